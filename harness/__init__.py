@@ -1,0 +1,1 @@
+"""Mixmark's engine: discover, plan, drive, record, validate, score, report, submit."""

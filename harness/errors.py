@@ -1,0 +1,37 @@
+"""Every error that Mixmark raises on purpose.
+
+    MixmarkError          names the thing, the cause and the next step
+    ├── UsageError        the command line or the configuration is wrong: exit 2
+    ├── PluginError       a plugin does not load, or does not have the shape of its contract
+    ├── ResultError       a result folder cannot be written or read
+    └── Unsupported       an adapter cannot run this suite on this device at this precision
+
+What a worker goes through (a crash, an out-of-memory kill, a hang) is not an exception but a
+`schema.Failure` in a `Record`: the rest of the run goes on.
+"""
+
+from __future__ import annotations
+
+
+class MixmarkError(Exception):
+    """An expected failure; `hint` is what to do next."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class UsageError(MixmarkError):
+    """The command line or the configuration asks for something that does not exist."""
+
+
+class PluginError(MixmarkError):
+    """A plugin does not load, or does not have the shape of its contract."""
+
+
+class ResultError(MixmarkError):
+    """A result folder cannot be written or read."""
+
+
+class Unsupported(MixmarkError):
+    """An adapter cannot run this suite on this device at this precision; the message is the reason."""

@@ -1,0 +1,307 @@
+"""The facts of a run: frozen, checked on construction, units in names, unknown is None and never 0.
+
+Conclusions (throughput, percentiles, findings, scores) are functions of these facts and live in
+`stats`, `validate` and `score`; none is stored. All times are integer nanoseconds on CLOCK_MONOTONIC,
+which parent and workers of one machine share.
+"""
+
+# History of SCHEMA: 1 first shape.
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field, SkipValidation, model_validator
+from pydantic.json_schema import SkipJsonSchema
+
+SCHEMA = 1
+
+Precision = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4"]
+BITS_PER_WEIGHT: dict[str, int] = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4}
+
+Tier = Literal["smoke", "edge", "server"]
+ScenarioName = Literal["single-stream", "offline"]
+Int64s = npt.NDArray[np.int64]
+
+
+class Fact(BaseModel):
+    """Base of everything that is written to a result."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
+
+
+class Device(Fact):
+    """A piece of silicon, however many software routes reach it."""
+
+    id: str = Field(pattern=r"^[a-z0-9]+:[A-Za-z0-9._-]+$")
+    """Names the physical part: `cpu:0`, `gpu:<uuid>`."""
+    kind: Literal["cpu", "gpu", "npu", "asic"]
+    name: str = ""
+    parts: tuple[str, ...] = ()
+    """The silicon of a group or a slice; a plan uses each part once. Empty means the device itself."""
+    memory_pool: str
+    """Devices with the same pool draw on the same memory; the host's is `host`."""
+    memory_bytes: int | None = Field(default=None, gt=0)
+    precisions: tuple[Precision, ...] = ()
+    """What the silicon computes natively by this route, best first."""
+
+    @property
+    def silicon(self) -> frozenset[str]:
+        return frozenset(self.parts or (self.id,))
+
+
+class Route(Fact):
+    """One way to run one suite on one device."""
+
+    suite: str
+    tier: Tier
+    suite_version: str
+    device: str
+    adapter: str
+    precision: Precision
+    options: dict[str, str] = {}
+    """The adapter's options, as configured."""
+    weights: str = "drawn"
+    """`drawn` by the suite's generator, or the checkpoint's name and hash."""
+
+    @property
+    def label(self) -> str:
+        return f"{self.suite} on {self.device} by {self.adapter} in {self.precision}"
+
+
+class Share(Fact):
+    """One suite's part of a task."""
+
+    route: Route
+    scenario: ScenarioName
+    batch: int | None = Field(default=None, gt=0)
+    """Samples a feed; None: find the best one by doubling."""
+
+
+class Task(Fact):
+    """A device, one way onto it, and its shares of the work; it runs in one worker process."""
+
+    device: str
+    adapter: str
+    shares: tuple[Share, ...] = Field(min_length=1)
+
+
+class Phase(Fact):
+    """The tasks that run at the same time. A solo measurement is a phase of one task with one share."""
+
+    name: str
+    tasks: tuple[Task, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _each_device_once(self) -> Phase:
+        devices = [task.device for task in self.tasks]
+        if len(set(devices)) != len(devices):
+            raise ValueError(f"phase {self.name} uses a device twice: {', '.join(devices)}")
+        return self
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One finished feed."""
+
+    due_ns: int
+    """When it should have been issued; equals issued_ns in a closed loop."""
+    issued_ns: int
+    marks: tuple[tuple[int, int], ...]
+    """(stamp in ns, units finished) of each yield."""
+
+    @property
+    def done_ns(self) -> int:
+        return self.marks[-1][0]
+
+
+@dataclass(frozen=True, eq=False)
+class Completions:
+    """The raw stamps of a record as columns, one row per feed that finished.
+
+    due_ns, issued_ns: [feeds]. ends: [feeds], the index behind a feed's last mark.
+    marks_ns, units: [marks], a stamp and the units it finished.
+    Raises ValueError where a feed has no mark, time runs backwards inside a feed, or units are not positive.
+    """
+
+    due_ns: Int64s
+    issued_ns: Int64s
+    ends: Int64s
+    marks_ns: Int64s
+    units: Int64s
+
+    def __post_init__(self) -> None:
+        for name in self.__dataclass_fields__:
+            column = np.ascontiguousarray(getattr(self, name), dtype=np.int64)
+            if column.ndim != 1:
+                raise ValueError(f"{name} must be one-dimensional")
+            column.flags.writeable = False
+            object.__setattr__(self, name, column)
+        feeds = len(self.issued_ns)
+        if feeds == 0:
+            raise ValueError("no feed finished")
+        if len(self.due_ns) != feeds or len(self.ends) != feeds or len(self.units) != len(self.marks_ns):
+            raise ValueError("columns differ in length")
+        starts = self.starts
+        if self.ends[-1] != len(self.marks_ns) or (self.ends <= starts).any():
+            raise ValueError("a feed has no mark")
+        if (self.units <= 0).any():
+            raise ValueError("a mark without units")
+        if (self.marks_ns[starts] < self.issued_ns).any() or (self.issued_ns < self.due_ns).any():
+            raise ValueError("time runs backwards")
+        steps = np.diff(self.marks_ns)
+        steps[starts[1:] - 1] = 0  # from one feed to the next anything goes: they may overlap
+        if (steps < 0).any():
+            raise ValueError("time runs backwards inside a feed")
+
+    @property
+    def starts(self) -> Int64s:
+        """[feeds], the index of a feed's first mark."""
+        return np.concatenate((np.zeros(1, np.int64), self.ends[:-1]))
+
+    def __len__(self) -> int:
+        return len(self.issued_ns)
+
+    def __iter__(self) -> Iterator[Completion]:
+        for due, issued, start, end in zip(self.due_ns, self.issued_ns, self.starts, self.ends, strict=True):
+            marks = zip(self.marks_ns[start:end].tolist(), self.units[start:end].tolist(), strict=True)
+            yield Completion(int(due), int(issued), tuple(marks))
+
+
+class Cost(Fact):
+    """What one yield of a feed takes at the least, by the suite's analytic model (minimal algorithm, weights read once).
+
+    A feed's costs are a tuple of these in the order of its yields: prefill, then decode for 127 yields.
+    """
+
+    name: str
+    flops: float = Field(ge=0)
+    """Multiply and add count one each."""
+    bytes: float = Field(ge=0)
+    yields: int = Field(default=1, gt=0)
+    """How many consecutive yields cost this much each."""
+
+
+class Trial(Fact):
+    """One step of the search for the best batch: kept, never part of the result's numbers."""
+
+    batch: int = Field(gt=0)
+    units: int = Field(gt=0)
+    elapsed_ns: int = Field(gt=0)
+
+
+class Failure(Fact):
+    """Why there is no number."""
+
+    kind: Literal["refused", "unsupported", "raised", "crashed", "out of memory", "hung", "no result", "interrupted"]
+    """`refused` and `unsupported` were not attempted; the others were and failed."""
+    message: str
+    hint: str = ""
+
+    @property
+    def attempted(self) -> bool:
+        return self.kind not in ("refused", "unsupported")
+
+
+class Record(Fact):
+    """What happened to one share of one task: completions or an error, never both."""
+
+    key: str = Field(pattern=r"^[a-z0-9.-]+$")
+    """Unique in the run, also the stem of its raw file."""
+    phase: str
+    route: Route
+    scenario: ScenarioName
+    unit: str
+    batch: int | None = Field(default=None, gt=0)
+    costs: tuple[Cost, ...] = ()
+    """Of the yields of one feed, in their order."""
+    facts: dict[str, str] = {}
+    """What really ran where, in the adapter's words."""
+    load_ns: int | None = Field(default=None, ge=0)
+    peak_pss_bytes: int | None = Field(default=None, ge=0)
+    """Of the worker's process tree, loading included."""
+    trials: tuple[Trial, ...] = ()
+    completions: Annotated[Completions | None, SkipValidation, SkipJsonSchema(), Field(exclude=True)] = None
+    """Lies beside result.json as raw/<key>.npz."""
+    error: Failure | None = None
+
+    @model_validator(mode="after")
+    def _completions_xor_error(self) -> Record:
+        if (self.completions is None) == (self.error is None):
+            raise ValueError(f"record {self.key} needs completions or an error, and not both")
+        return self
+
+
+class Absent(Fact):
+    """Something that is not there, and why."""
+
+    what: str
+    reason: str
+
+
+class Finding(Fact):
+    """What a rule has to say about a result."""
+
+    rule: str
+    severity: Literal["note", "warning", "invalid"]
+    about: str
+    message: str
+
+
+class System(Fact):
+    """Everything that a reader needs to judge a number; None where the machine does not say."""
+
+    cpu_model: str | None
+    cpu_cores: int | None
+    cpu_threads: int | None
+    cpu_flags: tuple[str, ...] = ()
+    """The instruction-set extensions that matter here."""
+    microcode: str | None
+    firmware: str | None
+    governor: str | None
+    clock_max_mhz: float | None
+    memory_bytes: int | None
+    swap_bytes: int | None
+    caches: dict[str, str] = {}
+    kernel: str
+    operating_system: str | None
+    virtualization: str | None
+    container: str | None
+    cgroup_limits: dict[str, str] = {}
+    accelerators: tuple[dict[str, str], ...] = ()
+    """Model, driver, firmware, power limit and clocks per device, as its vendor's library reports them."""
+    python: str
+    packages: dict[str, str] = {}
+    environment: dict[str, str] = {}
+    """Allow-listed variables only."""
+    mixmark: str
+    git_commit: str | None
+
+
+class Result(Fact):
+    """One run, whole."""
+
+    schema_version: Literal[1] = SCHEMA
+    created_utc: str
+    seed: int = Field(ge=0)
+    tier: Tier
+    preset: str
+    command: tuple[str, ...] = ()
+    system: System
+    devices: tuple[Device, ...]
+    absent: tuple[Absent, ...] = ()
+    """Adapters and devices that could not be used."""
+    records: tuple[Record, ...]
+    finished: bool
+    """False where the run was interrupted; `--resume` goes on."""
+
+    @model_validator(mode="after")
+    def _keys_are_unique(self) -> Result:
+        keys = [record.key for record in self.records]
+        if len(set(keys)) != len(keys):
+            raise ValueError("two records have the same key")
+        return self

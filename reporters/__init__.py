@@ -1,0 +1,1 @@
+"""Result -> text, and nothing else: reporters are pure functions."""

@@ -1,0 +1,1 @@
+"""The standard workloads, one file (or one small folder) each."""
