@@ -42,7 +42,7 @@ class Device(Fact):
     kind: Literal["cpu", "gpu", "npu", "asic"]
     name: str = ""
     parts: tuple[str, ...] = ()
-    """The silicon of a group or a slice; a plan uses each part once. Empty means the device itself."""
+    """The silicon of a group or a slice; a phase uses each part once. Empty means the device itself."""
     memory_pool: str
     """Devices with the same pool draw on the same memory; the host's is `host`."""
     memory_bytes: int | None = Field(default=None, gt=0)
@@ -65,6 +65,7 @@ class Route(Fact):
     precision: Precision
     options: dict[str, str] = {}
     """The adapter's options, as configured."""
+    suite_options: dict[str, str] = {}
     weights: str = "drawn"
     """`drawn` by the suite's generator, or the checkpoint's name and hash."""
 
@@ -76,6 +77,8 @@ class Route(Fact):
 class Share(Fact):
     """One suite's part of a task."""
 
+    key: str = Field(pattern=r"^[a-z0-9.-]+$")
+    """Of the record that comes of it."""
     route: Route
     scenario: ScenarioName
     batch: int | None = Field(default=None, gt=0)
@@ -83,10 +86,9 @@ class Share(Fact):
 
 
 class Task(Fact):
-    """A device, one way onto it, and its shares of the work; it runs in one worker process."""
+    """A device and its shares of the work; each way onto it that they use is one worker process."""
 
     device: str
-    adapter: str
     shares: tuple[Share, ...] = Field(min_length=1)
 
 
@@ -291,6 +293,8 @@ class Result(Fact):
     tier: Tier
     preset: str
     command: tuple[str, ...] = ()
+    phases: tuple[Phase, ...] = ()
+    """As planned; a share without a record was not reached."""
     system: System
     devices: tuple[Device, ...]
     absent: tuple[Absent, ...] = ()

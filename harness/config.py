@@ -1,0 +1,75 @@
+"""mixmark.toml: what adapters and suites are built with, and the interpreter that an adapter's worker runs in.
+
+    [adapter.torch]
+    threads = 8
+
+    [adapter.acme]
+    python = "/opt/acme/venv/bin/python"
+    mode = "fast"
+
+    [suite.dlrm]
+    rows = "full"
+"""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.errors import UsageError
+
+DEFAULT = Path("mixmark.toml")
+
+
+@dataclass(frozen=True)
+class AdapterConfig:
+    python: str = sys.executable
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Config:
+    adapters: Mapping[str, AdapterConfig] = field(default_factory=dict)
+    suites: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def adapter(self, name: str) -> AdapterConfig:
+        return self.adapters.get(name, AdapterConfig())
+
+
+def load(path: Path | None) -> Config:
+    """The file at `path`, or mixmark.toml of the current folder where there is one. Raises UsageError."""
+    if path is None:
+        if not DEFAULT.is_file():
+            return Config()
+        path = DEFAULT
+    try:
+        content = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"cannot read the configuration {path}: {error}") from error
+    if unknown := set(content) - {"adapter", "suite"}:
+        raise UsageError(f"{path} has {', '.join(sorted(unknown))}, which Mixmark does not know", hint=SECTIONS)
+    adapters = {}
+    for name, options in _sections(path, content, "adapter").items():
+        python = options.pop("python", sys.executable)
+        adapters[name] = AdapterConfig(python, options)
+    return Config(adapters, _sections(path, content, "suite"))
+
+
+SECTIONS = "it takes sections [adapter.NAME] (python = … and options) and [suite.NAME] (options)"
+
+
+def _sections(path: Path, content: Mapping[str, object], kind: str) -> dict[str, dict[str, str]]:
+    sections = content.get(kind, {})
+    if not isinstance(sections, dict) or not all(isinstance(each, dict) for each in sections.values()):
+        raise UsageError(f"{path}: {kind} is not a table of sections", hint=SECTIONS)
+    for name, section in sections.items():
+        for key, value in section.items():
+            if not isinstance(value, str | int | float | bool):
+                raise UsageError(f"{path}: [{kind}.{name}] {key} must be a string, a number or a boolean")
+    return {
+        name: {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in section.items()}
+        for name, section in sections.items()
+    }

@@ -1,0 +1,193 @@
+"""The drive loop: hand feeds to a runner, stamp every yield, decide when to stop. Runs in the worker.
+
+The harness owns the clock. A stamp is taken after the yielded value has become a plain numpy array on the
+host, so nothing lazy passes. Making the next feed lies between one feed's last stamp and the next issue:
+it is in nobody's latency, and it is why feeds come from a pool.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.contracts import Array, Feed, Runner
+from harness.schema import Completions, Trial
+
+Clock = Callable[[], int]
+PLAIN = frozenset(np.dtype(name) for name in ("float32", "int32", "int64"))
+RISE = 1.03  # a doubled batch must bring 3 % or the search ends
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long a cell may take, in nanoseconds."""
+
+    warmup_ns: int
+    search_ns: int
+    """For the best batch, warm-up of each batch included."""
+    min_ns: int
+    """The window is over once this has passed and `min_feeds` are done…"""
+    max_ns: int
+    """…or once this has passed and one feed is done."""
+    min_feeds: int
+
+
+def plain(value: object) -> Array:
+    """`value` as a numpy array of float32, int32 or int64; raises TypeError for anything else.
+
+    Converting is what forces a lazy result onto the host before the stamp.
+    """
+    out = np.asarray(value)
+    if out.dtype not in PLAIN or out.ndim == 0:
+        raise TypeError(f"a runner yields arrays of float32, int32 or int64, one row a unit; got {out.dtype} {out.shape}")
+    return out
+
+
+class Log:
+    """Stamps in flat arrays of machine integers: appending is what the loop pays for every unit."""
+
+    def __init__(self) -> None:
+        self.issued_ns, self.ends, self.marks_ns, self.units = (array("q") for _ in range(4))
+
+    def feed(self, runner: Runner, feed: Feed, clock: Clock) -> int:
+        """Runs one feed; returns its last stamp. Raises ValueError where the runner yields nothing."""
+        mark, count = self.marks_ns.append, self.units.append
+        issued = stamp = clock()
+        for out in runner(feed):
+            if type(out) is not np.ndarray or out.dtype not in PLAIN:
+                out = plain(out)
+            stamp = clock()
+            mark(stamp)
+            count(len(out))
+        end = len(self.marks_ns)
+        if end == (self.ends[-1] if self.ends else 0):
+            raise ValueError("the runner yielded nothing for a feed")
+        self.issued_ns.append(issued)
+        self.ends.append(end)
+        return stamp
+
+
+def merged(logs: Iterable[Log]) -> Completions:
+    """The logs of all lanes as one table, in the order of issue; a closed loop's feeds are due when issued."""
+    logs = list(logs)
+    issued = np.concatenate([np.array(log.issued_ns, np.int64) for log in logs])
+    counts = np.concatenate([np.diff(np.array(log.ends, np.int64), prepend=0) for log in logs])
+    marks = np.concatenate([np.array(log.marks_ns, np.int64) for log in logs])
+    units = np.concatenate([np.array(log.units, np.int64) for log in logs])
+    order = np.argsort(issued, kind="stable")
+    begins = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)[:-1]))[order]
+    ends = np.cumsum(counts[order])
+    rows = np.arange(len(marks)) - np.repeat(ends - counts[order] - begins, counts[order])
+    return Completions(issued[order], issued[order], ends, marks[rows], units[rows])
+
+
+def closed_loop(
+    runner: Runner, feeds: Iterator[Feed], limits: Limits, clock: Clock = time.monotonic_ns, lanes: int = 1
+) -> Completions:
+    """Single-stream (one lane) and offline (as many lanes as the runner has slots): the next feed goes in when
+    one comes out, until the window of `limits` is over. What a runner raises passes through."""
+    begin = clock()
+    done = 0
+
+    def lane(log: Log, take: Callable[[], Feed]) -> None:
+        nonlocal done
+        while True:
+            elapsed = log.feed(runner, take(), clock) - begin
+            done += 1
+            if elapsed >= limits.max_ns or (elapsed >= limits.min_ns and done >= limits.min_feeds):
+                return
+
+    if lanes == 1:
+        log = Log()
+        lane(log, feeds.__next__)
+        return merged([log])
+
+    lock = threading.Lock()
+    errors: list[BaseException] = []
+    logs = [Log() for _ in range(lanes)]
+
+    def take() -> Feed:
+        with lock:
+            return next(feeds)
+
+    def guarded(log: Log) -> None:
+        try:
+            lane(log, take)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(log,)) for log in logs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return merged(logs)
+
+
+def warm_up(runner: Runner, feeds: Iterator[Feed], limits: Limits, clock: Clock = time.monotonic_ns) -> None:
+    """Runs feeds for `warmup_ns`; the last one is dropped half-way (a generator can be closed), at least one
+    yield is waited for."""
+    begin = clock()
+    while True:
+        for out in runner(next(feeds)):
+            plain(out)
+            if clock() - begin >= limits.warmup_ns:
+                return
+
+
+def best_batch(
+    runner: Runner,
+    feeds: Callable[[int], Iterator[Feed]],
+    limits: Limits,
+    room: Callable[[], int | None] = lambda: None,
+    clock: Clock = time.monotonic_ns,
+) -> tuple[int, tuple[Trial, ...]]:
+    """Doubles the batch from 1 until the rate stops rising by 3 %, memory ends, or the search's time does.
+
+    A trial is the fastest of the feeds that fit in a tenth of the search (at least one, after one to warm up):
+    the fastest, because a search on a noisy machine must not end at the first slow feed.
+    room: bytes of memory left, or None where nobody knows; a batch is not tried when the last doubling
+    took more than half of what is left.
+    """
+    begin = clock()
+    trials: list[Trial] = []
+    batch, best = 1, 1
+    best_rate = 0.0
+    room_before = room()
+    while True:
+        pool = feeds(batch)
+        log = Log()
+        try:
+            log.feed(runner, next(pool), clock)
+            first = len(log.ends)
+            start = clock()
+            while log.feed(runner, next(pool), clock) - start < limits.search_ns // 10:
+                pass
+        except MemoryError:
+            if not trials:
+                raise
+            break
+        done = merged([log])
+        took = done.marks_ns[done.ends - 1] - done.issued_ns
+        fastest = first + int(np.argmin(took[first:]))
+        units = int(done.units[done.starts[fastest] : done.ends[fastest]].sum())
+        trials.append(Trial(batch=batch, units=units, elapsed_ns=max(1, int(took[fastest]))))
+        rate = trials[-1].units / trials[-1].elapsed_ns
+        if rate < RISE * best_rate:
+            break
+        best, best_rate = batch, rate
+        room_after = room()
+        if room_before is not None and room_after is not None and 2 * (room_before - room_after) > room_after:
+            break
+        room_before = room_after
+        if clock() - begin + 4 * trials[-1].elapsed_ns > limits.search_ns:  # the next one: twice as long, two feeds
+            break
+        batch *= 2
+    return best, tuple(trials)

@@ -1,0 +1,119 @@
+"""Finds and loads plugins: the built-in table, entry points, and `--adapter ./acme.py:Acme`.
+
+Finding one imports nothing of it. Loading one is where it can fail, with a `PluginError` that names the
+plugin, the cause and the missing member; adapters load only inside worker processes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from harness.errors import PluginError, UsageError
+
+Kind = Literal["adapters", "suites", "reporters"]
+
+BUILT_IN: dict[Kind, dict[str, str]] = {
+    "adapters": {
+        "torch": "harness.adapters.torch:Torch",
+        "onnxruntime": "harness.adapters.onnxruntime:OnnxRuntime",
+    },
+    "suites": {
+        "llm": "suites.llm:Llm",
+        "diffusion": "suites.diffusion:Diffusion",
+        "dlrm": "suites.dlrm:Dlrm",
+        "resnet50": "suites.resnet50:ResNet50",
+        "probe": "suites.probe:Probe",
+    },
+    "reporters": {
+        "console": "reporters.console:report",
+        "json": "reporters.json:report",
+        "csv": "reporters.csv:report",
+        "markdown": "reporters.markdown:report",
+    },
+}
+MEMBERS: dict[Kind, tuple[str, ...]] = {
+    "adapters": ("name", "discover", "open"),
+    "suites": ("name", "version", "unit", "scenarios", "weights", "graphs", "feeds", "infer", "costs"),
+    "reporters": ("__call__",),
+}
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A plugin that was found, not yet loaded."""
+
+    kind: Kind
+    name: str
+    spec: str
+    """`module:Name` or `path/to/file.py:Name`."""
+    origin: str
+
+    def load(self) -> Any:
+        """The class or function. Raises PluginError, whatever the plugin's own code raises."""
+        where, _, attribute = self.spec.rpartition(":")
+        try:
+            module = _module_of_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
+            loaded = getattr(module, attribute)
+        except (Exception, SystemExit) as error:
+            cause = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            raise PluginError(f"{self.kind[:-1]} {self.name} ({self.spec}) does not load: {cause}") from error
+        missing = [member for member in MEMBERS[self.kind] if not hasattr(loaded, member)]
+        if missing:
+            raise PluginError(
+                f"{self.kind[:-1]} {self.name} ({self.spec}) lacks {', '.join(missing)}",
+                hint="docs/vendors.md shows the shape that each kind of plugin has",
+            )
+        return loaded
+
+
+def find(kind: Kind, extra: Iterable[str] = ()) -> dict[str, Plugin]:
+    """All plugins of a kind by name; a later source replaces an earlier one of the same name.
+
+    extra: specs of the command line, named by their class in lower case.
+    """
+    found = {name: Plugin(kind, name, spec, "built in") for name, spec in BUILT_IN[kind].items()}
+    for entry in entry_points(group=f"mixmark.{kind}"):
+        package = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an entry point"
+        found[entry.name] = Plugin(kind, entry.name, entry.value, package)
+    for spec in extra:
+        name = name_of(spec)
+        found[name] = Plugin(kind, name, spec, "command line")
+    return found
+
+
+def name_of(spec: str) -> str:
+    """`./acme.py:Acme` is acme. Raises UsageError where the spec has no class or its file does not exist."""
+    where, _, attribute = spec.rpartition(":")
+    if not where or not attribute.isidentifier():
+        raise UsageError(f"{spec!r} is not a plugin", hint="give it as ./file.py:Class or package.module:Class")
+    if where.endswith(".py") and not Path(where).is_file():
+        raise UsageError(f"there is no file {where}", hint="give the adapter as ./file.py:Class")
+    return attribute.lower()
+
+
+def is_spec(text: str) -> bool:
+    """Whether a word of the command line is a plugin's spec rather than a plugin's name."""
+    return ":" in text
+
+
+def suite(name: str, spec: str, tier: str, options: dict[str, str]) -> Any:
+    """The suite at a tier; raises PluginError, or Unsupported where it lacks the tier."""
+    return Plugin("suites", name, spec, "").load()(tier, options)
+
+
+def _module_of_file(path: Path) -> Any:
+    name = f"mixmark_plugin_{path.stem}"
+    found = importlib.util.spec_from_file_location(name, path)
+    if found is None or found.loader is None:
+        raise ImportError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = cast(Any, module)
+    found.loader.exec_module(module)
+    return module

@@ -1,0 +1,169 @@
+"""Runs the planned phases and records what happens. A phase that fails costs itself, never the run."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from harness import system
+from harness.config import Config
+from harness.plan import Preset, limits
+from harness.plugins import Plugin
+from harness.schema import Cost, Device, Failure, Phase, Record, Share, Trial
+from harness.worker import Worker, WorkerFailed, load_completions
+
+SECOND = 1_000_000_000
+RESERVE = 0.95  # of the memory that is free: the rest is for everybody else
+
+
+@dataclass(frozen=True)
+class Equipment:
+    """What the phases are run with."""
+
+    adapters: Mapping[str, Plugin]
+    suites: Mapping[str, Plugin]
+    suite_options: Mapping[str, Mapping[str, str]]
+    """As the suites are built with them: a checkpoint's path included, which the record does not disclose."""
+    units: Mapping[str, str]
+    devices: Mapping[tuple[str, str], Device]
+    """By (device id, adapter): a device as this adapter sees it."""
+    config: Config
+    preset: Preset
+    seed: int
+    timeout_s: float
+    """For loading, and for measuring beyond what the preset allows; then a worker counts as hung."""
+
+
+@dataclass(frozen=True)
+class Observer:
+    """Told what happens, in order. All do nothing unless given."""
+
+    started: Callable[[Share], None] = field(default=lambda share: None)
+    stage: Callable[[Share, str], None] = field(default=lambda share, stage: None)
+    recorded: Callable[[Record], None] = field(default=lambda record: None)
+
+
+def run(
+    phases: Sequence[Phase],
+    equipment: Equipment,
+    folder: Path,
+    keep: Callable[[Record], None],
+    observer: Observer,
+) -> None:
+    """Runs the phases in order; each record is kept before the next phase starts.
+
+    folder: takes the workers' logs, and their scratch files while they run.
+    """
+    for phase in phases:
+        for task in phase.tasks:
+            for share in task.shares:
+                observer.started(share)
+                record = measure(phase, share, equipment, folder, lambda stage, share=share: observer.stage(share, stage))
+                keep(record)
+                observer.recorded(record)
+
+
+def measure(
+    phase: Phase, share: Share, equipment: Equipment, folder: Path, on_stage: Callable[[str], None] = lambda stage: None
+) -> Record:
+    """One cell in a fresh process. What goes wrong becomes the record's error."""
+    route = share.route
+    chosen = equipment.config.adapter(route.adapter)
+    device = equipment.devices[route.device, route.adapter]
+    bounds = limits(equipment.preset, route)
+    logs = folder / "logs"
+    logs.mkdir(exist_ok=True)
+    scratch = folder / "scratch"
+    scratch.mkdir(exist_ok=True)
+    stamps = scratch / "stamps.npz"
+    outcome: dict[str, object] = {"batch": share.batch}
+    worker: Worker | None = None
+    try:
+        with Worker(
+            equipment.adapters[route.adapter], chosen.options, scratch, logs / f"{share.key}.log", chosen.python
+        ) as worker:
+            suite = {
+                "name": route.suite,
+                "spec": equipment.suites[route.suite].spec,
+                "tier": route.tier,
+                "options": dict(equipment.suite_options.get(route.suite, {})),
+            }
+            opened = worker.call(
+                "open",
+                equipment.timeout_s,
+                on_stage,
+                device=device.model_dump(),
+                suite=suite,
+                precision=route.precision,
+                free_bytes=_free_bytes(device),
+            )
+            outcome |= {"load_ns": opened["load_ns"], "facts": opened["facts"]}
+            measured = worker.call(
+                "measure",
+                equipment.timeout_s + (bounds.warmup_ns + bounds.search_ns + bounds.max_ns) / SECOND,
+                on_stage,
+                scenario=share.scenario,
+                batch=share.batch,
+                seed=feed_seed(equipment.seed, route.suite),
+                limits=asdict(bounds),
+                out=str(stamps),
+            )
+            outcome |= {
+                "batch": measured["batch"],
+                "trials": tuple(Trial.model_validate(trial) for trial in measured["trials"]),
+                "costs": tuple(Cost.model_validate(cost) for cost in measured["costs"]),
+                "completions": load_completions(stamps),
+            }
+    except WorkerFailed as failed:
+        outcome["error"] = failed.failure
+    except (ValueError, TypeError, OSError, EOFError) as error:
+        outcome["error"] = Failure(kind="no result", message=f"the worker's stamps cannot be used: {error}")
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return Record.model_validate(
+        {
+            "key": share.key,
+            "phase": phase.name,
+            "route": route,
+            "scenario": share.scenario,
+            "unit": equipment.units[route.suite],
+            "peak_pss_bytes": (worker and worker.peak_pss_bytes) or None,
+            **outcome,
+        }
+    )
+
+
+def feed_seed(run_seed: int, suite: str) -> int:
+    """All routes of a suite see the same feeds in the same order."""
+    return int.from_bytes(hashlib.sha256(f"{run_seed}/{suite}".encode()).digest()[:4], "big")
+
+
+def checkpoint_label(path: Path) -> str:
+    """Names a checkpoint without its folder: file names, sizes and the first and last MiB of each, hashed.
+
+    Not a hash of every byte: that would take minutes for a large one.
+    """
+    files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
+    digest = hashlib.sha256()
+    for each in files:
+        size = each.stat().st_size
+        digest.update(f"{each.relative_to(path) if path.is_dir() else each.name} {size}\n".encode())
+        with each.open("rb") as file:
+            digest.update(file.read(1 << 20))
+            file.seek(max(0, size - (1 << 20)))
+            digest.update(file.read(1 << 20))
+    return f"{path.name} sampled-sha256:{digest.hexdigest()[:16]}"
+
+
+def _free_bytes(device: Device) -> int | None:
+    free = system.memory_available_bytes() if device.memory_pool == "host" else device.memory_bytes
+    return None if free is None else int(free * RESERVE)
+
+
+def command_line() -> tuple[str, ...]:
+    """The options of this run without the values that may be paths."""
+    return tuple(word if word.startswith("-") or "/" not in word else "<path>" for word in sys.argv[1:])
