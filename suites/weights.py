@@ -1,0 +1,332 @@
+"""Where a suite's weights come from: drawn, exact at four bits, or a public checkpoint.
+
+Random Gaussian weights would make a quality gate useless: there honest int4 is as far from the reference
+as a skipped layer. So every 32 weights along the contraction axis (all behind axis 0, flattened; groups
+restart at each row) are one arrangement of the same multiset, times one power of two per tensor. That is
+exact in int4 (scale = absmax / 8), MXFP4, NVFP4, fp8, int8 with that scale, fp16 and bf16. The multiset
+sums to zero: else the mean of the activations grows and a network collapses to one constant answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.contracts import Spec, Weights
+from harness.errors import UsageError
+
+GROUP = 32
+# Chosen to look like a rounded bell with -8 in it, so that absmax / 8 is the power of two.
+_COUNTS = {-8: 1, 6: 3, -6: 2, 4: 4, -4: 3, 3: 3, -3: 3, 2: 3, -2: 4, 1: 3, -1: 3}
+MULTISET = np.repeat(np.array(list(_COUNTS), np.int8), list(_COUNTS.values()))
+RMS = math.sqrt(float(np.mean(np.square(MULTISET, dtype=np.float64))))
+
+_STARTS = 4096  # arrangements in the table; 128 KiB stay in a core's cache
+_CHUNK = 1 << 14  # groups drawn at a time, half a million weights: scratch of a few MiB per thread
+_REMAINDERS = 1 << 192  # where the counters of the remainders begin, out of reach of the groups'
+
+Floats = npt.NDArray[np.float32]
+Words = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The multiset times the power of two nearest to gain / (its rms · √fan_in).
+
+    fan_in is prod(shape[1:]), 1 for a vector. So a matrix of gain 1 keeps the variance of its input to
+    within the rounding, a factor of 0.71 to 1.41 in standard deviation.
+    """
+
+    gain: float = 1.0
+
+    def scale(self, shape: Sequence[int]) -> float:
+        fan_in = math.prod(shape[1:])
+        return 2.0 ** round(math.log2(self.gain / (RMS * math.sqrt(fan_in))))
+
+
+Fill = float | Draw
+"""A constant, or a draw."""
+
+
+def drawn(
+    suite: str, specs: Mapping[str, Spec], rule: Callable[[str, tuple[int, ...]], Fill], seed: int = 0
+) -> Weights:
+    """Weights from a counter-based generator keyed by suite, tensor and seed; the same bits everywhere."""
+    return Drawn(suite, specs, rule, seed)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """See `drawn`. The number of threads does not change the bits."""
+
+    suite: str
+    specs: Mapping[str, Spec]
+    rule: Callable[[str, tuple[int, ...]], Fill]
+    seed: int = 0
+    threads: int = os.cpu_count() or 1
+
+    def names(self) -> Sequence[str]:
+        return list(self.specs)
+
+    def spec(self, name: str) -> Spec:
+        return self.specs[name]
+
+    def read(self, name: str, into: Floats) -> None:
+        """Trap: `into` must be C-contiguous, else ValueError."""
+        shape = _check(name, self.specs[name], into)
+        fill = self.rule(name, shape)
+        if isinstance(fill, Draw):
+            key = _key(f"{self.suite}/{name}/{self.seed}")
+            rows = into.reshape(-1, math.prod(shape[1:])) if len(shape) > 1 else into.reshape(1, -1)
+            _draw(key, _starts(self.seed), np.float32(fill.scale(shape)), rows, self.threads)
+        else:
+            into.fill(fill)
+
+
+def _draw(key: int, starts: Words, scale: np.float32, rows: Floats, threads: int) -> None:
+    """Fills rows [rows, length]: whole groups from the left, then the remainder."""
+    whole, rest = divmod(rows.shape[1], GROUP)
+    step = _CHUNK if not rest else max(2, _CHUNK // max(whole, 1) & ~1)  # even: a Philox block serves two groups
+    # Without a remainder row ends do not matter: groups lie back to back.
+    plane = rows.reshape(-1, GROUP) if not rest else rows
+
+    def fill(start: int) -> None:
+        part = plane[start : start + step]
+        groups = len(part) * (part.shape[1] // GROUP)
+        first = start * (part.shape[1] // GROUP)
+        values = _groups(_raw(key, first // 2, 2 * groups), starts)
+        left = part[:, : GROUP * (part.shape[1] // GROUP)]
+        np.multiply(values.reshape(left.shape), scale, out=left, dtype=np.float32)
+        if rest:
+            # A multiple of 4 words a row, so that a row begins with a Philox block.
+            words = -(-rest // 4) * 4
+            keys = _raw(key, _REMAINDERS + start * words // 4, len(part) * words).reshape(len(part), words)
+            order = np.argsort(keys[:, :rest], axis=1, kind="stable")
+            np.multiply(remainder(rest)[order], scale, out=part[:, whole * GROUP :], dtype=np.float32)
+
+    begins = range(0, len(plane), step)
+    if threads == 1 or len(begins) == 1:
+        for start in begins:
+            fill(start)
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            for _ in pool.map(fill, begins):
+                pass
+
+
+def _groups(raw: Words, starts: Words) -> npt.NDArray[np.int8]:
+    """Arrangements of the multiset, [groups, 32], from two random words a group.
+
+    A group is four words of eight bytes, and each step only moves bytes: one of 4,096 random starts
+    (12 bits), random exchanges between the words (32 bits), a rotation of each word (12 bits), exchanges
+    again (32 bits). So 88 random bits go into a group, of the 89.4 that would tell all arrangements
+    apart: no short index encodes it.
+    """
+    pick, swap = raw.reshape(-1, 2).T
+    words = starts[:, (pick & np.uint64(_STARTS - 1)).astype(np.intp)]  # [4, groups]
+    _exchange(words, swap, 0)
+    turn: Words = ((pick >> _SHIFTS) & np.uint64(7)) << np.uint64(3)
+    words = (words << turn) | (words >> ((np.uint64(64) - turn) & np.uint64(63)))
+    _exchange(words, swap, 4)
+    return np.ascontiguousarray(words.T).view(np.int8)
+
+
+_SHIFTS = np.array([[16], [24], [32], [40]], np.uint64)
+_LOW_BITS = np.uint64(0x0101010101010101)
+
+
+def _exchange(words: Words, bits: Words, plane: int) -> None:
+    """Exchanges bytes of words 0-2 and 1-3, then of 0-1 and 2-3, each where a bit is set: bit `plane` of every byte
+    of `bits` decides over the first pair, the next ones over the others."""
+    for pairs in (words.reshape(2, 2, -1), words.reshape(2, 2, -1).swapaxes(0, 1)):
+        one, other = pairs
+        moved = (bits >> np.array([[plane], [plane + 1]], np.uint64)) & _LOW_BITS
+        moved *= np.uint64(255)
+        moved &= one ^ other
+        one ^= moved
+        other ^= moved
+        plane += 2
+
+
+def remainder(length: int) -> npt.NDArray[np.int8]:
+    """What a row ends with, `length` < 32 values in the order before the permutation.
+
+    ± pairs, an odd length starts with -3, 2, 1, so the sum is zero. A single value cannot be: it is a bare
+    4 (a column of depth 1 is a gain, its mean is wanted). Exact at the tensor's power of two, not at absmax / 8
+    of the remainder alone.
+    """
+    if length == 1:
+        return np.array([4], np.int8)
+    odd = [-3, 2, 1] if length % 2 else []
+    pairs = [value for i in range((length - len(odd)) // 2) for value in (_PAIRS[i % 5], -_PAIRS[i % 5])]
+    return np.array(odd + pairs, np.int8)
+
+
+_PAIRS = (4, 3, 6, 2, 1)  # in this order every length has an rms near the multiset's
+
+
+def _key(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "little")
+
+
+def _raw(key: int, block: int, count: int) -> Words:
+    """`count` raw words from a block of four on. Raw output is the algorithm's own; numpy may change the rest."""
+    return np.asarray(np.random.Philox(key=key, counter=block).random_raw(count), np.uint64)
+
+
+@lru_cache(maxsize=2)
+def _starts(seed: int) -> Words:
+    """[4, starts]: random arrangements of the multiset as four little-endian words."""
+    keys = _raw(_key(f"starts/{seed}"), 0, _STARTS * GROUP).reshape(_STARTS, GROUP)
+    return np.ascontiguousarray(MULTISET[np.argsort(keys, axis=1, kind="stable")].view(np.uint64).T)
+
+
+def _check(name: str, spec: Spec, into: Floats) -> tuple[int, ...]:
+    if into.shape != spec.shape or into.dtype != np.float32 or not into.flags.c_contiguous:
+        raise ValueError(f"{name} needs C-contiguous float32 {spec.shape}, not {into.dtype} {into.shape}")
+    return into.shape
+
+
+# Checkpoints
+
+
+def checkpoint(path: str | Path, specs: Mapping[str, Spec]) -> Weights:
+    """Weights in a file (.safetensors, .pt, .pth, .bin) or a folder of them, sharded or not.
+
+    A folder without weights of its own is taken as diffusers lays it out: `unet/` holds the names that begin
+    with `unet.`, and so on. Tensors beyond `specs` are ignored. Raises UsageError where a name is missing or
+    has another shape; 16-bit values become float32 in `read`.
+    """
+    path = Path(path)
+    wanted = {name.partition(".")[0] for name in specs}
+    found = dict(_entries(path, wanted))
+    for name, spec in specs.items():
+        if name not in found:
+            raise UsageError(
+                f"{path} has no tensor {name!r}", f"it has {len(found)} others, e.g. {', '.join(sorted(found)[:3])}"
+            )
+        if found[name].shape != spec.shape:
+            raise UsageError(
+                f"{name} in {path} has shape {found[name].shape}, the suite needs {spec.shape}",
+                "give the checkpoint of the model whose shape the tier has",
+            )
+    return Checkpoint(specs, found)
+
+
+@dataclass(frozen=True)
+class Stored:
+    shape: tuple[int, ...]
+    read: Callable[[Floats], None]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """See `checkpoint`."""
+
+    specs: Mapping[str, Spec]
+    tensors: Mapping[str, Stored]
+
+    def names(self) -> Sequence[str]:
+        return list(self.specs)
+
+    def spec(self, name: str) -> Spec:
+        return self.specs[name]
+
+    def read(self, name: str, into: Floats) -> None:
+        """Trap: `into` must be C-contiguous, else ValueError."""
+        _check(name, self.specs[name], into)
+        self.tensors[name].read(into)
+
+
+def _entries(path: Path, folders: set[str]) -> Iterator[tuple[str, Stored]]:
+    if path.is_file():
+        if path.suffix not in _READERS:
+            raise UsageError(f"{path} is not a checkpoint", f"give a folder or a file in {', '.join(_READERS)}")
+        yield from _READERS[path.suffix](path)
+        return
+    if not path.is_dir():
+        raise UsageError(f"there is no checkpoint at {path}", "give a file, or a folder with weights in it")
+    files = _files(path)
+    for file in files:
+        yield from _entries(file, set())
+    for folder in () if files else sorted(folders):
+        if (path / folder).is_dir():
+            for name, stored in _entries(path / folder, set()):
+                yield f"{folder}.{name}", stored
+
+
+def _files(folder: Path) -> list[Path]:
+    """One folder's files of one format: shards by their index, else all but variants such as `model.fp16.…`."""
+    for suffix in _READERS:
+        for index in sorted(folder.glob(f"*{suffix}.index.json")):
+            return [folder / file for file in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
+        files = sorted(folder.glob(f"*{suffix}"))
+        if files:
+            return [file for file in files if "." not in file.stem] or files
+    return []
+
+
+def _safetensors(path: Path) -> Iterator[tuple[str, Stored]]:
+    """Read here and not by the library: its numpy side has no bf16. Format: a little-endian u64 n, n bytes of
+    JSON, then the data. Mapped, so that a tensor is in memory only while it is read."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        try:
+            header: dict[str, Any] = json.loads(file.read(length))
+        except ValueError as error:
+            raise UsageError(f"{path} is not a safetensors file", "was it downloaded whole?") from error
+    header.pop("__metadata__", None)
+    data = np.memmap(path, np.uint8, "r", offset=8 + length)
+    for name, entry in header.items():
+        start, end = entry["data_offsets"]
+        yield name, Stored(tuple(entry["shape"]), partial(_convert, name, entry["dtype"], data[start:end]))
+
+
+_DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16}
+
+
+def _convert(name: str, dtype: str, data: npt.NDArray[np.uint8], into: Floats) -> None:
+    if dtype == "BF16":  # the upper half of a float32
+        bits = into.view(np.uint32)
+        bits[...] = data.view(np.uint16).reshape(into.shape)
+        bits <<= 16
+    elif dtype in _DTYPES:
+        into[...] = data.view(_DTYPES[dtype]).reshape(into.shape)
+    else:
+        raise UsageError(f"{name} is stored as {dtype}", "give a checkpoint in float32, float16 or bfloat16")
+
+
+def _torch(path: Path) -> Iterator[tuple[str, Stored]]:
+    """Needs torch. weights_only: a checkpoint is data and must not run code."""
+    import torch
+
+    loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    for name, tensor in loaded.get("state_dict", loaded).items():
+        if isinstance(tensor, torch.Tensor):
+            yield name, Stored(tuple(tensor.shape), partial(_copy, tensor))
+
+
+def _copy(tensor: Any, into: Floats) -> None:
+    import torch
+
+    torch.from_numpy(into).copy_(tensor)
+
+
+_READERS: dict[str, Callable[[Path], Iterator[tuple[str, Stored]]]] = {
+    ".safetensors": _safetensors,
+    ".bin": _torch,
+    ".pt": _torch,
+    ".pth": _torch,
+}
