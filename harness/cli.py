@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +90,9 @@ def devices(adapters: tuple[str, ...], config: Path | None, as_json: bool) -> No
         return
     rows = []
     for device in found.devices:
-        routes = [f"{way.adapter} ({', '.join(way.device.precisions)})" for way in found.ways if way.device.id == device.id]
+        routes = [
+            f"{way.adapter} ({', '.join(way.device.precisions)})" for way in found.ways if way.device.id == device.id
+        ]
         memory = "–" if device.memory_bytes is None else f"{device.memory_bytes / 2**30:.1f} GiB {device.memory_pool}"
         rows.append((device.id, device.kind, device.name, memory, "\n".join(routes)))
     _print_table(("device", "kind", "name", "memory", "routes"), rows, "no device: no adapter reaches one here")
@@ -128,7 +131,8 @@ def suites(as_json: bool) -> None:
         _print_json({"suites": listed, "absent": [each.model_dump() for each in absent]})
         return
     rows = [
-        (each["name"], each["unit"], ", ".join(each["scenarios"]), ", ".join(each["tiers"]), each["what"]) for each in listed
+        (each["name"], each["unit"], ", ".join(each["scenarios"]), ", ".join(each["tiers"]), each["what"])
+        for each in listed
     ]
     _print_table(("suite", "unit", "scenarios, native first", "tiers", "what"), rows, "no suite")
     _print_absent(absent)
@@ -170,9 +174,19 @@ def adapters(adapters: tuple[str, ...], config: Path | None, as_json: bool) -> N
 @click.option("--suite", "suites", multiple=True, metavar="NAME", help="Run only these suites. Repeatable.")
 @click.option("--device", "devices", multiple=True, metavar="ID", help="Use only these devices. Repeatable.")
 @ADAPTER
-@click.option("--tier", type=click.Choice(["smoke", "edge", "server"]), default="edge", show_default=True, help="Size of the work.")
-@click.option("--precision", "precisions", multiple=True, metavar="NAME", help="fp32, bf16, …  [default: each device's best]")
-@click.option("--scenario", "scenarios", multiple=True, metavar="NAME", help="single-stream or offline.  [default: by preset]")
+@click.option(
+    "--tier",
+    type=click.Choice(["smoke", "edge", "server"]),
+    default="edge",
+    show_default=True,
+    help="Size of the work.",
+)
+@click.option(
+    "--precision", "precisions", multiple=True, metavar="NAME", help="fp32, bf16, …  [default: each device's best]"
+)
+@click.option(
+    "--scenario", "scenarios", multiple=True, metavar="NAME", help="single-stream or offline.  [default: by preset]"
+)
 @click.option(
     "--preset",
     type=click.Choice(["quick", "standard"]),
@@ -181,10 +195,18 @@ def adapters(adapters: tuple[str, ...], config: Path | None, as_json: bool) -> N
     help="quick: each suite's native scenario; standard: all scenarios, 30 s and 3 feeds at least.",
 )
 @click.option("--weights", multiple=True, metavar="SUITE=PATH", help="A public checkpoint instead of drawn weights.")
-@click.option("--out", type=click.Path(path_type=Path), help="Result folder.  [default: results/<time>-<tier>-<preset>]")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Result folder.  [default: results/<time>-<tier>-<preset>]"
+)
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Of the feeds.  [default: drawn now]")
 @click.option("--resume", type=click.Path(path_type=Path), metavar="FOLDER", help="Go on with an interrupted run.")
-@click.option("--timeout", type=click.FloatRange(min=1), default=600, show_default=True, help="Seconds until a worker counts as hung.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=1),
+    default=600,
+    show_default=True,
+    help="Seconds until a worker counts as hung.",
+)
 @CONFIG
 @JSON
 def run(
@@ -236,7 +258,6 @@ def run(
         reasons = "; ".join(f"{each.what}: {each.reason}" for each in found.absent)
         raise MixmarkError("no device can be measured here", hint=reasons or "mixmark adapters shows why")
     ids = plan.pick("device", devices, [device.id for device in found.devices])
-    chosen = plan.PRESETS[before.preset if before else preset]
     if before:
         header, phases = before, before.phases
         folder, keeper = Path(resume or "."), store.resume(Path(resume or "."))
@@ -247,7 +268,7 @@ def run(
             [way for way in found.ways if way.device.id in ids],
             [each for each in workloads if each.name in names],
             tier,
-            chosen,
+            plan.PRESETS[preset],
             precisions,
             scenarios,
             probes[0] if probes else None,
@@ -272,13 +293,15 @@ def run(
         adapters=_chosen(adapters),
         suites=suite_plugins,
         suite_options={
-            name: {**configured.suites.get(name, {}), **({"weights": str(checkpoints[name])} if name in checkpoints else {})}
+            name: {
+                **configured.suites.get(name, {}),
+                **({"weights": str(checkpoints[name])} if name in checkpoints else {}),
+            }
             for name in suite_plugins
         },
         units=units,
         devices={(way.device.id, way.adapter): way.device for way in found.ways},
         config=configured,
-        preset=chosen,
         seed=header.seed,
         timeout_s=timeout,
     )
@@ -300,7 +323,9 @@ def run(
 
 @main.command()
 @click.argument("result", type=click.Path(path_type=Path))
-@click.option("--format", "format_", metavar="NAME", default="console", show_default=True, help="console, json, csv or markdown.")
+@click.option(
+    "--format", "format_", metavar="NAME", default="console", show_default=True, help="console, json, csv or markdown."
+)
 @JSON
 def report(result: Path, format_: str, as_json: bool) -> None:
     """Show a result folder again, recomputed from its raw data.
@@ -326,7 +351,7 @@ def _run_phases(phases: Any, equipment: Any, folder: Path, keeper: Any, records:
         raise KeyboardInterrupt
 
     shares = [share for phase in phases for task in phase.tasks for share in task.shares]
-    expected_s = {share.key: plan.expected_s(equipment.preset, share) for share in shares}
+    expected_s = {share.key: plan.expected_s(share) for share in shares}
     previous = signal.signal(signal.SIGTERM, interrupt)
 
     def keep(record: Any) -> None:
@@ -357,7 +382,9 @@ def _discovered(adapters: tuple[str, ...], configured: Config) -> Found:
     from harness import plan, plugins
     from harness.discover import discover
 
-    plan.pick("adapter in the configuration", list(configured.adapters), {**plugins.find("adapters"), **_chosen(adapters)})
+    plan.pick(
+        "adapter in the configuration", list(configured.adapters), {**plugins.find("adapters"), **_chosen(adapters)}
+    )
     return discover(_chosen(adapters), configured)
 
 
@@ -416,8 +443,9 @@ def _same_machine(before: Result, found: Found, workloads: list[Workload]) -> No
                         hint="resume it on the same machine with the same --adapter and --config",
                     )
                 if (route.suite, route.suite_version, route.weights) not in now:
+                    began = f"{route.suite} {route.suite_version} and its weights: {route.weights}"
                     raise UsageError(
-                        f"the run began with {route.suite} {route.suite_version}, weights {route.weights}; now it is another",
+                        f"the run began with {began}; now they differ",
                         hint="resume it with the same version of Mixmark and the same --weights",
                     )
 
@@ -442,10 +470,11 @@ def _print_json(value: object) -> None:
     click.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
 
 
-def _print_table(head: tuple[str, ...], rows: list[tuple[str, ...]], empty: str) -> None:
+def _print_table(head: tuple[str, ...], rows: Iterable[tuple[Any, ...]], empty: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    rows = list(rows)
     if not rows:
         click.echo(empty)
         return

@@ -1,14 +1,14 @@
 """mixmark.toml: what adapters and suites are built with, and the interpreter that an adapter's worker runs in.
 
-    [adapter.torch]
-    threads = 8
+[adapter.torch]
+threads = 8
 
-    [adapter.acme]
-    python = "/opt/acme/venv/bin/python"
-    mode = "fast"
+[adapter.acme]
+python = "/opt/acme/venv/bin/python"
+mode = "fast"
 
-    [suite.dlrm]
-    rows = "full"
+[suite.dlrm]
+rows = "full"
 """
 
 from __future__ import annotations

@@ -11,30 +11,16 @@ import threading
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from harness.contracts import Array, Feed, Runner
-from harness.schema import Completions, Trial
+from harness.schema import Completions, Limits, Trial
 
 Clock = Callable[[], int]
 PLAIN = frozenset(np.dtype(name) for name in ("float32", "int32", "int64"))
+NOTHING = "the runner yielded nothing for a feed"
 RISE = 1.03  # a doubled batch must bring 3 % or the search ends
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How long a cell may take, in nanoseconds."""
-
-    warmup_ns: int
-    search_ns: int
-    """For the best batch, warm-up of each batch included."""
-    min_ns: int
-    """The window is over once this has passed and `min_feeds` are done…"""
-    max_ns: int
-    """…or once this has passed and one feed is done."""
-    min_feeds: int
 
 
 def plain(value: object) -> Array:
@@ -44,7 +30,9 @@ def plain(value: object) -> Array:
     """
     out = np.asarray(value)
     if out.dtype not in PLAIN or out.ndim == 0:
-        raise TypeError(f"a runner yields arrays of float32, int32 or int64, one row a unit; got {out.dtype} {out.shape}")
+        raise TypeError(
+            f"a runner yields arrays of float32, int32 or int64, one row a unit; got {out.dtype} {out.shape}"
+        )
     return out
 
 
@@ -66,7 +54,7 @@ class Log:
             count(len(out))
         end = len(self.marks_ns)
         if end == (self.ends[-1] if self.ends else 0):
-            raise ValueError("the runner yielded nothing for a feed")
+            raise ValueError(NOTHING)
         self.issued_ns.append(issued)
         self.ends.append(end)
         return stamp
@@ -133,13 +121,16 @@ def closed_loop(
 
 def warm_up(runner: Runner, feeds: Iterator[Feed], limits: Limits, clock: Clock = time.monotonic_ns) -> None:
     """Runs feeds for `warmup_ns`; the last one is dropped half-way (a generator can be closed), at least one
-    yield is waited for."""
+    yield is waited for. Raises ValueError where the runner yields nothing."""
     begin = clock()
     while True:
+        out = None
         for out in runner(next(feeds)):
             plain(out)
             if clock() - begin >= limits.warmup_ns:
                 return
+        if out is None:
+            raise ValueError(NOTHING)
 
 
 def best_batch(

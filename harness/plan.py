@@ -7,9 +7,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from harness.drive import Limits
 from harness.errors import UsageError
-from harness.schema import Device, Phase, Precision, Route, ScenarioName, Share, Task, Tier
+from harness.schema import Device, Limits, Phase, Precision, Route, ScenarioName, Share, Task, Tier
 
 SECOND = 1_000_000_000
 PROBE = "probe"
@@ -45,8 +44,8 @@ class Preset:
 
 
 def _limits(warmup_s: float, search_s: float, min_s: float, max_s: float, min_feeds: int) -> Limits:
-    times = (int(seconds * SECOND) for seconds in (warmup_s, search_s, min_s, max_s))
-    return Limits(*times, min_feeds=min_feeds)
+    warmup_ns, search_ns, min_ns, max_ns = (int(seconds * SECOND) for seconds in (warmup_s, search_s, min_s, max_s))
+    return Limits(warmup_ns=warmup_ns, search_ns=search_ns, min_ns=min_ns, max_ns=max_ns, min_feeds=min_feeds)
 
 
 PRESETS = {
@@ -57,18 +56,11 @@ SMOKE = _limits(0.3, 1, 1, 5, 1)  # the smoke tier is never ranked: it shows tha
 PROBING = _limits(0, 0, 1.5, 10, 2)
 
 
-def limits(preset: Preset, route: Route) -> Limits:
-    if route.suite == PROBE:
-        return PROBING
-    return SMOKE if route.tier == "smoke" else preset.limits
-
-
-def expected_s(preset: Preset, share: Share) -> float:
+def expected_s(share: Share) -> float:
     """About how long a share takes, for the progress display: load and start-up are guessed at a few seconds."""
-    chosen = limits(preset, share.route)
     start_s = 3 if share.route.tier == "smoke" or share.route.suite == PROBE else 10
-    search_ns = chosen.search_ns if share.scenario == "offline" else 0
-    return start_s + (chosen.warmup_ns + search_ns + chosen.min_ns) / SECOND
+    search_ns = share.limits.search_ns if share.batch is None else 0
+    return start_s + (share.limits.warmup_ns + search_ns + share.limits.min_ns) / SECOND
 
 
 def pick(what: str, asked: Sequence[str], existing: Iterable[str]) -> tuple[str, ...]:
@@ -112,7 +104,9 @@ def solo(
         )
         words = (f"{len(phases):03d}", route.suite, route.adapter, route.device, precision, scenario)
         key = re.sub(r"[^a-z0-9.]+", "-", ".".join(words).lower())
-        share = Share(key=key, route=route, scenario=scenario, batch=1 if scenario == "single-stream" else None)
+        limits = PROBING if workload.name == PROBE else SMOKE if tier == "smoke" else preset.limits
+        batch = 1 if scenario == "single-stream" else None
+        share = Share(key=key, route=route, scenario=scenario, batch=batch, limits=limits)
         phases.append(Phase(name=key, tasks=(Task(device=route.device, shares=(share,)),)))
 
     for way in ways:

@@ -23,7 +23,9 @@ class Progress:
     expected_s: by share key. The ETA scales what is left by how the cells so far kept to what was expected.
     """
 
-    def __init__(self, shares: Sequence[Share], expected_s: Mapping[str, float], console: Console | None = None) -> None:
+    def __init__(
+        self, shares: Sequence[Share], expected_s: Mapping[str, float], console: Console | None = None
+    ) -> None:
         self.console = console or Console(stderr=True)
         self.live = Live(console=self.console, get_renderable=self._render, refresh_per_second=4, transient=True)
         self.expected_s = expected_s
@@ -38,7 +40,9 @@ class Progress:
             self.live.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.live.stop()
 
     @property
@@ -66,7 +70,9 @@ class Progress:
         self.left.remove(record.key)
         number = f"[{self.total - len(self.left)}/{self.total}]"
         eta = f"  (about {_clock(self.eta_s())} left)" if self.left and not self.console.is_terminal else ""
-        self.console.print(f"{number} {record.route.label}: {outcome(record)}{eta}", highlight=False, markup=False, soft_wrap=True)
+        self.console.print(
+            f"{number} {record.route.label}: {outcome(record)}{eta}", highlight=False, markup=False, soft_wrap=True
+        )
         self.cell_begin = time.monotonic()
 
     def _render(self) -> RenderableType:
@@ -81,7 +87,9 @@ class Progress:
             f" · {self.stage} {_clock(now - self.cell_begin)}",
         )
         line = Table.grid(padding=(0, 2))
-        line.add_row(ProgressBar(total=1.0, completed=share, width=40), f"elapsed {_clock(elapsed_s)}", f"ETA {_clock(eta_s)}")
+        line.add_row(
+            ProgressBar(total=1.0, completed=share, width=40), f"elapsed {_clock(elapsed_s)}", f"ETA {_clock(eta_s)}"
+        )
         return Group(cell, line)
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness import system
 from harness.config import Config
-from harness.plan import Preset, limits
 from harness.plugins import Plugin
 from harness.schema import Cost, Device, Failure, Phase, Record, Share, Trial
 from harness.worker import Worker, WorkerFailed, load_completions
@@ -32,10 +32,9 @@ class Equipment:
     devices: Mapping[tuple[str, str], Device]
     """By (device id, adapter): a device as this adapter sees it."""
     config: Config
-    preset: Preset
     seed: int
     timeout_s: float
-    """For loading, and for measuring beyond what the preset allows; then a worker counts as hung."""
+    """For loading, and for measuring beyond what the share's limits allow; then a worker counts as hung."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,8 @@ def run(
         for task in phase.tasks:
             for share in task.shares:
                 observer.started(share)
-                record = measure(phase, share, equipment, folder, lambda stage, share=share: observer.stage(share, stage))
+                on_stage = functools.partial(observer.stage, share)
+                record = measure(phase, share, equipment, folder, on_stage)
                 keep(record)
                 observer.recorded(record)
 
@@ -74,7 +74,6 @@ def measure(
     route = share.route
     chosen = equipment.config.adapter(route.adapter)
     device = equipment.devices[route.device, route.adapter]
-    bounds = limits(equipment.preset, route)
     logs = folder / "logs"
     logs.mkdir(exist_ok=True)
     scratch = folder / "scratch"
@@ -104,12 +103,12 @@ def measure(
             outcome |= {"load_ns": opened["load_ns"], "facts": opened["facts"]}
             measured = worker.call(
                 "measure",
-                equipment.timeout_s + (bounds.warmup_ns + bounds.search_ns + bounds.max_ns) / SECOND,
+                equipment.timeout_s + (share.limits.warmup_ns + share.limits.search_ns + share.limits.max_ns) / SECOND,
                 on_stage,
                 scenario=share.scenario,
                 batch=share.batch,
                 seed=feed_seed(equipment.seed, route.suite),
-                limits=asdict(bounds),
+                limits=share.limits.model_dump(),
                 out=str(stamps),
             )
             outcome |= {

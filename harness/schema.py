@@ -18,7 +18,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, SkipValidation, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-SCHEMA = 1
+SCHEMA: Literal[1] = 1
 
 Precision = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4"]
 BITS_PER_WEIGHT: dict[str, int] = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4}
@@ -74,6 +74,19 @@ class Route(Fact):
         return f"{self.suite} on {self.device} by {self.adapter} in {self.precision}"
 
 
+class Limits(Fact):
+    """How long a share may take, in nanoseconds."""
+
+    warmup_ns: int = Field(ge=0)
+    search_ns: int = Field(ge=0)
+    """For the best batch, warm-up of each batch included."""
+    min_ns: int = Field(ge=0)
+    """The window is over once this has passed and `min_feeds` are done…"""
+    max_ns: int = Field(ge=0)
+    """…or once this has passed and one feed is done."""
+    min_feeds: int = Field(ge=1)
+
+
 class Share(Fact):
     """One suite's part of a task."""
 
@@ -83,6 +96,7 @@ class Share(Fact):
     scenario: ScenarioName
     batch: int | None = Field(default=None, gt=0)
     """Samples a feed; None: find the best one by doubling."""
+    limits: Limits
 
 
 class Task(Fact):
@@ -175,7 +189,7 @@ class Completions:
 
 
 class Cost(Fact):
-    """What one yield of a feed takes at the least, by the suite's analytic model (minimal algorithm, weights read once).
+    """What one yield of a feed takes at the least, by analysis: minimal algorithm, weights read once.
 
     A feed's costs are a tuple of these in the order of its yields: prefill, then decode for 127 yields.
     """

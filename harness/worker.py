@@ -32,7 +32,7 @@ from harness import drive, plugins
 from harness.contracts import Adapter, Runner, Suite
 from harness.errors import MixmarkError, Unsupported
 from harness.plugins import Plugin
-from harness.schema import BITS_PER_WEIGHT, Completions, Device, Failure
+from harness.schema import BITS_PER_WEIGHT, Completions, Device, Failure, Limits
 
 RUNTIME_BYTES = 512 << 20  # interpreter, framework and activations at batch 1, on top of weights and state
 
@@ -81,7 +81,9 @@ class Worker:
             os.close(self._requests)
             os.close(self._answers)
             message = f"cannot start {python}: {error.strerror or error}"
-            raise WorkerFailed(Failure(kind="crashed", message=message, hint="check python = … in mixmark.toml")) from error
+            raise WorkerFailed(
+                Failure(kind="crashed", message=message, hint="check python = … in mixmark.toml")
+            ) from error
         finally:
             os.close(requests)
             os.close(answers)
@@ -119,7 +121,9 @@ class Worker:
             if line is None:
                 self.kill()
                 message = f"no answer within {timeout_s:.0f} s while {self._stage}"
-                raise WorkerFailed(Failure(kind="hung", message=message, hint=f"see {self.log.name}; --timeout gives it longer"))
+                raise WorkerFailed(
+                    Failure(kind="hung", message=message, hint=f"see {self.log.name}; --timeout gives it longer")
+                )
             if not line:
                 raise WorkerFailed(self._death())
             answer = json.loads(line)
@@ -169,7 +173,9 @@ class Worker:
             cause = f"the worker was killed by {signal.Signals(-status).name} while {self._stage}"
         else:
             cause = f"the worker ended with exit code {status} while {self._stage}"
-        return Failure(kind="crashed", message=f"{cause}; it last said: {last}" if last else cause, hint=f"see {self.log.name}")
+        return Failure(
+            kind="crashed", message=f"{cause}; it last said: {last}" if last else cause, hint=f"see {self.log.name}"
+        )
 
 
 def _last_line(log: Path) -> str:
@@ -217,14 +223,17 @@ class _Served:
         devices = [Device.model_validate(device) for device in self.adapter.discover()]
         return {"devices": [device.model_dump() for device in devices]}
 
-    def open(self, device: dict[str, Any], suite: dict[str, Any], precision: str, free_bytes: int | None) -> dict[str, Any]:
+    def open(
+        self, device: dict[str, Any], suite: dict[str, Any], precision: str, free_bytes: int | None
+    ) -> dict[str, Any]:
         self.say({"stage": "loading"})
         self.device = Device.model_validate(device)
         self.suite = plugins.suite(**suite)
         self.precision = precision
         need = needed_bytes(self.suite, precision)
         if free_bytes is not None and need > free_bytes:
-            message = f"needs {need / 2**30:.1f} GiB of {self.device.memory_pool} memory, {free_bytes / 2**30:.1f} GiB are free"
+            needs, free = f"{need / 2**30:.1f} GiB", f"{free_bytes / 2**30:.1f} GiB"
+            message = f"needs {needs} of {self.device.memory_pool} memory, {free} are free"
             failure = Failure(kind="refused", message=message, hint="take a smaller --tier, or --suite to leave it out")
             raise WorkerFailed(failure)
         begin = time.monotonic_ns()
@@ -233,12 +242,14 @@ class _Served:
         return {"load_ns": time.monotonic_ns() - begin, "needed_bytes": need, "facts": facts}
 
     def measure(self, scenario: str, batch: int | None, seed: int, limits: dict[str, int], out: str) -> dict[str, Any]:
-        bounds = drive.Limits(**limits)
+        bounds = Limits.model_validate(limits)
         lanes = self.runner.slots if scenario == "offline" else 1
         trials: tuple[Any, ...] = ()
         if batch is None and scenario == "offline":
             self.say({"stage": "searching the best batch"})
-            batch, trials = drive.best_batch(self.runner, lambda size: self.suite.feeds(size, seed + 1), bounds, self._room)
+            batch, trials = drive.best_batch(
+                self.runner, lambda size: self.suite.feeds(size, seed + 1), bounds, self._room
+            )
         batch = batch or 1
         self.say({"stage": "warming up"})
         drive.warm_up(self.runner, self.suite.feeds(batch, seed + 2), bounds)
@@ -285,7 +296,9 @@ def failure_of(error: BaseException) -> Failure:
         return Failure(kind="unsupported", message=str(error), hint=error.hint)
     words = f"{type(error).__name__}: {error}"
     lower = words.lower()
-    if isinstance(error, MemoryError) or any(sign in lower for sign in ("outofmemory", "out of memory", "can't allocate memory")):
+    if isinstance(error, MemoryError) or any(
+        sign in lower for sign in ("outofmemory", "out of memory", "can't allocate memory")
+    ):
         return Failure(kind="out of memory", message=words[:500])
     return Failure(kind="raised", message=words[:500], hint=error.hint if isinstance(error, MixmarkError) else "")
 

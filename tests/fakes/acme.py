@@ -1,0 +1,72 @@
+"""A vendor's adapter that misbehaves on request: `mode` says how."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+import numpy as np
+
+from mixmark import Array, Device, Feed, Runner, Suite, Unsupported
+
+DEVICE = Device(id="npu:acme0", kind="npu", name="Acme NPU", memory_pool="npu:acme0", precisions=("fp32", "int8"))
+
+
+class Engine:
+    """A runner that brings its own runtime."""
+
+    def __init__(self, mode: str, work_s: float) -> None:
+        self.mode = mode
+        self.work_s = work_s
+        self.slots = 2 if mode == "two slots" else 1
+        self.facts = {"engine": "acme 1"}
+
+    def __call__(self, feed: Feed) -> Iterator[Array]:
+        if self.mode == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.mode == "segfault":
+            ctypes.string_at(0)
+        if self.mode == "exit":
+            os._exit(7)
+        if self.mode == "sys.exit":
+            sys.exit("acme: licence expired")
+        if self.mode == "hang":
+            time.sleep(1000)
+        if self.mode == "hold the lock":
+            ctypes.PyDLL(None).sleep(1000)
+        if self.mode == "memory":
+            raise MemoryError("no room for the activations")
+        if self.mode == "nothing":
+            return
+        if self.mode == "text":
+            yield np.array(["a", "b"])
+        if self.mode == "noisy":
+            print('{"done": {}}')
+            os.write(1, b'{"failure": 1}\n')
+            os.system("echo noise of a child")
+        time.sleep(self.work_s)
+        yield feed["x"]
+
+
+class Acme:
+    name = "acme"
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.mode = options.get("mode", "fine")
+        self.work_s = float(options.get("work_s", 0.001))
+
+    def discover(self) -> Iterable[Device]:
+        if self.mode == "broken driver":
+            raise RuntimeError("libacme.so: cannot open shared object file")
+        return () if self.mode == "absent" else (DEVICE,)
+
+    @contextmanager
+    def open(self, device: Device, suite: Suite, precision: str) -> Iterator[Runner]:
+        if self.mode == "unsupported":
+            raise Unsupported(f"acme has no kernels for {suite.name}")
+        yield Engine(self.mode, self.work_s)

@@ -1,0 +1,53 @@
+"""A suite that does nothing: what is left is the harness itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from mixmark import Array, Cost, Feed, Graph, Session, Spec, Weights
+
+
+class NoWeights:
+    def names(self) -> Sequence[str]:
+        return ()
+
+    def spec(self, name: str) -> Spec:
+        raise KeyError(name)
+
+    def read(self, name: str, into: npt.NDArray[np.float32]) -> None:
+        raise KeyError(name)
+
+
+class Null:
+    """Nothing, as fast as possible."""
+
+    name = "null"
+    version = "1"
+    unit = "sample"
+    scenarios = ("offline", "single-stream")
+
+    def __init__(self, tier: str, options: Mapping[str, str]) -> None:
+        self.tier = tier
+        self.gib = float(options.get("gib", 0))
+
+    def weights(self) -> Weights:
+        return NoWeights()
+
+    def graphs(self) -> Mapping[str, Graph]:
+        state = {"ballast": Spec((int(self.gib * 2**28),))} if self.gib else {}
+        return {"null": Graph({}, state, {}, module=None, onnx=bytes)} if state else {}  # type: ignore[arg-type]  # never built
+
+    def feeds(self, batch: int, seed: int) -> Iterator[Feed]:
+        serial = seed
+        while True:
+            serial += 1
+            yield {"x": np.full(batch, serial, np.int64)}
+
+    def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
+        yield feed["x"]
+
+    def costs(self, precision: str, batch: int) -> Sequence[Cost]:
+        return (Cost(name="nothing", flops=1.0 * batch, bytes=8.0 * batch),)

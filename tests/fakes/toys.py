@@ -1,0 +1,159 @@
+"""A suite small enough to export and open in a test, with everything that adapters must cope with.
+
+`step` decodes with a cache written in place, `see` has a convolution with batch norm, `look` shares the table of
+`step`. torch is imported in the modules only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.contracts import Array, Feed, Graph, Session, Spec
+from harness.schema import Cost
+from suites import exported
+
+if TYPE_CHECKING:
+    from torch import nn
+
+WORDS, WIDTH, HEADS, LENGTH = 32, 16, 2, 24
+
+
+def _step() -> nn.Module:
+    import torch
+    from torch import Tensor, nn
+    from torch.nn import functional as F
+
+    class Step(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(WORDS, WIDTH)
+            self.qkv = nn.Linear(WIDTH, 3 * WIDTH, bias=False)
+
+        def forward(self, tokens: Tensor, position: Tensor, *cache: Tensor) -> tuple[Tensor, Tensor]:
+            keys, values = cache
+            length = tokens.shape[0]
+            qkv = self.qkv(self.table(tokens)).view(length, 3, HEADS, WIDTH // HEADS).permute(1, 2, 0, 3)
+            positions = position + torch.arange(length, device=tokens.device)
+            where = positions[None, :, None].expand(HEADS, length, WIDTH // HEADS)
+            keys.scatter_(1, where, qkv[1])
+            values.scatter_(1, where, qkv[2])
+            seen = torch.arange(LENGTH, device=tokens.device)[None, :] <= positions[:, None]
+            mixed = F.scaled_dot_product_attention(qkv[:1], keys[None], values[None], attn_mask=seen)[0]
+            logits = F.linear(mixed[:, -1].reshape(1, WIDTH), self.table.weight)
+            return logits.argmax(-1), position + length
+
+    with torch.device("meta"):
+        return Step().eval()
+
+
+def _see() -> nn.Module:
+    import torch
+    from torch import Tensor, nn
+
+    class See(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 8, 3, bias=False)
+            self.norm = nn.BatchNorm2d(8)
+            self.norm.num_batches_tracked = None
+            self.head = nn.Linear(8, 4)
+
+        def forward(self, image: Tensor) -> tuple[Tensor]:
+            return (self.head(self.norm(self.conv(image)).relu().mean((2, 3))),)
+
+    with torch.device("meta"):
+        return See().eval()
+
+
+def _look() -> nn.Module:
+    import torch
+    from torch import Tensor, nn
+
+    class Look(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(WORDS, WIDTH)
+
+        def forward(self, index: Tensor) -> tuple[Tensor]:
+            return (self.table(index).sum(1),)
+
+    with torch.device("meta"):
+        return Look().eval()
+
+
+class Toy:
+    """Yields two tokens, then a row of logits and a row of sums for each image."""
+
+    name = "toy"
+    version = "1"
+    unit = "token"
+    scenarios = ("single-stream",)
+
+    def __init__(self, tier: str = "smoke", options: Mapping[str, str] | None = None) -> None:
+        self.tier = tier
+
+    def graphs(self) -> Mapping[str, Graph]:
+        cache = Spec((HEADS, LENGTH, WIDTH // HEADS))
+        one = Spec((1,), "int64")
+        step = exported.graph(
+            "toy",
+            self.tier,
+            "step",
+            {"tokens": Spec(("tokens",), "int64"), "position": one},
+            {"keys": cache, "values": cache},
+            {"token": one, "next": one},
+            _step,
+        )
+        image, logits = Spec(("batch", 3, 9, 9)), Spec(("batch", 4))
+        see = exported.graph("toy", self.tier, "see", {"image": image}, {}, {"logits": logits}, _see)
+        index, sums = Spec(("batch", 5), "int64"), Spec(("batch", WIDTH))
+        look = exported.graph("toy", self.tier, "look", {"index": index}, {}, {"sums": sums}, _look)
+        return {"step": step, "see": see, "look": look}
+
+    def weights(self) -> Random:
+        return Random(exported.specs("toy", self.tier, self.graphs))
+
+    def feeds(self, batch: int, seed: int) -> Iterator[Feed]:
+        rng = np.random.default_rng(seed)
+        while True:
+            feed: Feed = {
+                "tokens": rng.integers(0, WORDS, 7),
+                "image": rng.standard_normal((batch, 3, 9, 9)).astype(np.float32),
+                "index": rng.integers(0, WORDS, (batch, 5)),
+            }
+            for array in feed.values():
+                array.flags.writeable = False
+            yield feed
+
+    def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
+        state = session.state("step")
+        tokens, position = session.put(feed["tokens"]), session.put(np.zeros(1, np.int64))
+        for _ in range(2):
+            tokens, position = session.run("step", tokens, position, state=state)
+            yield session.get(tokens)
+        yield session.get(session.run("see", session.put(feed["image"]))[0])
+        yield session.get(session.run("look", session.put(feed["index"]))[0])
+
+    def costs(self, precision: str, batch: int) -> Sequence[Cost]:
+        return (Cost(name="toy", flops=1, bytes=1, yields=4),)
+
+
+class Random:
+    """Weights of a normal distribution keyed by name; variances are positive."""
+
+    def __init__(self, specs: Mapping[str, Spec]) -> None:
+        self._specs = specs
+
+    def names(self) -> Sequence[str]:
+        return tuple(self._specs)
+
+    def spec(self, name: str) -> Spec:
+        return self._specs[name]
+
+    def read(self, name: str, into: npt.NDArray[np.float32]) -> None:
+        values = np.random.default_rng(list(name.encode())).standard_normal(into.shape, np.float32)
+        into[...] = np.abs(values) if name.endswith("running_var") else values

@@ -1,0 +1,49 @@
+"""mixmark.toml."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.config import AdapterConfig, Config, load
+from harness.errors import UsageError
+
+
+def test_sections_become_options(tmp_path: Path) -> None:
+    file = tmp_path / "mixmark.toml"
+    file.write_text(
+        '[adapter.torch]\nthreads = 8\nspin = false\n[adapter.acme]\npython = "/opt/acme/bin/python"\n[suite.dlrm]\nrows = "full"'
+    )
+    config = load(file)
+    assert config.adapter("torch") == AdapterConfig(sys.executable, {"threads": "8", "spin": "false"})
+    assert config.adapter("acme") == AdapterConfig("/opt/acme/bin/python", {})
+    assert config.adapter("other") == AdapterConfig(sys.executable, {})
+    assert config.suites == {"dlrm": {"rows": "full"}}
+
+
+def test_without_a_file_everything_is_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load(None) == Config()
+    (tmp_path / "mixmark.toml").write_text("[adapter.torch]\nthreads = 1")
+    assert load(None).adapter("torch").options == {"threads": "1"}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[adapter.torch", "cannot read the configuration"),
+        ("[adaptor.torch]\nthreads = 1", "has adaptor, which Mixmark does not know"),
+        ("adapter = 1", "adapter is not a table of sections"),
+        ("[adapter]\ntorch = 1", "adapter is not a table of sections"),
+        ("[adapter.torch]\nthreads = [1]", r"\[adapter.torch\] threads must be a string, a number or a boolean"),
+        ("[suite.dlrm]\nrows = {}", r"\[suite.dlrm\] rows must be"),
+    ],
+)
+def test_a_wrong_file_is_misuse(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "mixmark.toml").write_text(text)
+    with pytest.raises(UsageError, match=words):
+        load(tmp_path / "mixmark.toml")
+    with pytest.raises(UsageError, match="cannot read"):
+        load(tmp_path / "none.toml")

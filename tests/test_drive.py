@@ -1,0 +1,218 @@
+"""The drive loop on a fake clock: exact stamps, exact stops."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from harness.contracts import Array, Feed, Runner
+from harness.drive import best_batch, closed_loop, plain, warm_up
+from harness.schema import Limits
+
+
+class Clock:
+    """Moves only when somebody works."""
+
+    def __init__(self) -> None:
+        self.now = 0
+
+    def __call__(self) -> int:
+        return self.now
+
+
+class Simulated:
+    """Takes `prefill` ns for its first unit and `each` ns for every further one."""
+
+    slots = 1
+    facts: dict[str, str] = {}  # noqa: RUF012  # a protocol's attribute, never written
+
+    def __init__(self, clock: Clock, prefill: int, each: int = 0, units: int = 1) -> None:
+        self.clock, self.prefill, self.each, self.units = clock, prefill, each, units
+        self.seen: list[int] = []
+
+    def __call__(self, feed: Feed) -> Iterator[Array]:
+        self.seen.append(int(feed["x"][0]))
+        self.clock.now += self.prefill
+        yield np.zeros(1, np.int64)
+        for _ in range(self.units - 1):
+            self.clock.now += self.each
+            yield np.zeros(1, np.int64)
+
+
+def numbered(clock: Clock | None = None, making: int = 0) -> Iterator[Feed]:
+    serial = 0
+    while True:
+        if clock:
+            clock.now += making
+        yield {"x": np.array([serial])}
+        serial += 1
+
+
+def limits(**changes: int) -> Limits:
+    return Limits(**{"warmup_ns": 0, "search_ns": 1000, "min_ns": 0, "max_ns": 10**12, "min_feeds": 1, **changes})
+
+
+def test_every_yield_is_a_stamp() -> None:
+    clock = Clock()
+    done = closed_loop(Simulated(clock, 100, 10, units=3), numbered(), limits(min_feeds=2), clock)
+    assert [(c.due_ns, c.issued_ns, c.marks) for c in done] == [
+        (0, 0, ((100, 1), (110, 1), (120, 1))),
+        (120, 120, ((220, 1), (230, 1), (240, 1))),
+    ]
+
+
+def test_making_a_feed_is_in_no_latency() -> None:
+    clock = Clock()
+    done = closed_loop(Simulated(clock, 100), numbered(clock, making=7), limits(min_feeds=2), clock)
+    assert [c.done_ns - c.issued_ns for c in done] == [100, 100]
+    assert done.issued_ns.tolist() == [7, 114]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "feeds"),
+    [
+        (limits(min_ns=1000), 10),  # the time counts
+        (limits(min_ns=1000, min_feeds=12), 12),  # the feeds count
+        (limits(min_ns=1000, min_feeds=12, max_ns=500), 5),  # the cap counts
+        (limits(min_ns=1000, max_ns=50), 1),  # one feed always finishes
+    ],
+)
+def test_the_window_ends_after_a_finished_feed(bounds: Limits, feeds: int) -> None:
+    clock = Clock()
+    assert len(closed_loop(Simulated(clock, 100), numbered(), bounds, clock)) == feeds
+
+
+def test_what_is_lazy_is_forced_before_the_stamp() -> None:
+    clock = Clock()
+
+    class Lazy:
+        def __array__(self, dtype: object = None, copy: object = None) -> Array:
+            clock.now += 50
+            return np.ones(4, np.float32)
+
+    def runner(feed: Feed) -> Iterator[Array]:
+        yield Lazy()  # type: ignore[misc]  # what a cheat would do
+
+    done = closed_loop(as_runner(runner), numbered(), limits(), clock)
+    assert done.marks_ns.tolist() == [50]
+    assert done.units.tolist() == [4]
+
+
+def as_runner(function: object) -> Runner:
+    class Wrapped:
+        slots = 1
+        facts: dict[str, str] = {}  # noqa: RUF012  # a protocol's attribute, never written
+
+        def __call__(self, feed: Feed) -> Iterator[Array]:
+            return function(feed)  # type: ignore[operator, no-any-return]  # any callable of the tests
+
+    return Wrapped()
+
+
+@pytest.mark.parametrize("value", ["text", np.array(["a"]), np.float32(1), np.ones(2, np.complex64), np.array([None])])
+def test_only_plain_arrays_pass(value: object) -> None:
+    with pytest.raises(TypeError, match="float32, int32 or int64"):
+        plain(value)
+
+
+def test_a_runner_must_yield() -> None:
+    with pytest.raises(ValueError, match="yielded nothing"):
+        closed_loop(as_runner(lambda feed: iter(())), numbered(), limits(), Clock())
+
+
+def test_a_yield_without_units_is_refused() -> None:
+    with pytest.raises(ValueError, match="without units"):
+        closed_loop(as_runner(lambda feed: iter([np.zeros(0, np.int64)])), numbered(), limits(), Clock())
+
+
+def test_what_a_runner_raises_passes_through_every_lane() -> None:
+    def broken(feed: Feed) -> Iterator[Array]:
+        raise OSError("device lost")
+        yield
+
+    for lanes in (1, 3):
+        with pytest.raises(OSError, match="device lost"):
+            closed_loop(as_runner(broken), numbered(), limits(), Clock(), lanes=lanes)
+
+
+def test_lanes_share_the_feeds_and_overlap() -> None:
+    meet = threading.Barrier(2, timeout=10)
+
+    def both_in_flight(feed: Feed) -> Iterator[Array]:
+        if feed["x"][0] < 2:
+            meet.wait()
+        yield feed["x"]
+
+    serial = iter(range(10**6))
+    lock = threading.Lock()
+
+    def ticking() -> int:
+        with lock:
+            return next(serial)
+
+    done = closed_loop(as_runner(both_in_flight), numbered(), limits(min_feeds=2), ticking, lanes=2)
+    assert len(done) >= 2
+    assert done.issued_ns.tolist() == sorted(done.issued_ns.tolist())
+    assert done.issued_ns[1] < done.marks_ns[0]
+
+
+def test_warm_up_drops_the_feed_it_does_not_need() -> None:
+    clock = Clock()
+    runner = Simulated(clock, 100, 10, units=1000)
+    warm_up(runner, numbered(), limits(warmup_ns=125), clock)
+    assert clock.now == 130
+    assert runner.seen == [0]
+
+
+class Batched:
+    """Takes `fixed` plus `each` per sample, and more where a batch does not fit."""
+
+    slots = 1
+    facts: dict[str, str] = {}  # noqa: RUF012  # a protocol's attribute, never written
+
+    def __init__(self, clock: Clock, fixed: int, each: int, fits: int = 10**9) -> None:
+        self.clock, self.fixed, self.each, self.fits = clock, fixed, each, fits
+
+    def __call__(self, feed: Feed) -> Iterator[Array]:
+        if len(feed["x"]) > self.fits:
+            raise MemoryError
+        self.clock.now += self.fixed + self.each * len(feed["x"])
+        yield feed["x"]
+
+
+def batches(size: int) -> Iterator[Feed]:
+    while True:
+        yield {"x": np.zeros(size, np.int64)}
+
+
+def test_the_batch_doubles_until_the_rate_stops_rising() -> None:
+    clock = Clock()
+    best, trials = best_batch(Batched(clock, 100, 10), batches, limits(search_ns=10**6), clock=clock)
+    # rates 1/110, 2/120, … : 256 brings 3.8 % over 128, 512 brings 1.9 %
+    assert [trial.batch for trial in trials] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
+    assert best == 256
+    assert (trials[3].units, trials[3].elapsed_ns) == (8, 180)
+
+
+def test_the_search_ends_where_memory_does() -> None:
+    clock = Clock()
+    assert best_batch(Batched(clock, 100, 1, fits=32), batches, limits(search_ns=10**6), clock=clock)[0] == 32
+    with pytest.raises(MemoryError):
+        best_batch(Batched(clock, 100, 1, fits=0), batches, limits(), clock=clock)
+
+
+def test_the_search_does_not_step_over_the_edge_of_memory() -> None:
+    clock = Clock()
+    left = iter([1000, 990, 970, 930, 700, 300, 0])
+    best, _ = best_batch(Batched(clock, 100, 1), batches, limits(search_ns=10**6), lambda: next(left), clock)
+    assert best == 16  # the fifth batch took 400 of 700: the next one would take more than there is
+
+
+def test_the_search_keeps_to_its_time() -> None:
+    clock = Clock()
+    best, _ = best_batch(Batched(clock, 100, 1), batches, limits(search_ns=1500), clock=clock)
+    assert best < 16
+    assert clock.now < 1500 + 500

@@ -1,0 +1,104 @@
+"""The architecture as a test: imports point one way, and what is heavy is imported where it is used."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+# Each layer may import itself and what stands before it.
+LAYERS = (
+    {"harness.errors", "harness.schema"},
+    {"harness.contracts"},
+    {"harness.plan", "harness.stats", "harness.validate"},  # pure: no file, process, device or clock
+    {
+        "harness.config",
+        "harness.discover",
+        "harness.drive",
+        "harness.plugins",
+        "harness.run",
+        "harness.store",
+        "harness.system",
+        "harness.worker",
+    },
+    {"harness.progress"},
+    {"harness.cli"},
+)
+ENGINE = frozenset().union(*LAYERS)
+FOR_PLUGINS = frozenset().union(*LAYERS[:3])
+HEAVY = {"torch", "onnxruntime", "onnx", "onnxscript", "onnx_ir", "transformers", "diffusers"}
+
+
+def imports(path: Path) -> set[str]:
+    """The modules that a file imports, those under `if TYPE_CHECKING` left out."""
+    found: set[str] = set()
+    stack: list[ast.AST] = [ast.parse(path.read_text())]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            continue
+        stack.extend(ast.iter_child_nodes(node))
+    return found
+
+
+def files(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def test_every_file_of_the_engine_has_a_layer() -> None:
+    assert {name_of(path) for path in (ROOT / "harness").glob("*.py")} - {"harness"} == ENGINE
+
+
+@pytest.mark.parametrize("level", range(len(LAYERS)))
+def test_imports_point_one_way(level: int) -> None:
+    allowed = frozenset().union(*LAYERS[: level + 1])
+    for module in LAYERS[level]:
+        path = ROOT / (module.replace(".", "/") + ".py")
+        assert {each for each in imports(path) if each in ENGINE} <= allowed, module
+
+
+def test_plugins_see_only_contracts_and_pure_modules() -> None:
+    for path in files("harness/adapters", "suites", "reporters"):
+        assert {each for each in imports(path) if each in ENGINE} <= FOR_PLUGINS, path
+
+
+def test_the_engine_names_no_plugin() -> None:
+    for path in (ROOT / "harness").glob("*.py"):
+        named = {each for each in imports(path) if each.split(".")[0] in HEAVY | {"suites", "reporters"}}
+        assert not named, path
+        assert "harness.adapters" not in "".join(imports(path)), path
+
+
+def test_a_suite_or_an_adapter_loads_without_its_framework() -> None:
+    blocked = f"import sys; sys.modules.update(dict.fromkeys({sorted(HEAVY)!r}))"
+    names = "import harness.plugins as p; [x.load() for kind in p.BUILT_IN for x in p.find(kind).values()]"
+    done = subprocess.run([sys.executable, "-c", f"{blocked}; {names}"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_help_imports_nothing_heavy() -> None:
+    script = (
+        "import sys; import harness.cli; print([m for m in sys.modules if m in ('numpy', 'pydantic', 'rich', 'torch')])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_what_vendors_import_is_listed() -> None:
+    import mixmark
+
+    assert mixmark.__all__ == sorted(mixmark.__all__, key=lambda name: (not name.isupper(), name))
+    public = {name for name in vars(mixmark) if not name.startswith("_")}
+    assert public == set(mixmark.__all__)

@@ -1,0 +1,103 @@
+"""What is measured, in which order, for how long."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.errors import UsageError
+from harness.plan import PRESETS, PROBING, SMOKE, Way, Workload, expected_s, pick, solo
+from harness.schema import Device, Phase, Precision, Share
+
+CPU = Device(id="cpu:0", kind="cpu", memory_pool="host", precisions=("fp32",))
+GPU = Device(id="gpu:GPU-4f", kind="gpu", memory_pool="gpu:GPU-4f", precisions=("bf16", "fp32"))
+LLM = Workload("llm", "1", ("single-stream",))
+DLRM = Workload("dlrm", "1", ("offline", "single-stream"), {"rows": "full"}, "a.safetensors sampled-sha256:00")
+PROBE = Workload("probe", "1", ("single-stream",))
+WAYS = (Way(CPU, "torch", {"threads": "2"}), Way(CPU, "onnxruntime", {}), Way(GPU, "torch", {"threads": "2"}))
+
+
+def cells(phases: tuple[Phase, ...]) -> list[tuple[str, ...]]:
+    shares = [phase.tasks[0].shares[0] for phase in phases]
+    return [(s.route.device, s.route.adapter, s.route.suite, s.route.precision, s.scenario) for s in shares]
+
+
+def shares(phases: tuple[Phase, ...]) -> list[Share]:
+    return [phase.tasks[0].shares[0] for phase in phases]
+
+
+def test_quick_is_the_native_scenario_of_each_suite_between_two_probes() -> None:
+    assert cells(solo(WAYS, (LLM, DLRM), "edge", PRESETS["quick"], probe=PROBE))[:8] == [
+        ("cpu:0", "torch", "probe", "fp32", "single-stream"),
+        ("cpu:0", "torch", "llm", "fp32", "single-stream"),
+        ("cpu:0", "torch", "dlrm", "fp32", "offline"),
+        ("cpu:0", "torch", "probe", "fp32", "single-stream"),
+        ("cpu:0", "onnxruntime", "probe", "fp32", "single-stream"),
+        ("cpu:0", "onnxruntime", "llm", "fp32", "single-stream"),
+        ("cpu:0", "onnxruntime", "dlrm", "fp32", "offline"),
+        ("cpu:0", "onnxruntime", "probe", "fp32", "single-stream"),
+    ]
+
+
+def test_standard_is_all_scenarios_and_a_device_runs_its_best_precision() -> None:
+    assert cells(solo(WAYS[2:], (DLRM,), "edge", PRESETS["standard"])) == [
+        ("gpu:GPU-4f", "torch", "dlrm", "bf16", "offline"),
+        ("gpu:GPU-4f", "torch", "dlrm", "bf16", "single-stream"),
+    ]
+
+
+def test_what_is_asked_for_is_run_where_it_exists() -> None:
+    asked: tuple[Precision, ...] = ("fp32", "int8")
+    phases = solo(WAYS, (LLM, DLRM), "edge", PRESETS["quick"], asked, ("single-stream",))
+    assert {(c[1], c[2], c[3], c[4]) for c in cells(phases)} == {
+        (adapter, suite, "fp32", "single-stream") for adapter in ("torch", "onnxruntime") for suite in ("llm", "dlrm")
+    }
+
+
+def test_the_record_will_tell_the_options_and_the_weights() -> None:
+    route = shares(solo(WAYS, (DLRM,), "edge", PRESETS["quick"]))[0].route
+    assert route.options == {"threads": "2"}
+    assert route.suite_options == {"rows": "full"}
+    assert route.weights == "a.safetensors sampled-sha256:00"
+
+
+def test_keys_are_unique_and_safe_as_file_names() -> None:
+    keys = [share.key for share in shares(solo(WAYS, (LLM, DLRM), "edge", PRESETS["standard"], probe=PROBE))]
+    assert len(set(keys)) == len(keys)
+    assert keys[-1] == "014.probe.torch.gpu-gpu-4f.bf16.single-stream"
+
+
+def test_offline_searches_its_batch_and_single_stream_does_not() -> None:
+    by_scenario = {s.scenario: s.batch for s in shares(solo(WAYS, (DLRM,), "edge", PRESETS["standard"]))}
+    assert by_scenario == {"offline": None, "single-stream": 1}
+
+
+def test_limits_follow_preset_tier_and_probe() -> None:
+    def of(tier: str) -> list[object]:
+        return [s.limits for s in shares(solo(WAYS[:1], (LLM,), tier, PRESETS["quick"], probe=PROBE))]  # type: ignore[arg-type]  # a plain str
+
+    assert of("edge") == [PROBING, PRESETS["quick"].limits, PROBING]
+    assert of("smoke") == [PROBING, SMOKE, PROBING]
+
+
+def test_a_quick_cell_is_planned_within_45_seconds() -> None:
+    for share in shares(solo(WAYS, (LLM, DLRM), "edge", PRESETS["quick"], probe=PROBE)):
+        bounds = share.limits
+        assert bounds.warmup_ns + bounds.search_ns + bounds.max_ns <= 45_000_000_000
+        assert expected_s(share) <= 45
+
+
+def test_nothing_to_run_is_misuse() -> None:
+    with pytest.raises(UsageError, match="nothing is left") as told:
+        solo(WAYS, (LLM,), "edge", PRESETS["quick"], ("int4",))
+    assert "bf16, fp32" in told.value.hint
+
+
+def test_a_wrong_name_gets_a_suggestion_and_the_list() -> None:
+    assert pick("suite", (), ("llm", "dlrm")) == ("llm", "dlrm")
+    assert pick("suite", ("dlrm", "dlrm"), ("llm", "dlrm")) == ("dlrm",)
+    with pytest.raises(UsageError, match="there is no suite 'dlmr'") as told:
+        pick("suite", ("dlmr",), ("llm", "dlrm"))
+    assert told.value.hint == "did you mean dlrm? there is: llm, dlrm"
+    with pytest.raises(UsageError) as told:
+        pick("device", ("xyz",), ())
+    assert told.value.hint == "there is: none"

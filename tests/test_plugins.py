@@ -1,0 +1,63 @@
+"""Plugins come from the table, from entry points and from the command line; a broken one says why."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from pathlib import Path
+
+import pytest
+
+from harness import plugins
+from harness.errors import PluginError, UsageError
+
+
+def test_built_ins_are_found_without_importing_them() -> None:
+    assert list(plugins.find("adapters"))[:2] == ["torch", "onnxruntime"]
+    assert {"llm", "diffusion", "dlrm", "resnet50", "probe"} <= set(plugins.find("suites"))
+    assert {"console", "json", "csv", "markdown"} <= set(plugins.find("reporters"))
+
+
+def test_an_installed_package_brings_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real distribution on the path, as pip would leave it."""
+    (tmp_path / "acme_mixmark.py").write_text("def report(result): return 'acme'\n")
+    info = tmp_path / "acme_mixmark-1.2.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-mixmark\nVersion: 1.2\n")
+    (info / "entry_points.txt").write_text("[mixmark.reporters]\nacme = acme_mixmark:report\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.metadata.MetadataPathFinder.invalidate_caches()
+    acme = plugins.find("reporters")["acme"]
+    assert acme.origin == "acme-mixmark 1.2"
+    assert acme.load()(None) == "acme"
+
+
+def test_the_command_line_brings_an_adapter(tmp_path: Path) -> None:
+    file = tmp_path / "acme.py"
+    file.write_text("class Acme:\n  name = 'acme'\n  def discover(self): ...\n  def open(self): ...\n")
+    found = plugins.find("adapters", [f"{file}:Acme"])["acme"]
+    assert (found.name, found.origin) == ("acme", "command line")
+    assert found.load().name == "acme"
+
+
+@pytest.mark.parametrize("spec", ["acme.py", ":Acme", "acme.py:", "acme.py:not a name"])
+def test_a_malformed_spec_is_misuse(spec: str) -> None:
+    with pytest.raises(UsageError, match="is not a plugin"):
+        plugins.name_of(spec)
+
+
+def test_a_missing_file_is_misuse() -> None:
+    with pytest.raises(UsageError, match=r"there is no file \./acme\.py"):
+        plugins.name_of("./acme.py:Acme")
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("harness.nothing:X", "ModuleNotFoundError: No module named 'harness.nothing'"),
+        ("harness.errors:Nothing", "AttributeError"),
+        ("harness.errors:MixmarkError", "lacks name, discover, open"),
+    ],
+)
+def test_a_broken_plugin_names_what_is_wrong(spec: str, words: str) -> None:
+    with pytest.raises(PluginError, match=words):
+        plugins.Plugin("adapters", "x", spec, "test").load()

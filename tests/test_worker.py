@@ -1,0 +1,176 @@
+"""Real processes: whatever a vendor's code does to itself, the parent gets an answer and goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from harness.plugins import Plugin
+from harness.worker import Worker, WorkerFailed, failure_of, load_completions
+from mixmark import Unsupported
+from tests.fakes.acme import DEVICE
+
+FAKES = Path(__file__).parent / "fakes"
+ACME = Plugin("adapters", "acme", f"{FAKES / 'acme.py'}:Acme", "test")
+NULL = {"name": "null", "spec": f"{FAKES / 'null.py'}:Null", "tier": "smoke", "options": {}}
+LIMITS = {"warmup_ns": 0, "search_ns": 10**8, "min_ns": 0, "max_ns": 10**9, "min_feeds": 3}
+
+
+def worker(tmp_path: Path, mode: str = "fine", plugin: Plugin = ACME, **options: str) -> Worker:
+    return Worker(plugin, {"mode": mode, **options}, tmp_path, tmp_path / "log")
+
+
+def opened(worker: Worker, suite: dict[str, Any] = NULL, free_bytes: int | None = None) -> dict[str, Any]:
+    return worker.call("open", 30, device=DEVICE.model_dump(), suite=suite, precision="fp32", free_bytes=free_bytes)
+
+
+def measured(worker: Worker, tmp_path: Path, timeout_s: float = 30, scenario: str = "single-stream") -> dict[str, Any]:
+    out = str(tmp_path / "stamps.npz")
+    return worker.call("measure", timeout_s, scenario=scenario, batch=None, seed=1, limits=LIMITS, out=out)
+
+
+def test_a_worker_discovers_opens_and_measures(tmp_path: Path) -> None:
+    stages: list[str] = []
+    with worker(tmp_path) as acme:
+        assert acme.call("discover", 30)["devices"] == [DEVICE.model_dump(mode="json")]
+        assert opened(acme)["facts"] == {"engine": "acme 1"}
+        out = str(tmp_path / "stamps.npz")
+        answer = acme.call("measure", 30, stages.append, scenario="offline", batch=None, seed=1, limits=LIMITS, out=out)
+        assert acme.call("close", 30) == {}
+    done = load_completions(tmp_path / "stamps.npz")
+    assert len(done) >= 3
+    assert set(done.units) == {answer["batch"]}
+    assert answer["costs"][0]["flops"] == answer["batch"]
+    assert [trial["batch"] for trial in answer["trials"]][:3] == [1, 2, 4]
+    assert stages == ["searching the best batch", "warming up", "measuring"]
+    assert acme.peak_pss_bytes > 1 << 20
+
+
+def test_two_slots_are_two_feeds_in_flight(tmp_path: Path) -> None:
+    with worker(tmp_path, "two slots", work_s="0.02") as acme:
+        opened(acme)
+        measured(acme, tmp_path, scenario="offline")
+    done = load_completions(tmp_path / "stamps.npz")
+    assert (done.issued_ns[1:] < done.marks_ns[done.ends - 1][:-1]).any()
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "words"),
+    [
+        ("kill", "crashed", "SIGKILL while warming up"),
+        ("segfault", "crashed", "SIGSEGV"),
+        ("exit", "crashed", "exit code 7"),
+        ("sys.exit", "raised", "licence expired"),
+        ("hang", "hung", "no answer within 2 s while warming up"),
+        ("hold the lock", "hung", "no answer within 2 s"),
+        ("memory", "out of memory", "no room for the activations"),
+        ("nothing", "raised", "yielded nothing"),
+        ("text", "raised", "float32, int32 or int64"),
+    ],
+)
+def test_what_goes_wrong_in_a_worker_is_told(tmp_path: Path, mode: str, kind: str, words: str) -> None:
+    with worker(tmp_path, mode) as acme:
+        opened(acme)
+        with pytest.raises(WorkerFailed) as told:
+            measured(acme, tmp_path, timeout_s=2 if kind == "hung" else 30)
+    assert (told.value.failure.kind, words in told.value.failure.message) == (kind, True), told.value.failure
+
+
+def test_noise_on_stdout_is_harmless(tmp_path: Path) -> None:
+    with worker(tmp_path, "noisy") as acme:
+        opened(acme)
+        measured(acme, tmp_path)
+    assert len(load_completions(tmp_path / "stamps.npz")) >= 3
+    log = (tmp_path / "log").read_text()
+    assert "noise of a child" in log
+    assert '{"failure": 1}' in log
+
+
+def test_a_killed_worker_is_noticed_from_outside(tmp_path: Path) -> None:
+    with worker(tmp_path, work_s="60") as acme:
+        opened(acme)
+        threading.Timer(0.5, os.kill, (acme.pid, signal.SIGKILL)).start()
+        with pytest.raises(WorkerFailed, match="SIGKILL"):
+            measured(acme, tmp_path)
+        with pytest.raises(WorkerFailed, match="SIGKILL"):  # and it stays gone
+            measured(acme, tmp_path)
+
+
+def test_what_does_not_fit_is_refused_before_loading(tmp_path: Path) -> None:
+    big = {**NULL, "options": {"gib": "100"}}
+    with worker(tmp_path, "unsupported") as acme:  # would say so if it were asked
+        with pytest.raises(WorkerFailed) as told:
+            opened(acme, big, free_bytes=8 << 30)
+        assert told.value.failure.kind == "refused"
+        assert "needs 100.5 GiB of npu:acme0 memory, 8.0 GiB are free" in told.value.failure.message
+        with pytest.raises(WorkerFailed) as told:
+            opened(acme, big, free_bytes=101 << 30)
+        assert told.value.failure.kind == "unsupported"
+
+
+def test_nobody_is_left_behind(tmp_path: Path) -> None:
+    with worker(tmp_path, "hang") as acme:
+        opened(acme)
+        pid = acme.pid
+        assert psutil.pid_exists(pid)
+    assert not psutil.pid_exists(pid)
+
+
+def test_a_worker_dies_with_its_parent(tmp_path: Path) -> None:
+    script = (
+        "import sys, time; from tests.test_worker import *; from pathlib import Path\n"
+        "acme = worker(Path(sys.argv[1])); opened(acme); print(acme.pid, flush=True); time.sleep(60)"
+    )
+    parent = psutil.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=-1, cwd=FAKES.parent.parent)
+    pid = int(parent.stdout.readline())
+    assert psutil.pid_exists(pid)
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    deadline = time.monotonic() + 20
+    while psutil.pid_exists(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_missing_interpreter_is_told(tmp_path: Path) -> None:
+    with pytest.raises(WorkerFailed, match=r"cannot start /opt/acme/python: No such file"):
+        Worker(ACME, {}, tmp_path, tmp_path / "log", "/opt/acme/python")
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("import acme_driver", "ModuleNotFoundError: No module named 'acme_driver'"),
+        ("class Acme: name = 'acme'", "lacks discover, open"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+        ("def :", "SyntaxError"),
+        ("class Acme:\n  name = 'other'\n  def discover(self): ...\n  def open(self): ...", "calls itself other"),
+    ],
+)
+def test_a_broken_plugin_is_told(tmp_path: Path, source: str, words: str) -> None:
+    (tmp_path / "acme.py").write_text(source)
+    plugin = Plugin("adapters", "acme", f"{tmp_path}/acme.py:Acme", "test")
+    with worker(tmp_path, plugin=plugin) as acme, pytest.raises(WorkerFailed) as told:
+        acme.call("discover", 30)
+    assert words in told.value.failure.message
+
+
+def test_frameworks_have_many_words_for_out_of_memory() -> None:
+    class OutOfMemoryError(RuntimeError):
+        pass
+
+    assert failure_of(OutOfMemoryError("CUDA")).kind == "out of memory"
+    assert failure_of(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried …")).kind == "out of memory"
+    assert failure_of(RuntimeError("shape mismatch")).kind == "raised"
+    assert failure_of(Unsupported("no", hint="try")).hint == "try"
+    assert json.loads(failure_of(ValueError("x" * 9999)).model_dump_json())["message"].endswith("x")
