@@ -1,0 +1,245 @@
+"""Diffusion: a prompt and noise in, an image out. Text encoder, U-Net with Euler's scheduler, VAE decoder.
+
+The shapes are those of Stable Diffusion 1.5 (edge) and SDXL (server), and so are the weights' names, behind the
+component's: `text_encoder.`, `text_encoder_2.`, `unet.`, `vae.`. Trap: SD-1.5's older published VAE files name the
+attention's weights `query`, `key`, `value` and `proj_attn`; save them anew with diffusers first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.contracts import Array, Feed, Graph, Session, Spec, Weights
+from harness.errors import Unsupported
+from harness.schema import BITS_PER_WEIGHT, Cost
+from suites import exported, weights
+from suites.diffusion import shapes
+from suites.diffusion.shapes import PROMPT_TOKENS, TextShape, UNetShape, VaeShape, Work
+from suites.weights import Draw, Fill
+
+if TYPE_CHECKING:
+    from torch import nn
+
+POOL = 4
+"""Feeds made before the window; each issue is one of them, altered."""
+ALTERED = 4
+"""Values of each noise, and tokens of each prompt, that an issue replaces."""
+LATENT_SCALE = 8
+"""Pixels a side for each of the latent's."""
+
+
+@dataclass(frozen=True)
+class Tier:
+    text: TextShape
+    text_2: TextShape | None
+    unet: UNetShape
+    vae: VaeShape
+    image_size: int
+    steps: int
+    guidance: float | None
+    """Strength of classifier-free guidance; None: no unconditional prompt and half the work."""
+
+    @property
+    def latent_size(self) -> int:
+        return self.image_size // LATENT_SCALE
+
+    @property
+    def prompts(self) -> int:
+        return 1 if self.guidance is None else 2
+
+
+TIERS = {
+    "smoke": Tier(  # SDXL in small, for every path of the server tier is taken here
+        text=TextShape(64, layers=3, heads=4, activation="quick_gelu", penultimate=True, vocabulary=1024),
+        text_2=TextShape(
+            96, layers=3, heads=6, activation="gelu", penultimate=True, projection=96, vocabulary=1024
+        ),
+        unet=UNetShape(
+            channels=(32, 64),
+            heads=(2, 4),
+            depths=(0, 2),
+            middle_depth=2,
+            context=160,
+            linear_projection=True,
+            pooled=96,
+            layers=1,
+            groups=8,
+        ),
+        vae=VaeShape(channels=(16, 32, 32, 64), scaling=0.13025, layers=1, groups=8),
+        image_size=64,
+        steps=3,
+        guidance=8.0,
+    ),
+    "edge": Tier(
+        text=shapes.CLIP_L,
+        text_2=None,
+        unet=shapes.SD15_UNET,
+        vae=shapes.SD15_VAE,
+        image_size=256,
+        steps=4,
+        guidance=None,
+    ),
+    "server": Tier(
+        text=shapes.CLIP_L_PENULTIMATE,
+        text_2=shapes.OPENCLIP_BIGG,
+        unet=shapes.SDXL_UNET,
+        vae=shapes.SDXL_VAE,
+        image_size=1024,
+        steps=20,
+        guidance=8.0,
+    ),
+}
+
+
+class Diffusion:
+    """Feed: ids [batch, prompts, 77] int64, where under guidance the unconditional prompt comes first, and noise
+    [batch, 4, size / 8, size / 8] float32. One yield a feed: images [batch, 3, size, size] float32, as the
+    decoder leaves them, about -1 to 1 and not clamped.
+    """
+
+    name = "diffusion"
+    version = "1"
+    unit = "image"
+    scenarios: Sequence[str] = ("single-stream", "offline")
+
+    def __init__(self, tier: str, options: Mapping[str, str]) -> None:
+        if tier not in TIERS:
+            raise Unsupported(f"diffusion has no tier {tier}", f"one of {', '.join(TIERS)}")
+        self.tier = tier
+        self.shape = TIERS[tier]
+        self.options = options
+
+    def weights(self) -> Weights:
+        specs = exported.specs(self.name, self.tier, self.graphs)
+        if path := self.options.get("weights"):
+            return weights.checkpoint(path, specs)
+        return weights.drawn(self.name, specs, rule)
+
+    def graphs(self) -> Mapping[str, Graph]:
+        return self._graphs
+
+    @cached_property
+    def _graphs(self) -> Mapping[str, Graph]:
+        tier = self.shape
+        width = tier.text.width + (tier.text_2.width if tier.text_2 else 0)
+        encoded = {"context": Spec(("batch", tier.prompts, PROMPT_TOKENS, width))}
+        if tier.unet.pooled:
+            encoded["pooled"] = Spec(("batch", tier.prompts, tier.unet.pooled))
+        latent = Spec(("batch", 4, tier.latent_size, tier.latent_size))
+        step = Spec((1,), "int64")
+        image = Spec(("batch", 3, tier.image_size, tier.image_size))
+
+        def encode() -> nn.Module:
+            from suites.diffusion.pipeline import Encode
+
+            return Encode(tier.text, tier.text_2)
+
+        def denoise() -> nn.Module:
+            from suites.diffusion.pipeline import Denoise
+
+            return Denoise(tier.unet, tier.steps, tier.guidance, tier.image_size)
+
+        def decode() -> nn.Module:
+            from suites.diffusion.pipeline import Decode
+
+            return Decode(tier.vae)
+
+        return {
+            "encode": self._graph(
+                "encode", {"ids": Spec(("batch", tier.prompts, PROMPT_TOKENS), "int64")}, encoded, encode
+            ),
+            "denoise": self._graph(
+                "denoise",
+                {"latent": latent, "step": step, **encoded},
+                {"next_latent": latent, "next_step": step},
+                denoise,
+            ),
+            "decode": self._graph("decode", {"latent": latent}, {"image": image}, decode),
+        }
+
+    def _graph(
+        self, name: str, inputs: Mapping[str, Spec], outputs: Mapping[str, Spec], build: Callable[[], nn.Module]
+    ) -> Graph:
+        def module() -> nn.Module:
+            import torch
+
+            with torch.device("meta"):
+                return build().eval()
+
+        return exported.graph(self.name, self.tier, name, inputs, {}, outputs, module)
+
+    def feeds(self, batch: int, seed: int) -> Iterator[Feed]:
+        generator = _generator(f"pool/{batch}", seed)
+        tier = self.shape
+        pool = [
+            (
+                np.stack([_prompts(generator, tier.prompts, tier.text.vocabulary) for _ in range(batch)]),
+                generator.standard_normal((batch, 4, tier.latent_size, tier.latent_size), dtype=np.float32),
+            )
+            for _ in range(POOL)
+        ]
+        nonces = _generator(f"nonces/{batch}", seed)
+        words = tier.text.vocabulary - 2
+        issue = 0
+        while True:
+            ids, noise = (array.copy() for array in pool[issue % POOL])
+            ids[:, :, 1 : 1 + ALTERED] = nonces.integers(words, size=(batch, tier.prompts, ALTERED))
+            noise[:, :, 0, :1] = nonces.standard_normal((batch, ALTERED, 1), dtype=np.float32)
+            yield {"ids": ids, "noise": noise}
+            issue += 1
+
+    def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
+        encoded = session.run("encode", session.put(feed["ids"]))
+        latent, step = session.put(feed["noise"]), session.put(np.zeros(1, np.int64))
+        for _ in range(self.shape.steps):
+            latent, step = session.run("denoise", latent, step, *encoded)
+        (image,) = session.run("decode", latent)
+        yield session.get(image)
+
+    def costs(self, precision: str, batch: int) -> Sequence[Cost]:
+        """The U-Net's weights are read once a step, the others once; of the embeddings one row a token."""
+        tier = self.shape
+        texts = [text for text in (tier.text, tier.text_2) if text]
+        works = {
+            "text": shapes.total(shapes.text_encoder(text) for text in texts),
+            "unet": shapes.unet(tier.unet, tier.latent_size),
+            "vae": shapes.vae_decoder(tier.vae, tier.latent_size),
+        }
+        prompts = tier.prompts * batch
+        flops = (
+            prompts * works["text"].flops + tier.steps * prompts * works["unet"].flops + batch * works["vae"].flops
+        )
+        unread = sum(max(0, text.vocabulary - prompts * PROMPT_TOKENS) * text.width for text in texts)
+        read = works["text"].weights - unread + tier.steps * works["unet"].weights + works["vae"].weights
+        context = prompts * PROMPT_TOKENS * sum(text.width for text in texts)
+        latent = batch * 4 * tier.latent_size**2
+        moved = (tier.steps + 1) * context + 2 * (tier.steps + 1) * latent + batch * 3 * tier.image_size**2
+        bytes_ = read * BITS_PER_WEIGHT[precision] / 8 + moved * min(BITS_PER_WEIGHT[precision], 16) / 8
+        return (Cost(name="image", flops=flops, bytes=bytes_),)
+
+
+def rule(name: str, shape: tuple[int, ...]) -> Fill:
+    """The gains, by the tensor's part in the network."""
+    return Draw()
+
+
+def _prompts(generator: np.random.Generator, prompts: int, vocabulary: int) -> Array:
+    """[prompts, 77] int64: begin, words at random, and to the end of the row the end, as CLIP's tokenizer fills it."""
+    begin, end = vocabulary - 2, vocabulary - 1
+    ids = np.full((prompts, PROMPT_TOKENS), end, np.int64)
+    for row in ids:
+        length = generator.integers(8, PROMPT_TOKENS - 1)
+        row[: 1 + length] = [begin, *generator.integers(begin, size=length)]
+    return ids
+
+
+def _generator(use: str, seed: int) -> np.random.Generator:
+    key = hashlib.sha256(f"diffusion/{use}/{seed}".encode()).digest()[:16]
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(key, "little")))

@@ -1,0 +1,109 @@
+"""The three graphs of the loop: encode a prompt, denoise a latent by one step, decode it into an image.
+
+Between the steps a latent is kept as the U-Net reads it, x / √(σ² + 1). So the first one is the feed's noise
+itself, every one has about unit scale whatever the precision, and Euler's step x + (σ' - σ) · noise of the k-diffusion
+form (Karras et al. 2022, algorithm 1 without churn) is the same to rounding.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from suites.diffusion.shapes import TextShape, UNetShape, VaeShape
+from suites.diffusion.text_encoder import TextEncoder
+from suites.diffusion.unet import UNet
+from suites.diffusion.vae import Vae
+
+TRAINING_STEPS = 1000
+BETA_FIRST, BETA_LAST = 0.00085, 0.012
+
+
+def noise_levels(step: Tensor, steps: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Step [1] int64 of so many -> timestep, σ and the next step's σ (0 behind the last), each [1] float32.
+
+    The public schedule of both models: betas linear in their square roots, timesteps evenly spaced from 1 up
+    (`leading`, offset 1). σ² = 1/ᾱ - 1 with ᾱ the product of 1 - β.
+    """
+    spacing = TRAINING_STEPS // steps
+    root_first, root_last = BETA_FIRST**0.5, BETA_LAST**0.5
+    ramp = torch.arange(TRAINING_STEPS, dtype=torch.float32, device=step.device) / (TRAINING_STEPS - 1)
+    betas = (root_first + (root_last - root_first) * ramp) ** 2
+    sigmas = torch.sqrt(torch.expm1(-torch.cumsum(torch.log1p(-betas), dim=0)))
+    timestep = (steps - 1 - step) * spacing + 1
+    after = sigmas[(timestep - spacing).clamp(min=0)] * (step < steps - 1)
+    return timestep.float(), sigmas[timestep], after
+
+
+class Encode(nn.Module):
+    """ids [batch, prompts, 77] int64 -> context [batch, prompts, 77, width], pooled [batch, prompts, width] or none.
+
+    Two encoders stand side by side in the context's width; the pooled embedding is the second one's.
+    """
+
+    def __init__(self, first: TextShape, second: TextShape | None) -> None:
+        super().__init__()
+        self.text_encoder = TextEncoder(first)
+        self.text_encoder_2 = None if second is None else TextEncoder(second)
+
+    def forward(self, ids: Tensor) -> tuple[Tensor, ...]:
+        batch, prompts, tokens = ids.shape
+        rows = ids.reshape(batch * prompts, tokens)
+        (context,) = self.text_encoder(rows)
+        if self.text_encoder_2 is None:
+            return (context.view(batch, prompts, tokens, -1),)
+        other, pooled = self.text_encoder_2(rows)
+        context = torch.cat([context, other], dim=-1)
+        return context.view(batch, prompts, tokens, -1), pooled.view(batch, prompts, -1)
+
+
+class Denoise(nn.Module):
+    """One step: latent [batch, 4, h, w], step [1] int64, what Encode made -> the next latent, step + 1.
+
+    Under guidance of strength g the prompts are the unconditional one and the image's own, and the noise is
+    unconditional + g · (own - unconditional), both from one pass of twice the batch. Else there is one prompt.
+    """
+
+    def __init__(self, shape: UNetShape, steps: int, guidance: float | None, image_size: int) -> None:
+        super().__init__()
+        self.steps, self.guidance, self.image_size = steps, guidance, image_size
+        self.unet = UNet(shape)
+
+    def forward(
+        self, latent: Tensor, step: Tensor, context: Tensor, pooled: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        timestep, sigma, after = noise_levels(step, self.steps)
+        batch, prompts, tokens, width = context.shape
+        _, channels, height, columns = latent.shape
+        noise = self.unet(
+            latent[:, None].expand(-1, prompts, -1, -1, -1).reshape(batch * prompts, channels, height, columns),
+            timestep,
+            context.reshape(batch * prompts, tokens, width),
+            None if pooled is None else pooled.flatten(0, 1),
+            None if pooled is None else self.sizes(step.device),
+        )
+        noise = noise.view(batch, prompts, channels, height, columns).float()
+        if self.guidance is None:
+            noise = noise[:, 0]
+        else:
+            unconditional, own = noise[:, 0], noise[:, 1]
+            noise = unconditional + self.guidance * (own - unconditional)
+        x = latent.float() * torch.sqrt(sigma**2 + 1)
+        x = x + (after - sigma) * noise
+        return (x / torch.sqrt(after**2 + 1)).to(latent.dtype), step + 1
+
+    def sizes(self, device: torch.device) -> Tensor:
+        """Height and width, no cropping, and again as the target."""
+        image = torch.full((2,), float(self.image_size), device=device)
+        return torch.cat([image, torch.zeros(2, device=device), image])
+
+
+class Decode(nn.Module):
+    """latent [batch, 4, h, w] -> image [batch, 3, 8h, 8w]."""
+
+    def __init__(self, shape: VaeShape) -> None:
+        super().__init__()
+        self.vae = Vae(shape)
+
+    def forward(self, latent: Tensor) -> tuple[Tensor]:
+        return (self.vae(latent),)

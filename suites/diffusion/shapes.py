@@ -1,0 +1,220 @@
+"""The networks' measurements and, from those alone, how many weights they have and what an image costs. No torch.
+
+A `Work` mirrors one module of this folder: flops count multiply and add as one each in convolutions, linear layers
+and attention (full, also where it is causal). Left out are norms, activations, softmax, embeddings look-ups and the
+scheduler: together below 1 %.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+PROMPT_TOKENS = 77
+TIME_SIZES = 6
+"""Height, width, top, left, target height, target width: what SDXL is told about an image's size."""
+TIME_SIZE_WIDTH = 256
+
+
+@dataclass(frozen=True)
+class TextShape:
+    """A CLIP text encoder."""
+
+    width: int
+    layers: int
+    heads: int
+    activation: str
+    """`quick_gelu` or `gelu`."""
+    penultimate: bool = False
+    """The context is the last layer's input, not the normed output of it (SDXL)."""
+    projection: int | None = None
+    """Width of the pooled embedding; None: there is none, and a penultimate encoder has no use for its last layer."""
+    vocabulary: int = 49408
+
+
+@dataclass(frozen=True)
+class UNetShape:
+    """A U-Net conditioned on time and text, and on a pooled embedding and the image's size where `pooled` is given."""
+
+    channels: tuple[int, ...]
+    """Of each level, from fine to coarse."""
+    heads: tuple[int, ...]
+    depths: tuple[int, ...]
+    """Transformer blocks behind each residual block of a level; 0: none."""
+    middle_depth: int
+    context: int
+    linear_projection: bool
+    """Into and out of the transformer by linear layers (SDXL), else by 1 × 1 convolutions."""
+    pooled: int | None = None
+    layers: int = 2
+    groups: int = 32
+
+
+@dataclass(frozen=True)
+class VaeShape:
+    """The decoder of a variational auto-encoder."""
+
+    channels: tuple[int, ...]
+    """Of each level, from fine to coarse; each level but one doubles the size."""
+    scaling: float
+    """Latents are divided by it."""
+    layers: int = 2
+    groups: int = 32
+
+
+CLIP_L = TextShape(width=768, layers=12, heads=12, activation="quick_gelu")
+CLIP_L_PENULTIMATE = TextShape(width=768, layers=12, heads=12, activation="quick_gelu", penultimate=True)
+OPENCLIP_BIGG = TextShape(width=1280, layers=32, heads=20, activation="gelu", penultimate=True, projection=1280)
+SD15_UNET = UNetShape(
+    channels=(320, 640, 1280, 1280),
+    heads=(8, 8, 8, 8),
+    depths=(1, 1, 1, 0),
+    middle_depth=1,
+    context=768,
+    linear_projection=False,
+)
+SDXL_UNET = UNetShape(
+    channels=(320, 640, 1280),
+    heads=(5, 10, 20),
+    depths=(0, 2, 10),
+    middle_depth=10,
+    context=2048,
+    linear_projection=True,
+    pooled=1280,
+)
+SD15_VAE = VaeShape(channels=(128, 256, 512, 512), scaling=0.18215)
+SDXL_VAE = VaeShape(channels=(128, 256, 512, 512), scaling=0.13025)
+
+
+@dataclass(frozen=True)
+class Work:
+    """Weights to read once, and flops for one sample."""
+
+    weights: int = 0
+    flops: int = 0
+
+    def __add__(self, other: Work) -> Work:
+        return Work(self.weights + other.weights, self.flops + other.flops)
+
+
+def total(works: Iterable[Work]) -> Work:
+    return sum(works, Work())
+
+
+def linear(width: int, out: int, rows: int = 1, bias: bool = True) -> Work:
+    return Work(width * out + bias * out, 2 * width * out * rows)
+
+
+def conv(channels: int, out: int, size: int, kernel: int = 3) -> Work:
+    """size: height and width of the result."""
+    return linear(channels * kernel**2, out, rows=size**2)
+
+
+def norm(channels: int) -> Work:
+    return Work(weights=2 * channels)
+
+
+def attention(queries: int, keys: int, width: int) -> Work:
+    return Work(flops=4 * queries * keys * width)
+
+
+def text_encoder(shape: TextShape) -> Work:
+    """For one prompt; the embeddings' rows are counted as weights, though few are read."""
+    n, width = PROMPT_TOKENS, shape.width
+    layer = total(
+        (
+            norm(width),
+            *(linear(width, width, n) for _ in ("q", "k", "v", "out")),
+            attention(n, n, width),
+            norm(width),
+            linear(width, 4 * width, n),
+            linear(4 * width, width, n),
+        )
+    )
+    embeddings = Work(weights=(shape.vocabulary + n) * width)
+    if shape.projection is None:
+        layers = shape.layers - shape.penultimate
+        return total((embeddings, *[layer] * layers, norm(0 if shape.penultimate else width)))
+    pooled = linear(width, shape.projection, bias=False)
+    return total((embeddings, *[layer] * shape.layers, norm(width), pooled))
+
+
+def res_block(channels: int, out: int, size: int, time: int | None = None) -> Work:
+    return total(
+        (
+            norm(channels),
+            conv(channels, out, size),
+            linear(time, out) if time else Work(),
+            norm(out),
+            conv(out, out, size),
+            conv(channels, out, size, kernel=1) if channels != out else Work(),
+        )
+    )
+
+
+def transformer(width: int, context: int, depth: int, size: int) -> Work:
+    n = size**2
+    block = total(
+        (
+            *(norm(width) for _ in ("attn1", "attn2", "ff")),
+            *(linear(width, width, n, bias=False) for _ in ("q", "k", "v", "q")),
+            *(linear(context, width, PROMPT_TOKENS, bias=False) for _ in ("k", "v")),
+            *(linear(width, width, n) for _ in ("out", "out")),
+            attention(n, n, width),
+            attention(n, PROMPT_TOKENS, width),
+            linear(width, 8 * width, n),
+            linear(4 * width, width, n),
+        )
+    )
+    return total((norm(width), linear(width, width, n), *[block] * depth, linear(width, width, n)))
+
+
+def unet(shape: UNetShape, size: int) -> Work:
+    """For one latent of size × size: one step of one image, twice that under guidance."""
+    first, last = shape.channels[0], len(shape.channels) - 1
+    time = 4 * first
+
+    def attend(width: int, depth: int, size: int) -> Work:
+        return transformer(width, shape.context, depth, size) if depth else Work()
+
+    works = [linear(first, time), linear(time, time), conv(4, first, size)]
+    if shape.pooled:
+        works += [linear(shape.pooled + TIME_SIZES * TIME_SIZE_WIDTH, time), linear(time, time)]
+    channels, skips = first, [first]
+    for level, width in enumerate(shape.channels):
+        for _ in range(shape.layers):
+            works += [res_block(channels, width, size, time), attend(width, shape.depths[level], size)]
+            channels = width
+            skips.append(width)
+        if level < last:
+            size //= 2
+            works.append(conv(width, width, size))
+            skips.append(width)
+    works += [res_block(channels, channels, size, time), attend(channels, shape.middle_depth, size)]
+    works.append(res_block(channels, channels, size, time))
+    for level, width in reversed(list(enumerate(shape.channels))):
+        for _ in range(shape.layers + 1):
+            works += [res_block(channels + skips.pop(), width, size, time), attend(width, shape.depths[level], size)]
+            channels = width
+        if level > 0:
+            size *= 2
+            works.append(conv(width, width, size))
+    return total((*works, norm(first), conv(first, 4, size)))
+
+
+def vae_decoder(shape: VaeShape, size: int) -> Work:
+    """For one latent of size × size."""
+    widths = shape.channels[::-1]
+    channels, n = widths[0], size**2
+    works = [conv(4, 4, size, kernel=1), conv(4, channels, size)]
+    works += [res_block(channels, channels, size), norm(channels), attention(n, n, channels)]
+    works += [linear(channels, channels, n) for _ in ("q", "k", "v", "out")]
+    works.append(res_block(channels, channels, size))
+    for level, width in enumerate(widths):
+        for _ in range(shape.layers + 1):
+            works.append(res_block(channels, width, size))
+            channels = width
+        if level < len(widths) - 1:
+            size *= 2
+            works.append(conv(width, width, size))
+    return total((*works, norm(channels), conv(channels, 3, size)))

@@ -1,0 +1,419 @@
+"""Equal in numbers to transformers and diffusers, and every image its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.contracts import Array, Feed, Weights
+from harness.errors import Unsupported
+from suites.diffusion import TIERS, Diffusion, rule, shapes
+from suites.diffusion.shapes import SD15_UNET, SD15_VAE, SDXL_UNET, TextShape, UNetShape, VaeShape
+
+torch = pytest.importorskip("torch")
+
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402 - behind the check for torch
+
+from suites.diffusion.pipeline import Denoise, noise_levels  # noqa: E402 - behind the check for torch
+from suites.diffusion.text_encoder import TextEncoder  # noqa: E402 - behind the check for torch
+from suites.diffusion.unet import UNet  # noqa: E402 - behind the check for torch
+from suites.diffusion.vae import Vae  # noqa: E402 - behind the check for torch
+
+# the public libraries warn about themselves and about each other on import and on use
+pytestmark = pytest.mark.filterwarnings("ignore:::diffusers", "ignore:::transformers", "ignore:::torch.jit")
+
+
+@pytest.fixture(scope="module")
+def diffusers() -> Iterator[ModuleType]:
+    """Slow to import; told to look nothing up on the network."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    yield pytest.importorskip("diffusers")
+
+
+@pytest.fixture(scope="module")
+def transformers() -> Iterator[ModuleType]:
+    yield pytest.importorskip("transformers")
+
+
+def relative_difference(ours: Any, theirs: Any) -> float:
+    return float((ours - theirs).abs().max() / theirs.abs().max())
+
+
+def randomised(module: Any) -> Any:
+    """Every parameter drawn, norms and biases too, so that none can be left out unseen."""
+    generator = torch.Generator().manual_seed(1)
+    for parameter in module.parameters():
+        fan_in = max(1, parameter[0].numel())
+        with torch.no_grad():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) / fan_in**0.5)
+    return module.eval()
+
+
+def count(module: Any) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def random(*shape: int) -> Any:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(2))
+
+
+def prompts(vocabulary: int) -> Any:
+    """Two prompts, the end of the text once in the middle and then to the end of the row."""
+    ids = torch.randint(vocabulary - 1, (2, 77), generator=torch.Generator().manual_seed(3))
+    ids[0, 20:] = ids[1, 40:] = vocabulary - 1
+    return ids
+
+
+SMALL_TEXT = TextShape(width=64, layers=3, heads=4, activation="quick_gelu", vocabulary=100)
+
+
+def clip_config(transformers: ModuleType, shape: TextShape) -> Any:
+    return transformers.CLIPTextConfig(
+        vocab_size=shape.vocabulary,
+        hidden_size=shape.width,
+        intermediate_size=4 * shape.width,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        hidden_act=shape.activation,
+        projection_dim=shape.projection or 512,
+        bos_token_id=0,
+        eos_token_id=2,
+    )
+
+
+def load_clip(theirs: Any, ours: TextEncoder) -> None:
+    """By the public files' names; transformers 5 dropped the `text_model.` of its own encoder without projection."""
+    state = {name.removeprefix("text_model."): tensor for name, tensor in ours.state_dict().items()}
+    own = {name.removeprefix("text_model."): name for name in theirs.state_dict()}
+    missing, _ = theirs.load_state_dict({own[name]: tensor for name, tensor in state.items()}, strict=False)
+    unused = [name for name in missing if "layers.2" not in name and "final_layer_norm" not in name]
+    assert not [name for name in unused if "position_ids" not in name]
+
+
+def test_the_first_text_encoder_is_clip(transformers: ModuleType) -> None:
+    ours = randomised(TextEncoder(SMALL_TEXT))
+    theirs = transformers.CLIPTextModel(clip_config(transformers, SMALL_TEXT)).eval()
+    load_clip(theirs, ours)
+    ids = prompts(100)
+    with torch.no_grad():
+        (context,) = ours(ids)
+        assert relative_difference(context, theirs(ids).last_hidden_state) < 1e-4
+
+
+def test_sdxl_takes_the_first_encoder_without_its_last_layer(transformers: ModuleType) -> None:
+    ours = randomised(TextEncoder(replace(SMALL_TEXT, penultimate=True)))
+    assert not [name for name in ours.state_dict() if "layers.2" in name or "final" in name]
+    theirs = transformers.CLIPTextModel(clip_config(transformers, SMALL_TEXT)).eval()
+    load_clip(theirs, ours)
+    ids = prompts(100)
+    with torch.no_grad():
+        (context,) = ours(ids)
+        assert relative_difference(context, theirs(ids, output_hidden_states=True).hidden_states[-2]) < 1e-4
+
+
+def test_the_second_text_encoder_is_openclip_with_its_projection(transformers: ModuleType) -> None:
+    shape = replace(SMALL_TEXT, activation="gelu", penultimate=True, projection=48)
+    ours = randomised(TextEncoder(shape))
+    theirs = transformers.CLIPTextModelWithProjection(clip_config(transformers, shape)).eval()
+    load_clip(theirs, ours)
+    ids = prompts(100)
+    with torch.no_grad():
+        context, pooled = ours(ids)
+        expected = theirs(ids, output_hidden_states=True)
+        assert relative_difference(context, expected.hidden_states[-2]) < 1e-4
+        assert relative_difference(pooled, expected.text_embeds) < 1e-4
+
+
+SMALL_SD15 = UNetShape(
+    channels=(32, 64, 64),
+    heads=(4, 4, 4),
+    depths=(1, 1, 0),
+    middle_depth=1,
+    context=48,
+    linear_projection=False,
+    groups=8,
+)
+SMALL_SDXL = UNetShape(
+    channels=(32, 64),
+    heads=(2, 4),
+    depths=(0, 2),
+    middle_depth=3,
+    context=48,
+    linear_projection=True,
+    pooled=40,
+    groups=8,
+)
+
+
+def their_unet(diffusers: ModuleType, shape: UNetShape) -> Any:
+    crossed = [bool(depth) for depth in shape.depths]
+    added = {
+        "addition_embed_type": "text_time",
+        "addition_time_embed_dim": 256,
+        "projection_class_embeddings_input_dim": (shape.pooled or 0) + 6 * 256,
+    }
+    return diffusers.UNet2DConditionModel(
+        block_out_channels=shape.channels,
+        down_block_types=tuple("CrossAttnDownBlock2D" if cross else "DownBlock2D" for cross in crossed),
+        up_block_types=tuple("CrossAttnUpBlock2D" if cross else "UpBlock2D" for cross in reversed(crossed)),
+        attention_head_dim=shape.heads,
+        # the middle takes the last level's depth there
+        transformer_layers_per_block=[*(depth or 1 for depth in shape.depths[:-1]), shape.middle_depth],
+        cross_attention_dim=shape.context,
+        use_linear_projection=shape.linear_projection,
+        layers_per_block=shape.layers,
+        norm_num_groups=shape.groups,
+        **(added if shape.pooled else {}),
+    ).eval()
+
+
+def test_the_unet_is_that_of_sd15(diffusers: ModuleType) -> None:
+    ours = randomised(UNet(SMALL_SD15))
+    theirs = their_unet(diffusers, SMALL_SD15)
+    theirs.load_state_dict(ours.state_dict())
+    latent, context, timestep = random(2, 4, 16, 16), random(2, 77, 48), torch.tensor([501.0])
+    with torch.no_grad():
+        expected = theirs(latent, timestep, context).sample
+        assert relative_difference(ours(latent, timestep, context), expected) < 1e-4
+
+
+def test_the_unet_is_that_of_sdxl(diffusers: ModuleType) -> None:
+    shape = replace(SMALL_SDXL, middle_depth=2)
+    ours = randomised(UNet(shape))
+    theirs = their_unet(diffusers, shape)
+    theirs.load_state_dict(ours.state_dict())
+    latent, context, pooled, timestep = random(2, 4, 16, 16), random(2, 77, 48), random(2, 40), torch.tensor([501.0])
+    sizes = torch.tensor([1024.0, 1024.0, 0.0, 0.0, 1024.0, 1024.0])
+    with torch.no_grad():
+        added = {"text_embeds": pooled, "time_ids": sizes.expand(2, -1)}
+        expected = theirs(latent, timestep, context, added_cond_kwargs=added).sample
+        assert relative_difference(ours(latent, timestep, context, pooled, sizes), expected) < 1e-4
+
+
+SMALL_VAE = VaeShape(channels=(16, 32, 32), scaling=0.5, groups=8)
+
+
+def their_vae(diffusers: ModuleType, shape: VaeShape) -> Any:
+    levels = len(shape.channels)
+    return diffusers.AutoencoderKL(
+        block_out_channels=shape.channels,
+        down_block_types=("DownEncoderBlock2D",) * levels,
+        up_block_types=("UpDecoderBlock2D",) * levels,
+        layers_per_block=shape.layers,
+        latent_channels=4,
+        norm_num_groups=shape.groups,
+        scaling_factor=shape.scaling,
+    ).eval()
+
+
+def test_the_vae_decodes_like_the_public_one(diffusers: ModuleType) -> None:
+    ours = randomised(Vae(SMALL_VAE))
+    theirs = their_vae(diffusers, SMALL_VAE)
+    missing, unexpected = theirs.load_state_dict(ours.state_dict(), strict=False)
+    assert not unexpected
+    assert all(name.startswith(("encoder.", "quant_conv.")) for name in missing)
+    latent = random(2, 4, 8, 8)
+    with torch.no_grad():
+        assert relative_difference(ours(latent), theirs.decode(latent / SMALL_VAE.scaling).sample) < 1e-4
+
+
+def euler(diffusers: ModuleType, steps: int) -> Any:
+    scheduler = diffusers.EulerDiscreteScheduler(
+        beta_start=0.00085,
+        beta_end=0.012,
+        beta_schedule="scaled_linear",
+        timestep_spacing="leading",
+        steps_offset=1,
+    )
+    scheduler.set_timesteps(steps)
+    return scheduler
+
+
+@pytest.mark.parametrize("steps", [3, 4, 20])
+def test_the_noise_levels_are_the_public_schedule(diffusers: ModuleType, steps: int) -> None:
+    scheduler = euler(diffusers, steps)
+    levels = [torch.cat(noise_levels(torch.tensor([step]), steps)) for step in range(steps)]
+    timesteps, sigmas, after = torch.stack(levels).T
+    assert torch.equal(timesteps, scheduler.timesteps.float())
+    torch.testing.assert_close(sigmas, scheduler.sigmas[:-1], rtol=1e-5, atol=0)
+    torch.testing.assert_close(after, scheduler.sigmas[1:], rtol=1e-5, atol=0)
+
+
+def test_a_guided_loop_ends_where_the_public_one_does(diffusers: ModuleType) -> None:
+    """Their loop of U-Net, guidance and Euler steps against ours, whose latents are scaled between the steps."""
+    steps, guidance, size = 4, 8.0, 128
+    ours = randomised(Denoise(replace(SMALL_SDXL, middle_depth=2), steps, guidance, size))
+    noise, context, pooled = random(1, 4, 16, 16), random(1, 2, 77, 48), random(1, 2, 40)
+    scheduler = euler(diffusers, steps)
+    theirs = their_unet(diffusers, replace(SMALL_SDXL, middle_depth=2))
+    theirs.load_state_dict(ours.unet.state_dict())
+    added = {"text_embeds": pooled[0], "time_ids": torch.tensor([[size, size, 0, 0, size, size]] * 2)}
+    latent, step, expected = noise, torch.zeros(1, dtype=torch.int64), noise * scheduler.init_noise_sigma
+    with torch.no_grad():
+        for timestep in scheduler.timesteps:
+            latent, step = ours(latent, step, context, pooled)
+            scaled = scheduler.scale_model_input(expected, timestep).expand(2, -1, -1, -1)
+            unconditional, own = theirs(scaled, timestep, context[0], added_cond_kwargs=added).sample
+            predicted = unconditional + guidance * (own - unconditional)
+            expected = scheduler.step(predicted[None], timestep, expected).prev_sample
+    assert step.tolist() == [steps]
+    assert relative_difference(latent, expected) < 1e-4
+
+
+def test_the_published_parameter_counts(diffusers: ModuleType) -> None:
+    with torch.device("meta"):
+        assert count(TextEncoder(shapes.CLIP_L)) == 123_060_480
+        assert count(UNet(SD15_UNET)) == 859_520_964
+        assert count(UNet(SDXL_UNET)) == 2_567_463_684
+        theirs = their_vae(diffusers, SD15_VAE)
+        assert count(Vae(SD15_VAE)) == count(theirs.decoder) + count(theirs.post_quant_conv)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_the_cost_model_counts_every_weight(tier: str) -> None:
+    suite = Diffusion(tier, {})
+    shape = suite.shape
+    texts = [text for text in (shape.text, shape.text_2) if text]
+    counts = {name: count(graph.module()) for name, graph in suite.graphs().items()}
+    assert counts == {
+        "encode": sum(shapes.text_encoder(text).weights for text in texts),
+        "denoise": shapes.unet(shape.unet, shape.latent_size).weights,
+        "decode": shapes.vae_decoder(shape.vae, shape.latent_size).weights,
+    }
+
+
+class OnDevice:
+    """A session in torch, on the CPU with the suite's weights, or on the meta device for shapes alone."""
+
+    def __init__(self, suite: Diffusion, weights: Weights | None) -> None:
+        self.device = "meta" if weights is None else "cpu"
+        self.modules = {name: graph.module() for name, graph in suite.graphs().items()}
+        self.calls: list[tuple[str, list[tuple[int, ...]]]] = []
+        for module in self.modules.values() if weights else ():
+            module.to_empty(device="cpu")
+            for name, tensor in module.state_dict().items():
+                values = np.empty(tuple(tensor.shape), np.float32)
+                weights.read(name, values)
+                tensor.copy_(torch.from_numpy(values))
+
+    def put(self, array: Array) -> Any:
+        return torch.from_numpy(array).to(self.device)
+
+    def state(self, graph: str) -> Any:
+        raise NotImplementedError("no graph of diffusion has a state")
+
+    @torch.no_grad()
+    def run(self, graph: str, *inputs: Any, state: Any = None) -> list[Any]:
+        outputs = list(self.modules[graph](*inputs))
+        self.calls.append((graph, [tuple(output.shape) for output in outputs]))
+        return outputs
+
+    def get(self, tensor: Any) -> Array:
+        if tensor.is_meta:
+            return np.zeros(tensor.shape, np.float32)
+        array: Array = tensor.numpy()
+        return array
+
+
+def ask(suite: Diffusion, feed: Feed, session: OnDevice) -> Array:
+    (image,) = suite.infer(session, feed)
+    return image
+
+
+def correlation(one: Array, other: Array) -> float:
+    return float(np.corrcoef(one.ravel(), other.ravel())[0, 1])
+
+
+@pytest.fixture(scope="module")
+def smoke() -> tuple[Diffusion, OnDevice]:
+    suite = Diffusion("smoke", {})
+    return suite, OnDevice(suite, suite.weights())
+
+
+def test_distinct_feeds_give_distinct_images(smoke: tuple[Diffusion, OnDevice]) -> None:
+    suite, session = smoke
+    images = np.concatenate([ask(suite, feed, session) for feed in islice(suite.feeds(2, seed=1), 3)])
+    assert images.shape == (6, 3, 64, 64)
+    assert np.isfinite(images).all()
+    assert 0.1 < images.std() < 4
+    others = [(one, other) for one in range(6) for other in range(one)]
+    assert max(correlation(images[one], images[other]) for one, other in others) < 0.9
+
+
+@pytest.mark.parametrize("part", ["ids", "noise"])
+def test_the_image_depends_on_the_prompt_and_on_the_noise(smoke: tuple[Diffusion, OnDevice], part: str) -> None:
+    suite, session = smoke
+    one, other = islice(suite.feeds(1, seed=1), 2)
+    swapped = {**one, part: other[part]}
+    assert correlation(ask(suite, one, session), ask(suite, swapped, session)) < 0.9
+
+
+def test_a_batch_is_its_samples(smoke: tuple[Diffusion, OnDevice]) -> None:
+    suite, session = smoke
+    feed = next(suite.feeds(2, seed=1))
+    both = ask(suite, feed, session)
+    second = ask(suite, {name: array[1:] for name, array in feed.items()}, session)
+    np.testing.assert_allclose(both[1:], second, atol=1e-3 * np.abs(both).max())
+
+
+def test_feeds_are_repeatable_and_never_alike() -> None:
+    suite = Diffusion("smoke", {})
+    first = list(islice(suite.feeds(2, seed=1), 9))
+    again = list(islice(suite.feeds(2, seed=1), 9))
+    for name in ("ids", "noise"):
+        assert all(np.array_equal(one[name], other[name]) for one, other in zip(first, again, strict=True))
+        assert len({feed[name][row].tobytes() for feed in first for row in range(2)}) == 18
+    assert not np.array_equal(first[0]["noise"], next(suite.feeds(2, seed=2))["noise"])
+    assert all((feed["ids"][..., 0] == 1022).all() and (feed["ids"][..., -1] == 1023).all() for feed in first)
+
+
+def test_the_server_tier_has_the_shapes_it_promises() -> None:
+    suite = Diffusion("server", {})
+    session = OnDevice(suite, None)
+    image = ask(suite, next(suite.feeds(1, seed=1)), session)
+    assert image.shape == (1, 3, 1024, 1024)
+    assert session.calls[0] == ("encode", [(1, 2, 77, 2048), (1, 2, 1280)])
+    assert session.calls[1:-1] == [("denoise", [(1, 4, 128, 128), (1,)])] * 20
+
+
+@pytest.mark.parametrize("tier", ["smoke", "edge"])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_the_cost_is_what_torch_counts(tier: str, batch: int) -> None:
+    suite = Diffusion(tier, {})
+    session = OnDevice(suite, None)
+    with FlopCounterMode(display=False) as counter:
+        ask(suite, next(suite.feeds(batch, seed=1)), session)
+    (cost,) = suite.costs("fp16", batch)
+    assert cost.flops == pytest.approx(counter.get_total_flops(), rel=0.02)
+
+
+def test_narrower_weights_take_fewer_bytes_and_a_batch_shares_them() -> None:
+    suite = Diffusion("edge", {})
+    bytes_of = {bits: suite.costs(bits, 1)[0].bytes for bits in ("fp32", "fp16", "int4")}
+    assert bytes_of["fp32"] == pytest.approx(2 * bytes_of["fp16"], rel=0.01)
+    assert bytes_of["int4"] < 0.27 * bytes_of["fp16"]
+    assert suite.costs("fp16", 8)[0].bytes < 1.02 * bytes_of["fp16"]
+
+
+def test_an_unknown_tier_is_refused() -> None:
+    with pytest.raises(Unsupported, match="no tier huge"):
+        Diffusion("huge", {})
+
+
+def test_every_tensor_of_every_tier_has_a_gain() -> None:
+    named: Mapping[str, tuple[int, ...]] = {
+        name: tuple(tensor.shape)
+        for tier in TIERS
+        for graph in Diffusion(tier, {}).graphs().values()
+        for name, tensor in graph.module().state_dict().items()
+    }
+    assert {name for name, shape in named.items() if isinstance(rule(name, shape), float)} == {
+        name for name in named if "norm" in name and name.endswith(".weight")
+    }
