@@ -37,27 +37,32 @@ def plain(value: object) -> Array:
 
 
 class Log:
-    """Stamps in flat arrays of machine integers: appending is what the loop pays for every unit."""
+    """Stamps as flat machine integers. A feed's go through a list, the cheapest thing to append to while the
+    device waits, and from there into the arrays in one step."""
 
     def __init__(self) -> None:
-        self.issued_ns, self.ends, self.marks_ns, self.units = (array("q") for _ in range(4))
+        self.issued_ns, self.ends = array("q"), array("q")
+        self.flat = array("q")
+        """A stamp and its units, in turn."""
 
     def feed(self, runner: Runner, feed: Feed, clock: Clock) -> int:
         """Runs one feed; returns its last stamp. Raises ValueError where the runner yields nothing."""
-        mark, count = self.marks_ns.append, self.units.append
-        issued = stamp = clock()
+        marks: list[int] = []
+        append, array_type = marks.append, np.ndarray
+        checked = None  # numpy's dtypes are singletons: one identity test a unit instead of a look-up
+        issued = clock()
         for out in runner(feed):
-            if type(out) is not np.ndarray or out.dtype not in PLAIN:
+            if type(out) is not array_type or out.dtype is not checked:
                 out = plain(out)
-            stamp = clock()
-            mark(stamp)
-            count(len(out))
-        end = len(self.marks_ns)
-        if end == (self.ends[-1] if self.ends else 0):
+                checked = out.dtype
+            append(clock())
+            append(len(out))
+        if not marks:
             raise ValueError(NOTHING)
+        self.flat.fromlist(marks)
         self.issued_ns.append(issued)
-        self.ends.append(end)
-        return stamp
+        self.ends.append(len(self.flat) // 2)
+        return marks[-2]
 
 
 def merged(logs: Iterable[Log]) -> Completions:
@@ -65,8 +70,8 @@ def merged(logs: Iterable[Log]) -> Completions:
     logs = list(logs)
     issued = np.concatenate([np.array(log.issued_ns, np.int64) for log in logs])
     counts = np.concatenate([np.diff(np.array(log.ends, np.int64), prepend=0) for log in logs])
-    marks = np.concatenate([np.array(log.marks_ns, np.int64) for log in logs])
-    units = np.concatenate([np.array(log.units, np.int64) for log in logs])
+    flat = np.concatenate([np.array(log.flat, np.int64) for log in logs])
+    marks, units = flat[0::2], flat[1::2]
     order = np.argsort(issued, kind="stable")
     begins = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)[:-1]))[order]
     ends = np.cumsum(counts[order])

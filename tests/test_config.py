@@ -14,7 +14,8 @@ from harness.errors import UsageError
 def test_sections_become_options(tmp_path: Path) -> None:
     file = tmp_path / "mixmark.toml"
     file.write_text(
-        '[adapter.torch]\nthreads = 8\nspin = false\n[adapter.acme]\npython = "/opt/acme/bin/python"\n[suite.dlrm]\nrows = "full"'
+        '[adapter.torch]\nthreads = 8\nspin = false\n[adapter.acme]\npython = "/opt/acme/bin/python"\n'
+        '[suite.dlrm]\nrows = "full"'
     )
     config = load(file)
     assert config.adapter("torch") == AdapterConfig(sys.executable, {"threads": "8", "spin": "false"})

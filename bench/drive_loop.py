@@ -1,0 +1,100 @@
+"""What the drive loop costs a query and a unit, beside MLCommons' LoadGen with a Python system under test.
+
+Run: python -m bench.drive_loop [blocks]
+
+Both drive a null system in single-stream, in alternating blocks of the same number of queries, so that a
+machine whose speed drifts treats them alike. The wall time of a query is from one query to the next.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+
+import mlperf_loadgen as loadgen
+import numpy as np
+import numpy.typing as npt
+
+from harness.contracts import Array, Feed
+from harness.drive import closed_loop
+from harness.schema import Limits
+
+QUERIES = 20_000
+UNITS = 128
+
+
+class NullRunner:
+    """Answers at once, with `units` yields."""
+
+    slots = 1
+    facts: dict[str, str] = {}  # noqa: RUF012  # a protocol's attribute, never written
+
+    def __init__(self, units: int) -> None:
+        self.units = units
+        self.answer = np.zeros(1, np.int64)
+
+    def __call__(self, feed: Feed) -> Iterator[Array]:
+        for _ in range(self.units):
+            yield self.answer
+
+
+def feeds() -> Iterator[Feed]:
+    feed = {"x": np.zeros(1, np.int64)}
+    while True:
+        yield feed
+
+
+def ours(queries: int, units: int = 1) -> npt.NDArray[np.int64]:
+    """Nanoseconds from issue to issue."""
+    limits = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=10**15, min_feeds=queries)
+    done = closed_loop(NullRunner(units), feeds(), limits)
+    return np.diff(done.issued_ns)
+
+
+def theirs(queries: int) -> npt.NDArray[np.int64]:
+    """Nanoseconds from issue to issue, as the system under test sees it."""
+    stamps: list[int] = []
+
+    def issue(samples: list[loadgen.QuerySample]) -> None:
+        stamps.append(time.monotonic_ns())
+        loadgen.QuerySamplesComplete([loadgen.QuerySampleResponse(sample.id, 0, 0) for sample in samples])
+
+    settings = loadgen.TestSettings()
+    settings.scenario = loadgen.TestScenario.SingleStream
+    settings.mode = loadgen.TestMode.PerformanceOnly
+    settings.single_stream_expected_latency_ns = 1000
+    settings.min_query_count = settings.max_query_count = queries
+    settings.min_duration_ms = 0
+    output = loadgen.LogOutputSettings()
+    output.outdir = tempfile.mkdtemp(prefix="loadgen-")
+    log = loadgen.LogSettings()
+    log.log_output = output
+    log.enable_trace = False
+    sut = loadgen.ConstructSUT(issue, lambda: None)
+    library = loadgen.ConstructQSL(1024, 1024, lambda samples: None, lambda samples: None)
+    loadgen.StartTestWithLogSettings(sut, library, settings, log)
+    loadgen.DestroyQSL(library)
+    loadgen.DestroySUT(sut)
+    return np.diff(np.array(stamps, np.int64))
+
+
+def main() -> None:
+    blocks = int(sys.argv[1]) if len(sys.argv) > 1 else 11
+    ours(QUERIES)
+    theirs(QUERIES)
+    rows = [(ours(QUERIES), theirs(QUERIES), ours(QUERIES // UNITS, UNITS)) for _ in range(blocks)]
+    print(f"{blocks} alternating blocks of {QUERIES} queries; microseconds, medians over the blocks")
+    for name, figure in (("median", np.median), ("mean", np.mean)):
+        mine, peer, _ = ([float(figure(block)) / 1e3 for block in column] for column in zip(*rows, strict=True))
+        ratio = statistics.median(a / b for a, b in zip(mine, peer, strict=True))
+        medians = f"mixmark {statistics.median(mine):.2f}  loadgen {statistics.median(peer):.2f}"
+        print(f"  {name:6} a query: {medians}  ratio {ratio:.2f}")
+    unit = statistics.median(float(np.median(block)) / UNITS / 1e3 for _, _, block in rows)
+    print(f"  a stamped unit at {UNITS} units a query: mixmark {unit:.3f}  (goal ≤ 0.5)")
+
+
+if __name__ == "__main__":
+    main()
