@@ -91,7 +91,7 @@ class Toy:
     name = "toy"
     version = "1"
     unit = "token"
-    scenarios = ("single-stream",)
+    scenarios: Sequence[str] = ("single-stream",)
 
     def __init__(self, tier: str = "smoke", options: Mapping[str, str] | None = None) -> None:
         self.tier = tier

@@ -1,0 +1,37 @@
+"""The host's processor, named alike by every adapter that reaches it."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+import psutil
+
+from harness.schema import Device, Precision
+
+CPUINFO = Path("/proc/cpuinfo")
+BF16 = {"avx512_bf16", "amx_bf16", "bf16"}  # x86, x86, Arm; elsewhere bf16 is emulated through fp32
+
+
+def cpu(precisions: tuple[Precision, ...]) -> Device:
+    """All cores as one device. memory_bytes is what is installed; a container may allow less."""
+    return Device(
+        id="cpu:0",
+        kind="cpu",
+        name=_cpuinfo("model name") or platform.processor(),
+        memory_pool="host",
+        memory_bytes=psutil.virtual_memory().total,
+        precisions=precisions,
+    )
+
+
+def multiplies_bf16() -> bool:
+    """Whether the processor has instructions for it; False where it does not say."""
+    return not BF16.isdisjoint((_cpuinfo("flags") or _cpuinfo("Features")).split())
+
+
+def _cpuinfo(field: str) -> str:
+    lines = CPUINFO.read_text().splitlines() if CPUINFO.exists() else []
+    return next(
+        (value.strip() for key, _, value in (line.partition(":") for line in lines) if key.strip() == field), ""
+    )

@@ -1,0 +1,184 @@
+"""PyTorch, eager: the CPU and every accelerator that this build of torch drives.
+
+CUDA, ROCm, XPU, MPS and out-of-tree backends (torch_npu, torch_musa, torch_mlu, …) come through `torch.accelerator`,
+one code for all. Only the CPU has been run by the authors; the accelerators are written against the documentation.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from harness.adapters.cpu import cpu, multiplies_bf16
+from harness.contracts import Array, Graph, GraphRunner, Runner, Suite
+from harness.errors import PluginError, Unsupported, UsageError
+from harness.schema import Device, Precision
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+
+class Torch:
+    """options: `threads`, of the CPU's thread pool; torch's own choice where it is not given."""
+
+    name = "torch"
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        if unknown := options.keys() - {"threads"}:
+            raise UsageError(f"adapter torch has no option {', '.join(sorted(unknown))}", "it knows: threads")
+        if not options.get("threads", "1").isdecimal() or options.get("threads") == "0":
+            raise UsageError(f"adapter torch: threads is {options['threads']!r}", "give a number of threads, 1 or more")
+        self._threads = int(options["threads"]) if "threads" in options else None
+
+    def discover(self) -> Iterable[Device]:
+        return [device for device, _ in _places()]
+
+    @contextmanager
+    def open(self, device: Device, suite: Suite, precision: str) -> Iterator[Runner]:
+        """Weights are read once, into the memory they are used from; peak memory is theirs and one tensor's."""
+        torch = _import()
+        offered = {each.id: (each.precisions, place) for each, place in _places()}
+        if device.id not in offered:
+            raise Unsupported(f"torch {torch.__version__} does not see {device.id}")
+        precisions, place = offered[device.id]
+        if precision not in precisions:
+            raise Unsupported(f"by torch {device.id} computes {' and '.join(precisions)} natively, not {precision}")
+        facts = {"torch": torch.__version__, "device": device.name, "dtype": precision}
+        if place == "cpu":
+            torch.set_num_threads(self._threads or torch.get_num_threads())
+            facts["threads"] = str(torch.get_num_threads())
+        if place.startswith("cuda"):
+            facts["tf32"] = _turn_off_tf32()
+        dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+        session = _Session(suite, torch.device(place), dtype)
+        try:
+            yield GraphRunner(suite, session, slots=1, facts=facts)
+        finally:
+            session.close()
+
+
+class _Session:
+    def __init__(self, suite: Suite, place: torch.device, dtype: torch.dtype) -> None:
+        self._place, self._dtype = place, dtype
+        self._graphs: dict[str, Graph] = dict(suite.graphs())
+        self._modules: dict[str, nn.Module] = {name: graph.module() for name, graph in self._graphs.items()}
+        self._load(suite)
+
+    def _load(self, suite: Suite) -> None:
+        """Replaces the modules' meta tensors; one tensor a name, whichever modules share it.
+
+        Convolutions get channels-last weights, and with them channels-last activations.
+        """
+        import torch
+
+        weights = suite.weights()
+        names = {name: None for module in self._modules.values() for name in module.state_dict()}
+        loaded: dict[str, Tensor] = {}
+        for name in names:
+            tensor = torch.empty([int(size) for size in weights.spec(name).shape])
+            weights.read(name, tensor.numpy())
+            layout = torch.channels_last if tensor.dim() == 4 else torch.preserve_format
+            loaded[name] = tensor.to(self._place, self._dtype, memory_format=layout)
+        for module in self._modules.values():
+            module.requires_grad_(False)
+            filled = module.state_dict()  # with its layers' versions, without which a batch norm misses its counter
+            filled.update({name: loaded[name] for name in filled})
+            module.load_state_dict(filled, assign=True)
+
+    def close(self) -> None:
+        """Gives the memory back even while somebody still holds the runner."""
+        import torch
+
+        self._modules.clear()
+        gc.collect()
+        if self._place.type != "cpu":
+            torch.get_device_module(self._place).empty_cache()
+
+    def put(self, array: Array) -> Tensor:
+        import torch
+
+        dtype = self._dtype if array.dtype.kind == "f" else torch.int64
+        return torch.tensor(array, dtype=dtype, device=self._place)
+
+    def state(self, graph: str) -> Sequence[Tensor]:
+        import torch
+
+        return [
+            torch.zeros(
+                [int(size) for size in spec.shape],
+                dtype=self._dtype if spec.dtype == "float" else torch.int64,
+                device=self._place,
+            )
+            for spec in self._graphs[graph].state.values()
+        ]
+
+    def run(self, graph: str, *inputs: Tensor, state: Sequence[Tensor] | None = None) -> Sequence[Tensor]:
+        import torch
+
+        with torch.inference_mode():
+            outputs: Sequence[Tensor] = self._modules[graph](*inputs, *(state or ()))
+        return outputs
+
+    def get(self, tensor: Tensor) -> Array:
+        import torch
+
+        dtype = torch.float32 if tensor.is_floating_point() else tensor.dtype
+        array: Array = tensor.to("cpu", dtype, copy=True).numpy()
+        return array
+
+
+def _import() -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise PluginError("torch is not installed", "pip install 'mixmark[torch]'") from error
+    return torch
+
+
+def _places() -> Iterator[tuple[Device, str]]:
+    """Each device and torch's name for it, e.g. `cuda:0`."""
+    torch = _import()
+    yield cpu(("bf16", "fp32") if multiplies_bf16() else ("fp32",)), "cpu"
+    if not torch.accelerator.is_available():
+        return
+    kind = torch.accelerator.current_accelerator().type
+    module = torch.get_device_module(kind)
+    for index in range(torch.accelerator.device_count()):
+        properties = module.get_device_properties(index) if hasattr(module, "get_device_properties") else None
+        uuid = getattr(properties, "uuid", None)
+        id = f"gpu:GPU-{uuid}" if uuid else f"gpu:{kind}{index}"  # GPU-… as in NVML, by which a meter finds it
+        device = Device(
+            id=id,
+            kind="npu" if kind == "npu" else "gpu",
+            name=getattr(properties, "name", kind),
+            memory_pool="host" if kind == "mps" else id,
+            memory_bytes=getattr(properties, "total_memory", None),
+            precisions=_precisions(module, index),
+        )
+        yield device, f"{kind}:{index}"
+
+
+def _precisions(module: Any, index: int) -> tuple[Precision, ...]:
+    """bf16 where the backend says that the silicon has it; CUDA would also say so of emulation."""
+    if module.__name__ == "torch.cuda":
+        with module.device(index):
+            bf16 = module.is_bf16_supported(including_emulation=False)
+    else:
+        bf16 = hasattr(module, "is_bf16_supported") and module.is_bf16_supported()
+    return ("bf16", "fp16", "fp32") if bf16 else ("fp16", "fp32")
+
+
+def _turn_off_tf32() -> str:
+    """fp32 means fp32; torch would otherwise run convolutions in TF32, with 10 bits of mantissa."""
+    import torch
+
+    if hasattr(torch.backends.cudnn, "conv"):  # since 2.9, where touching the older switch warns
+        torch.backends.cudnn.conv.fp32_precision = "ieee"
+        torch.backends.cuda.matmul.fp32_precision = "ieee"
+    else:
+        torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cuda.matmul.allow_tf32 = False
+    return "off"

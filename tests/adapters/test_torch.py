@@ -1,0 +1,144 @@
+"""The torch adapter on the CPU; what needs an accelerator runs only where there is one."""
+
+from __future__ import annotations
+
+import builtins
+import time
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from harness.adapters.torch import Torch
+from harness.contracts import GraphRunner
+from harness.errors import PluginError, Unsupported, UsageError
+from harness.schema import Device
+from tests.fakes.toys import Toy
+
+
+def cpu() -> Device:
+    return next(device for device in Torch({}).discover() if device.id == "cpu:0")
+
+
+def test_the_cpu_is_a_device_with_its_native_precisions() -> None:
+    device = cpu()
+    assert (device.kind, device.memory_pool) == ("cpu", "host")
+    assert "fp32" in device.precisions
+    assert device.memory_bytes
+
+
+def test_a_suite_runs_and_says_how() -> None:
+    suite = Toy()
+    with Torch({"threads": "1"}).open(cpu(), suite, "fp32") as runner:
+        token, _, logits, sums = runner(next(suite.feeds(2, seed=1)))
+    assert (str(token.dtype), token.shape) == ("int64", (1,))
+    assert (str(logits.dtype), logits.shape) == ("float32", (2, 4))
+    assert sums.shape == (2, 16)
+    assert runner.facts["threads"] == "1"
+    assert runner.facts["dtype"] == "fp32"
+
+
+def test_weights_are_the_suites_and_graphs_share_them() -> None:
+    suite = Toy()
+    table = np.empty((32, 16), np.float32)
+    suite.weights().read("table.weight", table)
+    with Torch({}).open(cpu(), suite, "fp32") as runner:
+        assert isinstance(runner, GraphRunner)
+        session = runner.session
+        index = np.arange(5)[None]
+        np.testing.assert_allclose(session.get(session.run("look", session.put(index))[0])[0], table[:5].sum(0), 1e-5)
+        modules: Mapping[str, Any] = vars(session)["_modules"]
+        assert modules["look"].table.weight.data_ptr() == modules["step"].table.weight.data_ptr()
+
+
+def test_state_starts_fresh_and_what_get_returned_stays() -> None:
+    suite = Toy()
+    with Torch({}).open(cpu(), suite, "fp32") as runner:
+        assert isinstance(runner, GraphRunner)
+        session = runner.session
+        state = session.state("step")
+        session.run("step", session.put(np.arange(4)), session.put(np.zeros(1, np.int64)), state=state)
+        kept = session.get(state[0])
+        assert kept[:, :4].any() and not kept[:, 4:].any()
+        before = kept.copy()
+        session.run("step", session.put(np.arange(4, 8)), session.put(np.zeros(1, np.int64)), state=state)
+        assert (kept == before).all() and (session.get(state[0]) != before).any()
+        assert not session.get(session.state("step")[0]).any()
+
+
+def test_an_idle_session_burns_no_cpu() -> None:
+    suite = Toy()
+    with Torch({}).open(cpu(), suite, "fp32") as runner:
+        list(runner(next(suite.feeds(64, seed=1))))
+        time.sleep(0.3)  # OpenMP's threads may spin this long after work
+        before = time.process_time()
+        time.sleep(0.5)
+        assert time.process_time() - before < 0.1
+
+
+def test_closing_gives_the_weights_back() -> None:
+    with Torch({}).open(cpu(), Toy(), "fp32") as runner:
+        assert isinstance(runner, GraphRunner)
+    assert not vars(runner.session)["_modules"]
+
+
+def test_a_precision_that_the_device_lacks_is_refused() -> None:
+    with pytest.raises(Unsupported, match="not int4"), Torch({}).open(cpu(), Toy(), "int4"):
+        pass
+
+
+def test_a_device_that_torch_does_not_see_is_refused() -> None:
+    elsewhere = Device(id="gpu:GPU-0", kind="gpu", memory_pool="gpu:GPU-0", precisions=("fp32",))
+    with pytest.raises(Unsupported, match="does not see gpu:GPU-0"), Torch({}).open(elsewhere, Toy(), "fp32"):
+        pass
+
+
+@pytest.mark.parametrize("options", [{"thread": "2"}, {"threads": "many"}, {"threads": "0"}])
+def test_wrong_options_are_named(options: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match="thread"):
+        Torch(options)
+
+
+def test_where_torch_is_absent_the_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without_torch(name: str, *rest: Any) -> Any:
+        if name == "torch":
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without_torch)
+    with pytest.raises(PluginError, match="torch is not installed"):
+        Torch({}).discover()
+
+
+def test_an_accelerator_of_another_vendor_comes_through_the_same_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pretended backend: torch reports what an out-of-tree one would."""
+    backend = SimpleNamespace(
+        __name__="torch_acme",
+        get_device_properties=lambda index: SimpleNamespace(name=f"Acme {index}", total_memory=1 << 30),
+        is_bf16_supported=lambda: True,
+    )
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: SimpleNamespace(type="acme"))
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
+    monkeypatch.setattr(torch, "get_device_module", lambda kind: backend)
+    _, first, second = Torch({}).discover()
+    assert (first.id, first.memory_pool, first.precisions) == ("gpu:acme0", "gpu:acme0", ("bf16", "fp16", "fp32"))
+    assert (second.name, second.memory_bytes) == ("Acme 1", 1 << 30)
+
+
+@pytest.mark.skipif(not torch.accelerator.is_available(), reason="no accelerator that torch drives")
+def test_an_accelerator_agrees_with_the_cpu() -> None:
+    suite = Toy()
+    feed = next(suite.feeds(2, seed=1))
+    answers = []
+    for device in Torch({}).discover():
+        with Torch({}).open(device, suite, "fp32") as runner:
+            answers.append(list(runner(feed)))
+    for other in answers[1:]:
+        for mine, theirs in zip(answers[0], other, strict=True):
+            np.testing.assert_allclose(theirs, mine, rtol=1e-4, atol=1e-4)
