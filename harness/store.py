@@ -126,9 +126,9 @@ def _joined(folder: Path, source: Path, content: dict[str, Any]) -> Result:
     if version != SCHEMA:
         if not isinstance(version, int):
             raise ResultError(f"{source} is not a Mixmark result: it has no schema_version")
-        age = "newer" if version > SCHEMA else "older"
+        age = "a newer" if version > SCHEMA else "an older"
         raise ResultError(
-            f"{source} has schema {version}, from a {age} Mixmark; this one reads {SCHEMA}",
+            f"{source} has schema {version}, from {age} Mixmark; this one reads {SCHEMA}",
             "update Mixmark" if version > SCHEMA else "read it with the Mixmark that wrote it",
         )
     records = content.pop("records", None)

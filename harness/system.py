@@ -29,11 +29,11 @@ FLAGS = """
     sse4_2 f16c fma avx avx2 avx_vnni avx_vnni_int8 avx_ne_convert avx512f avx512bw avx512vl avx512_vnni
     avx512_bf16 avx512_fp16 avx10 amx_tile amx_int8 amx_bf16 amx_fp16 asimd asimdhp asimddp fphp i8mm bf16 sve
     sve2 svei8mm svebf16 sme sme2
-""".split()
+"""
 PACKAGES = """
     numpy torch triton onnxruntime onnxruntime-gpu onnx onnxscript openvino tensorrt safetensors
     intel-extension-for-pytorch mkl nvidia-ml-py nvidia-cublas-cu12 nvidia-cudnn-cu12 pydantic psutil
-""".split()
+"""
 
 # Names, never patterns: nothing that could hold a secret may slip in.
 VARIABLES = """
@@ -44,7 +44,7 @@ VARIABLES = """
     CUDA_MODULE_LOADING NVIDIA_TF32_OVERRIDE ROCR_VISIBLE_DEVICES HIP_VISIBLE_DEVICES HSA_OVERRIDE_GFX_VERSION
     ZE_AFFINITY_MASK PYTORCH_CUDA_ALLOC_CONF PYTORCH_ALLOC_CONF TORCH_ALLOW_TF32_CUBLAS_OVERRIDE
     TORCH_NUM_THREADS MALLOC_ARENA_MAX MALLOC_CONF LD_PRELOAD
-""".split()
+"""
 
 # DMI vendor and product words that only hypervisors write.
 HYPERVISORS = {
@@ -87,7 +87,7 @@ def disclose(root: Path = ROOT, environment: Mapping[str, str] | None = None, ch
         cgroup_limits=dict(_cgroup_limits(root)),
         accelerators=tuple(_accelerators()),
         python=f"{platform.python_implementation()} {platform.python_version()}",
-        packages={name: version for name in PACKAGES if (version := _version(name))},
+        packages={name: version for name in PACKAGES.split() if (version := _version(name))},
         environment=dict(_variables(os.environ if environment is None else environment)),
         mixmark=_version("mixmark") or "not installed",
         git_commit=git_commit(checkout),
@@ -199,7 +199,7 @@ def _cores(cpus: list[dict[str, str]]) -> int | None:
 def _flags(cpus: list[dict[str, str]]) -> tuple[str, ...]:
     """Those that every thread has."""
     sets = [set(cpu.get("flags", cpu.get("Features", "")).split()) for cpu in cpus]
-    return tuple(sorted(set(FLAGS).intersection(*sets))) if sets else ()
+    return tuple(sorted(set(FLAGS.split()).intersection(*sets))) if sets else ()
 
 
 def _joined(folder: Path, names: tuple[str, ...]) -> str | None:
@@ -343,7 +343,7 @@ def _version(distribution: str) -> str | None:
 
 def _variables(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Paths are cut to their last part: they may name a user."""
-    for name in VARIABLES:
+    for name in VARIABLES.split():
         if name in environment:
             yield name, clean(re.sub(r"[^\s:,;=]*[/\\]", "", environment[name]))
 

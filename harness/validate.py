@@ -77,7 +77,7 @@ def below_ceiling(result: Result) -> Iterator[Finding]:
                 rule="below_ceiling",
                 severity="warning",
                 about=record.key,
-                message=f"{fraction:.0%} of the roofline: the probe misses the ceiling, or work was left out",
+                message=f"{fraction * 100:.0f} % of the roofline: the probe misses the ceiling, or work was left out",
             )
 
 
@@ -95,8 +95,8 @@ def speed_held(result: Result) -> Iterator[Finding]:
                     rule="speed_held",
                     severity="warning",
                     about=device,
-                    message=f"speed drifted during the run: probe by {adapter} in {precision} "
-                    f"from {min(rates):.3g} to {max(rates):.3g} {what}",
+                    message=f"the machine's speed drifted during the run: the probe by {adapter} in {precision} "
+                    f"moved by {(max(rates) / min(rates) - 1) * 100:.0f} % in {what}",
                 )
 
 

@@ -1,0 +1,57 @@
+"""One line a record, probes apart; units in the header's names; unknown is empty, never 0."""
+
+from __future__ import annotations
+
+import csv
+from io import StringIO
+
+from harness.schema import Result
+from reporters import figures
+from reporters.figures import plain
+
+LATENCIES = ("mean_ns", "p50_ns", "p90_ns", "p99_ns", "p999_ns")
+STREAMS = ("service", "first_mark", "time_per_unit")
+COLUMNS = (
+    "key", "suite", "suite_version", "tier", "device", "adapter", "precision", "weights", "scenario", "batch", "status",
+    "reason", "feeds", "unit", "units", "throughput_per_s",
+    *(f"{stream}_{name}" for stream in STREAMS for name in LATENCIES),
+    "roofline_fraction", "energy_per_unit_j", "load_ns", "peak_pss_bytes",
+)  # fmt: skip
+
+
+def report(result: Result) -> str:
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(_row(row) for row in figures.rows(result))
+    return text.getvalue()
+
+
+def _row(row: figures.Row) -> list[object]:
+    record, route, error = row.record, row.record.route, row.record.error
+    streams = (row.service, row.first_mark, row.time_per_unit)
+    return [
+        record.key,
+        *(_cell(text) for text in (route.suite, route.suite_version, route.tier, route.device, route.adapter)),
+        route.precision,
+        _cell(route.weights),
+        record.scenario,
+        record.batch,
+        row.status,
+        _cell(f"{error.kind}: {error.message}") if error else "",
+        row.feeds,
+        _cell(record.unit),
+        row.units,
+        row.throughput_per_s,
+        *(getattr(latency, name) for latency in streams for name in LATENCIES),
+        row.roofline,
+        None,  # no meter is read yet
+        record.load_ns,
+        record.peak_pss_bytes,
+    ]
+
+
+def _cell(text: str) -> str:
+    """A spreadsheet takes a cell that starts with =, +, - or @ for a formula and runs it."""
+    text = plain(text)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text

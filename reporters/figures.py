@@ -1,0 +1,182 @@
+"""The figures of a result, derived once for all reporters, and how a figure is written for a reader.
+
+Unknown is None in a `Row` and "–" in text; ms and SI prefixes appear only here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from harness import stats
+from harness.schema import Finding, Int64s, Record, Result
+
+UNKNOWN = "–"
+UNITS = {"token": "tok", "image": "img", "sample": "samples"}
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Of one service time over the feeds; percentiles only where the sample carries them."""
+
+    mean_ns: int | None
+    p50_ns: int | None
+    p90_ns: int | None
+    p99_ns: int | None
+    p999_ns: int | None
+
+    @property
+    def tail(self) -> tuple[str, int] | None:
+        """The highest percentile that the sample carries, named."""
+        for name, value in (("p99.9", self.p999_ns), ("p99", self.p99_ns), ("p90", self.p90_ns)):
+            if value is not None:
+                return name, value
+        return None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A record and what follows from it."""
+
+    record: Record
+    feeds: int | None
+    units: int | None
+    throughput_per_s: float | None
+    service: Latency
+    first_mark: Latency
+    """Known only where feeds have several marks, as has time_per_unit."""
+    time_per_unit: Latency
+    roofline: float | None
+
+    @property
+    def status(self) -> str:
+        error = self.record.error
+        if error is None:
+            return "ok"
+        return "failed" if error.attempted else error.kind
+
+
+def rows(result: Result) -> list[Row]:
+    """One a record but the probes', in the order of the run, suites kept together."""
+    known = stats.ceilings(result.records)
+    measured = [record for record in result.records if record.route.suite != stats.PROBE]
+    suites = list(dict.fromkeys(record.route.suite for record in measured))
+    measured.sort(key=lambda record: suites.index(record.route.suite))
+    return [_row(record, known) for record in measured]
+
+
+def _row(record: Record, known: dict[stats.CeilingKey, stats.Ceiling]) -> Row:
+    nothing = latency(None)
+    done = record.completions
+    if done is None:
+        return Row(record, None, None, None, nothing, nothing, nothing, None)
+    streams = stats.time_per_unit_ns(done)
+    return Row(
+        record=record,
+        feeds=len(done),
+        units=stats.units(done),
+        throughput_per_s=stats.throughput_per_s(done),
+        service=latency(stats.service_times_ns(done)),
+        first_mark=latency(stats.first_mark_ns(done) if len(streams) else None),
+        time_per_unit=latency(streams),
+        roofline=stats.achieved(record, known).fraction,
+    )
+
+
+def latency(values_ns: Int64s | None) -> Latency:
+    if values_ns is None or not len(values_ns):
+        return Latency(None, None, None, None, None)
+    p50, p90, p99, p999 = (stats.percentile(values_ns, q) for q in (0.5, 0.9, 0.99, 0.999))
+    return Latency(round(float(values_ns.mean())), p50, p90, p99, p999)
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """12345.6 -> 12,300; 0.012345 -> 0.0123."""
+    if value == 0:
+        return "0"
+    rounded = float(f"{value:.{digits - 1}e}")
+    decimals = digits - 1 - math.floor(math.log10(abs(rounded)))
+    return f"{rounded:,.{max(0, decimals)}f}"
+
+
+def duration(value_ns: float | None) -> str:
+    if value_ns is None:
+        return UNKNOWN
+    for unit, size_ns in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if value_ns >= size_ns * 0.9995:  # 999.5 µs rounds to 1.00 ms
+            return f"{significant(value_ns / size_ns)} {unit}"
+    return f"{significant(value_ns)} ns"
+
+
+def rate(per_s: float | None, unit: str) -> str:
+    """Units per second, the unit abbreviated as people do: 4.11 tok/s."""
+    return UNKNOWN if per_s is None else f"{significant(per_s)} {UNITS.get(unit, unit)}/s"
+
+
+def prefixed(value: float | None, unit: str) -> str:
+    """With an SI prefix: 1.49e11, FLOP/s -> 149 GFLOP/s."""
+    if value is None:
+        return UNKNOWN
+    for prefix, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= size * 0.9995:
+            return f"{significant(value / size)} {prefix}{unit}"
+    return f"{significant(value)} {unit}"
+
+
+def share(fraction: float | None) -> str:
+    return UNKNOWN if fraction is None else f"{fraction * 100:.0f} %"
+
+
+def typical(latency: Latency) -> str:
+    """The median where the sample carries one, else the mean, named."""
+    if latency.p50_ns is not None:
+        return f"p50 {duration(latency.p50_ns)}"
+    return UNKNOWN if latency.mean_ns is None else f"mean {duration(latency.mean_ns)}"
+
+
+def tail(latency: Latency) -> str:
+    return UNKNOWN if latency.tail is None else f"{latency.tail[0]} {duration(latency.tail[1])}"
+
+
+def work(record: Record) -> str:
+    """Scenario and batch: `offline ×2048`."""
+    return f"{record.scenario} ×{record.batch}" if (record.batch or 1) > 1 else record.scenario
+
+
+def device_names(result: Result) -> dict[str, str]:
+    """Device id -> short name, unique in the result: gpu:GPU-5d1cae40-… -> gpu:5d1c."""
+    ids = list(dict.fromkeys([*(each.id for each in result.devices), *(one.route.device for one in result.records)]))
+    parts = {each: plain(each).partition(":")[2].removeprefix("GPU-") for each in ids}
+    length = 4
+    while len({parts[each][:length] for each in ids if len(parts[each]) > 6}) < len(
+        {parts[each] for each in ids if len(parts[each]) > 6}
+    ):
+        length += 1
+    return {
+        each: f"{each.partition(':')[0]}:{part[:length] if len(part) > 6 else part}" for each, part in parts.items()
+    }
+
+
+def merged(result: Result, findings: tuple[Finding, ...]) -> list[tuple[str, str, str]]:
+    """(severity, about, message), worst first; the same message about several things is said once."""
+    labels = {record.key: label(record, device_names(result)) for record in result.records}
+    abouts: dict[tuple[str, str], list[str]] = {}
+    for severity in ("invalid", "warning", "note"):
+        for finding in findings:
+            if finding.severity == severity:
+                about = labels.get(finding.about, finding.about)
+                abouts.setdefault((severity, finding.message), []).append(about)
+    return [
+        (severity, about[0] if len(about) == 1 else f"{len(about)} results", message)
+        for (severity, message), about in abouts.items()
+    ]
+
+
+def label(record: Record, names: dict[str, str]) -> str:
+    route = record.route
+    return f"{route.suite} on {names[route.device]} by {route.adapter} in {route.precision}, {work(record)}"
+
+
+def plain(text: str) -> str:
+    """On one line and free of control characters, whatever a vendor's library put into a message."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())

@@ -1,0 +1,82 @@
+"""Tables for GitHub."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from harness import stats, validate
+from harness.schema import Result
+from reporters import figures
+from reporters.figures import UNKNOWN, plain
+
+COLUMNS = (
+    "suite", "device", "adapter", "scenario", "type", "feeds", "throughput", "service time", "tail", "first mark",
+    "time per unit", "roofline", "energy",
+)  # fmt: skip
+
+
+def report(result: Result) -> str:
+    return "\n".join(_lines(result)) + "\n"
+
+
+def _lines(result: Result) -> Iterator[str]:
+    system = result.system
+    names = figures.device_names(result)
+    state = "finished" if result.finished else "UNFINISHED"
+    yield f"## Mixmark: {result.tier} tier, {result.preset}, {state}"
+    yield ""
+    yield _cell(f"{system.cpu_model or 'CPU'}, {system.kernel}, {result.created_utc}, Mixmark {system.mixmark}")
+    yield ""
+    yield from _table(COLUMNS, [_row(row, names) for row in figures.rows(result)], right_from=5)
+    if known := stats.ceilings(result.records):
+        yield ""
+        ceilings = [
+            (
+                names[device],
+                adapter,
+                precision,
+                f"{figures.prefixed(ceiling.flops_per_s, 'FLOP/s')} {ceiling.flops_kernel or ''}",
+                f"{figures.prefixed(ceiling.bytes_per_s, 'B/s')} {ceiling.bytes_kernel or ''}",
+            )
+            for (device, adapter, precision), ceiling in known.items()
+        ]
+        yield from _table(("ceiling of", "adapter", "type", "compute", "memory"), ceilings, right_from=3)
+    yield ""
+    for severity, about, message in figures.merged(result, validate.findings(result)):
+        subject = "" if about == "run" else f"{about}: "
+        yield f"- **{severity}** {_cell(subject + message)}"
+    for absent in result.absent:
+        yield f"- **absent** {_cell(f'{absent.what}: {absent.reason}')}"
+
+
+def _row(row: figures.Row, names: dict[str, str]) -> Sequence[str]:
+    route = row.record.route
+    return (
+        route.suite,
+        names[route.device],
+        route.adapter,
+        figures.work(row.record),
+        route.precision,
+        UNKNOWN if row.feeds is None else str(row.feeds),
+        figures.rate(row.throughput_per_s, row.record.unit) if row.status == "ok" else row.status,
+        figures.typical(row.service),
+        figures.tail(row.service),
+        figures.typical(row.first_mark),
+        figures.typical(row.time_per_unit),
+        figures.share(row.roofline),
+        UNKNOWN,
+    )
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]], right_from: int) -> Iterator[str]:
+    yield f"| {' | '.join(header)} |"
+    yield f"|{'|'.join('---' if column < right_from else '---:' for column in range(len(header)))}|"
+    for row in rows:
+        yield f"| {' | '.join(_cell(text) for text in row)} |"
+
+
+def _cell(text: str) -> str:
+    """Nothing in it is taken for a table's bar, for HTML or for markup."""
+    for mark in "\\|`*_[]":
+        text = text.replace(mark, f"\\{mark}")
+    return plain(text).replace("<", "&lt;")

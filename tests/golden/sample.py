@@ -1,0 +1,206 @@
+"""Four suites by two adapters on a made-up machine: one failure, one refusal, two probes, one absent adapter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+import reporters.console
+import reporters.csv
+import reporters.json
+import reporters.markdown
+from harness.schema import (
+    Absent,
+    Completions,
+    Cost,
+    Device,
+    Failure,
+    Precision,
+    Record,
+    Result,
+    Route,
+    ScenarioName,
+    System,
+)
+
+FOLDER = Path(__file__).parent
+REPORTERS: dict[str, Callable[[Result], str]] = {
+    "report.txt": reporters.console.report,
+    "report.md": reporters.markdown.report,
+    "report.csv": reporters.csv.report,
+    "report.json": reporters.json.report,
+}
+MS = 1_000_000
+
+
+def closed_loop(feeds: Sequence[Sequence[int]], units: int = 1) -> Completions:
+    """One feed after the other; each is the list of its steps in ns, every step ends in a mark of so many units."""
+    issued, ends, marks = [], [], []
+    now = 1_000
+    for steps in feeds:
+        issued.append(now)
+        for step in steps:
+            now += step
+            marks.append(now)
+        ends.append(len(marks))
+    columns = (issued, issued, ends, marks, [units] * len(marks))
+    return Completions(*(np.array(column) for column in columns))
+
+
+def system() -> System:
+    return System(
+        cpu_model="Acme Quartz 9000",
+        cpu_cores=16,
+        cpu_threads=32,
+        microcode="0x1",
+        firmware=None,
+        governor="performance",
+        clock_max_mhz=4200.0,
+        memory_bytes=64 << 30,
+        swap_bytes=0,
+        kernel="6.12.0 x86_64",
+        operating_system="Example Linux 12",
+        virtualization=None,
+        container=None,
+        python="CPython 3.12.3",
+        packages={"numpy": "2.1.0", "torch": "2.9.0"},
+        mixmark="0.1.0",
+        git_commit=None,
+    )
+
+
+def record(
+    key: str,
+    suite: str,
+    unit: str,
+    completions: Completions | None = None,
+    *,
+    adapter: str = "torch",
+    device: str = "cpu:0",
+    scenario: ScenarioName = "single-stream",
+    precision: Precision = "fp32",
+    batch: int | None = 1,
+    costs: tuple[Cost, ...] = (),
+    error: Failure | None = None,
+) -> Record:
+    route = Route(suite=suite, tier="edge", suite_version="1", device=device, adapter=adapter, precision=precision)
+    return Record(
+        key=key,
+        phase=key,
+        route=route,
+        scenario=scenario,
+        unit=unit,
+        batch=batch,
+        costs=costs,
+        load_ns=4_200 * MS if completions else None,
+        peak_pss_bytes=5 << 30 if completions else None,
+        completions=completions,
+        error=error,
+    )
+
+
+def probe(key: str, gemm_ns: int, read_ns: int, device: str = "cpu:0", precision: Precision = "fp32") -> Record:
+    """A multiplication of 10 GFLOP and a read of 4 GB."""
+    costs = (Cost(name="gemm", flops=1e10, bytes=1e8), Cost(name="read", flops=1e9, bytes=4e9))
+    done = closed_loop([[gemm_ns, read_ns]] * 3)
+    return record(key, "probe", "kernel", done, costs=costs, device=device, precision=precision)
+
+
+def result(*records: Record, finished: bool = True, absent: tuple[Absent, ...] = ()) -> Result:
+    return Result(
+        created_utc="2026-01-02T03:04:05+00:00",
+        seed=7,
+        tier="edge",
+        preset="quick",
+        command=("mixmark", "run"),
+        system=system(),
+        devices=(
+            Device(id="cpu:0", kind="cpu", name="Acme Quartz 9000", memory_pool="host", memory_bytes=64 << 30),
+            Device(id=GPU, kind="gpu", name="Acme Topaz", memory_pool=GPU, memory_bytes=24 << 30),
+        ),
+        absent=absent,
+        records=records,
+        finished=finished,
+    )
+
+
+GPU = "gpu:GPU-5d1cae40-0000-4000-8000-0123456789ab"
+
+
+def sample() -> Result:
+    decode = (Cost(name="prefill", flops=3e11, bytes=4.5e9), Cost(name="decode", flops=2.5e9, bytes=4.5e9, yields=127))
+    fast_decode = (
+        Cost(name="prefill", flops=3e11, bytes=2.5e9),
+        Cost(name="decode", flops=2.5e9, bytes=2.5e9, yields=127),
+    )
+    llm = [[1_710 * MS, *[243 * MS + 7 * feed] * 127] for feed in range(3)]
+    fast_llm = [[61 * MS, *[4_100_000 + 900 * feed] * 127] for feed in range(70)]
+    dlrm = (Cost(name="forward", flops=4e10, bytes=2e9),)
+    resnet = (Cost(name="forward", flops=8.2e9, bytes=1e8),)
+    return result(
+        probe("000.probe.torch.cpu-0.fp32", 70 * MS, 210 * MS),
+        record("001.llm.torch.cpu-0.fp32", "llm", "token", closed_loop(llm), costs=decode),
+        record(
+            "002.llm.onnxruntime.cpu-0.fp32", "llm", "token", closed_loop(llm[:1]), adapter="onnxruntime", costs=decode
+        ),
+        record(
+            "003.llm.torch.gpu.bf16",
+            "llm",
+            "token",
+            closed_loop(fast_llm),
+            device=GPU,
+            precision="bf16",
+            costs=fast_decode,
+        ),
+        record("004.diffusion.torch.cpu-0.fp32", "diffusion", "image", closed_loop([[11_300 * MS]] * 4)),
+        record(
+            "005.diffusion.onnxruntime.cpu-0.fp32",
+            "diffusion",
+            "image",
+            adapter="onnxruntime",
+            error=Failure(
+                kind="out of memory",
+                message="the kernel killed the worker at 61.2 GiB while it was loading",
+                hint="free memory, or choose --tier smoke",
+            ),
+        ),
+        record(
+            "006.dlrm.torch.cpu-0.fp32",
+            "dlrm",
+            "sample",
+            closed_loop([[380 * MS + 1_000 * feed] for feed in range(700)], units=2048),
+            scenario="offline",
+            batch=2048,
+            costs=dlrm,
+        ),
+        record(
+            "007.dlrm.onnxruntime.cpu-0.fp32",
+            "dlrm",
+            "sample",
+            closed_loop([[560 * MS]] * 80, units=2048),
+            adapter="onnxruntime",
+            scenario="offline",
+            batch=2048,
+            costs=dlrm,
+        ),
+        record(
+            "008.resnet50.torch.cpu-0.fp32",
+            "resnet50",
+            "image",
+            closed_loop([[113 * MS]] * 8 + [[140 * MS]] * 70),
+            costs=resnet,
+        ),
+        record(
+            "009.resnet50.onnxruntime.cpu-0.int8",
+            "resnet50",
+            "image",
+            adapter="onnxruntime",
+            precision="int8",
+            error=Failure(kind="refused", message="64.2 GiB needed, 12.0 GiB of memory pool host are free"),
+        ),
+        probe("010.probe.torch.cpu-0.fp32", 80 * MS, 212 * MS),
+        probe("011.probe.torch.gpu.bf16", 100_000, 4 * MS, device=GPU, precision="bf16"),
+        absent=(Absent(what="adapter openvino", reason="No module named 'openvino'"),),
+    )

@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness import store
+from harness.errors import ResultError
+from harness.schema import Failure, Result
+from tests.golden.sample import closed_loop, record, result, sample
+
+
+def header(whole: Result) -> Result:
+    return whole.model_copy(update={"records": (), "finished": False})
+
+
+def written(path: Path, whole: Result) -> store.Store:
+    keeper = store.create(path, header(whole))
+    for each in whole.records:
+        keeper.append(each)
+    return keeper
+
+
+def same(one: Result, other: Result) -> bool:
+    stamps = [[each.completions and list(each.completions) for each in whole.records] for whole in (one, other)]
+    return one.model_dump() == other.model_dump() and stamps[0] == stamps[1]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A finished result of one record that ran and one that failed."""
+    whole = small()
+    written(tmp_path / "run", whole).finish(whole)
+    return tmp_path / "run"
+
+
+def small() -> Result:
+    failure = Failure(kind="hung", message="no unit for 60 s")
+    return result(record("a", "llm", "token", closed_loop([[5, 6]])), record("b", "llm", "token", error=failure))
+
+
+def test_a_result_comes_back_as_it_was(tmp_path: Path) -> None:
+    whole = sample()
+    written(tmp_path / "run", whole).finish(whole)
+    assert same(store.open(tmp_path / "run"), whole)
+    assert same(store.open(tmp_path / "run" / "result.json"), whole)
+
+
+def test_a_crash_costs_one_cell(tmp_path: Path) -> None:
+    whole = small()
+    written(tmp_path, whole)
+    with (tmp_path / "journal.jsonl").open("ab") as journal:
+        journal.write(b'{"key": "torn')
+    assert same(store.open(tmp_path), whole.model_copy(update={"finished": False}))
+
+
+def test_a_resumed_run_goes_on_behind_the_torn_line(tmp_path: Path) -> None:
+    whole = small()
+    written(tmp_path, whole)
+    with (tmp_path / "journal.jsonl").open("ab") as journal:
+        journal.write(b'{"key": "torn')
+    again = record("b", "llm", "token", closed_loop([[7]]))
+    keeper = store.resume(tmp_path)
+    keeper.append(again)
+    assert [each.error for each in store.open(tmp_path).records] == [None, None]  # the retry replaced the failure
+    keeper.finish(store.open(tmp_path).model_copy(update={"finished": True}))
+    assert store.open(tmp_path).finished
+    with pytest.raises(ResultError, match="is finished"):
+        store.resume(tmp_path)
+
+
+def test_an_interrupted_result_is_continued_from_its_journal(tmp_path: Path) -> None:
+    whole = small()
+    keeper = store.create(tmp_path, header(whole))
+    keeper.append(whole.records[0])
+    keeper.finish(whole.model_copy(update={"records": whole.records[:1], "finished": False}))
+    store.resume(tmp_path).append(whole.records[1])
+    assert len(store.open(tmp_path).records) == 2
+
+
+def test_a_folder_in_use_is_left_alone(folder: Path) -> None:
+    with pytest.raises(ResultError, match="not an empty folder"):
+        store.create(folder, header(small()))
+
+
+def test_a_disk_too_small_is_said_before_the_run(tmp_path: Path) -> None:
+    with pytest.raises(ResultError, match="disk left"):
+        store.create(tmp_path, header(small()), needs_bytes=1 << 60)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ResultError, match=r"cannot write results to .*file/run"):
+        store.create(tmp_path / "file" / "run", header(small()))
+
+
+FULL = """
+import sys
+from pathlib import Path
+import resource
+from harness import store
+from harness.errors import ResultError
+from tests.golden.sample import closed_loop, record
+keeper = store.resume(Path(sys.argv[1]))
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+try:
+    keeper.append(record("c", "llm", "token", closed_loop([[5] * int(sys.argv[3])])))
+except ResultError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="no file size limit on this system")
+@pytest.mark.parametrize("full", ["raw", "journal"])
+def test_a_disk_that_fills_up_loses_nothing_that_was_written(tmp_path: Path, full: str) -> None:
+    whole = small()
+    written(tmp_path, whole)
+    journal = (tmp_path / "journal.jsonl").read_bytes()
+    limit, marks = (4096, 10_000) if full == "raw" else (len(journal) + 100, 1)
+    command = [sys.executable, "-c", FULL, str(tmp_path), str(limit), str(marks)]
+    said = subprocess.run(
+        command, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": os.getcwd()}
+    )
+    assert "cannot write record c" in said.stdout
+    assert (tmp_path / "journal.jsonl").read_bytes() == journal
+    assert not list((tmp_path / "raw").glob(".*"))
+    store.resume(tmp_path).append(record("c", "llm", "token", closed_loop([[5]])))
+    assert [each.key for each in store.open(tmp_path).records] == ["a", "b", "c"]
+
+
+def edited(folder: Path, **changes: object) -> None:
+    content = json.loads((folder / "result.json").read_text())
+    (folder / "result.json").write_text(json.dumps(content | changes))
+
+
+def test_what_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ResultError, match="is not a folder"):
+        store.open(tmp_path / "absent")
+    with pytest.raises(ResultError, match="no Mixmark result"):
+        store.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"schema_version": 2}, "from a newer Mixmark"),
+        ({"schema_version": 0}, "from an older Mixmark"),
+        ({"schema_version": None}, "no schema_version"),
+        ({"records": 5}, "no list of records"),
+        ({"records": [5]}, "does not hold together"),
+        ({"records": [{"key": "../../etc/passwd"}]}, "does not hold together"),
+        ({"seed": -1}, "seed"),
+        ({"surprise": 1}, "surprise"),
+        ({"seed": float("nan")}, "NaN is not a number"),
+    ],
+)
+def test_a_result_that_was_edited_is_refused(folder: Path, changes: dict[str, object], said: str) -> None:
+    edited(folder, **changes)
+    with pytest.raises(ResultError, match=said):
+        store.open(folder)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"finished": true', b"\xff\xfe", b"[" * 100_000])
+def test_a_file_that_is_no_result_is_refused(folder: Path, content: bytes) -> None:
+    (folder / "result.json").write_bytes(content)
+    with pytest.raises(ResultError, match=r"result\.json"):
+        store.open(folder)
+
+
+def test_a_damaged_line_inside_the_journal_is_named(tmp_path: Path) -> None:
+    written(tmp_path, small())
+    journal = tmp_path / "journal.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join([lines[0], b"{]\n", lines[2]]))
+    with pytest.raises(ResultError, match="line 2 of"):
+        store.open(tmp_path)
+
+
+COLUMNS = {"due_ns": [0], "issued_ns": [0], "ends": [1], "marks_ns": [5], "units": [1]}
+
+
+def hostile(raw: Path, case: str) -> None:
+    columns = {name: np.array(column) for name, column in COLUMNS.items()}
+    if case == "missing":
+        raw.unlink()
+    elif case == "truncated":
+        raw.write_bytes(raw.read_bytes()[:-40])
+    elif case == "flipped":
+        content = bytearray(raw.read_bytes())
+        content[len(content) // 2] ^= 0xFF
+        raw.write_bytes(content)
+    elif case == "another record's":
+        np.savez(raw, key=np.array("z"), **columns)  # type: ignore[arg-type]  # numpy's stub takes every name for allow_pickle
+    elif case == "without units":
+        del columns["units"]
+        np.savez(raw, key=np.array("a"), **columns)  # type: ignore[arg-type]  # as above
+    elif case == "pickled":
+        columns["units"] = np.array([{}], dtype=object)
+        np.savez(raw, key=np.array("a"), **columns)  # type: ignore[arg-type]  # as above
+    elif case == "floats":
+        columns["marks_ns"] = np.array([np.nan])
+        np.savez(raw, key=np.array("a"), **columns)  # type: ignore[arg-type]  # as above
+    elif case == "backwards":
+        columns["marks_ns"] = np.array([-5])
+        np.savez(raw, key=np.array("a"), **columns)  # type: ignore[arg-type]  # as above
+    elif case == "device":
+        raw.unlink()
+        raw.symlink_to("/dev/zero")
+
+
+CASES = [
+    "missing",
+    "truncated",
+    "flipped",
+    "another record's",
+    "without units",
+    "pickled",
+    "floats",
+    "backwards",
+    "device",
+]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_stamps_that_are_not_the_records_are_refused(folder: Path, case: str) -> None:
+    hostile(folder / "raw" / "a.npz", case)
+    with pytest.raises(ResultError, match=r"a\.npz is (missing|damaged)"):
+        store.open(folder)
+
+
+def test_stamps_beyond_any_run_are_not_unpacked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "MAX_RAW_BYTES", 100)
+    with pytest.raises(ResultError, match="more than"):
+        store.open(folder)
+
+
+def test_a_moved_folder_still_opens(folder: Path, tmp_path: Path) -> None:
+    shutil.move(folder, tmp_path / "elsewhere")
+    assert same(store.open(tmp_path / "elsewhere"), small())
+
+
+def test_the_json_schema_names_every_field_of_a_stored_result(folder: Path) -> None:
+    schema = store.export_json_schema()
+    stored = json.loads((folder / "result.json").read_text())
+    assert set(stored) == set(schema["properties"])
+    assert set(stored["records"][0]) == set(schema["$defs"]["Record"]["properties"])
