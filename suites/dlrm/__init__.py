@@ -1,0 +1,170 @@
+"""DLRM-DCNv2 recommendation: the network of MLCommons' dlrm_v2 reference, with its tables capped by tier.
+
+Weights are named as torchrec names them inside DLRMTrain (`model.sparse_arch.embedding_bag_collection.embedding_bags.
+t_cat_0.weight`, …). A real checkpoint has tables of full size: it needs the option `rows=full` of the server tier, and
+first to be turned from torchsnapshot's sharded format into one file or folder that `suites.weights.checkpoint` reads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.contracts import Array, Feed, Graph, Session, Spec, Weights
+from harness.errors import Unsupported
+from harness.schema import BITS_PER_WEIGHT, Cost
+from suites import exported
+from suites.weights import Draw, Fill, checkpoint, drawn
+
+if TYPE_CHECKING:
+    from torch import nn
+
+DENSE = 13
+# MLPerf's multi-hot Criteo: rows of each table, and how many of them a sample looks up.
+ROWS = (
+    *(40_000_000, 39_060, 17_295, 7_424, 20_265, 3, 7_122, 1_543, 63, 40_000_000, 3_067_956, 405_282, 10),
+    *(2_209, 11_938, 155, 4, 976, 14, 40_000_000, 40_000_000, 40_000_000, 590_152, 12_973, 108, 36),
+)
+HOTNESS = (3, 2, 1, 2, 6, 1, 1, 1, 1, 7, 3, 8, 1, 6, 9, 5, 1, 1, 1, 12, 100, 27, 10, 3, 1, 1)
+LOOKUPS = sum(HOTNESS)
+BOTTOM = (DENSE, 512, 256)  # and then the width of an embedding
+TOP = (1024, 1024, 512, 256, 1)
+CROSS_LAYERS = 3
+
+POOL = 8192  # samples
+SCRAMBLE = 2_654_435_761  # a prime beyond every table: rank · prime mod rows visits each row once
+
+
+@dataclass(frozen=True)
+class Shape:
+    rows: tuple[int, ...]
+    dim: int
+    """Of an embedding."""
+    rank: int
+
+    @property
+    def width(self) -> int:
+        return (1 + len(self.rows)) * self.dim
+
+
+def _capped(rows: int, dim: int = 128, rank: int = 512) -> Shape:
+    return Shape(tuple(min(rows, full) for full in ROWS), dim, rank)
+
+
+SHAPES = {
+    "smoke": _capped(1_000, dim=16, rank=64),
+    "edge": _capped(1_000_000),
+    "server": _capped(10_000_000),
+    "server-full": _capped(max(ROWS)),
+}
+
+
+class Dlrm:
+    name = "dlrm"
+    version = "1"
+    unit = "sample"
+    scenarios: ClassVar[Sequence[str]] = ("offline", "single-stream")
+
+    def __init__(self, tier: str, options: Mapping[str, str]) -> None:
+        self._variant = f"{tier}-full" if options.get("rows") == "full" else tier
+        if self._variant not in SHAPES:
+            raise Unsupported(f"dlrm has no tier {self._variant!r}", f"it has {', '.join(SHAPES)} (by rows=full)")
+        self.tier = tier
+        self.shape = SHAPES[self._variant]
+        self._checkpoint = options.get("weights")
+
+    def weights(self) -> Weights:
+        specs = exported.specs(self.name, self._variant, self.graphs)
+        if self._checkpoint:
+            return checkpoint(self._checkpoint, specs)
+        return drawn(self.name, specs, rule)
+
+    def graphs(self) -> Mapping[str, Graph]:
+        inputs = {"dense": Spec(("batch", DENSE)), "indices": Spec(("batch", LOOKUPS), "int64")}
+        outputs = {"logits": Spec(("batch",))}
+        module = partial(_module, self.shape)
+        return {"rank": exported.graph(self.name, self._variant, "rank", inputs, {}, outputs, module)}
+
+    def feeds(self, batch: int, seed: int) -> Iterator[Feed]:
+        """Log-uniform ranks: the k-th most popular row of a table is looked up 1/k as often as the first.
+
+        An issue takes samples from the pool, then draws all dense features and one index of each bag anew,
+        so that neither a sample nor a bag of several rows comes back.
+        """
+        random = np.random.Generator(np.random.Philox(key=[seed, *b"D"]))
+        rows = np.array(self.shape.rows)
+        pool = _popular(random, POOL, np.repeat(rows, HOTNESS))
+        heads = np.cumsum((0, *HOTNESS[:-1]))
+        while True:
+            indices = pool[random.integers(POOL, size=batch)]
+            indices[:, heads] = _popular(random, batch, rows)
+            yield {"dense": random.standard_normal((batch, DENSE), np.float32), "indices": indices}
+
+    def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
+        (logits,) = session.run("rank", session.put(feed["dense"]), session.put(feed["indices"]))
+        yield session.get(logits)
+
+    def costs(self, precision: str, batch: int) -> Sequence[Cost]:
+        """Matrix products and the pooling's additions; ReLU, biases and the crossing's elementwise part are left out.
+
+        Bytes: dense weights once, each row that the batch is expected to touch once, feed in and logits out.
+        """
+        shape = self.shape
+        dense = sum(a * b for widths in self._mlps() for a, b in zip(widths, widths[1:], strict=False))
+        dense += CROSS_LAYERS * 2 * shape.width * shape.rank
+        touched = sum(rows_touched(rows, batch * hot) for rows, hot in zip(shape.rows, HOTNESS, strict=True))
+        weights = dense + CROSS_LAYERS * shape.width + sum(sum(widths[1:]) for widths in self._mlps())
+        pooling = (LOOKUPS - len(HOTNESS)) * shape.dim
+        return (
+            Cost(
+                name="rank",
+                flops=batch * (2 * dense + pooling),
+                bytes=(weights + touched * shape.dim) * BITS_PER_WEIGHT[precision] / 8
+                + batch * (4 * DENSE + 8 * LOOKUPS + 4),
+            ),
+        )
+
+    def _mlps(self) -> tuple[tuple[int, ...], ...]:
+        return (*BOTTOM, self.shape.dim), (self.shape.width, *TOP)
+
+
+def _module(shape: Shape) -> nn.Module:
+    from suites.dlrm.network import dlrm
+
+    return dlrm(shape)
+
+
+def _popular(random: np.random.Generator, count: int, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """[count, tables] rows. Popular ones lie scattered, as hashed identifiers do: rank · prime mod rows."""
+    ranks = np.exp(random.random((count, len(rows)), np.float32) * np.log(rows + 1.0)).astype(np.int64) - 1
+    return np.clip(ranks, 0, rows - 1) * SCRAMBLE % rows
+
+
+def rows_touched(rows: int, lookups: int) -> float:
+    """How many different rows `lookups` of them are expected to touch: Σₖ 1 − (1 − pₖ)ⁿ with pₖ ∝ ln(1 + 1/k)."""
+    # A sum over up to 1,000 single ranks, then an integral over the tail on a logarithmic grid.
+    edges = np.unique(np.concatenate((np.arange(1, min(rows, 1000) + 2), np.geomspace(1, rows + 1, 400).round())))
+    width = np.diff(edges)
+    share = np.diff(np.log(edges)) / math.log(rows + 1) / width
+    return float(np.sum(width * -np.expm1(lookups * np.log1p(-np.minimum(share, 1 - 1e-12)))))
+
+
+# Weights
+
+
+def rule(name: str, shape: tuple[int, ...]) -> Fill:
+    """Scaled so that every pooled embedding has about unit variance, however many rows go into it."""
+    if "bias" in name:
+        return 0.0
+    if "t_cat_" in name:
+        table = int(name.split("t_cat_")[1].split(".")[0])
+        return Draw(math.sqrt(shape[1] / HOTNESS[table]))
+    if "dense_arch" in name:
+        return Draw(2.0)  # above √2, what a ReLU takes: 13 features stand against 26 tables
+    return Draw(0.7 if "kernels" in name else math.sqrt(2))

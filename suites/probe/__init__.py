@@ -1,0 +1,119 @@
+"""Measures what a device can reach, through the same contract as everything else: the ceilings of the roofline.
+
+A feed is one pass over all kernels, each yield one kernel's result. Three ways to stream a matrix that is larger than
+the caches, since which one comes closest to the bandwidth depends on device and runtime, and one to multiply:
+
+    read   the rows weighted and added up     x[1, rows] · W
+    gemv   a linear layer on one row          W · x[columns]
+    copy   reads a matrix and writes another  STREAM's scale, into state
+    gemm   products of square matrices
+
+So the ceilings are the best bytes per second among the largest sizes (the smaller may lie in a cache) and the best
+FLOP per second. The first yield, `prepare`, costs nothing by its Cost and is no measurement: it makes the state's
+memory real by writing it once. A runtime that cannot run one of the kernels fails the probe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from harness.contracts import Array, Feed, Graph, Session, Spec, Weights
+from harness.errors import Unsupported
+from harness.schema import BITS_PER_WEIGHT, Cost
+from suites import exported
+from suites.weights import Draw, Fill, drawn
+
+if TYPE_CHECKING:
+    from torch import nn
+
+COLUMNS = 4096
+CHAIN = 4
+
+
+@dataclass(frozen=True)
+class Sizes:
+    rows: tuple[int, ...]
+    """Of the matrices that are streamed; 256 rows are 4 MiB in fp32."""
+    squares: tuple[int, ...]
+
+
+TIERS = {
+    "smoke": Sizes((256,), (256, 512)),
+    "edge": Sizes((4096, 32_768), (1024, 2048)),  # 64 and 512 MiB in fp32
+    "server": Sizes((65_536, 262_144), (4096, 8192)),  # 1 and 4 GiB in fp32
+}
+
+
+class Probe:
+    name = "probe"
+    version = "1"
+    unit = "kernel"
+    scenarios: ClassVar[Sequence[str]] = ("single-stream",)
+
+    def __init__(self, tier: str, options: Mapping[str, str]) -> None:
+        if tier not in TIERS:
+            raise Unsupported(f"probe has no tier {tier!r}", f"it has {', '.join(TIERS)}")
+        if "weights" in options:
+            raise Unsupported("probe takes no checkpoint: its matrices are nobody's model")
+        self.tier = tier
+        self._nonce = max(COLUMNS, *TIERS[tier].rows, *TIERS[tier].squares)
+        self._kernels = [(kind, size) for kind in ("read", "gemv", "copy") for size in TIERS[tier].rows]
+        self._kernels += [("gemm", size) for size in TIERS[tier].squares]
+
+    def weights(self) -> Weights:
+        return drawn(self.name, exported.specs(self.name, self.tier, self.graphs), _rule)
+
+    def graphs(self) -> Mapping[str, Graph]:
+        return {f"{kind}-{size}": self._graph(kind, size) for kind, size in self._kernels}
+
+    def _graph(self, kind: str, size: int) -> Graph:
+        inputs = {"nonce": Spec((1, self._nonce))}
+        state = {"copy": Spec((size, COLUMNS))} if kind == "copy" else {}
+        module = partial(_module, kind, size)
+        return exported.graph(self.name, self.tier, f"{kind}-{size}", inputs, state, {"result": Spec((1,))}, module)
+
+    def feeds(self, batch: int, seed: int) -> Iterator[Feed]:
+        """A feed is a new nonce; `batch` is 1, the probe knows single-stream only."""
+        random = np.random.Generator(np.random.Philox(key=[seed, *b"P"]))
+        while True:
+            yield {"nonce": random.standard_normal((1, self._nonce), np.float32)}
+
+    def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
+        nonce = session.put(feed["nonce"])
+        states = {}
+        for kind, size in self._kernels:
+            if kind == "copy":
+                states[size] = session.state(f"copy-{size}")
+                (result,) = session.run(f"copy-{size}", nonce, state=states[size])
+        yield session.get(result)
+        for kind, size in self._kernels:
+            (result,) = session.run(f"{kind}-{size}", nonce, state=states[size] if kind == "copy" else None)
+            yield session.get(result)
+
+    def costs(self, precision: str, batch: int) -> Sequence[Cost]:
+        """gemm is given no bytes and the others no FLOPs: each kernel measures one ceiling. A copy reads and writes."""
+        bits = BITS_PER_WEIGHT[precision]
+        prepare = Cost(name="prepare", flops=0, bytes=0)
+        return (prepare, *(_cost(kind, size, bits) for kind, size in self._kernels))
+
+
+def _cost(kind: str, size: int, bits: int) -> Cost:
+    if kind == "gemm":
+        return Cost(name=f"gemm-{size}", flops=CHAIN * 2 * size**3, bytes=0)
+    matrix = size * COLUMNS * bits // 8
+    return Cost(name=f"{kind}-{matrix >> 20}MiB", flops=0, bytes=2 * matrix if kind == "copy" else matrix)
+
+
+def _module(kind: str, size: int) -> nn.Module:
+    from suites.probe.kernels import kernel
+
+    return kernel(kind, size)
+
+
+def _rule(name: str, shape: tuple[int, ...]) -> Fill:
+    return Draw()

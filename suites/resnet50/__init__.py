@@ -1,0 +1,168 @@
+"""ResNet-50 v1.5 image classification, state-dict compatible with torchvision's checkpoint.
+
+The weights are drawn, but a deep residual network with random weights is chaotic: with unit gain on its branches an
+honest bf16 run would be as far from the reference as one that skips a block. So the last batch norm of each branch has
+a small gain (`_branch_gain`). The batch norms' running statistics were measured once on feeds of this suite, rounded to
+bf16 and shipped: measured anew they would differ from machine to machine. `calibrate.py` writes them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.contracts import Array, Feed, Graph, Session, Spec, Weights
+from harness.errors import Unsupported
+from harness.schema import BITS_PER_WEIGHT, Cost
+from suites import exported
+from suites.weights import Draw, Fill, checkpoint, drawn
+
+if TYPE_CHECKING:
+    from torch import nn
+
+STAGES = ((3, 64, 1), (4, 128, 2), (6, 256, 2), (3, 512, 2))
+"""(blocks, width, stride of the first block)"""
+EXPANSION = 4
+CLASSES = 1000
+PARAMETERS = 25_557_032
+
+PIXELS = {"smoke": 64, "edge": 224, "server": 224}
+POOL = 32  # images; each issue rolls them, which alone gives 32 · pixels² different ones
+
+STATISTICS = Path(__file__).parents[1] / "graphs" / "resnet50-statistics.npz"
+
+
+class ResNet50:
+    name = "resnet50"
+    version = "1"
+    unit = "image"
+    scenarios: ClassVar[Sequence[str]] = ("offline", "single-stream")
+
+    def __init__(self, tier: str, options: Mapping[str, str]) -> None:
+        if tier not in PIXELS:
+            raise Unsupported(f"resnet50 has no tier {tier!r}", f"it has {', '.join(PIXELS)}")
+        self.tier = tier
+        self.pixels = PIXELS[tier]
+        self._checkpoint = options.get("weights")
+
+    def weights(self) -> Weights:
+        if self._checkpoint:
+            return checkpoint(self._checkpoint, self._specs())
+        return Calibrated(self.uncalibrated(), statistics())
+
+    def uncalibrated(self) -> Weights:
+        """As drawn, with nothing useful in the running statistics."""
+        return drawn(self.name, self._specs(), rule)
+
+    def _specs(self) -> Mapping[str, Spec]:
+        return exported.specs(self.name, self.tier, self.graphs)
+
+    def graphs(self) -> Mapping[str, Graph]:
+        inputs = {"images": Spec(("batch", 3, self.pixels, self.pixels))}
+        outputs = {"logits": Spec(("batch", CLASSES))}
+        return {"classify": exported.graph(self.name, self.tier, "classify", inputs, {}, outputs, _module)}
+
+    def feeds(self, batch: int, seed: int) -> Iterator[Feed]:
+        """1/f noise: the spectrum of photographs, so that low frequencies carry most of the energy."""
+        random = np.random.Generator(np.random.Philox(key=[seed, *b"R"]))
+        pool = noise(random, POOL, self.pixels)
+        while True:
+            images = np.empty((batch, 3, self.pixels, self.pixels), np.float32)
+            for image in images:
+                # The noise is periodic, so a rolled image is as good as a new one.
+                image[...] = np.roll(pool[random.integers(POOL)], random.integers(self.pixels, size=2), (1, 2))
+            images[:, :, 0, 0] += random.standard_normal((batch, 3), np.float32)
+            yield {"images": images}
+
+    def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
+        (logits,) = session.run("classify", session.put(feed["images"]))
+        yield session.get(logits)
+
+    def costs(self, precision: str, batch: int) -> Sequence[Cost]:
+        """Convolutions and the last layer; batch norm (folds away), ReLU, pooling and additions are left out.
+
+        Bytes: weights once, images in and logits out as float32; what flows between layers may stay in a cache.
+        """
+        weights = PARAMETERS * BITS_PER_WEIGHT[precision] / 8
+        ends = 4 * batch * (3 * self.pixels**2 + CLASSES)
+        return (Cost(name="classify", flops=batch * _flops(self.pixels), bytes=weights + ends),)
+
+
+def _module() -> nn.Module:
+    from suites.resnet50.network import resnet50
+
+    return resnet50()
+
+
+def _flops(pixels: int) -> float:
+    """Of one image."""
+    side = pixels // 2
+    macs = side**2 * 64 * 3 * 7**2
+    side //= 2
+    channels = 64
+    for blocks, width, stride in STAGES:
+        leaving = EXPANSION * width
+        for index in range(blocks):
+            macs += side**2 * channels * width
+            if not index:
+                side //= stride
+                macs += side**2 * channels * leaving
+            macs += side**2 * width * (9 * width + leaving)
+            channels = leaving
+    return 2 * (macs + channels * CLASSES)
+
+
+def noise(random: np.random.Generator, count: int, pixels: int) -> npt.NDArray[np.float32]:
+    """Images of 1/f noise [count, 3, pixels, pixels]: amplitude falls with frequency; mean 0, variance 1 each."""
+    frequency = np.hypot(np.fft.fftfreq(pixels)[:, None], np.fft.rfftfreq(pixels))
+    frequency[0, 0] = np.inf
+    spectrum = np.fft.rfft2(random.standard_normal((count, 3, pixels, pixels), np.float32)) / frequency
+    images = np.fft.irfft2(spectrum, (pixels, pixels))
+    return np.asarray(images / images.std((2, 3), keepdims=True), np.float32)
+
+
+# Weights
+
+
+def rule(name: str, shape: tuple[int, ...]) -> Fill:
+    if len(shape) > 1:
+        return Draw(math.sqrt(2))
+    if name.endswith("bias"):
+        return 0.0
+    return _branch_gain(name) if name.endswith("bn3.weight") else 1.0
+
+
+def _branch_gain(name: str) -> float:
+    return 0.25
+
+
+@cache
+def statistics() -> Mapping[str, npt.NDArray[np.float32]]:
+    """running_mean and running_var by name; stored as the upper halves of float32, which are bf16."""
+    with np.load(STATISTICS) as stored:
+        return {name: (stored[name].astype(np.uint32) << 16).view(np.float32) for name in stored.files}
+
+
+class Calibrated:
+    """Weights with the measured statistics in them."""
+
+    def __init__(self, weights: Weights, statistics: Mapping[str, npt.NDArray[np.float32]]) -> None:
+        self._weights, self._statistics = weights, statistics
+
+    def names(self) -> Sequence[str]:
+        return self._weights.names()
+
+    def spec(self, name: str) -> Spec:
+        return self._weights.spec(name)
+
+    def read(self, name: str, into: npt.NDArray[np.float32]) -> None:
+        if name in self._statistics:
+            into[...] = self._statistics[name]
+        else:
+            self._weights.read(name, into)

@@ -1,0 +1,42 @@
+"""Writes the batch norms' statistics: `python -m suites.resnet50.calibrate`, after a change to weights or feeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from suites.resnet50 import POOL, STATISTICS, ResNet50
+
+
+def measure(tier: str = "edge", seed: int = 0) -> Mapping[str, npt.NDArray[np.float32]]:
+    """running_mean and running_var over one feed, each layer seeing what the normalised layers before it give."""
+    suite = ResNet50(tier, {})
+    (graph,) = suite.graphs().values()
+    network = graph.module().to_empty(device="cpu")
+    state = network.state_dict()
+    learned = {name: tensor for name, tensor in state.items() if "running" not in name}
+    weights = suite.uncalibrated()
+    for name, tensor in learned.items():
+        weights.read(name, tensor.numpy())
+    for layer in network.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            layer.momentum = 1.0  # keep what this feed gives, nothing of what was there
+    with torch.inference_mode():
+        network.train()(torch.from_numpy(next(suite.feeds(POOL, seed))["images"]))
+    return {name: tensor.numpy() for name, tensor in network.state_dict().items() if "running" in name}
+
+
+def main() -> None:
+    halves = {}
+    for name, values in measure().items():
+        bits = values.view(np.uint32)
+        halves[name] = ((bits + 0x8000) >> 16).astype(np.uint16)  # to the nearest bf16
+    np.savez_compressed(STATISTICS, **halves)
+
+
+if __name__ == "__main__":
+    main()

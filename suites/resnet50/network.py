@@ -1,0 +1,70 @@
+"""ResNet-50 v1.5: the stride of a stage sits in its first 3×3 convolution. Names are torchvision's."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from suites.resnet50 import CLASSES, EXPANSION, STAGES
+
+
+class BatchNorm(nn.BatchNorm2d):
+    """Without the counter of batches, which only training needs; a checkpoint's is left unread."""
+
+    num_batches_tracked: None  # type: ignore[assignment]  # a tensor in the base class
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels)
+        self.num_batches_tracked = None
+
+
+class Bottleneck(nn.Module):
+    def __init__(self, entering: int, width: int, stride: int) -> None:
+        super().__init__()
+        leaving = EXPANSION * width
+        self.conv1 = nn.Conv2d(entering, width, 1, bias=False)
+        self.bn1 = BatchNorm(width)
+        self.conv2 = nn.Conv2d(width, width, 3, stride, padding=1, bias=False)
+        self.bn2 = BatchNorm(width)
+        self.conv3 = nn.Conv2d(width, leaving, 1, bias=False)
+        self.bn3 = BatchNorm(leaving)
+        self.downsample = (
+            nn.Sequential(nn.Conv2d(entering, leaving, 1, stride, bias=False), BatchNorm(leaving))
+            if stride > 1 or entering != leaving
+            else None
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        branch = torch.relu(self.bn1(self.conv1(x)))
+        branch = torch.relu(self.bn2(self.conv2(branch)))
+        branch = self.bn3(self.conv3(branch))
+        return torch.relu(branch + (x if self.downsample is None else self.downsample(x)))
+
+
+class ResNet(nn.Module):
+    """images [batch, 3, H, W], H and W multiples of 32 -> logits [batch, 1000]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)
+        self.bn1 = BatchNorm(64)
+        self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
+        channels = 64
+        for number, (blocks, width, stride) in enumerate(STAGES, 1):
+            stage = nn.Sequential()
+            for index in range(blocks):
+                stage.append(Bottleneck(channels, width, 1 if index else stride))
+                channels = EXPANSION * width
+            self.add_module(f"layer{number}", stage)
+        self.fc = nn.Linear(channels, CLASSES)
+
+    def forward(self, images: Tensor) -> tuple[Tensor]:
+        x = self.maxpool(torch.relu(self.bn1(self.conv1(images))))
+        for number in range(1, len(STAGES) + 1):
+            x = self.get_submodule(f"layer{number}")(x)
+        return (self.fc(x.mean((2, 3))),)
+
+
+def resnet50() -> nn.Module:
+    with torch.device("meta"):
+        return ResNet().eval()
