@@ -1,0 +1,158 @@
+"""Greedy decoding at batch 1 with a static cache: the shapes of Llama 3.
+
+The prompt is random tokens, the answer always as long as the tier says: there is no end token.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.contracts import Array, Feed, Graph, Session, Spec, Weights
+from harness.errors import Unsupported
+from harness.schema import BITS_PER_WEIGHT, Cost
+from suites import exported
+from suites.weights import Draw, Fill, checkpoint, drawn
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A tier: the network, and how many tokens go in and come out."""
+
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    hidden: int
+    vocabulary: int
+    tied: bool
+    rope_factor: float
+    tokens_in: int
+    tokens_out: int
+    head_dim: int
+    rope_theta: float = 500_000.0
+    rope_low: float = 1.0
+    rope_high: float = 4.0
+    rope_original_context: int = 8192
+    epsilon: float = 1e-5
+
+    @property
+    def context(self) -> int:
+        return self.tokens_in + self.tokens_out
+
+
+SHAPES = {
+    "smoke": Shape(4, 256, 8, 2, 768, 4096, True, 8.0, 32, 128, head_dim=32),
+    "edge": Shape(16, 2048, 32, 8, 8192, 128_256, True, 32.0, 128, 128, head_dim=64),  # Llama-3.2-1B
+    "server": Shape(32, 4096, 32, 8, 14_336, 128_256, False, 8.0, 1024, 256, head_dim=128),  # Llama-3.1-8B
+}
+
+POOL = 16  # prompts made ahead
+QUERY_GAIN = 3.0
+
+
+def gains(name: str, shape: tuple[int, ...]) -> Fill:
+    """Untrained, yet its answers cannot be guessed without computing them.
+
+    Attention must be sharp: with queries of gain 1 it averages over the whole context, the last token alone decides,
+    and greedy decoding falls into a short cycle. The embedding is small beside the branches of the residual stream,
+    so a tied head does not echo the input.
+    """
+    if name.endswith("norm.weight"):
+        return 1.0
+    return Draw(QUERY_GAIN if name.endswith("q_proj.weight") else 1.0)
+
+
+class Llm:
+    name = "llm"
+    version = "1"
+    unit = "token"
+    scenarios = ("single-stream",)
+
+    def __init__(self, tier: str, options: Mapping[str, str]) -> None:
+        if tier not in SHAPES:
+            raise Unsupported(f"llm has no tier {tier!r}", f"it has {', '.join(SHAPES)}")
+        self.tier = tier
+        self.shape = SHAPES[tier]
+        self.options = options
+
+    def weights(self) -> Weights:
+        specs = exported.specs(self.name, self.tier, self.graphs)
+        if path := self.options.get("weights"):
+            return checkpoint(path, specs)
+        return drawn(self.name, specs, gains)
+
+    def graphs(self) -> Mapping[str, Graph]:
+        shape = self.shape
+        inputs = {"ids": Spec(("tokens",), "int64"), "position": Spec((1,), "int64")}
+        cache = Spec((shape.kv_heads, shape.context, shape.head_dim))
+        state = {f"{side}.{layer}": cache for layer in range(shape.layers) for side in "kv"}
+        outputs = {"next": Spec((1,), "int64"), "next_position": Spec((1,), "int64")}
+        return {"step": exported.graph(self.name, self.tier, "step", inputs, state, outputs, self._step)}
+
+    def _step(self) -> nn.Module:
+        import torch
+
+        from suites.llm.network import Step
+
+        with torch.device("meta"):
+            return Step(self.shape).eval()
+
+    def feeds(self, batch: int, seed: int) -> Iterator[Feed]:
+        """Prompts of random tokens. The nonce is added to the first two, on which all that follows depends: so a
+        cache of prefixes gains nothing, and no prompt comes again within vocabulary² feeds."""
+        if batch != 1:
+            raise Unsupported("llm decodes one sequence at a time", "ask for batch 1")
+        size = self.shape.vocabulary
+        key = int.from_bytes(hashlib.sha256(f"{self.name}/feeds/{seed}".encode()).digest()[:16], "little")
+        pool = np.random.Generator(np.random.Philox(key)).integers(size, size=(POOL, self.shape.tokens_in))
+        for issue in itertools.count():
+            ids = pool[issue % POOL].copy()
+            ids[:2] = (ids[:2] + np.array((issue % size, issue // size))) % size
+            yield {"ids": ids}
+
+    def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
+        """One token a yield; token and position stay on the device from step to step."""
+        state = session.state("step")
+        ids, position = session.put(feed["ids"]), session.put(np.zeros(1, np.int64))
+        for _ in range(self.shape.tokens_out):
+            ids, position = session.run("step", ids, position, state=state)
+            yield session.get(ids)
+
+    def costs(self, precision: str, batch: int) -> Sequence[Cost]:
+        """Prefill, then decode with the mean length of context.
+
+        FLOPs: linear layers, and attention over the tokens that are seen; not norms, rotary positions, softmax and
+        other element-wise work. Bytes: all weights once, the rows of the embedding, and the cache as it is written
+        and read. Of an untied model's embedding only those rows count. 4-bit scales are not counted.
+        """
+        shape = self.shape
+        bits = BITS_PER_WEIGHT[precision]
+        activation_bytes = 4 if precision == "fp32" else 2
+        projections = shape.width * shape.head_dim * 2 * (shape.heads + shape.kv_heads)
+        layer = projections + 3 * shape.width * shape.hidden
+        head = shape.vocabulary * shape.width
+        norms = shape.width * (2 * shape.layers + 1)
+        entry = 2 * shape.layers * shape.kv_heads * shape.head_dim * activation_bytes  # a token's place in the cache
+
+        def cost(name: str, tokens: int, context: float, seen: float, yields: int) -> Cost:
+            """tokens go in, context is then in the cache, seen is the sum over tokens of what each attends to."""
+            linear = 2.0 * (tokens * shape.layers * layer + head)
+            attention = 4.0 * shape.layers * shape.heads * shape.head_dim * seen
+            weights_bytes = (shape.layers * layer + head + norms + tokens * shape.width) * bits / 8
+            cache_bytes = entry * (tokens + context)
+            return Cost(
+                name=name, flops=linear + attention, bytes=weights_bytes + cache_bytes + 8 * (tokens + 1), yields=yields
+            )
+
+        into, out = shape.tokens_in, shape.tokens_out
+        mean = into + out / 2  # of into + 1 to into + out - 1
+        return (cost("prefill", into, into, into * (into + 1) / 2, 1), cost("decode", 1, mean, mean, out - 1))

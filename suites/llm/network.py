@@ -1,0 +1,149 @@
+"""A Llama decoder: grouped-query attention, rotary positions, RMS norm, SwiGLU, a static cache.
+
+State-dict compatible with the public Hugging Face checkpoints. Activations stay two-dimensional, [tokens,
+width], so that a linear layer exports as one Gemm on the untransposed weight.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from suites.llm import Shape
+
+
+class Step(nn.Module):
+    """ids [tokens] int64 at positions from `position` [1] int64 on -> the next token [1] and the next position [1].
+
+    One graph for prefill and decode. caches: k and v of each layer in turn, [kv_heads, context, head_dim],
+    written in place. Trap: position + tokens must not go beyond the context; nothing checks it.
+    """
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.model = Decoder(shape)
+        if not shape.tied:
+            self.lm_head = nn.Linear(shape.width, shape.vocabulary, bias=False)
+
+    def forward(self, ids: Tensor, position: Tensor, *caches: Tensor) -> tuple[Tensor, Tensor]:
+        return self.logits(ids, position, *caches).argmax(-1), position + ids.shape[0]
+
+    def logits(self, ids: Tensor, position: Tensor, *caches: Tensor) -> Tensor:
+        """[1, vocabulary], behind the last of `ids`."""
+        head = self.model.embed_tokens if self.shape.tied else self.lm_head
+        return F.linear(self.model(ids, position, *caches), head.weight)
+
+
+class Decoder(nn.Module):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.embed_tokens = nn.Embedding(shape.vocabulary, shape.width)
+        self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
+        self.norm = RmsNorm(shape)
+
+    def forward(self, ids: Tensor, position: Tensor, *caches: Tensor) -> Tensor:
+        """[1, width], the last token's."""
+        x = self.embed_tokens(ids)
+        places = position + torch.arange(ids.shape[0], device=ids.device)
+        rotation = rotary(self.shape, places, x.dtype)
+        for i, layer in enumerate(self.layers):
+            x = layer(x, places, rotation, caches[2 * i], caches[2 * i + 1])
+        last: Tensor = self.norm(x[-1:])
+        return last
+
+
+class Layer(nn.Module):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.input_layernorm = RmsNorm(shape)
+        self.self_attn = Attention(shape)
+        self.post_attention_layernorm = RmsNorm(shape)
+        self.mlp = Mlp(shape)
+
+    def forward(self, x: Tensor, places: Tensor, rotation: tuple[Tensor, Tensor], k: Tensor, v: Tensor) -> Tensor:
+        x = x + self.self_attn(self.input_layernorm(x), places, rotation, k, v)
+        out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
+        return out
+
+
+class Attention(nn.Module):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+        queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+        self.q_proj = nn.Linear(shape.width, queries, bias=False)
+        self.k_proj = nn.Linear(shape.width, keys, bias=False)
+        self.v_proj = nn.Linear(shape.width, keys, bias=False)
+        self.o_proj = nn.Linear(queries, shape.width, bias=False)
+
+    def forward(
+        self, x: Tensor, places: Tensor, rotation: tuple[Tensor, Tensor], k_cache: Tensor, v_cache: Tensor
+    ) -> Tensor:
+        tokens, kv, dim = x.shape[0], self.shape.kv_heads, self.shape.head_dim
+        share = self.shape.heads // kv
+        q = rotate(self.q_proj(x).view(tokens, kv * share, dim), rotation)
+        k = rotate(self.k_proj(x).view(tokens, kv, dim), rotation).transpose(0, 1)
+        v = self.v_proj(x).view(tokens, kv, dim).transpose(0, 1)
+        into = places[None, :, None].expand(kv, -1, dim)
+        k_cache.scatter_(1, into, k)
+        v_cache.scatter_(1, into, v)
+        # The queries that share a head of the cache become its rows: nothing of the cache is copied.
+        q = q.view(tokens, kv, share, dim).permute(1, 2, 0, 3).reshape(1, kv, share * tokens, dim)
+        seen = torch.arange(k_cache.shape[1], device=x.device) <= places[:, None]
+        out = F.scaled_dot_product_attention(q, k_cache[None], v_cache[None], attn_mask=seen.repeat(share, 1))
+        out = out.view(kv, share, tokens, dim).permute(2, 0, 1, 3)
+        mixed: Tensor = self.o_proj(out.reshape(tokens, kv * share * dim))
+        return mixed
+
+
+class Mlp(nn.Module):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(shape.width, shape.hidden, bias=False)
+        self.up_proj = nn.Linear(shape.width, shape.hidden, bias=False)
+        self.down_proj = nn.Linear(shape.hidden, shape.width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        return out
+
+
+class RmsNorm(nn.Module):
+    """In float32, whatever the precision."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(shape.width))
+        self.epsilon = shape.epsilon
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x.float()
+        wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.epsilon)
+        return self.weight * wide.to(x.dtype)
+
+
+def rotary(shape: Shape, places: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """cos and sin, [tokens, 1, head_dim / 2], computed in float32.
+
+    Llama 3's scaling: frequencies that turn fewer than `low` times in the original context are divided by the
+    factor, those that turn more than `high` times stay, between them a linear blend in the number of turns.
+    """
+    half = torch.arange(0, shape.head_dim, 2, device=places.device, dtype=torch.float32)
+    frequency = 1 / shape.rope_theta ** (half / shape.head_dim)
+    turns = shape.rope_original_context * frequency / (2 * math.pi)
+    blend = ((turns - shape.rope_low) / (shape.rope_high - shape.rope_low)).clamp(0, 1)
+    frequency = frequency * (blend + (1 - blend) / shape.rope_factor)
+    angle = (places.float()[:, None] * frequency)[:, None, :]
+    return angle.cos().to(dtype), angle.sin().to(dtype)
+
+
+def rotate(x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
+    """x [tokens, heads, head_dim]; the pairs lie half a head apart, as Hugging Face's conversion stores them."""
+    cos, sin = rotation
+    one, other = x.chunk(2, dim=-1)
+    return torch.cat((one * cos - other * sin, other * cos + one * sin), dim=-1)

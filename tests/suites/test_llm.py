@@ -1,0 +1,220 @@
+"""The llm suite: equal to transformers, whole at every tier's size, costed as counted, and not to be guessed."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import prod
+from subprocess import run
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.contracts import Array, Feed
+from harness.errors import Unsupported
+from suites.llm import SHAPES, Llm, Shape
+
+torch = pytest.importorskip("torch")
+TINY = Shape(
+    3, 64, 4, 2, 96, 128, True, 8.0, tokens_in=24, tokens_out=8, head_dim=16, rope_theta=100.0, rope_original_context=64
+)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with torch.inference_mode():
+        yield
+    torch.set_num_threads(threads)
+
+
+def step(shape: Shape) -> Any:
+    from suites.llm.network import Step
+
+    torch.manual_seed(0)
+    return Step(shape).eval()
+
+
+def caches(shape: Shape) -> list[Any]:
+    return [torch.zeros(shape.kv_heads, shape.context, shape.head_dim) for _ in range(2 * shape.layers)]
+
+
+class Eager:
+    """A session on the suite's own module, with its drawn weights."""
+
+    def __init__(self, suite: Llm) -> None:
+        self.suite = suite
+        self.module: Any = suite.graphs()["step"].module().to_empty(device="cpu")
+        weights = suite.weights()
+        assert set(weights.names()) == self.module.state_dict().keys()
+        for name, tensor in self.module.state_dict().items():
+            weights.read(name, tensor.numpy())
+
+    def put(self, array: Array) -> Any:
+        return torch.from_numpy(array)
+
+    def state(self, graph: str) -> Any:
+        specs = self.suite.graphs()[graph].state.values()
+        return [torch.zeros([size for size in spec.shape if isinstance(size, int)]) for spec in specs]
+
+    def run(self, graph: str, *inputs: Any, state: Any = None) -> Sequence[Any]:
+        outputs: Sequence[Any] = self.module(*inputs, *state)
+        return outputs
+
+    def get(self, tensor: Any) -> Array:
+        array: Array = tensor.numpy().copy()
+        return array
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_equal_to_transformers(tied: bool) -> None:
+    transformers = pytest.importorskip("transformers")
+    shape = replace(TINY, tied=tied)
+    theirs = transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(
+            vocab_size=shape.vocabulary,
+            hidden_size=shape.width,
+            intermediate_size=shape.hidden,
+            num_hidden_layers=shape.layers,
+            num_attention_heads=shape.heads,
+            num_key_value_heads=shape.kv_heads,
+            max_position_embeddings=512,
+            rms_norm_eps=shape.epsilon,
+            tie_word_embeddings=tied,
+            rope_theta=shape.rope_theta,
+            rope_scaling={
+                "rope_type": "llama3",
+                "rope_theta": shape.rope_theta,
+                "factor": shape.rope_factor,
+                "low_freq_factor": shape.rope_low,
+                "high_freq_factor": shape.rope_high,
+                "original_max_position_embeddings": shape.rope_original_context,
+            },
+        )
+    ).eval()
+    for parameter in theirs.parameters():
+        parameter.normal_(std=0.2)
+    ours = step(shape)
+    state = {name: tensor for name, tensor in theirs.state_dict().items() if not (tied and name == "lm_head.weight")}
+    ours.load_state_dict(state)
+    ids = torch.randint(shape.vocabulary, (shape.tokens_in,))
+    expected = theirs(ids[None]).logits[0, -1:]
+    got = ours.logits(ids, torch.zeros(1, dtype=torch.int64), *caches(shape))
+    assert ((got - expected).norm() / expected.norm()).item() < 1e-5
+
+
+def test_decoding_with_the_cache_equals_reading_it_all_at_once() -> None:
+    shape, network, start = TINY, step(TINY), torch.zeros(1, dtype=torch.int64)
+    ids = torch.randint(shape.vocabulary, (shape.tokens_in,))
+    once = network.logits(ids, start, *caches(shape))
+    cache = caches(shape)
+    for part, at in ((ids[:10], 0), (ids[10:11], 10), (ids[11:], 11)):
+        bit_by_bit = network.logits(part, start + at, *cache)
+    assert torch.allclose(once, bit_by_bit, atol=1e-5)
+    assert not torch.allclose(once, network.logits(ids.flip(0), start, *caches(shape)), atol=1e-2)
+
+
+@pytest.mark.parametrize(("tier", "parameters"), [("edge", 1_235_814_400), ("server", 8_030_261_248)])
+def test_the_tiers_have_the_size_of_the_public_models(tier: str, parameters: int) -> None:
+    specs = Llm(tier, {}).weights()
+    names = specs.names()
+    assert sum(prod(size for size in specs.spec(name).shape if isinstance(size, int)) for name in names) == parameters
+    assert ("lm_head.weight" in names) == (tier == "server")
+    assert set(names) == Llm(tier, {}).graphs()["step"].module().state_dict().keys()
+
+
+@pytest.mark.parametrize("tier", ["edge", "server"])
+def test_the_cost_is_what_the_counter_counts(tier: str) -> None:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    suite = Llm(tier, {})
+    shape, module = suite.shape, suite.graphs()["step"].module()
+    prefill, decode = suite.costs("bf16", 1)
+    assert prefill.yields + decode.yields == shape.tokens_out
+    for cost, tokens, seen in (
+        (prefill, shape.tokens_in, shape.tokens_in * (shape.tokens_in + 1) / 2),
+        (decode, 1, shape.tokens_in + shape.tokens_out / 2),
+    ):
+        with torch.device("meta"), FlopCounterMode(display=False) as counter:
+            module(torch.zeros(tokens, dtype=torch.int64), torch.zeros(1, dtype=torch.int64), *caches(shape))
+        unseen = tokens * shape.context - seen  # the static cache is attended to whole, then masked
+        masked = 4 * shape.layers * shape.heads * shape.head_dim * unseen
+        assert cost.flops == pytest.approx(counter.get_total_flops() - masked, rel=0.001)
+
+
+def test_decode_bytes_are_the_weights_and_the_cache() -> None:
+    _, decode = Llm("edge", {}).costs("fp32", 1)
+    cache = 2 * 16 * 8 * 64 * 4 * (128 + 64)
+    assert decode.bytes == pytest.approx(4 * 1_235_814_400 + cache, rel=0.001)
+    _, four_bit = Llm("edge", {}).costs("int4", 1)
+    assert four_bit.bytes < decode.bytes / 7.9
+
+
+def test_feeds_are_never_alike_and_come_again_from_the_same_seed() -> None:
+    def some(seed: int) -> list[Feed]:
+        return list(itertools.islice(Llm("smoke", {}).feeds(1, seed), 50))
+
+    feeds = some(1)
+    assert len({feed["ids"].tobytes() for feed in feeds}) == 50
+    assert all((feed["ids"] == again["ids"]).all() for feed, again in zip(feeds, some(1), strict=True))
+    assert not any((feed["ids"] == other["ids"]).all() for feed, other in zip(feeds, some(2), strict=True))
+    assert len({int(feed["ids"][0]) for feed in feeds[::16]}) == 4  # one prompt of the pool, another first token
+    assert all(feed["ids"].shape == (32,) and 0 <= feed["ids"].min() <= feed["ids"].max() < 4096 for feed in feeds)
+    with pytest.raises(Unsupported, match="one sequence"):
+        next(Llm("smoke", {}).feeds(2, 0))
+
+
+def shortest_cycle(tokens: Sequence[int]) -> int | None:
+    """The shortest period that the tail goes through at least twice."""
+    for period in range(1, len(tokens) // 2 + 1):
+        if list(tokens[-period:]) == list(tokens[-2 * period : -period]):
+            return period
+    return None
+
+
+def test_answers_cannot_be_guessed() -> None:
+    suite = Llm("smoke", {})
+    session = Eager(suite)
+    answers = []
+    for seed in range(3):
+        for feed in itertools.islice(suite.feeds(1, seed), 0, 17, 16):  # the same prompt of the pool, another nonce
+            yields = list(suite.infer(session, feed))
+            assert [len(units) for units in yields] == [1] * 128
+            answers.append([int(units[0]) for units in yields])
+    assert min(len(set(answer)) for answer in answers) >= 90
+    assert {shortest_cycle(answer) for answer in answers} == {None}
+    for one, other in itertools.combinations(answers, 2):
+        assert np.mean(np.array(one) == np.array(other)) < 0.1  # even where two prompts differ in little
+
+
+def test_a_skipped_layer_shows_and_rounding_does_not() -> None:
+    suite = Llm("smoke", {})
+    session = Eager(suite)
+    feeds = list(itertools.islice(suite.feeds(1, 0), 24))
+
+    def first_tokens() -> Array:
+        return np.array([int(next(suite.infer(session, feed))[0]) for feed in feeds])
+
+    exact = first_tokens()
+    layer = session.module.model.layers[2]
+    layer.forward = lambda x, *rest: x
+    skipped = first_tokens()
+    del layer.forward
+    for parameter in session.module.parameters():
+        assert (parameter.to(torch.bfloat16) == parameter).all()
+        parameter.mul_(1 + torch.randn_like(parameter) * 2e-5)
+    rounded = first_tokens()
+    assert (skipped != exact).mean() > 0.5
+    assert (rounded != exact).mean() < 0.1
+
+
+def test_a_tier_that_is_not_there_is_refused_and_torch_is_not_needed_to_ask() -> None:
+    with pytest.raises(Unsupported, match="no tier 'huge'"):
+        Llm("huge", {})
+    assert set(SHAPES) == {"smoke", "edge", "server"}
+    code = "import sys, suites.llm as s; s.Llm('edge', {}).costs('bf16', 1); assert 'torch' not in sys.modules"
+    run([sys.executable, "-c", code], check=True)

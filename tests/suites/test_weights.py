@@ -1,0 +1,215 @@
+"""Weights: the same bits everywhere, exact at four bits, zero in sum; and checkpoints in every usual packing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.contracts import Spec, Weights
+from harness.errors import UsageError
+from suites.weights import GROUP, MULTISET, RMS, Draw, Drawn, checkpoint, drawn, remainder
+
+Floats = npt.NDArray[np.float32]
+
+
+def read(weights: Weights, name: str) -> Floats:
+    shape = [size for size in weights.spec(name).shape if isinstance(size, int)]
+    into = np.full(shape, np.nan, np.float32)
+    weights.read(name, into)
+    return into
+
+
+def draw(
+    *shape: int, suite: str = "llm", name: str = "w", seed: int = 0, gain: float = 1.0, threads: int = 1
+) -> Floats:
+    return read(Drawn(suite, {name: Spec(shape)}, lambda name, shape: Draw(gain), seed, threads), name)
+
+
+GOLDEN = {
+    (8, 64): "683ac732d84ca490",
+    (4, 3, 7, 7): "34c96757ee835780",
+    (70,): "aeff6ac31d4b4d36",
+    (600, 1056): "532d507415a9ed90",
+}
+
+
+@pytest.mark.parametrize("shape", GOLDEN, ids=str)
+def test_the_bits_never_change(shape: tuple[int, ...]) -> None:
+    assert hashlib.sha256(draw(*shape).astype("<f4").tobytes()).hexdigest()[:16] == GOLDEN[shape]
+
+
+@given(rows=st.integers(1, 5), length=st.integers(1, 200), seed=st.integers(0, 2**64), gain=st.floats(0.01, 100))
+@settings(max_examples=60, deadline=None)
+def test_every_group_is_the_multiset_and_every_rest_its_pairs(rows: int, length: int, seed: int, gain: float) -> None:
+    integers = draw(rows, length, seed=seed, gain=gain) / np.float32(Draw(gain).scale((rows, length)))
+    whole = length // GROUP * GROUP
+    for group in integers[:, :whole].reshape(-1, GROUP):
+        assert sorted(group) == sorted(MULTISET)
+    for rest in integers[:, whole:]:
+        assert sorted(rest) == sorted(remainder(length - whole))
+
+
+def test_the_multiset_and_its_remainders_sum_to_zero() -> None:
+    assert len(MULTISET) == GROUP and MULTISET.sum() == 0 and np.abs(MULTISET).max() == 8
+    assert [int(remainder(n).sum()) for n in range(2, GROUP)] == [0] * (GROUP - 2)
+    assert remainder(1).tolist() == [4]
+    assert remainder(5).tolist() == [-3, 2, 1, 4, -4]
+
+
+@given(length=st.sampled_from([32, 64, 160]), gain=st.floats(0.01, 100))
+@settings(max_examples=20, deadline=None)
+def test_a_group_survives_four_bits_and_sixteen(length: int, gain: float) -> None:
+    groups = draw(3, length, gain=gain).reshape(-1, GROUP)
+    scale = np.abs(groups).max(axis=1, keepdims=True) / 8
+    int4 = np.clip(np.rint(groups / scale), -8, 7)
+    assert (int4 * scale == groups).all()
+    assert (groups.astype(np.float16) == groups).all()
+    assert not (groups.view(np.uint32) & 0xFFFF).any()  # bf16 is the upper half
+
+
+@given(fan_in=st.integers(1, 100_000), gain=st.floats(0.001, 1000))
+def test_the_scale_is_a_power_of_two_that_keeps_the_variance(fan_in: int, gain: float) -> None:
+    scale = Draw(gain).scale((7, fan_in))
+    assert math.frexp(scale)[0] == 0.5
+    assert 0.7 < scale * RMS * math.sqrt(fan_in) / gain < 1.42
+    assert Draw(gain).scale((fan_in,)) == Draw(gain).scale((1, 1))  # a vector has no fan-in
+
+
+@pytest.mark.parametrize("shape", [(70_000, 64), (40_000, 37), (3, 5)])
+def test_threads_do_not_change_the_bits(shape: tuple[int, ...]) -> None:
+    assert (draw(*shape, threads=1) == draw(*shape, threads=4)).all()
+
+
+def test_suite_name_and_seed_each_give_another_draw() -> None:
+    draws: list[Floats] = [draw(4, 64), draw(4, 64, suite="dlrm"), draw(4, 64, name="v"), draw(4, 64, seed=1)]
+    assert len({tensor.tobytes() for tensor in draws}) == len(draws)
+
+
+def test_groups_are_not_alike_and_no_place_is_special() -> None:
+    groups = draw(20_000, GROUP)
+    assert len(np.unique(groups, axis=0)) == len(groups)
+    where = (groups == groups.min()).sum(axis=0)  # the one -8: 625 expected in each place, sigma 25
+    assert np.abs(where - 625).max() < 125
+    together = np.corrcoef(groups.T) - np.eye(GROUP)  # -1/31 between any two places without replacement
+    assert np.abs(together + (1 - np.eye(GROUP)) / 31).max() < 0.04
+
+
+def test_a_rule_can_ask_for_constants() -> None:
+    specs = {"norm.weight": Spec((5,)), "proj.weight": Spec((2, 32))}
+    weights = drawn("llm", specs, lambda name, shape: 0.25 if name.startswith("norm") else Draw())
+    assert list(weights.names()) == list(specs)
+    assert read(weights, "norm.weight").tolist() == [0.25] * 5
+    assert len(np.unique(read(weights, "proj.weight"))) == 11
+
+
+def test_a_wrong_buffer_is_refused() -> None:
+    weights = drawn("llm", {"w": Spec((4, 64))}, lambda name, shape: Draw())
+    for into in (np.empty((4, 32), np.float32), np.empty((64, 4), np.float32).T, np.empty((4, 64), np.float64)):
+        with pytest.raises(ValueError, match="w needs"):
+            weights.read("w", into)  # type: ignore[arg-type]  # the wrong dtype is one of the cases
+
+
+# Checkpoints
+
+A = np.arange(6, dtype=np.float32).reshape(2, 3) / np.float32(4)
+B = np.array([1.5, -2.0], np.float32)
+
+
+def save(path: Path, tensors: Mapping[str, Floats], dtype: str = "F32") -> Path:
+    header, data = {}, b""
+    for name, tensor in tensors.items():
+        stored: dict[str, npt.NDArray[Any]] = {
+            "F32": tensor,
+            "F16": tensor.astype(np.float16),
+            "BF16": (tensor.view(np.uint32) >> 16).astype(np.uint16),
+            "I8": tensor.astype(np.int8),
+        }
+        bits = stored[dtype].tobytes()
+        header[name] = {"dtype": dtype, "shape": tensor.shape, "data_offsets": [len(data), len(data) + len(bits)]}
+        data += bits
+    text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+    return path
+
+
+SPECS = {"a": Spec((2, 3)), "b": Spec((2,))}
+
+
+@pytest.mark.parametrize("dtype", ["F32", "F16", "BF16"])
+def test_safetensors_in_any_float_become_float32(tmp_path: Path, dtype: str) -> None:
+    weights = checkpoint(save(tmp_path / "m.safetensors", {"b": B, "a": A, "more": B}, dtype), SPECS)
+    assert list(weights.names()) == ["a", "b"]
+    assert (read(weights, "a") == A).all() and (read(weights, "b") == B).all()
+
+
+def test_our_reader_agrees_with_the_library(tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    save_file({"a": A, "b": B}, tmp_path / "m.safetensors")
+    weights = checkpoint(tmp_path / "m.safetensors", SPECS)
+    assert (read(weights, "a") == A).all() and (read(weights, "b") == B).all()
+
+
+def test_shards_come_together_by_their_index(tmp_path: Path) -> None:
+    save(tmp_path / "model-00001-of-00002.safetensors", {"a": A})
+    save(tmp_path / "model-00002-of-00002.safetensors", {"b": B})
+    save(tmp_path / "old.safetensors", {"a": A + 1})
+    index = {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    weights = checkpoint(tmp_path, SPECS)
+    assert (read(weights, "a") == A).all() and (read(weights, "b") == B).all()
+
+    (tmp_path / "model-00002-of-00002.safetensors").unlink()
+    with pytest.raises(UsageError, match="00002-of-00002"):
+        checkpoint(tmp_path, SPECS)
+
+
+def test_diffusers_folders_give_prefixes(tmp_path: Path) -> None:
+    save(tmp_path / "unet" / "diffusion_pytorch_model.safetensors", {"a": A})
+    save(tmp_path / "unet" / "diffusion_pytorch_model.fp16.safetensors", {"a": A + 1})
+    save(tmp_path / "vae" / "diffusion_pytorch_model.safetensors", {"b": B})
+    save(tmp_path / "safety_checker" / "model.safetensors", {"c": B})
+    weights = checkpoint(tmp_path, {"unet.a": Spec((2, 3)), "vae.b": Spec((2,))})
+    assert (read(weights, "unet.a") == A).all() and (read(weights, "vae.b") == B).all()
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".pth", ".bin"])
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("zipped", [False, True])
+def test_torch_files_are_read_as_data(tmp_path: Path, suffix: str, nested: bool, zipped: bool) -> None:
+    torch = pytest.importorskip("torch")
+    state = {"a": torch.from_numpy(A).bfloat16(), "b": torch.from_numpy(B)}
+    path = tmp_path / f"m{suffix}"
+    torch.save({"state_dict": state} if nested else state, path, _use_new_zipfile_serialization=zipped)
+    weights = checkpoint(path, SPECS)
+    assert (read(weights, "a") == A).all() and (read(weights, "b") == B).all()
+
+
+def test_what_is_wrong_with_a_checkpoint_is_said(tmp_path: Path) -> None:
+    path = save(tmp_path / "m.safetensors", {"a": A})
+    with pytest.raises(UsageError, match="no tensor 'b'"):
+        checkpoint(path, SPECS)
+    with pytest.raises(UsageError, match=r"a in .* has shape \(2, 3\), the suite needs \(3, 2\)"):
+        checkpoint(path, {"a": Spec((3, 2))})
+    with pytest.raises(UsageError, match="there is no checkpoint at"):
+        checkpoint(tmp_path / "absent", SPECS)
+    with pytest.raises(UsageError, match="not a checkpoint"):
+        (tmp_path / "m.gguf").touch()
+        checkpoint(tmp_path / "m.gguf", SPECS)
+    with pytest.raises(UsageError, match="not a safetensors file"):
+        (tmp_path / "cut.safetensors").write_bytes(path.read_bytes()[:20])
+        checkpoint(tmp_path / "cut.safetensors", SPECS)
+    with pytest.raises(UsageError, match="stored as I8"):
+        read(checkpoint(save(tmp_path / "i8.safetensors", {"a": A}, "I8"), {"a": Spec((2, 3))}), "a")
