@@ -16,7 +16,7 @@ from harness.schema import Completions, Int64s, Record
 
 PROBE = "probe"
 STAND_IN = "torch"  # the built-in adapter whose probe stands in where a device's own adapter has none
-TAILS = (0.999, 0.99, 0.9)
+LOWEST_TAIL = 0.9
 CeilingKey = tuple[str, str, str]
 """Device, adapter, precision."""
 
@@ -79,14 +79,6 @@ def percentile(values: Int64s, q: float) -> int | None:
         return None
     rank = math.ceil(round(q * len(values), 6))  # 0.9 · 70 is 63.00000000000001 in floating point
     return int(np.sort(values)[rank - 1])
-
-
-def tail(values: Int64s) -> tuple[float, int] | None:
-    """(q, value) of the highest of p99.9, p99 and p90 that the sample carries."""
-    for q in TAILS:
-        if (value := percentile(values, q)) is not None:
-            return q, value
-    return None
 
 
 @dataclass(frozen=True)

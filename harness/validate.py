@@ -47,15 +47,14 @@ def quality_audited(result: Result) -> Iterator[Finding]:
 
 def enough_feeds(result: Result) -> Iterator[Finding]:
     """No tail percentile where the sample does not carry the lowest of them."""
-    lowest = min(stats.TAILS)
-    needed = stats.sample_needed(lowest)
+    needed = stats.sample_needed(stats.LOWEST_TAIL)
     for record in result.records:
         if record.completions and record.route.suite != stats.PROBE and len(record.completions) < needed:
             yield Finding(
                 rule="enough_feeds",
                 severity="note",
                 about=record.key,
-                message=f"no tail percentile: p{lowest * 100:g} needs {needed} feeds",
+                message=f"no tail percentile: p{stats.LOWEST_TAIL * 100:g} needs {needed} feeds",
             )
 
 

@@ -56,12 +56,6 @@ def test_a_percentile_below_the_median_is_no_tail() -> None:
         stats.sample_needed(0.1)
 
 
-def test_the_tail_is_the_highest_that_the_sample_carries() -> None:
-    assert stats.tail(np.arange(63)) is None
-    assert stats.tail(np.arange(1, 101)) == (0.9, 90)
-    assert stats.tail(np.arange(1, 1001)) == (0.99, 990)
-
-
 def test_a_ceiling_is_the_best_of_all_probe_records() -> None:
     known = stats.ceilings([probe("a", gemm_ns=100, read_ns=400), probe("b", gemm_ns=50, read_ns=500)])
     assert known == {("cpu:0", "torch", "fp32"): stats.Ceiling(1e10 * 1e9 / 50, "gemm", 4e9 * 1e9 / 400, "read")}

@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import json
 
+import numpy as np
 import pytest
 
 from harness.schema import Failure
@@ -83,3 +84,8 @@ def test_devices_keep_short_names_apart() -> None:
     names = figures.device_names(whole)
     assert names["cpu:0"] == "cpu:0"
     assert (names[one], names[other]) == ("gpu:5d1cae", "gpu:5d1cbe") or names[one] != names[other]
+
+
+@pytest.mark.parametrize(("n", "tail"), [(63, None), (100, ("p90", 90)), (1000, ("p99", 990)), (7000, ("p99.9", 6993))])
+def test_the_tail_is_the_highest_percentile_that_the_sample_carries(n: int, tail: tuple[str, int] | None) -> None:
+    assert figures.latency(np.arange(1, n + 1)).tail == tail
