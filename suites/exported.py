@@ -19,9 +19,9 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import platformdirs
+from platformdirs import user_cache_path
 
-from harness.contracts import Graph, Spec
+from harness.contracts import Graph, Spec, Suite
 from harness.errors import Unsupported
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def graph(
         if shipped.exists():
             return lzma.decompress(shipped.read_bytes())
         key = hashlib.sha256(repr((inputs, state, outputs)).encode() + _sources(suite)).hexdigest()[:16]
-        cached = platformdirs.user_cache_path("mixmark") / "graphs" / f"{suite}-{tier}-{name}-{key}.onnx.xz"
+        cached = user_cache_path("mixmark") / "graphs" / f"{suite}-{tier}-{name}-{key}.onnx.xz"
         if not cached.exists():
             _write(cached, lzma.compress(export(built)))
         return lzma.decompress(cached.read_bytes())
@@ -186,23 +186,23 @@ def _write(path: Path, data: bytes) -> None:
     partial.replace(path)
 
 
-def main(names: list[str]) -> None:
-    """Exports what is shipped, of the suites named or of all."""
-    for module, _, attribute in (place.partition(":") for place in SUITES):
-        suite = getattr(importlib.import_module(module), attribute)
-        if names and suite.name not in names:
-            continue
-        for tier in TIERS:
-            for old in (*SHIPPED.glob(f"{suite.name}-{tier}-*.onnx.xz"), *SHIPPED.glob(f"{suite.name}-{tier}.json")):
-                old.unlink()
-            graphs = suite(tier, {}).graphs()
-            rows = (f"{json.dumps(name)}: {json.dumps(shape)}" for name, shape in shapes_of(graphs).items())
-            _write(SHIPPED / f"{suite.name}-{tier}.json", ("{\n" + ",\n".join(rows) + "\n}\n").encode())
-            for name, graph in graphs.items():
-                data = lzma.compress(export(graph), preset=9)
-                _write(SHIPPED / f"{suite.name}-{tier}-{name}.onnx.xz", data)
-                print(f"{suite.name}-{tier}-{name}: {len(data) / 1024:.0f} KiB")
+def ship(suite: Suite, folder: Path) -> None:
+    """Exports a suite's graphs and the shapes of its weights into `folder`, in place of what was there."""
+    graphs = suite.graphs()
+    stem = f"{suite.name}-{suite.tier}"
+    shapes = [f"{json.dumps(name)}: {json.dumps(shape)}" for name, shape in shapes_of(graphs).items()]
+    models = {name: lzma.compress(export(graph), preset=9) for name, graph in graphs.items()}
+    for old in folder.glob(f"{stem}-*.onnx.xz"):
+        old.unlink()
+    _write(folder / f"{stem}.json", ("{\n" + ",\n".join(shapes) + "\n}\n").encode())
+    for name, model in models.items():
+        _write(folder / f"{stem}-{name}.onnx.xz", model)
+        print(f"{stem}-{name}: {len(model) / 1024:.0f} KiB")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    for module, _, attribute in (place.partition(":") for place in SUITES):
+        suite = getattr(importlib.import_module(module), attribute)
+        if suite.name in sys.argv[1:] or not sys.argv[1:]:
+            for tier in TIERS:
+                ship(suite(tier, {}), SHIPPED)

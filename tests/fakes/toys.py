@@ -1,12 +1,14 @@
 """A suite small enough to export and open in a test, with everything that adapters must cope with.
 
 `step` decodes with a cache written in place, `see` has a convolution with batch norm, `look` shares the table of
-`step`. torch is imported in the modules only.
+`step`. Its graphs lie in `graphs` beside this file, because exporting them takes long; after a change to a module:
+`python -m tests.fakes.toys`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +21,7 @@ from suites import exported
 if TYPE_CHECKING:
     from torch import nn
 
+GRAPHS = Path(__file__).parent / "graphs"
 WORDS, WIDTH, HEADS, LENGTH = 32, 16, 2, 24
 
 
@@ -157,3 +160,7 @@ class Random:
     def read(self, name: str, into: npt.NDArray[np.float32]) -> None:
         values = np.random.default_rng(list(name.encode())).standard_normal(into.shape, np.float32)
         into[...] = np.abs(values) if name.endswith("running_var") else values
+
+
+if __name__ == "__main__":
+    exported.ship(Toy(), GRAPHS)

@@ -1,0 +1,255 @@
+"""ONNX Runtime: the CPU, and whatever execution providers this build has.
+
+Only the CPU provider has been run by the authors; the others are written against the documentation.
+
+How the weights get in (ways that copy them, or fold placeholders for them, were tried and rejected):
+
+    a graph without convolutions    initialisers become inputs, bound once to the one copy in memory
+    a graph with convolutions       a real file on disk while loading, so that batch norms fold into the
+                                    convolutions and those get the layout they like; TMPDIR says where
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from harness.adapters.cpu import cpu
+from harness.contracts import Array, Graph, GraphRunner, Runner, Suite, Weights
+from harness.errors import PluginError, Unsupported, UsageError
+from harness.schema import Device
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+CPU = "CPUExecutionProvider"
+CUDA = "CUDAExecutionProvider"
+OTHERS: dict[str, Literal["gpu", "npu"]] = {
+    "MIGraphXExecutionProvider": "gpu",
+    "ROCMExecutionProvider": "gpu",
+    "DmlExecutionProvider": "gpu",
+    "CoreMLExecutionProvider": "npu",
+    "CANNExecutionProvider": "npu",
+    "QNNExecutionProvider": "npu",
+    "VitisAIExecutionProvider": "npu",
+}
+"""One device each, by the provider's own default: they do not tell an identity that a meter could join."""
+
+
+@dataclass(frozen=True)
+class Place:
+    device: Device
+    provider: str
+    memory: str
+    """What OrtValue calls the memory that inputs and outputs are bound in."""
+
+
+class OnnxRuntime:
+    """options: `threads`, of the CPU's thread pool; onnxruntime's own choice where it is not given."""
+
+    name = "onnxruntime"
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        if unknown := options.keys() - {"threads"}:
+            raise UsageError(f"adapter onnxruntime has no option {', '.join(sorted(unknown))}", "it knows: threads")
+        threads = options.get("threads", "1")
+        if not threads.isdecimal() or threads == "0":
+            raise UsageError(f"adapter onnxruntime: threads is {threads!r}", "give a number of threads, 1 or more")
+        self._threads = int(options.get("threads", "0"))  # 0 is how onnxruntime is told to choose
+
+    def discover(self) -> Iterable[Device]:
+        return [place.device for place in _places()]
+
+    @contextmanager
+    def open(self, device: Device, suite: Suite, precision: str) -> Iterator[Runner]:
+        """Raises Unsupported for every precision but fp32, which is what the exported graphs hold."""
+        runtime = _import()
+        place = next((place for place in _places() if place.device.id == device.id), None)
+        if place is None:
+            raise Unsupported(f"onnxruntime {runtime.__version__} does not reach {device.id}")
+        if precision != "fp32":
+            raise Unsupported(f"the exported graphs are fp32, not {precision}")
+        if place.provider == CUDA:
+            os.environ["CUDA_VISIBLE_DEVICES"] = device.id.removeprefix("gpu:")  # the order of indices is not NVML's
+        session = _Session(suite, place, self._threads)
+        facts = {"onnxruntime": runtime.__version__, "device": device.name, "dtype": "fp32", **session.facts}
+        try:
+            yield GraphRunner(suite, session, slots=1, facts=facts)
+        finally:
+            session.close()
+
+
+class _Session:
+    def __init__(self, suite: Suite, place: Place, threads: int) -> None:
+        runtime = _import()
+        self._value = runtime.OrtValue
+        self._place = place
+        self._options = session_options(threads)
+        self._graphs: dict[str, Graph] = dict(suite.graphs())
+        self._sessions: dict[str, Any] = {}
+        self._bindings: dict[str, Any] = {}
+        self._bound: dict[str, Any] = {}
+        self.facts: dict[str, str] = {"threads": str(threads or "chosen by onnxruntime")}
+        weights = suite.weights()
+        for name, graph in self._graphs.items():
+            self._load(name, graph, weights)
+
+    def _load(self, name: str, graph: Graph, weights: Weights) -> None:
+        import onnx
+
+        model = onnx.load_from_string(graph.onnx())
+        providers = list(dict.fromkeys((self._place.provider, CPU)))
+        if any(node.op_type == "Conv" for node in model.graph.node):
+            self.facts[f"weights of {name}"] = "file, mapped while loading"
+            session = from_file(model, weights, self._options, providers)
+            names: list[str] = []
+        else:
+            self.facts[f"weights of {name}"] = "inputs, bound once"
+            names = lift(model)
+            session = _import().InferenceSession(model.SerializeToString(), self._options, providers)
+        binding = session.io_binding()
+        for each in names:
+            if each not in self._bound:
+                self._bound[each] = self.put(read(weights, each))
+            binding.bind_ortvalue_input(each, self._bound[each])
+        self._sessions[name], self._bindings[name] = session, binding
+        self.facts[f"nodes of {name}"] = _placement(session)
+
+    def close(self) -> None:
+        """Gives the memory back even while somebody still holds the runner."""
+        self._bindings.clear()
+        self._sessions.clear()
+        self._bound.clear()
+
+    def put(self, array: Array) -> Any:
+        """On the CPU the handle is the array itself, without a copy."""
+        return self._value.ortvalue_from_numpy(np.ascontiguousarray(array), self._place.memory, 0)
+
+    def state(self, graph: str) -> Sequence[Any]:
+        return [
+            self.put(np.zeros(tuple(map(int, spec.shape)), np.float32 if spec.dtype == "float" else np.int64))
+            for spec in self._graphs[graph].state.values()
+        ]
+
+    def run(self, graph: str, *inputs: Any, state: Sequence[Any] | None = None) -> Sequence[Any]:
+        """Each state tensor is bound as input and as output of the same buffer, which is thus written in place."""
+        spec, binding = self._graphs[graph], self._bindings[graph]
+        binding.clear_binding_outputs()  # else the last run's outputs, which the suite still holds, are overwritten
+        for name, value in zip(spec.inputs, inputs, strict=True):
+            binding.bind_ortvalue_input(name, value)
+        for name in spec.outputs:
+            binding.bind_output(name, self._place.memory, 0)
+        for name, value in zip(spec.state, state or (), strict=True):
+            binding.bind_ortvalue_input(name, value)
+            binding.bind_ortvalue_output(f"{name}.out", value)
+        self._sessions[graph].run_with_iobinding(binding)
+        outputs: Sequence[Any] = binding.get_outputs()[: len(spec.outputs)]
+        return outputs
+
+    def get(self, tensor: Any) -> Array:
+        array: Array = tensor.numpy().copy()  # numpy() may look into the tensor's own memory
+        return array
+
+
+def session_options(threads: int) -> Any:
+    """Threads spin while a run lasts, which is where they gain, and stop with it: an idle worker burns no CPU."""
+    options = _import().SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3  # errors; warnings tell of nodes left on the CPU, which `facts` counts
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    return options
+
+
+def lift(model: ModelProto) -> list[str]:
+    """Makes inputs of the external initialisers, in place; returns their names."""
+    from onnx import TensorProto, helper
+
+    external = [each for each in model.graph.initializer if each.data_location == TensorProto.EXTERNAL]
+    model.graph.input.extend(helper.make_tensor_value_info(each.name, each.data_type, each.dims) for each in external)
+    for each in external:
+        model.graph.initializer.remove(each)
+    return [value.name for value in model.graph.input[-len(external) :]]
+
+
+def from_file(model: ModelProto, weights: Weights, options: Any, providers: Sequence[str]) -> Any:
+    """A session over the model and its weights, which lie on disk only until it is built."""
+    from onnx import TensorProto
+
+    with tempfile.TemporaryDirectory(prefix="mixmark-", ignore_cleanup_errors=True) as folder:
+        with (Path(folder) / "weights.bin").open("wb") as file:
+            for each in model.graph.initializer:
+                if each.data_location == TensorProto.EXTERNAL:
+                    file.seek(next(int(entry.value) for entry in each.external_data if entry.key == "offset"))
+                    file.write(read(weights, each.name).data)
+        path = Path(folder) / "model.onnx"
+        path.write_bytes(model.SerializeToString())
+        return _import().InferenceSession(path, options, providers)
+
+
+def read(weights: Weights, name: str) -> Array:
+    into = np.empty(tuple(map(int, weights.spec(name).shape)), np.float32)
+    weights.read(name, into)
+    return into
+
+
+def _placement(session: Any) -> str:
+    """How many nodes each provider got, so that what silently fell back to the CPU shows."""
+    if not hasattr(session, "get_provider_graph_assignment_info"):  # came with 1.24
+        return f"unknown, offered to {', '.join(session.get_providers())}"
+    count: Counter[str] = Counter()
+    for part in session.get_provider_graph_assignment_info():
+        count[part.ep_name] += len(part.get_nodes())
+    return ", ".join(f"{provider} {nodes}" for provider, nodes in count.items())
+
+
+def _import() -> Any:
+    try:
+        import onnx  # noqa: F401  edits the graphs; found missing here, not in the middle of a run
+        import onnxruntime
+    except ImportError as error:
+        raise PluginError(f"{error.name} is not installed", "pip install 'mixmark[onnxruntime]'") from error
+    return onnxruntime
+
+
+def _places() -> Iterator[Place]:
+    available = _import().get_available_providers()
+    yield Place(cpu(("fp32",)), CPU, "cpu")
+    if CUDA in available:
+        yield from (Place(device, CUDA, "cuda") for device in _cuda_devices())
+    for provider, kind in OTHERS.items():
+        if provider in available:
+            id = f"{kind}:{provider.removesuffix('ExecutionProvider').lower()}"
+            yield Place(Device(id=id, kind=kind, memory_pool=id, precisions=("fp32",)), provider, "cpu")
+
+
+def _cuda_devices() -> Iterator[Device]:
+    """By NVML, so that listing them claims no memory on them."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return  # a build for CUDA on a machine without the driver
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        uuid = pynvml.nvmlDeviceGetUUID(handle)
+        if visible == [""] or str(index) in visible or uuid in visible:
+            yield Device(
+                id=f"gpu:{uuid}",
+                kind="gpu",
+                name=pynvml.nvmlDeviceGetName(handle),
+                memory_pool=f"gpu:{uuid}",
+                memory_bytes=pynvml.nvmlDeviceGetMemoryInfo(handle).total,
+                precisions=("fp32",),
+            )
+    pynvml.nvmlShutdown()

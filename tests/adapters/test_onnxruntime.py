@@ -1,0 +1,175 @@
+"""The onnxruntime adapter on the CPU, beside torch on the same toy."""
+
+from __future__ import annotations
+
+import builtins
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from harness.adapters.onnxruntime import OnnxRuntime, from_file, lift, session_options
+from harness.adapters.torch import Torch
+from harness.contracts import Array, GraphRunner
+from harness.errors import PluginError, Unsupported, UsageError
+from harness.schema import Device
+from suites import exported
+from tests.fakes.toys import GRAPHS, Random, Toy
+
+
+@pytest.fixture(scope="module", autouse=True)
+def toys_are_exported() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exported, "SHIPPED", GRAPHS)
+        yield
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[GraphRunner]:
+    with OnnxRuntime({"threads": "2"}).open(cpu(), Toy(), "fp32") as runner:
+        assert isinstance(runner, GraphRunner)
+        yield runner
+
+
+def cpu() -> Device:
+    return next(device for device in OnnxRuntime({}).discover() if device.id == "cpu:0")
+
+
+def test_it_names_the_cpu_as_torch_does() -> None:
+    by_torch = next(device for device in Torch({}).discover() if device.id == "cpu:0")
+    assert cpu().model_copy(update={"precisions": by_torch.precisions}) == by_torch
+
+
+def test_it_computes_what_torch_computes(runner: GraphRunner) -> None:
+    suite = Toy()
+    with Torch({}).open(cpu(), suite, "fp32") as reference:
+        for batch, feed in zip((1, 3), suite.feeds(1, seed=1), strict=False):
+            feed = {**feed, **{name: np.repeat(feed[name], batch, axis=0) for name in ("image", "index")}}
+            for mine, theirs in zip(runner(feed), reference(feed), strict=True):
+                assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
+                np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_it_says_where_weights_and_nodes_went(runner: GraphRunner) -> None:
+    assert runner.facts["weights of step"] == "inputs, bound once"
+    assert runner.facts["weights of see"] == "file, mapped while loading"
+    assert runner.facts["nodes of see"].startswith("CPUExecutionProvider ")
+
+
+def test_state_is_written_in_place_and_what_get_returned_stays(runner: GraphRunner) -> None:
+    session = runner.session
+    state = session.state("step")
+    zero = session.put(np.zeros(1, np.int64))
+    token, _ = session.run("step", session.put(np.arange(4)), zero, state=state)
+    kept, first = session.get(state[0]), session.get(token)
+    assert kept[:, :4].any() and not kept[:, 4:].any()
+    before = kept.copy()
+    session.run("step", session.put(np.arange(4, 8)), zero, state=state)
+    assert (kept == before).all() and (session.get(state[0]) != before).any()
+    assert (session.get(token) == first).all()  # a handle keeps its value through later runs
+    assert not session.get(session.state("step")[0]).any()
+
+
+def test_graphs_share_one_copy_of_a_weight() -> None:
+    reads: list[str] = []
+
+    class Counted(Random):
+        def read(self, name: str, into: Array) -> None:
+            reads.append(name)
+            super().read(name, into)
+
+    class Counting(Toy):
+        def weights(self) -> Random:
+            return Counted(exported.specs("toy", self.tier, self.graphs))
+
+    with OnnxRuntime({}).open(cpu(), Counting(), "fp32"):
+        assert sorted(reads) == sorted(Toy().weights().names())
+
+
+def test_batch_norms_fold_into_convolutions(tmp_path: Path) -> None:
+    suite = Toy()
+    options = session_options(threads=1)
+    options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
+    options.log_severity_level = 4  # it warns that such a file fits this machine only
+    from_file(onnx.load_from_string(suite.graphs()["see"].onnx()), suite.weights(), options, ["CPUExecutionProvider"])
+    operators = [node.op_type for node in onnx.load(tmp_path / "optimised.onnx", load_external_data=False).graph.node]
+    assert "BatchNormalization" not in operators
+    assert sum(operator.endswith("Conv") for operator in operators) == 1
+
+
+def test_no_file_is_left_behind_even_on_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    class Broken(Random):
+        def read(self, name: str, into: Array) -> None:
+            if name == "head.bias":
+                raise OSError("the disk is full")
+
+    class BrokenToy(Toy):
+        def weights(self) -> Random:
+            return Broken(exported.specs("toy", self.tier, self.graphs))
+
+    with OnnxRuntime({}).open(cpu(), Toy(), "fp32"):
+        assert not list(tmp_path.iterdir())
+    with pytest.raises(OSError, match="disk is full"), OnnxRuntime({}).open(cpu(), BrokenToy(), "fp32"):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_lifted_weights_are_inputs_and_constants_stay() -> None:
+    model = onnx.load_from_string(Toy().graphs()["step"].onnx())
+    assert set(lift(model)) == {"table.weight", "qkv.weight"}
+    assert {"table.weight", "qkv.weight"} < {value.name for value in model.graph.input}
+    assert model.graph.initializer
+    assert all(each.data_location == onnx.TensorProto.DEFAULT for each in model.graph.initializer)
+
+
+def test_an_idle_session_burns_no_cpu(runner: GraphRunner) -> None:
+    list(runner(next(Toy().feeds(64, seed=1))))
+    before = time.process_time()
+    time.sleep(0.5)
+    assert time.process_time() - before < 0.1
+
+
+def test_other_precisions_are_refused() -> None:
+    with pytest.raises(Unsupported, match="fp32, not bf16"), OnnxRuntime({}).open(cpu(), Toy(), "bf16"):
+        pass
+
+
+def test_a_device_that_no_provider_reaches_is_refused() -> None:
+    elsewhere = Device(id="gpu:GPU-0", kind="gpu", memory_pool="gpu:GPU-0", precisions=("fp32",))
+    with pytest.raises(Unsupported, match="does not reach gpu:GPU-0"), OnnxRuntime({}).open(elsewhere, Toy(), "fp32"):
+        pass
+
+
+@pytest.mark.parametrize("options", [{"thread": "2"}, {"threads": "many"}, {"threads": "0"}])
+def test_wrong_options_are_named(options: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match="thread"):
+        OnnxRuntime(options)
+
+
+def test_where_onnxruntime_is_absent_the_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *rest: Any) -> Any:
+        if name == "onnxruntime":
+            raise ImportError(name, name=name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(PluginError, match="onnxruntime is not installed"):
+        OnnxRuntime({}).discover()
+
+
+def test_other_providers_become_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    import onnxruntime
+
+    monkeypatch.setattr(
+        onnxruntime, "get_available_providers", lambda: ["QNNExecutionProvider", "CPUExecutionProvider"]
+    )
+    assert [device.id for device in OnnxRuntime({}).discover()] == ["cpu:0", "npu:qnn"]
