@@ -7,26 +7,20 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import nn
 
 from suites.resnet50 import POOL, STATISTICS, ResNet50
 
 
-def measure(tier: str = "edge", seed: int = 0) -> Mapping[str, npt.NDArray[np.float32]]:
+def measure(images: int = POOL, tier: str = "edge", seed: int = 0) -> Mapping[str, npt.NDArray[np.float32]]:
     """running_mean and running_var over one feed, each layer seeing what the normalised layers before it give."""
     suite = ResNet50(tier, {})
     (graph,) = suite.graphs().values()
     network = graph.module().to_empty(device="cpu")
-    state = network.state_dict()
-    learned = {name: tensor for name, tensor in state.items() if "running" not in name}
     weights = suite.uncalibrated()
-    for name, tensor in learned.items():
+    for name, tensor in network.state_dict().items():
         weights.read(name, tensor.numpy())
-    for layer in network.modules():
-        if isinstance(layer, nn.BatchNorm2d):
-            layer.momentum = 1.0  # keep what this feed gives, nothing of what was there
     with torch.inference_mode():
-        network.train()(torch.from_numpy(next(suite.feeds(POOL, seed))["images"]))
+        network.train()(torch.from_numpy(next(suite.feeds(images, seed))["images"]))
     return {name: tensor.numpy() for name, tensor in network.state_dict().items() if "running" in name}
 
 

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from suites.resnet50 import CLASSES, EXPANSION, STAGES
 
 
-class BatchNorm(nn.BatchNorm2d):
-    """Without the counter of batches, which only training needs; a checkpoint's is left unread."""
+class BatchNorm(nn.Module):
+    """torch's own counts batches in an int64 buffer, insists on it when loading, and needs it for training alone."""
 
-    num_batches_tracked: None  # type: ignore[assignment]  # a tensor in the base class
+    running_mean: Tensor
+    running_var: Tensor
 
     def __init__(self, channels: int) -> None:
-        super().__init__(channels)
-        self.num_batches_tracked = None
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(channels))
+        self.bias = nn.Parameter(torch.empty(channels))
+        self.register_buffer("running_mean", torch.empty(channels))
+        self.register_buffer("running_var", torch.empty(channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """In training mode the statistics of x replace the running ones."""
+        return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, self.training, momentum=1.0)
 
 
 class Bottleneck(nn.Module):

@@ -1,0 +1,129 @@
+"""DLRM-DCNv2 computes its formula, listens to dense and sparse features, and costs what torch counts."""
+
+from collections.abc import Mapping
+from itertools import islice
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from harness.contracts import Feed
+from harness.errors import Unsupported
+from suites.dlrm import HOTNESS, LOOKUPS, SHAPES, Dlrm, _popular, rows_touched
+from suites.dlrm.network import dlrm
+
+Floats = npt.NDArray[np.float64]
+
+
+@pytest.fixture(scope="module")
+def network() -> nn.Module:
+    network = dlrm(SHAPES["smoke"]).to_empty(device="cpu")
+    weights = Dlrm("smoke", {}).weights()
+    for name, tensor in network.state_dict().items():
+        weights.read(name, tensor.numpy())
+    return network
+
+
+def logits(network: nn.Module, feed: Feed) -> npt.NDArray[np.float32]:
+    with torch.inference_mode():
+        out: npt.NDArray[np.float32] = network(*(torch.from_numpy(feed[name]) for name in ("dense", "indices")))[
+            0
+        ].numpy()
+    return out
+
+
+def by_formula(state: Mapping[str, Floats], dense: Floats, indices: npt.NDArray[np.int64]) -> float:
+    """One sample in float64, written from the papers: bottom MLP, summed bags, crossing, top MLP."""
+
+    def perceptrons(x: Floats, prefix: str, count: int) -> Floats:
+        for i in range(count):
+            x = np.maximum(0, state[f"{prefix}.{i}._linear.weight"] @ x + state[f"{prefix}.{i}._linear.bias"])
+        return x
+
+    features = [perceptrons(dense, "model.dense_arch.model._mlp", 3)]
+    start = 0
+    for table, hot in enumerate(HOTNESS):
+        rows = state[f"model.sparse_arch.embedding_bag_collection.embedding_bags.t_cat_{table}.weight"]
+        features.append(np.sum([rows[index] for index in indices[start : start + hot]], axis=0))
+        start += hot
+    x0 = x = np.concatenate(features)
+    cross = "model.inter_arch.crossnet"
+    for i in range(3):
+        low = state[f"{cross}.V_kernels.{i}"] @ x
+        x = x0 * (state[f"{cross}.W_kernels.{i}"] @ low + state[f"{cross}.bias.{i}"][:, 0]) + x
+    x = perceptrons(x, "model.over_arch.model.0._mlp", 4)
+    last = "model.over_arch.model.1"
+    return float((state[f"{last}.weight"] @ x + state[f"{last}.bias"])[0])
+
+
+def test_it_equals_the_formula() -> None:
+    torch.manual_seed(0)
+    network = dlrm(SHAPES["smoke"]).to_empty(device="cpu")
+    for tensor in network.parameters():
+        nn.init.normal_(tensor, std=0.05 if tensor.dim() == 1 else tensor.shape[1] ** -0.5)
+    feed = next(Dlrm("smoke", {}).feeds(6, seed=0))
+    state = {name: tensor.double().numpy() for name, tensor in network.state_dict().items()}
+    samples = zip(feed["dense"].astype(np.float64), feed["indices"], strict=True)
+    expected = np.array([by_formula(state, *sample) for sample in samples])
+    assert np.abs(logits(network, feed) - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
+def test_exported_it_gathers_and_says_the_same(network: nn.Module) -> None:
+    feed = next(Dlrm("smoke", {}).feeds(5, seed=0))
+    inputs = (torch.from_numpy(feed["dense"]), torch.from_numpy(feed["indices"]))
+    program = torch.export.export(network, inputs)
+    assert not [
+        node for node in program.graph.nodes if "embedding_bag" in str(node.target) and node.op == "call_function"
+    ]
+    with torch.inference_mode():
+        assert torch.allclose(program.module()(*inputs)[0], network(*inputs)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_both_kinds_of_features_matter(network: nn.Module) -> None:
+    feed = next(Dlrm("smoke", {}).feeds(512, seed=1))
+    whole = logits(network, feed)
+    assert len(set(whole.tolist())) > 500
+    for name in feed:
+        shuffled = {**feed, name: np.roll(feed[name], 1, axis=0)}
+        assert np.std(logits(network, shuffled) - whole) > 0.1 * np.std(whole), name
+
+
+def test_indices_stay_in_their_tables_and_the_popular_are_few() -> None:
+    feed = next(Dlrm("edge", {}).feeds(4096, seed=0))
+    assert feed["indices"].shape == (4096, LOOKUPS) and feed["indices"].dtype == np.int64
+    rows = np.repeat(SHAPES["edge"].rows, HOTNESS)
+    assert (feed["indices"] >= 0).all() and (feed["indices"] < rows).all()
+    _, counts = np.unique(feed["indices"][:, 0], return_counts=True)
+    assert counts.max() > 100  # of 4,096 lookups in a million rows
+
+
+def test_no_bag_comes_back() -> None:
+    one, other = islice(Dlrm("smoke", {}).feeds(8192, seed=0), 2)
+    assert not {row.tobytes() for row in one["indices"]} & {row.tobytes() for row in other["indices"]}
+    again = next(Dlrm("smoke", {}).feeds(8192, seed=0))
+    assert all(np.array_equal(one[name], again[name]) for name in one)
+
+
+@pytest.mark.parametrize(("rows", "lookups"), [(3, 5), (1000, 700), (200_000, 50_000)])
+def test_rows_touched_are_those_that_feeds_touch(rows: int, lookups: int) -> None:
+    random = np.random.default_rng(0)
+    seen = [len(np.unique(_popular(random, lookups, np.array([rows])))) for _ in range(5)]
+    assert rows_touched(rows, lookups) == pytest.approx(np.mean(seen), rel=0.05)
+
+
+@pytest.mark.parametrize("tier", ["smoke", "edge", "server"])
+def test_flops_are_what_torch_counts(tier: str) -> None:
+    with torch.device("meta"), FlopCounterMode(display=False) as counter:
+        dlrm(SHAPES[tier])(torch.empty(8, 13), torch.empty(8, LOOKUPS, dtype=torch.int64))
+    (cost,) = Dlrm(tier, {}).costs("fp32", 8)
+    assert cost.flops == pytest.approx(counter.get_total_flops(), rel=0.02)  # torch does not count the pooling
+
+
+def test_full_tables_are_the_public_ones() -> None:
+    suite = Dlrm("server", {"rows": "full"})
+    assert sum(suite.shape.rows) == 204_184_588
+    with pytest.raises(Unsupported, match="no tier 'edge-full'"):
+        Dlrm("edge", {"rows": "full"})
