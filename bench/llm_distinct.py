@@ -1,0 +1,43 @@
+"""Are the llm's answers worth computing? `python bench/llm_distinct.py edge 2`: distinct tokens and cycles, per prompt.
+
+Runs the suite's own module in float32 on the CPU: 5 GB of memory at edge, 33 GB at server. Exits 1 where an
+answer has fewer than 90 distinct tokens in its first 128, ends in a cycle shorter than 32, or equals another.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+
+import torch
+
+from suites.llm import Llm
+
+
+def main(tier: str, prompts: int) -> int:
+    suite = Llm(tier, {})
+    graph = suite.graphs()["step"]
+    module = graph.module().to_empty(device="cpu")
+    weights = suite.weights()
+    for name, tensor in module.state_dict().items():
+        weights.read(name, tensor.numpy())
+    answers = set()
+    failed = False
+    for feed in itertools.islice(suite.feeds(1, 0), prompts):
+        caches = [torch.zeros([size for size in spec.shape if isinstance(size, int)]) for spec in graph.state.values()]
+        ids, position = torch.from_numpy(feed["ids"]), torch.zeros(1, dtype=torch.int64)
+        tokens: list[int] = []
+        with torch.inference_mode():
+            for _ in range(suite.shape.tokens_out):
+                ids, position = module(ids, position, *caches)
+                tokens.append(int(ids))
+        distinct = len(set(tokens[:128]))
+        cycle = next((p for p in range(1, 32) if tokens[-p:] == tokens[-2 * p : -p]), None)
+        print(f"{distinct} distinct in 128, cycle {cycle}, begins {tokens[:6]}", flush=True)
+        failed |= distinct < 90 or cycle is not None or tuple(tokens) in answers
+        answers.add(tuple(tokens))
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], int(sys.argv[2])))
