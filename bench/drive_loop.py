@@ -78,7 +78,7 @@ def theirs(queries: int) -> npt.NDArray[np.int64]:
     loadgen.StartTestWithLogSettings(sut, library, settings, log)
     loadgen.DestroyQSL(library)
     loadgen.DestroySUT(sut)
-    return np.diff(np.array(stamps, np.int64))
+    return np.diff(np.asarray(stamps, dtype=np.int64)).astype(np.int64)
 
 
 def main() -> None:

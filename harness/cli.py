@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -379,13 +380,15 @@ def _chosen(asked: tuple[str, ...]) -> dict[str, Plugin]:
 
 
 def _discovered(adapters: tuple[str, ...], configured: Config) -> Found:
-    from harness import plan, plugins
+    from harness import plugins
     from harness.discover import discover
+    from harness.schema import Absent
 
-    plan.pick(
-        "adapter in the configuration", list(configured.adapters), {**plugins.find("adapters"), **_chosen(adapters)}
-    )
-    return discover(_chosen(adapters), configured)
+    chosen = _chosen(adapters)
+    found = discover(chosen, configured)
+    strangers = set(configured.adapters) - set(plugins.find("adapters")) - set(chosen)
+    unused = [Absent(what=f"[adapter.{name}]", reason="configured, but there is no such adapter") for name in strangers]
+    return replace(found, absent=(*found.absent, *unused))
 
 
 def _workloads(

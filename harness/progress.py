@@ -27,13 +27,13 @@ class Progress:
         self, shares: Sequence[Share], expected_s: Mapping[str, float], console: Console | None = None
     ) -> None:
         self.console = console or Console(stderr=True)
-        self.live = Live(console=self.console, get_renderable=self._render, refresh_per_second=4, transient=True)
         self.expected_s = expected_s
         self.left = [share.key for share in shares]
         self.total = len(shares)
         self.begin = self.cell_begin = time.monotonic()
         self.spent_s = self.planned_s = 0.0
         self.label = self.stage = ""
+        self.live = Live(console=self.console, get_renderable=self._render, refresh_per_second=4, transient=True)
 
     def __enter__(self) -> Progress:
         if self.console.is_terminal:

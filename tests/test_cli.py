@@ -1,0 +1,219 @@
+"""Whole commands, as a person types them: real processes, the fake vendor's adapter, the fake suite."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ACME = f"{ROOT / 'tests/fakes/acme.py'}:Acme"
+
+
+class Shell:
+    """A folder in which `mixmark` is typed; the null suite is installed there as a plugin."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        info = folder / "site" / "null_suite-1.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: null-suite\nVersion: 1\n")
+        (info / "entry_points.txt").write_text("[mixmark.suites]\nnull = tests.fakes.null:Null\n")
+        paths = (str(folder / "site"), str(ROOT), os.environ.get("PYTHONPATH", ""))
+        self.environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "160", "NO_COLOR": "1"}
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-P", "-c", "from harness.cli import main; main()", *words]
+        return subprocess.Popen(
+            command, cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
+        process = self.start(*words)
+        out, err = process.communicate(timeout=120)
+        assert "Traceback" not in err, err
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+    def run(self, *words: str, mode: str = "fine") -> subprocess.CompletedProcess[str]:
+        (self.folder / "mixmark.toml").write_text(f'[adapter.acme]\nmode = "{mode}"\n')
+        return self("run", "--suite", "null", "--adapter", ACME, "--tier", "smoke", "--out", "out", *words)
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    yield Shell(tmp_path)
+
+
+def outcomes(shell: Shell) -> list[tuple[str, str]]:
+    """(suite, 'measured' or the error's kind) of each record."""
+    listed = json.loads((shell.folder / "out/result.json").read_text())["records"]
+    return [(each["route"]["suite"], each["error"]["kind"] if each["error"] else "measured") for each in listed]
+
+
+def test_a_run_ends_with_a_table_and_a_folder(shell: Shell) -> None:
+    done = shell.run()
+    assert done.returncode == 0, done.stderr
+    assert "null" in done.stdout
+    assert "npu:acme0" in done.stdout
+    assert "wrote out" in done.stdout
+    assert "[2/3] null on npu:acme0 by acme in fp32: " in done.stderr
+    assert "left)" in done.stderr  # the ETA of a line-based display
+    assert outcomes(shell) == [("probe", "raised"), ("null", "measured"), ("probe", "raised")] or outcomes(shell)[
+        1
+    ] == (
+        "null",
+        "measured",
+    )
+    assert not (shell.folder / "out/scratch").exists()
+
+
+def test_report_reads_what_run_wrote(shell: Shell) -> None:
+    shell.run()
+    for form in ("console", "json", "csv", "markdown"):
+        shown = shell("report", "out", "--format", form)
+        assert (shown.returncode, "null" in shown.stdout) == (0, True), (form, shown.stderr)
+    assert json.loads(shell("report", "out", "--json").stdout)
+    wrong = shell("report", "out", "--format", "jsn")
+    assert (wrong.returncode, "did you mean json?" in wrong.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("mode", ["kill", "segfault", "memory", "nothing", "unsupported"])
+def test_a_cell_that_fails_costs_only_itself(shell: Shell, mode: str) -> None:
+    done = shell.run(mode=mode)
+    kind = {"kill": "crashed", "segfault": "crashed", "memory": "out of memory", "nothing": "raised"}.get(mode, mode)
+    assert ("null", kind) in outcomes(shell)
+    assert len(outcomes(shell)) == 3
+    assert done.returncode == 1
+
+
+def test_a_hung_worker_is_given_up(shell: Shell) -> None:
+    shell.run("--timeout", "1", mode="hang")
+    assert ("null", "hung") in outcomes(shell)
+
+
+def test_what_does_not_fit_is_not_run(shell: Shell) -> None:
+    (shell.folder / "mixmark.toml").write_text("[suite.null]\ngib = 1e6\n")
+    cpu = shell("run", "--suite", "null", "--adapter", "torch", "--tier", "smoke", "--out", "out")
+    assert ("null", "refused") in outcomes(shell)
+    assert cpu.returncode == 1  # nothing was measured
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--suite", "lmm"], "there is no suite 'lmm'"),
+        (["--device", "gpu:9"], "there is no device 'gpu:9'"),
+        (["--precision", "fp33"], "there is no precision 'fp33'"),
+        (["--scenario", "offlin"], "did you mean offline?"),
+        (["--adapter", "touch"], "there is no adapter 'touch'"),
+        (["--adapter", "./none.py:X"], "there is no file ./none.py"),
+        (["--tier", "huge"], "'huge' is not one of"),
+        (["--seed", "-1"], "-1 is not in the range"),
+        (["--weights", "llm"], "has no suite"),
+        (["--weights", "llm=/none"], "there is no /none"),
+        (["--resume", "none"], "none"),
+        (["--config", "none.toml"], "cannot read the configuration none.toml"),
+        (["--precision", "int4"], "nothing is left to run"),
+    ],
+)
+def test_misuse_is_told_and_exits_2(shell: Shell, words: list[str], told: str) -> None:
+    done = shell("run", "--suite", "null", "--adapter", ACME, *words)
+    assert (done.returncode, told in done.stderr) == (2, True), done.stderr
+    assert not (shell.folder / "results").exists()
+
+
+def test_a_used_or_unwritable_folder_is_told_before_anything_runs(shell: Shell) -> None:
+    (shell.folder / "out").mkdir()
+    (shell.folder / "out/mine").write_text("precious")
+    done = shell.run()
+    assert (done.returncode, "not an empty folder" in done.stderr) == (2, True)
+    file = shell.folder / "file"
+    file.write_text("")
+    assert shell("run", "--suite", "null", "--adapter", ACME, "--out", "file/out").returncode == 2
+
+
+def interrupted(shell: Shell, with_signal: int) -> subprocess.CompletedProcess[str]:
+    """A run of two scenarios, interrupted while its second cell is measured."""
+    (shell.folder / "mixmark.toml").write_text("[adapter.acme]\nwork_s = 0.2\n")
+    words = ("run", "--suite", "null", "--adapter", ACME, "--preset", "standard", "--tier", "smoke", "--out", "out")
+    process = shell.start(*words)
+    journal = shell.folder / "out/journal.jsonl"
+    deadline = time.monotonic() + 60
+    while not (journal.exists() and journal.read_text().count("\n") >= 3) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(with_signal)
+    out, err = process.communicate(timeout=60)
+    assert "Traceback" not in err, err
+    return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+
+@pytest.mark.parametrize("with_signal", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_keeps_every_finished_cell_and_resume_goes_on(shell: Shell, with_signal: int) -> None:
+    done = interrupted(shell, with_signal)
+    assert done.returncode == 130
+    assert "go on with: mixmark run --resume out" in done.stderr
+    kept: list[dict[str, Any]] = json.loads((shell.folder / "out/result.json").read_text())["records"]
+    assert 2 <= len(kept) < 4
+    resumed = shell("run", "--resume", "out", "--adapter", ACME)
+    assert resumed.returncode in (0, 1), resumed.stderr
+    whole = json.loads((shell.folder / "out/result.json").read_text())
+    assert whole["finished"]
+    assert len(whole["records"]) == 4
+    assert whole["records"][: len(kept)] == kept
+    again = shell("run", "--resume", "out", "--adapter", ACME)
+    assert (again.returncode, "is finished" in again.stderr) == (2, True)
+
+
+def test_a_killed_run_leaves_its_cells_and_resumes(shell: Shell) -> None:
+    assert interrupted(shell, signal.SIGKILL).returncode == -signal.SIGKILL
+    assert shell("report", "out").returncode == 0
+    assert shell("run", "--resume", "out", "--adapter", ACME).returncode in (0, 1)
+    assert len(outcomes(shell)) == 4
+
+
+def test_resume_refuses_another_machine(shell: Shell) -> None:
+    interrupted(shell, signal.SIGINT)
+    done = shell("run", "--resume", "out", "--adapter", "torch")
+    assert (done.returncode, "npu:acme0 by acme, which is not here now" in done.stderr) == (2, True)
+
+
+def test_devices_tells_what_is_here_and_what_is_not(shell: Shell) -> None:
+    (shell.folder / "mixmark.toml").write_text('[adapter.acme]\nmode = "broken driver"\n')
+    listed = json.loads(shell("devices", "--adapter", ACME, "--adapter", "torch", "--json").stdout)
+    assert listed["devices"][0]["id"] == "cpu:0"
+    assert "libacme.so: cannot open" in listed["absent"][0]["reason"]
+    shown = shell("devices", "--adapter", ACME)
+    assert "no adapter reaches one here" in shown.stdout
+    assert "adapter acme: " in shown.stdout
+
+
+def test_adapters_tells_where_each_comes_from(shell: Shell) -> None:
+    listed = json.loads(shell("adapters", "--adapter", ACME, "--json").stdout)["adapters"]
+    assert [(each["name"], each["origin"], each["devices"]) for each in listed] == [
+        ("acme", "command line", ["npu:acme0"])
+    ]
+    assert "acme" in shell("adapters", "--adapter", ACME).stdout
+
+
+def test_suites_tells_units_scenarios_and_tiers(shell: Shell) -> None:
+    listed = {each["name"]: each for each in json.loads(shell("suites", "--json").stdout)["suites"]}
+    assert {"llm", "diffusion", "dlrm", "resnet50", "null"} <= set(listed)
+    assert listed["llm"]["tiers"] == ["smoke", "edge", "server"]
+    assert listed["null"]["origin"] == "null-suite 1"
+    assert "token" in shell("suites").stdout
+
+
+@pytest.mark.parametrize("command", ["devices", "suites", "adapters", "run", "report"])
+def test_every_command_has_help_with_an_example(shell: Shell, command: str) -> None:
+    shown = shell(command, "--help")
+    assert shown.returncode == 0
+    assert f"mixmark {command}" in shown.stdout.split("Example", 1)[1]
+    assert "--json" in shown.stdout
