@@ -11,6 +11,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from harness.errors import Unsupported
 from harness.schema import BITS_PER_WEIGHT, Cost
 from suites import exported, weights
 from suites.diffusion import shapes
-from suites.diffusion.shapes import PROMPT_TOKENS, TextShape, UNetShape, VaeShape, Work
+from suites.diffusion.shapes import PROMPT_TOKENS, TextShape, UNetShape, VaeShape
 from suites.weights import Draw, Fill
 
 if TYPE_CHECKING:
@@ -33,6 +34,26 @@ ALTERED = 4
 """Values of each noise, and tokens of each prompt, that an issue replaces."""
 LATENT_SCALE = 8
 """Pixels a side for each of the latent's."""
+
+BIAS = 0.125
+GAINS = {
+    "*.q_proj": 2.0,
+    "*.attn1.to_q": 2.0,
+    "*.attn2.to_q": 4.0,
+    "*.attn2.to_out.0": 1.0,
+    "vae.*.to_out.0": 1.0,
+    "*.to_out.0": 0.5,
+    "*.out_proj": 0.5,
+    "*.fc2": 0.5,
+    "*.net.2": 0.5,
+    "*.time_emb_proj": 2.0,
+    "unet.up_blocks.*.conv2": 1.0,
+    "unet.*.conv2": 0.5,
+    "unet.conv_out": 2.0,
+    "vae.decoder.conv_in": 1 / 64,
+    "vae.*.conv2": 2.0,
+}
+"""Of weights by name without `.weight`, the first pattern that fits; 1 for the others."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +79,7 @@ class Tier:
 TIERS = {
     "smoke": Tier(  # SDXL in small, for every path of the server tier is taken here
         text=TextShape(64, layers=3, heads=4, activation="quick_gelu", penultimate=True, vocabulary=1024),
-        text_2=TextShape(
-            96, layers=3, heads=6, activation="gelu", penultimate=True, projection=96, vocabulary=1024
-        ),
+        text_2=TextShape(96, layers=3, heads=6, activation="gelu", penultimate=True, projection=96, vocabulary=1024),
         unet=UNetShape(
             channels=(32, 64),
             heads=(2, 4),
@@ -213,9 +232,7 @@ class Diffusion:
             "vae": shapes.vae_decoder(tier.vae, tier.latent_size),
         }
         prompts = tier.prompts * batch
-        flops = (
-            prompts * works["text"].flops + tier.steps * prompts * works["unet"].flops + batch * works["vae"].flops
-        )
+        flops = prompts * works["text"].flops + tier.steps * prompts * works["unet"].flops + batch * works["vae"].flops
         unread = sum(max(0, text.vocabulary - prompts * PROMPT_TOKENS) * text.width for text in texts)
         read = works["text"].weights - unread + tier.steps * works["unet"].weights + works["vae"].weights
         context = prompts * PROMPT_TOKENS * sum(text.width for text in texts)
@@ -226,8 +243,17 @@ class Diffusion:
 
 
 def rule(name: str, shape: tuple[int, ...]) -> Fill:
-    """The gains, by the tensor's part in the network."""
-    return Draw()
+    """The gains, by the tensor's part in the network.
+
+    Attention is sharpened, for at unit scale it is an even mean over all tokens and forgets the prompt. What a
+    residual branch adds is held below what it is added to, for deep random networks are chaotic.
+    """
+    *_, part, kind = name.split(".")
+    if len(shape) == 1:
+        return 1.0 if kind == "weight" else Draw(BIAS)
+    if part.endswith("_embedding"):
+        return Draw(math.sqrt(shape[1]))  # a look-up: the fan-in is one
+    return next((Draw(gain) for names, gain in GAINS.items() if fnmatchcase(name, f"{names}.weight")), Draw())
 
 
 def _prompts(generator: np.random.Generator, prompts: int, vocabulary: int) -> Array:

@@ -21,7 +21,7 @@ class ResBlock(nn.Module):
 
     def forward(self, x: Tensor, time: Tensor | None = None) -> Tensor:
         """time: [n or 1, width], its activation applied."""
-        hidden = self.conv1(F.silu(self.norm1(x)))
+        hidden: Tensor = self.conv1(F.silu(self.norm1(x)))
         if time is not None:
             hidden = hidden + self.time_emb_proj(time)[:, :, None, None]
         hidden = self.conv2(F.silu(self.norm2(hidden)))
@@ -51,5 +51,5 @@ class Upsample(nn.Module):
 
 def attend(q: Tensor, k: Tensor, v: Tensor, heads: int) -> Tensor:
     """[n, queries, width], 2 × [n, keys, width] -> [n × queries, width]."""
-    q, k, v = (x.unflatten(-1, (heads, -1)).transpose(1, 2) for x in (q, k, v))
+    q, k, v = (x.reshape(x.shape[0], x.shape[1], heads, -1).transpose(1, 2) for x in (q, k, v))
     return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2).flatten(0, 1)

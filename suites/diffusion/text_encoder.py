@@ -10,7 +10,7 @@ from suites.diffusion.shapes import PROMPT_TOKENS, TextShape
 
 
 class TextEncoder(nn.Module):
-    """ids [prompts, 77] int64 -> context [prompts, 77, width], pooled [prompts, projection] where there is a projection.
+    """ids [prompts, 77] int64 -> context [prompts, 77, width], and with a projection pooled [prompts, projection].
 
     The pooled token is the first with the highest id, which CLIP's vocabulary gives to the end of the text.
     """

@@ -56,7 +56,7 @@ class UNet(nn.Module):
             size = sinusoid(sizes, TIME_SIZE_WIDTH).flatten().expand(pooled.shape[0], -1)
             time = time + self.add_embedding(torch.cat([pooled, size.to(pooled.dtype)], dim=1))
         time = F.silu(time)
-        x = self.conv_in(latent)
+        x: Tensor = self.conv_in(latent)
         skips = [x]
         for block in self.down_blocks:
             x = block(x, time, context, skips)
@@ -154,7 +154,7 @@ class Transformer(nn.Module):
 
     def forward(self, x: Tensor, context: Tensor) -> Tensor:
         n, width, rows, columns = x.shape
-        hidden = self.norm(x)
+        hidden: Tensor = self.norm(x)
         if not self.linear:
             hidden = self.proj_in(hidden)
         hidden = hidden.permute(0, 2, 3, 1).reshape(-1, width)  # two dimensions: a linear layer exports as one Gemm

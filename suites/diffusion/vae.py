@@ -70,8 +70,8 @@ class PixelAttention(nn.Module):
         n, channels, height, width = x.shape
         pixels = self.group_norm(x).permute(0, 2, 3, 1).reshape(-1, channels)
         q, k, v = (project(pixels).view(n, height * width, channels) for project in (self.to_q, self.to_k, self.to_v))
-        pixels = self.to_out[0](attend(q, k, v, heads=1))
-        return x + pixels.view(n, height, width, channels).permute(0, 3, 1, 2)
+        out: Tensor = self.to_out[0](attend(q, k, v, heads=1))
+        return x + out.view(n, height, width, channels).permute(0, 3, 1, 2)
 
 
 class UpBlock(nn.Module):
