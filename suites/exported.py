@@ -97,7 +97,7 @@ def export(graph: Graph) -> bytes:
     except ImportError as error:
         raise Unsupported(f"exporting a graph needs {error.name}", "pip install 'mixmark[export]'") from error
 
-    module = graph.module()
+    module = graph.module().requires_grad_(False)  # else a write with out= is refused
     entering = {**graph.inputs, **graph.state}
     axes = {axis: torch.export.Dim(axis) for spec in entering.values() for axis in spec.shape if isinstance(axis, str)}
     sizes = {axis: size for size, axis in enumerate(axes, start=3)}  # all different, none 0 or 1, which are special

@@ -1,0 +1,140 @@
+"""Graphs as files: what is exported, what is found again, and that what is shipped matches the modules."""
+
+from __future__ import annotations
+
+import importlib
+import lzma
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from harness.adapters.onnxruntime import OnnxRuntime, from_file, session_options
+from harness.adapters.torch import Torch
+from harness.contracts import Graph, Suite
+from suites import exported
+from tests.fakes.toys import GRAPHS, Toy
+
+SHIPPED = [(place, tier) for place in exported.SUITES for tier in exported.TIERS]
+
+
+def suite(place: str, tier: str) -> Suite:
+    module, _, attribute = place.partition(":")
+    built: Suite = getattr(importlib.import_module(module), attribute)(tier, {})
+    return built
+
+
+def initialisers(model: onnx.ModelProto) -> Mapping[str, tuple[int, ...]]:
+    """Names and shapes of those that lie outside the file."""
+    external = [each for each in model.graph.initializer if each.data_location == onnx.TensorProto.EXTERNAL]
+    return {each.name: tuple(each.dims) for each in external}
+
+
+def ends(graph: Graph) -> tuple[list[str], list[str]]:
+    return [*graph.inputs, *graph.state], [*graph.outputs, *(f"{name}.out" for name in graph.state)]
+
+
+@pytest.fixture(scope="module")
+def step() -> bytes:
+    return exported.export(Toy().graphs()["step"])
+
+
+def test_an_export_has_names_symbols_and_state_but_no_weights(step: bytes) -> None:
+    model = onnx.load_from_string(step)
+    assert initialisers(model) == {"table.weight": (32, 16), "qkv.weight": (48, 16)}
+    inputs, outputs = ends(Toy().graphs()["step"])
+    assert ([each.name for each in model.graph.input], [each.name for each in model.graph.output]) == (inputs, outputs)
+    assert model.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "tokens"
+    assert [node.op_type for node in model.graph.node].count(
+        "Gemm"
+    ) == 2  # linear layers keep their weights untransposed
+
+
+def test_an_export_tells_nothing_of_the_machine_that_made_it(step: bytes) -> None:
+    assert b"/" not in step
+    assert b".py" not in step
+
+
+def test_weights_lie_on_pages_of_their_own(step: bytes) -> None:
+    places = [
+        {entry.key: entry.value for entry in each.external_data}
+        for each in onnx.load_from_string(step).graph.initializer
+        if each.external_data
+    ]
+    assert [(place["offset"], place["length"]) for place in places] == [("0", "2048"), ("4096", "3072")]
+
+
+def test_what_is_not_shipped_is_exported_once_and_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    exports: list[Graph] = []
+
+    def export(graph: Graph) -> bytes:
+        exports.append(graph)
+        return b"model"
+
+    monkeypatch.setattr(exported, "user_cache_path", lambda name: tmp_path)
+    monkeypatch.setattr(exported, "export", export)
+    monkeypatch.setattr(exported, "SHIPPED", tmp_path / "nothing")
+    assert Toy("server").graphs()["look"].onnx() == b"model"
+    assert Toy("server").graphs()["look"].onnx() == b"model"
+    assert len(exports) == 1
+    monkeypatch.setattr(exported, "_sources", lambda suite: b"edited since")
+    assert Toy("server").graphs()["look"].onnx() == b"model"
+    assert len(exports) == 2
+
+
+def test_a_suite_that_ships_its_shapes_builds_no_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = exported.specs("toy", "smoke", Toy().graphs)
+    monkeypatch.setattr(exported, "SHIPPED", GRAPHS)
+    assert exported.specs("toy", "smoke", dict) == asked
+
+
+@pytest.mark.parametrize(("place", "tier"), SHIPPED)
+def test_what_is_shipped_matches_the_modules(place: str, tier: str) -> None:
+    """After a change to a module: python -m suites.exported SUITE."""
+    each = suite(place, tier)
+    graphs = each.graphs()
+    shapes = exported.shapes_of(graphs)
+    assert {name: each.weights().spec(name).shape for name in each.weights().names()} == shapes
+    for name, graph in graphs.items():
+        assert (exported.SHIPPED / f"{each.name}-{tier}-{name}.onnx.xz").exists()
+        model = onnx.load_from_string(graph.onnx())
+        inputs, outputs = ends(graph)
+        assert [value.name for value in model.graph.input] == inputs
+        assert [value.name for value in model.graph.output] == outputs
+        found = initialisers(model)
+        assert found
+        assert found == {weight: shapes[weight] for weight in found}
+
+
+@pytest.mark.parametrize("place", exported.SUITES)
+def test_both_ways_compute_the_same(place: str) -> None:
+    """Every yield of one feed; decoded tokens are identical, everything else agrees to 1e-4 of its size."""
+    each = suite(place, "smoke")
+    batch = 1 if each.scenarios == ("single-stream",) else 2
+    feed = next(each.feeds(batch, seed=1))
+    answers = []
+    for adapter in (Torch({"threads": "1"}), OnnxRuntime({"threads": "1"})):
+        device = next(device for device in adapter.discover() if device.id == "cpu:0")
+        with adapter.open(device, each, "fp32") as runner:
+            answers.append(list(runner(feed)))
+    for by_torch, by_runtime in zip(*answers, strict=True):
+        assert (by_runtime.dtype, by_runtime.shape) == (by_torch.dtype, by_torch.shape)
+        if by_torch.dtype.kind == "i":
+            assert (by_runtime == by_torch).all()
+        else:
+            assert np.abs(by_runtime - by_torch).max() <= 1e-4 * np.abs(by_torch).max()
+
+
+def test_resnet50_runs_as_53_convolutions(tmp_path: Path) -> None:
+    each = suite("suites.resnet50:ResNet50", "smoke")
+    options = session_options(threads=1)
+    options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
+    options.log_severity_level = 4  # it warns that such a file fits this machine only
+    model = onnx.load_from_string(each.graphs()["classify"].onnx())
+    from_file(model, each.weights(), options, ["CPUExecutionProvider"])
+    optimised = onnx.load(tmp_path / "optimised.onnx", load_external_data=False)
+    operators = [node.op_type for node in optimised.graph.node]
+    assert sum(operator.endswith("Conv") for operator in operators) == 53
+    assert "BatchNormalization" not in operators
