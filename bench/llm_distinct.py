@@ -1,7 +1,7 @@
 """Are the llm's answers worth computing? `python bench/llm_distinct.py edge 2`: distinct tokens and cycles, per prompt.
 
 Runs the suite's own module in float32 on the CPU: 5 GB of memory at edge, 33 GB at server. Exits 1 where an
-answer has fewer than 90 distinct tokens in its first 128, ends in a cycle shorter than 32, or equals another.
+answer has fewer than 90 distinct tokens in its first 128, repeats with a period below 32 over its last 64, or equals another.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main(tier: str, prompts: int) -> int:
                 ids, position = module(ids, position, *caches)
                 tokens.append(int(ids))
         distinct = len(set(tokens[:128]))
-        cycle = next((p for p in range(1, 32) if tokens[-p:] == tokens[-2 * p : -p]), None)
+        cycle = next((p for p in range(1, 32) if tokens[-64 + p :] == tokens[-64:-p]), None)
         print(f"{distinct} distinct in 128, cycle {cycle}, begins {tokens[:6]}", flush=True)
         failed |= distinct < 90 or cycle is not None or tuple(tokens) in answers
         answers.add(tuple(tokens))

@@ -168,12 +168,14 @@ def test_feeds_are_never_alike_and_come_again_from_the_same_seed() -> None:
         next(Llm("smoke", {}).feeds(2, 0))
 
 
-def shortest_cycle(tokens: Sequence[int]) -> int | None:
-    """The shortest period that the tail goes through at least twice."""
-    for period in range(1, len(tokens) // 2 + 1):
-        if list(tokens[-period:]) == list(tokens[-2 * period : -period]):
-            return period
-    return None
+def cycle(tokens: Sequence[int]) -> int | None:
+    """The period below 32 with which the last 64 tokens repeat."""
+    return next((period for period in range(1, 32) if tokens[-64 + period :] == tokens[-64:-period]), None)
+
+
+def test_a_cycle_is_seen() -> None:
+    assert cycle([*range(100), *[5, 6, 7] * 30]) == 3
+    assert cycle([*range(100), 5, 5]) is None
 
 
 def test_answers_cannot_be_guessed() -> None:
@@ -186,7 +188,7 @@ def test_answers_cannot_be_guessed() -> None:
             assert [len(units) for units in yields] == [1] * 128
             answers.append([int(units[0]) for units in yields])
     assert min(len(set(answer)) for answer in answers) >= 90
-    assert {shortest_cycle(answer) for answer in answers} == {None}
+    assert {cycle(answer) for answer in answers} == {None}
     for one, other in itertools.combinations(answers, 2):
         assert np.mean(np.array(one) == np.array(other)) < 0.1  # even where two prompts differ in little
 
