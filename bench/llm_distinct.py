@@ -1,7 +1,8 @@
 """Are the llm's answers worth computing? `python bench/llm_distinct.py edge 2`: distinct tokens and cycles, per prompt.
 
 Runs the suite's own module in float32 on the CPU: 5 GB of memory at edge, 33 GB at server. Exits 1 where an
-answer has fewer than 90 distinct tokens in its first 128, repeats with a period below 32 over its last 64, or equals another.
+answer has fewer than 90 distinct tokens in its first 128, equals another, or repeats with a period below 32
+over its last 64.
 """
 
 from __future__ import annotations
