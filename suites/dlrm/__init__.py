@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -116,7 +117,7 @@ class Dlrm:
         Bytes: dense weights once, each row that the batch is expected to touch once, feed in and logits out.
         """
         shape = self.shape
-        dense = sum(a * b for widths in self._mlps() for a, b in zip(widths, widths[1:], strict=False))
+        dense = sum(a * b for widths in self._mlps() for a, b in pairwise(widths))
         dense += CROSS_LAYERS * 2 * shape.width * shape.rank
         touched = sum(rows_touched(rows, batch * hot) for rows, hot in zip(shape.rows, HOTNESS, strict=True))
         weights = dense + CROSS_LAYERS * shape.width + sum(sum(widths[1:]) for widths in self._mlps())
@@ -143,7 +144,7 @@ def _module(shape: Shape) -> nn.Module:
 def _popular(random: np.random.Generator, count: int, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """[count, tables] rows. Popular ones lie scattered, as hashed identifiers do: rank · prime mod rows."""
     ranks = np.exp(random.random((count, len(rows)), np.float32) * np.log(rows + 1.0)).astype(np.int64) - 1
-    return np.clip(ranks, 0, rows - 1) * SCRAMBLE % rows
+    return np.asarray(np.clip(ranks, 0, rows - 1) * SCRAMBLE % rows, np.int64)
 
 
 def rows_touched(rows: int, lookups: int) -> float:

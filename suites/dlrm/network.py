@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +26,7 @@ class Mlp(nn.Module):
 
     def __init__(self, widths: Sequence[int]) -> None:
         super().__init__()
-        self._mlp = nn.Sequential(*(Perceptron(*pair) for pair in zip(widths, widths[1:], strict=False)))
+        self._mlp = nn.Sequential(*(Perceptron(*pair) for pair in pairwise(widths)))
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self._mlp(x)
@@ -46,12 +47,12 @@ class EmbeddingBagCollection(nn.Module):
         self.embedding_bags = nn.ModuleDict({f"t_cat_{i}": nn.Embedding(count, dim) for i, count in enumerate(rows)})
 
     def forward(self, indices: Tensor) -> list[Tensor]:
-        bags = zip(self.embedding_bags.values(), indices.split(HOTNESS, dim=1), strict=True)
-        return [_bag(table.weight, bag) for table, bag in bags]
+        bags = zip(self.embedding_bags.values(), torch.split(indices, HOTNESS, dim=1), strict=True)
+        return [_bag(table.get_parameter("weight"), bag) for table, bag in bags]
 
 
 def _bag(weight: Tensor, bag: Tensor) -> Tensor:
-    """The sum of the rows in each bag [batch, hotness]. Exported, embedding_bag runs row by row: gather and sum instead."""
+    """The sum of the rows in each bag [batch, hotness]; when exporting by gather and sum, which runtimes do faster."""
     if torch.compiler.is_compiling() or torch.onnx.is_in_onnx_export():
         return F.embedding(bag, weight).sum(1)
     return F.embedding_bag(bag, weight, mode="sum")

@@ -74,11 +74,13 @@ def test_it_equals_transformers_resnet(network: nn.Module) -> None:
             state[name] = torch.randn_like(tensor) / 8
     ours = resnet50()
     ours.load_state_dict(state, assign=True)
-    config = ResNetConfig(depths=[blocks for blocks, _, _ in STAGES], num_labels=1000, downsample_in_bottleneck=False)
+    config = ResNetConfig.from_dict({"depths": [blocks for blocks, _, _ in STAGES], "num_labels": 1000})
     with torch.device("meta"):
-        theirs = ResNetForImageClassification(config).eval()
+        theirs = ResNetForImageClassification(config)
     missing, unexpected = theirs.load_state_dict(_of_transformers(state), strict=False, assign=True)
     assert not unexpected and all(name.endswith("num_batches_tracked") for name in missing)
+
+    theirs.train(False)
 
     images = torch.from_numpy(noise(np.random.default_rng(0), 2, 96))
     with torch.inference_mode():
@@ -119,6 +121,8 @@ def test_skipping_a_block_shows_more_than_bf16_does(network: nn.Module) -> None:
 def test_shipped_statistics_are_those_of_the_drawn_weights() -> None:
     shipped = statistics()
     for name, values in measure(images=4, seed=7).items():
+        if name == "bn1.running_mean":
+            continue  # the images have mean zero: nothing but noise
         if "mean" in name:
             assert np.corrcoef(values, shipped[name])[0, 1] > 0.8, name
         else:
