@@ -47,7 +47,7 @@ class EmbeddingBagCollection(nn.Module):
         self.embedding_bags = nn.ModuleDict({f"t_cat_{i}": nn.Embedding(count, dim) for i, count in enumerate(rows)})
 
     def forward(self, indices: Tensor) -> list[Tensor]:
-        bags = zip(self.embedding_bags.values(), torch.split(indices, HOTNESS, dim=1), strict=True)
+        bags = zip(self.embedding_bags.values(), torch.split(indices, list(HOTNESS), dim=1), strict=True)
         return [_bag(table.get_parameter("weight"), bag) for table, bag in bags]
 
 

@@ -139,7 +139,9 @@ def rule(name: str, shape: tuple[int, ...]) -> Fill:
 
 
 def _branch_gain(name: str) -> float:
-    return 0.25
+    """Grows with the stage: measured at 64², a skipped block then correlates with the reference at most 0.87, bf16 at
+    least 0.997 and crude int8 activations 0.970; at 0.25 throughout 0.95, 0.998 and 0.975. `name` is layer1.0.bn3.…"""
+    return (0.125, 0.25, 0.25, 0.5)[int(name[5]) - 1]
 
 
 @cache

@@ -110,23 +110,23 @@ def test_skipping_a_block_shows_more_than_bf16_does(network: nn.Module) -> None:
     honest = likeness(logits(network, images))
     for hook in hooks:
         hook.remove()
-    gain = network.get_submodule("layer3.3.bn3").get_parameter("weight")
+    gain = network.get_submodule("layer4.2.bn3").get_parameter("weight")
     kept = gain.detach().clone()
     gain.data.zero_()
-    cheat = likeness(logits(network, images))
+    cheat = likeness(logits(network, images))  # of all blocks the one whose absence shows least
     gain.data.copy_(kept)
-    assert cheat < 0.97 < 0.99 < honest
+    assert cheat < 0.95 < 0.99 < honest
 
 
 def test_shipped_statistics_are_those_of_the_drawn_weights() -> None:
+    """Shuffling the channels of every batch norm takes the worst to 0.14 and 0.24."""
     shipped = statistics()
     for name, values in measure(images=4, seed=7).items():
-        if name == "bn1.running_mean":
-            continue  # the images have mean zero: nothing but noise
         if "mean" in name:
-            assert np.corrcoef(values, shipped[name])[0, 1] > 0.8, name
+            deviation = np.sqrt(shipped[name.replace("mean", "var")])
+            assert np.median(np.abs(values - shipped[name]) / deviation) < 0.1, name
         else:
-            assert 0.5 < np.median(values / shipped[name]) < 2, name
+            assert np.median(np.abs(np.log(values / shipped[name]))) < 0.15, name
 
 
 def test_shipped_statistics_survive_bf16() -> None:
