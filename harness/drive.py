@@ -20,7 +20,8 @@ from harness.schema import Completions, Limits, Trial
 Clock = Callable[[], int]
 PLAIN = frozenset(np.dtype(name) for name in ("float32", "int32", "int64"))
 NOTHING = "the runner yielded nothing for a feed"
-RISE = 1.03  # a doubled batch must bring 3 % or the search ends
+RISE = 1.03  # a doubled batch must bring 3 %…
+MISSES = 2  # …or the next one must: a single slow trial on a noisy machine must not end the search at batch 1
 
 
 def plain(value: object) -> Array:
@@ -145,7 +146,7 @@ def best_batch(
     room: Callable[[], int | None] = lambda: None,
     clock: Clock = time.monotonic_ns,
 ) -> tuple[int, tuple[Trial, ...]]:
-    """Doubles the batch from 1 until the rate stops rising by 3 %, memory ends, or the search's time does.
+    """Doubles the batch from 1 until two trials in turn bring no further 3 %, memory ends, or the search's time does.
 
     A trial is the fastest of the feeds that fit in a tenth of the search (at least one, after one to warm up):
     the fastest, because a search on a noisy machine must not end at the first slow feed.
@@ -156,6 +157,7 @@ def best_batch(
     trials: list[Trial] = []
     batch, best = 1, 1
     best_rate = 0.0
+    misses = 0
     room_before = room()
     while True:
         pool = feeds(batch)
@@ -176,9 +178,10 @@ def best_batch(
         units = int(done.units[done.starts[fastest] : done.ends[fastest]].sum())
         trials.append(Trial(batch=batch, units=units, elapsed_ns=max(1, int(took[fastest]))))
         rate = trials[-1].units / trials[-1].elapsed_ns
-        if rate < RISE * best_rate:
+        if rate >= RISE * best_rate:
+            best, best_rate, misses = batch, rate, 0
+        elif (misses := misses + 1) == MISSES:
             break
-        best, best_rate = batch, rate
         room_after = room()
         if room_before is not None and room_after is not None and 2 * (room_before - room_after) > room_after:
             break
