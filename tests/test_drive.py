@@ -190,7 +190,7 @@ def batches(size: int) -> Iterator[Feed]:
 
 def test_the_batch_doubles_until_the_rate_stops_rising() -> None:
     clock = Clock()
-    best, trials = best_batch(Batched(clock, 100, 10), batches, limits(search_ns=10**6), clock=clock)
+    best, trials = best_batch(Batched(clock, 100, 10), batches, limits(search_ns=10**7), clock=clock)
     # rates 1/110, 2/120, … : 256 brings 3.8 % over 128; 512 brings 1.9 % and 1024 2.9 %, over 256
     assert [trial.batch for trial in trials] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
     assert best == 256
