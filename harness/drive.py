@@ -148,7 +148,7 @@ def best_batch(
 ) -> tuple[int, tuple[Trial, ...]]:
     """Doubles the batch from 1 until two trials in turn bring no further 3 %, memory ends, or the search's time does.
 
-    A trial is the fastest of the feeds that fit in a tenth of the search (at least one, after one to warm up):
+    A trial is the fastest of the feeds that fit in a twentieth of the search (at least one, after one to warm up):
     the fastest, because a search on a noisy machine must not end at the first slow feed.
     room: bytes of memory left, or None where nobody knows; a batch is not tried when the last doubling
     took more than half of what is left.
@@ -166,7 +166,7 @@ def best_batch(
             log.feed(runner, next(pool), clock)
             first = len(log.ends)
             start = clock()
-            while log.feed(runner, next(pool), clock) - start < limits.search_ns // 10:
+            while log.feed(runner, next(pool), clock) - start < limits.search_ns // 20:
                 pass
         except MemoryError:
             if not trials:
