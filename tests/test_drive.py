@@ -228,5 +228,5 @@ def test_the_search_does_not_step_over_the_edge_of_memory() -> None:
 def test_the_search_keeps_to_its_time() -> None:
     clock = Clock()
     best, _ = best_batch(Batched(clock, 100, 1), batches, limits(search_ns=1500), clock=clock)
-    assert best < 16
+    assert best < 64  # what the time allows, far from the 4096 that would be best
     assert clock.now < 1500 + 500
