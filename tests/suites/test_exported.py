@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import lzma
 from collections.abc import Mapping
 from pathlib import Path
 
