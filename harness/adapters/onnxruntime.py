@@ -142,11 +142,10 @@ class _Session:
     def run(self, graph: str, *inputs: Any, state: Sequence[Any] | None = None) -> Sequence[Any]:
         """Each state tensor is bound as input and as output of the same buffer, which is thus written in place."""
         spec, binding = self._graphs[graph], self._bindings[graph]
-        binding.clear_binding_outputs()  # else the last run's outputs, which the suite still holds, are overwritten
         for name, value in zip(spec.inputs, inputs, strict=True):
             binding.bind_ortvalue_input(name, value)
         for name in spec.outputs:
-            binding.bind_output(name, self._place.memory, 0)
+            binding.bind_output(name, self._place.memory, 0)  # anew each time: the suite may still hold the last
         for name, value in zip(spec.state, state or (), strict=True):
             binding.bind_ortvalue_input(name, value)
             binding.bind_ortvalue_output(f"{name}.out", value)
@@ -160,7 +159,7 @@ class _Session:
 
 
 def session_options(threads: int) -> Any:
-    """Threads spin while a run lasts, which is where they gain, and stop with it: an idle worker burns no CPU."""
+    """Threads spin while a run lasts and stop with it: as fast as always spinning, and an idle worker burns no CPU."""
     options = _import().SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3  # errors; warnings tell of nodes left on the CPU, which `facts` counts
