@@ -1,0 +1,296 @@
+"""The documentation cannot rot: its examples run, its numbers are the code's, its links lead somewhere."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import math
+import re
+import tomllib
+from collections.abc import Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+
+from harness import cli, config, plan, plugins, schema, stats, validate
+from harness.contracts import Adapter, Array
+from suites import diffusion, dlrm, llm, probe, resnet50
+from tests import golden_cli
+from tests.test_cli import Shell
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = (*sorted(DOCS.glob("*.md")), ROOT / "README.md", ROOT / "CHANGELOG.md")
+VENDORS = (DOCS / "vendors.md").read_text("utf-8")
+RULES = (DOCS / "rules.md").read_text("utf-8")
+
+
+def block(mark: str) -> str:
+    """The code block of vendors.md behind the comment <!-- mark -->."""
+    found = re.search(rf"<!-- {re.escape(mark)} -->\n```\w+\n(.*?)```", VENDORS, re.DOTALL)
+    assert found, mark
+    return found[1]
+
+
+def acme(folder: Path, way: str) -> Path:
+    """The example written to a file, as a vendor would have it."""
+    folder.mkdir(exist_ok=True)
+    path = folder / "acme.py"
+    path.write_text(block(f"file: {way}/acme.py"), "utf-8")
+    return path
+
+
+def loaded(path: Path) -> Adapter:
+    adapter: Adapter = plugins.Plugin("adapters", "acme", f"{path}:Acme", "test").load()({})
+    return adapter
+
+
+def outputs(adapter: Adapter, suite: Any, feeds: int = 2) -> list[list[Array]]:
+    batch = 1 if suite.name == "llm" else 3
+    (device,) = adapter.discover()
+    with adapter.open(device, suite, "fp32") as runner:
+        return [list(runner(feed)) for feed in islice(suite.feeds(batch, 7), feeds)]
+
+
+# vendors.md
+
+
+@pytest.mark.parametrize("way", ["session", "runner"])
+def test_an_example_of_the_vendors_page_runs_as_the_page_says(tmp_path: Path, way: str) -> None:
+    shell = Shell(tmp_path)
+    acme(tmp_path, way)
+    listed = shell("adapters", "--adapter", "./acme.py:Acme", "--json")
+    assert json.loads(listed.stdout)["adapters"][0]["devices"] == ["cpu:0"], listed.stderr
+    done = shell("run", "--tier", "smoke", "--adapter", "./acme.py:Acme", "--suite", "dlrm", "--out", "out")
+    assert done.returncode == 0, done.stderr
+    records = json.loads((tmp_path / "out/result.json").read_text())["records"]
+    kinds = [(each["route"]["suite"], each["error"] and each["error"]["kind"]) for each in records]
+    probed = None if way == "session" else "unsupported"
+    assert kinds == [("probe", probed), ("dlrm", None), ("probe", probed)]
+
+
+def test_the_two_examples_agree(tmp_path: Path) -> None:
+    suite = dlrm.Dlrm("smoke", {})
+    one, other = (outputs(loaded(acme(tmp_path / way, way)), suite) for way in ("session", "runner"))
+    np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("suite", [llm.Llm, diffusion.Diffusion, resnet50.ResNet50])
+def test_the_session_of_the_example_runs_every_suite(tmp_path: Path, suite: Any) -> None:
+    from harness.adapters.torch import Torch
+
+    small = suite("smoke", {})
+    mine = outputs(loaded(acme(tmp_path, "session")), small, feeds=1)
+    np.testing.assert_allclose(mine, outputs(Torch({}), small, feeds=1), rtol=1e-3, atol=1e-3)
+
+
+def test_the_examples_are_as_short_as_an_afternoon() -> None:
+    assert len(block("file: session/acme.py").splitlines()) <= 60
+    assert len(block("file: runner/acme.py").splitlines()) <= 60
+
+
+def test_the_configuration_of_the_page_is_one(tmp_path: Path) -> None:
+    (tmp_path / "mixmark.toml").write_text(block("config"), "utf-8")
+    known = config.load(tmp_path / "mixmark.toml")
+    assert known.adapter("acme") == config.AdapterConfig("/opt/acme/venv/bin/python", {"threads": "8"})
+    assert set(known.suites) <= set(plugins.BUILT_IN["suites"])
+
+
+def test_the_entry_points_of_the_page_are_groups_that_are_searched() -> None:
+    groups = {f"mixmark.{kind}" for kind in plugins.BUILT_IN}
+    assert set(tomllib.loads(block("pyproject"))["project"]["entry-points"]) <= groups
+    assert set(re.findall(r"`(mixmark\.\w+s)`", VENDORS)) <= groups
+
+
+def test_the_page_lists_what_each_suite_is_fed() -> None:
+    for name, feed, _ in table(VENDORS, "suite", "a feed"):
+        suite = plugins.find("suites")[name].load()("smoke", {})
+        given = next(suite.feeds(1 if name in ("llm", "probe") else 2, 1))
+        assert re.findall(r"`(\w+)`", feed) == list(given)
+
+
+# rules.md
+
+
+def table(page: str, *head: str) -> list[list[str]]:
+    """The rows of the table whose head begins with these cells."""
+    lines = iter(page.splitlines())
+    start = "| " + " | ".join(head) + " |"
+    assert any(line.startswith(start) for line in lines), head
+    next(lines)
+    rows: list[list[str]] = []
+    for line in lines:
+        if not line.startswith("|"):
+            return rows
+        rows.append([cell.strip() for cell in line.strip("|").split("|")])
+    return rows
+
+
+def of(page: str, heading: str) -> str:
+    """The part of a page behind the words that begin one of its paragraphs."""
+    assert f"\n\n{heading}" in page, heading
+    return page.split(f"\n\n{heading}", 1)[1]
+
+
+def weights_m(suite: Any) -> str:
+    weights = suite.weights()
+    return f"{sum(math.prod(weights.spec(name).shape) for name in weights.names()) / 1e6:.1f}"
+
+
+def test_presets() -> None:
+    limits = {name: (preset.limits, preset.all_scenarios) for name, preset in plan.PRESETS.items()}
+    limits |= {"smoke tier, any preset": (plan.SMOKE, False), "probe, any preset": (plan.PROBING, False)}
+    rows = table(RULES, "preset", "scenarios")
+    assert [row[0] for row in rows] == list(limits)
+    for name, scenarios, *seconds, feeds in rows:
+        limit, all_scenarios = limits[name]
+        in_code = [limit.warmup_ns, limit.search_ns, limit.min_ns, limit.max_ns]
+        assert [float(each) * 1e9 for each in seconds] == in_code, name
+        assert int(feeds) == limit.min_feeds
+        assert (scenarios == "all") == all_scenarios
+
+
+def test_suites_and_scenarios() -> None:
+    rows = table(RULES, "suite", "version")
+    assert [row[0] for row in rows] == list(plugins.BUILT_IN["suites"])
+    for name, version, unit, scenarios, feeds in rows:
+        suite = plugins.find("suites")[name].load()
+        assert (version, unit, scenarios) == (suite.version, suite.unit, ", ".join(suite.scenarios))
+        if name != "probe":
+            pool = importlib.import_module(suite.__module__).POOL
+            assert f"a pool of {pool} " in feeds
+    assert f"replaces {diffusion.ALTERED} tokens of each prompt and {diffusion.ALTERED} values" in RULES
+
+
+def test_tiers_of_llm() -> None:
+    for tier, *cells in table(of(RULES, "llm:"), "tier"):
+        shape = llm.SHAPES[tier]
+        sizes = (shape.layers, shape.width, shape.heads, shape.kv_heads, shape.hidden, shape.vocabulary)
+        tied = "yes" if shape.tied else "no"
+        ends = (shape.tokens_in, shape.tokens_out)
+        assert cells[:-1] == [*map(str, sizes), tied, *map(str, ends)]
+        if tier != "server":  # its shapes are not shipped, and asking the module takes seconds
+            assert cells[-1] == weights_m(llm.Llm(tier, {}))
+
+
+def test_tiers_of_diffusion() -> None:
+    for tier, *cells in table(of(RULES, "diffusion:"), "tier"):
+        shape = diffusion.TIERS[tier]
+        guidance = "none" if shape.guidance is None else f"{shape.guidance:g}"
+        encoders = "1" if shape.text_2 is None else "2"
+        expected = [str(shape.image_size), str(shape.steps), guidance, encoders]
+        assert cells == [*expected, weights_m(diffusion.Diffusion(tier, {}))]
+
+
+def test_tiers_of_dlrm() -> None:
+    for name, *cells in table(of(RULES, "dlrm:"), "tier"):
+        tier, _, rows = name.partition(", rows = ")
+        suite = dlrm.Dlrm(tier, {"rows": rows})
+        sizes = (max(suite.shape.rows), suite.shape.dim, suite.shape.rank)
+        assert cells == [*map(str, sizes), weights_m(suite)]
+    assert f"with {len(dlrm.ROWS)} tables, of which a sample looks up {dlrm.LOOKUPS} rows" in RULES
+
+
+def test_tiers_of_resnet50_and_probe() -> None:
+    for tier, pixels, millions in table(of(RULES, "resnet50:"), "tier"):
+        suite = resnet50.ResNet50(tier, {})
+        assert (int(pixels), millions) == (suite.pixels, weights_m(suite))
+    for tier, *sizes in table(of(RULES, "probe:"), "tier"):
+        expected = probe.TIERS[tier]
+        assert [tuple(map(int, cell.split(","))) for cell in sizes] == [expected.rows, expected.squares]
+
+
+def test_every_tier_is_in_its_table() -> None:
+    for suite in ("llm", "diffusion", "dlrm", "resnet50", "probe"):
+        assert {row[0].split(",")[0] for row in table(of(RULES, f"{suite}:"), "tier")} == set(get_args(schema.Tier))
+
+
+def test_precisions() -> None:
+    assert {name: int(bits) for name, bits in table(RULES, "precision", "bits per weight")} == schema.BITS_PER_WEIGHT
+    for name in schema.BITS_PER_WEIGHT:
+        assert f"`{name}`" in VENDORS
+
+
+def test_percentiles() -> None:
+    needed = {name: int(feeds) for name, feeds in table(RULES, "percentile", "feeds needed")}
+    assert needed == {f"p{q * 100:g}": stats.sample_needed(q) for q in (0.5, 0.9, 0.99, 0.999)}
+
+
+def test_constants() -> None:
+    units = {"": 1, "s": 1, "MiB": 1 << 20}
+    for what, value, place in table(RULES, "what", "value"):
+        module, _, name = place.strip("`").rpartition(".")
+        number, _, unit = value.partition(" ")
+        assert float(number) * units[unit] == getattr(importlib.import_module(module), name), what
+
+
+def test_rules_failures_and_exit_codes() -> None:
+    assert [row[0] for row in table(RULES, "rule")] == [rule.__name__ for rule in validate.RULES]
+    kinds = get_args(schema.Failure.model_fields["kind"].annotation)
+    assert [row[0] for row in table(RULES, "kind", "when")] == list(kinds)
+    promised = (cli.__doc__ or "").split("Exit codes:")[1]
+    assert [row[0] for row in table(RULES, "code", "when")] == re.findall(r"\b\d+\b", promised)
+
+
+# cli.md, links
+
+
+def test_the_command_line_is_documented_as_it_is() -> None:
+    assert golden_cli.PAGE.read_text("utf-8") == golden_cli.page(), "python -m tests.golden_cli writes it anew"
+
+
+def test_every_command_and_option_is_documented() -> None:
+    page = golden_cli.PAGE.read_text("utf-8")
+    for name, command in cli.main.commands.items():
+        section = page.split(f"## mixmark {name}\n", 1)[1].split("\n## ", 1)[0]
+        for parameter in command.params:
+            for option in parameter.opts:
+                assert option in section.lower(), name  # an argument's name is shown in capitals
+
+
+def test_what_the_pages_type_exists() -> None:
+    """Every `mixmark …` in a page is a command with options that it has."""
+    for page in PAGES:
+        for words in re.findall(r"\bmixmark ((?:[a-z]+)(?: [^`\n#]*)?)(?=`|\n|#)", commands(page.read_text("utf-8"))):
+            name, *rest = words.split()
+            assert name in cli.main.commands, (page.name, words)
+            known = {option for parameter in cli.main.commands[name].params for option in parameter.opts}
+            assert {word for word in rest if word.startswith("--")} <= known | {"--help"}, (page.name, words)
+
+
+def commands(text: str) -> str:
+    """What a page gives to type: spans of code, and blocks of shell."""
+    blocks = re.findall(r"```(?:sh|bash|console)\n(.*?)```", text, re.DOTALL)
+    return "\n".join((*blocks, *re.findall(r"`mixmark [^`]+`", text)))
+
+
+def test_every_option_that_a_page_names_exists() -> None:
+    known = {option for command in cli.main.commands.values() for one in command.params for option in one.opts}
+    for page in (*DOCS.glob("*.md"), ROOT / "CHANGELOG.md"):
+        named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", page.read_text("utf-8")))
+        assert named <= known | {"--help", "--version"}, page.name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        assert there.exists(), target
+        assert there.is_relative_to(ROOT), target
+        if anchor:
+            assert anchor in anchors(there.read_text("utf-8")), target
+
+
+def anchors(text: str) -> Mapping[str, None]:
+    """Headings as GitHub turns them into anchors."""
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-"): None
+        for heading in re.findall(r"^#+ (.*)$", text, re.M)
+    }
