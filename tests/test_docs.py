@@ -255,7 +255,7 @@ def test_every_command_and_option_is_documented() -> None:
 def test_what_the_pages_type_exists() -> None:
     """Every `mixmark …` in a page is a command with options that it has."""
     for page in PAGES:
-        for words in re.findall(r"\bmixmark ((?:[a-z]+)(?: [^`\n#]*)?)(?=`|\n|#)", commands(page.read_text("utf-8"))):
+        for words in re.findall(r"\bmixmark ((?:[a-z]+)(?: [^`\n#]*)?)(?=`|\n|$)", commands(page.read_text("utf-8"))):
             name, *rest = words.split()
             assert name in cli.main.commands, (page.name, words)
             known = {option for parameter in cli.main.commands[name].params for option in parameter.opts}
@@ -263,9 +263,9 @@ def test_what_the_pages_type_exists() -> None:
 
 
 def commands(text: str) -> str:
-    """What a page gives to type: spans of code, and blocks of shell."""
+    """What a page gives to type: spans of code, and blocks of shell without their comments."""
     blocks = re.findall(r"```(?:sh|bash|console)\n(.*?)```", text, re.DOTALL)
-    return "\n".join((*blocks, *re.findall(r"`mixmark [^`]+`", text)))
+    return re.sub(r"#.*", "", "\n".join(blocks)) + "\n" + "\n".join(re.findall(r"`mixmark [^`]+`", text))
 
 
 def test_every_option_that_a_page_names_exists() -> None:
