@@ -37,6 +37,13 @@ def plain(value: object) -> Array:
     return out
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Frameworks have no common error for it (torch's is a RuntimeError), so its words count too."""
+    words = f"{type(error).__name__}: {error}".lower()
+    signs = ("outofmemory", "out of memory", "can't allocate memory", "failed to allocate memory")
+    return isinstance(error, MemoryError) or any(sign in words for sign in signs)
+
+
 class Log:
     """Stamps as flat machine integers. A feed's go through a list, the cheapest thing to append to while the
     device waits, and from there into the arrays in one step."""
@@ -168,10 +175,10 @@ def best_batch(
             start = clock()
             while log.feed(runner, next(pool), clock) - start < limits.search_ns // 20:
                 pass
-        except MemoryError:
-            if not trials:
-                raise
-            break
+        except Exception as error:
+            if trials and out_of_memory(error):
+                break
+            raise
         done = merged([log])
         took = done.marks_ns[done.ends - 1] - done.issued_ns
         fastest = first + int(np.argmin(took[first:]))

@@ -213,7 +213,7 @@ class Trial(Fact):
 class Failure(Fact):
     """Why there is no number."""
 
-    kind: Literal["refused", "unsupported", "raised", "crashed", "out of memory", "hung", "no result", "interrupted"]
+    kind: Literal["refused", "unsupported", "raised", "crashed", "out of memory", "hung", "no result"]
     """`refused` and `unsupported` were not attempted; the others were and failed."""
     message: str
     hint: str = ""

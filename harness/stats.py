@@ -25,15 +25,17 @@ def units(completions: Completions) -> int:
     return int(completions.units.sum())
 
 
-def elapsed_ns(completions: Completions) -> int:
-    """First issue to last mark."""
-    return int(completions.marks_ns.max() - completions.issued_ns.min())
+def in_flight_ns(completions: Completions) -> int:
+    """How long at least one feed was in flight: feeds that overlap count once, making the next feed does not."""
+    done = np.maximum.accumulate(completions.marks_ns[completions.ends - 1])
+    gaps = completions.issued_ns[1:] - done[:-1]
+    return int(done[-1] - completions.issued_ns[0] - gaps[gaps > 0].sum())
 
 
 def throughput_per_s(completions: Completions) -> float | None:
-    """Units per second; None where the clock did not tick between the first issue and the last mark."""
-    elapsed = elapsed_ns(completions)
-    return units(completions) * 1e9 / elapsed if elapsed else None
+    """Units per second in flight; None where the clock did not tick meanwhile."""
+    in_flight = in_flight_ns(completions)
+    return units(completions) * 1e9 / in_flight if in_flight else None
 
 
 def service_times_ns(completions: Completions) -> Int64s:
@@ -144,7 +146,7 @@ def _mismatch(record: Record) -> str:
 
 
 def achieved(record: Record, known: Mapping[CeilingKey, Ceiling]) -> Achieved:
-    """Σ over yields of max(flops / F, bytes / B), over the measured time from first issue to last mark.
+    """Σ over yields of max(flops / F, bytes / B), over the time that feeds were in flight.
 
     F and B come from `ceilings`. Williams et al., Roofline, CACM 52(4), 2009.
     """
@@ -164,7 +166,7 @@ def achieved(record: Record, known: Mapping[CeilingKey, Ceiling]) -> Achieved:
         compute_s = cost.flops / ceiling.flops_per_s if ceiling.flops_per_s else 0.0
         memory_s = cost.bytes / ceiling.bytes_per_s if ceiling.bytes_per_s else 0.0
         least_s += cost.yields * max(compute_s, memory_s)
-    elapsed = elapsed_ns(record.completions)
-    if not elapsed:
+    in_flight = in_flight_ns(record.completions)
+    if not in_flight:
         return Achieved(None, "the clock did not tick")
-    return Achieved(least_s * len(record.completions) * 1e9 / elapsed, note)
+    return Achieved(least_s * len(record.completions) * 1e9 / in_flight, note)

@@ -23,12 +23,12 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 import numpy as np
 import psutil
 
-from harness import drive, plugins
+from harness import drive, plugins, system
 from harness.contracts import Adapter, Runner, Suite
 from harness.errors import MixmarkError, Unsupported
 from harness.plugins import Plugin
@@ -271,7 +271,7 @@ class _Served:
         return {}
 
     def _room(self) -> int | None:
-        return psutil.virtual_memory().available if self.device.memory_pool == "host" else None
+        return system.memory_available_bytes() if self.device.memory_pool == "host" else None
 
 
 def _again(first: Any, rest: Any) -> Any:
@@ -289,18 +289,14 @@ def needed_bytes(suite: Suite, precision: str) -> int:
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Sorts what a plugin raised. Frameworks have no common out-of-memory error, so its words count too."""
+    """Sorts what a plugin raised."""
     if isinstance(error, WorkerFailed):
         return error.failure
+    hint = error.hint if isinstance(error, MixmarkError) else ""
     if isinstance(error, Unsupported):
-        return Failure(kind="unsupported", message=str(error), hint=error.hint)
-    words = f"{type(error).__name__}: {error}"
-    lower = words.lower()
-    if isinstance(error, MemoryError) or any(
-        sign in lower for sign in ("outofmemory", "out of memory", "can't allocate memory")
-    ):
-        return Failure(kind="out of memory", message=words[:500])
-    return Failure(kind="raised", message=words[:500], hint=error.hint if isinstance(error, MixmarkError) else "")
+        return Failure(kind="unsupported", message=str(error), hint=hint)
+    kind: Literal["out of memory", "raised"] = "out of memory" if drive.out_of_memory(error) else "raised"
+    return Failure(kind=kind, message=f"{type(error).__name__}: {error}"[:500], hint=hint)
 
 
 def _die_with_parent() -> None:

@@ -173,12 +173,13 @@ class Batched:
     slots = 1
     facts: dict[str, str] = {}  # noqa: RUF012  # a protocol's attribute, never written
 
-    def __init__(self, clock: Clock, fixed: int, each: int, fits: int = 10**9) -> None:
+    def __init__(self, clock: Clock, fixed: int, each: int, fits: int = 10**9, error: Exception | None = None) -> None:
         self.clock, self.fixed, self.each, self.fits = clock, fixed, each, fits
+        self.error = error or MemoryError()
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
         if len(feed["x"]) > self.fits:
-            raise MemoryError
+            raise self.error
         self.clock.now += self.fixed + self.each * len(feed["x"])
         yield feed["x"]
 
@@ -216,6 +217,14 @@ def test_the_search_ends_where_memory_does() -> None:
     assert best_batch(Batched(clock, 100, 1, fits=32), batches, limits(search_ns=10**6), clock=clock)[0] == 32
     with pytest.raises(MemoryError):
         best_batch(Batched(clock, 100, 1, fits=0), batches, limits(), clock=clock)
+
+
+def test_a_frameworks_own_error_ends_the_search_only_where_it_means_memory() -> None:
+    clock = Clock()
+    full, broken = RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), RuntimeError("shape mismatch")
+    assert best_batch(Batched(clock, 100, 1, 8, full), batches, limits(search_ns=10**6), clock=clock)[0] == 8
+    with pytest.raises(RuntimeError, match="shape"):
+        best_batch(Batched(clock, 100, 1, 8, broken), batches, limits(search_ns=10**6), clock=clock)
 
 
 def test_the_search_does_not_step_over_the_edge_of_memory() -> None:

@@ -11,7 +11,7 @@ from tests.golden.sample import closed_loop, probe, record
 def test_a_feed_of_three_tokens_has_all_its_times() -> None:
     done = closed_loop([[100, 10, 12], [200, 20, 23]])
     assert stats.units(done) == 6
-    assert stats.elapsed_ns(done) == 365
+    assert stats.in_flight_ns(done) == 365
     assert stats.throughput_per_s(done) == 6e9 / 365
     assert stats.service_times_ns(done).tolist() == [122, 243]
     assert stats.first_mark_ns(done).tolist() == [100, 200]
@@ -21,8 +21,15 @@ def test_a_feed_of_three_tokens_has_all_its_times() -> None:
 def test_feeds_in_flight_together_count_the_time_once() -> None:
     columns = ([0, 5], [0, 5], [1, 2], [100, 40], [1, 3])
     done = Completions(*(np.array(column) for column in columns))
-    assert stats.elapsed_ns(done) == 100
+    assert stats.in_flight_ns(done) == 100
     assert stats.service_times_ns(done).tolist() == [100, 35]
+
+
+def test_making_the_next_feed_is_not_in_flight() -> None:
+    columns = ([0, 150, 160, 300], [0, 150, 160, 300], [1, 2, 3, 4], [100, 250, 200, 330], [1, 1, 1, 1])
+    done = Completions(*(np.array(column) for column in columns))
+    assert stats.in_flight_ns(done) == 100 + 100 + 30
+    assert stats.throughput_per_s(done) == 4e9 / 230
 
 
 def test_time_per_unit_divides_by_the_units_behind_the_first_mark() -> None:
