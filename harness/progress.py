@@ -101,7 +101,8 @@ def outcome(record: Record) -> str:
     if record.route.suite == "probe":
         return "ceilings measured"
     rate = stats.throughput_per_s(record.completions)
-    return f"{rate:.3g} {record.unit}s/s at batch {record.batch}"
+    figure = "–" if rate is None else f"{rate:,.0f}" if rate >= 1000 else f"{rate:.3g}"
+    return f"{figure} {record.unit}s/s at batch {record.batch}"
 
 
 def _clock(seconds: float) -> str:
