@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from harness.worker import Worker, WorkerFailed, failure_of, load_completions
 from mixmark import Unsupported
 from tests.fakes.acme import DEVICE
 
+CGROUPS = Path("/sys/fs/cgroup")
 FAKES = Path(__file__).parent / "fakes"
 ACME = Plugin("adapters", "acme", f"{FAKES / 'acme.py'}:Acme", "test")
 NULL = {"name": "null", "spec": f"{FAKES / 'null.py'}:Null", "tier": "smoke", "options": {}}
@@ -83,6 +85,36 @@ def test_what_goes_wrong_in_a_worker_is_told(tmp_path: Path, mode: str, kind: st
         with pytest.raises(WorkerFailed) as told:
             measured(acme, tmp_path, timeout_s=2 if kind == "hung" else 30)
     assert (told.value.failure.kind, words in told.value.failure.message) == (kind, True), told.value.failure
+
+
+@pytest.fixture
+def small_memory() -> Iterator[Path]:
+    """A memory cgroup of 400 MiB; what is moved into it and outgrows it is killed by the kernel."""
+    group = next(
+        (root / "mixmark-test" for root in (CGROUPS / "memory", CGROUPS) if (root / "cgroup.procs").exists()), None
+    )
+    limit = {"memory": "memory.limit_in_bytes"}.get(group.parent.name, "memory.max") if group else ""
+    try:
+        assert group is not None
+        group.mkdir()
+        (group / limit).write_text(str(400 << 20))
+    except (OSError, AssertionError) as error:
+        pytest.skip(f"needs a memory cgroup that it may create: {error}")
+    yield group
+    deadline = time.monotonic() + 10
+    while (group / "cgroup.procs").read_text() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    group.rmdir()
+
+
+def test_a_kernel_out_of_memory_kill_is_told_apart_from_a_crash(tmp_path: Path, small_memory: Path) -> None:
+    with worker(tmp_path, "hoard") as acme:
+        opened(acme)
+        (small_memory / "cgroup.procs").write_text(str(acme.pid))
+        with pytest.raises(WorkerFailed) as told:
+            measured(acme, tmp_path)
+    assert told.value.failure.kind == "out of memory"
+    assert "the kernel killed the worker" in told.value.failure.message
 
 
 def test_noise_on_stdout_is_harmless(tmp_path: Path) -> None:

@@ -41,6 +41,9 @@ class Engine:
             ctypes.PyDLL(None).sleep(1000)
         if self.mode == "memory":
             raise MemoryError("no room for the activations")
+        if self.mode == "hoard":
+            hoard = [np.ones(1 << 21) for _ in range(128)]  # 2 GiB, touched
+            raise AssertionError(f"nobody stopped {len(hoard)} blocks")
         if self.mode == "nothing":
             return
         if self.mode == "text":
