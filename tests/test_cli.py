@@ -85,10 +85,9 @@ def test_report_reads_what_run_wrote(shell: Shell) -> None:
     assert (wrong.returncode, "did you mean json?" in wrong.stderr) == (2, True)
 
 
-@pytest.mark.parametrize("mode", ["kill", "segfault", "memory", "nothing", "unsupported"])
-def test_a_cell_that_fails_costs_only_itself(shell: Shell, mode: str) -> None:
+@pytest.mark.parametrize(("mode", "kind"), [("kill", "crashed"), ("unsupported", "unsupported")])
+def test_a_cell_that_fails_costs_only_itself(shell: Shell, mode: str, kind: str) -> None:
     done = shell.run(mode=mode)
-    kind = {"kill": "crashed", "segfault": "crashed", "memory": "out of memory", "nothing": "raised"}.get(mode, mode)
     assert ("null", kind) in outcomes(shell)
     assert len(outcomes(shell)) == 3
     assert done.returncode == 1
@@ -101,9 +100,9 @@ def test_a_hung_worker_is_given_up(shell: Shell) -> None:
 
 def test_what_does_not_fit_is_not_run(shell: Shell) -> None:
     (shell.folder / "mixmark.toml").write_text("[suite.null]\ngib = 1e6\n")
-    cpu = shell("run", "--suite", "null", "--adapter", "torch", "--tier", "smoke", "--out", "out")
+    done = shell("run", "--suite", "null", "--adapter", ACME, "--tier", "smoke", "--out", "out")
     assert ("null", "refused") in outcomes(shell)
-    assert cpu.returncode == 1  # nothing was measured
+    assert done.returncode == 1  # nothing was measured
 
 
 @pytest.mark.parametrize(
@@ -155,9 +154,8 @@ def interrupted(shell: Shell, with_signal: int) -> subprocess.CompletedProcess[s
     return subprocess.CompletedProcess(words, process.returncode, out, err)
 
 
-@pytest.mark.parametrize("with_signal", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_keeps_every_finished_cell_and_resume_goes_on(shell: Shell, with_signal: int) -> None:
-    done = interrupted(shell, with_signal)
+def test_ctrl_c_keeps_every_finished_cell_and_resume_goes_on(shell: Shell) -> None:
+    done = interrupted(shell, signal.SIGINT)
     assert done.returncode == 130
     assert "go on with: mixmark run --resume out" in done.stderr
     kept: list[dict[str, Any]] = json.loads((shell.folder / "out/result.json").read_text())["records"]
@@ -180,14 +178,14 @@ def test_a_killed_run_leaves_its_cells_and_resumes(shell: Shell) -> None:
 
 
 def test_resume_refuses_another_machine(shell: Shell) -> None:
-    interrupted(shell, signal.SIGINT)
-    done = shell("run", "--resume", "out", "--adapter", "torch")
+    assert interrupted(shell, signal.SIGTERM).returncode == 130
+    done = shell("run", "--resume", "out", "--adapter", "onnxruntime")
     assert (done.returncode, "npu:acme0 by acme, which is not here now" in done.stderr) == (2, True)
 
 
 def test_devices_tells_what_is_here_and_what_is_not(shell: Shell) -> None:
     (shell.folder / "mixmark.toml").write_text('[adapter.acme]\nmode = "broken driver"\n')
-    listed = json.loads(shell("devices", "--adapter", ACME, "--adapter", "torch", "--json").stdout)
+    listed = json.loads(shell("devices", "--adapter", ACME, "--adapter", "onnxruntime", "--json").stdout)
     assert listed["devices"][0]["id"] == "cpu:0"
     assert "libacme.so: cannot open" in listed["absent"][0]["reason"]
     shown = shell("devices", "--adapter", ACME)

@@ -14,7 +14,14 @@ import numpy as np
 
 from mixmark import Array, Device, Feed, Runner, Suite, Unsupported
 
-DEVICE = Device(id="npu:acme0", kind="npu", name="Acme NPU", memory_pool="npu:acme0", precisions=("fp32", "int8"))
+DEVICE = Device(
+    id="npu:acme0",
+    kind="npu",
+    name="Acme NPU",
+    memory_pool="npu:acme0",
+    memory_bytes=8 << 30,
+    precisions=("fp32", "int8"),
+)
 
 
 class Engine:
