@@ -7,6 +7,7 @@ it is in nobody's latency, and it is why feeds come from a pool.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from array import array
@@ -15,12 +16,13 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from harness.contracts import Array, Feed, Runner
-from harness.schema import Completions, Limits, Trial
+from harness.schema import Completions, Limits, RateTrial, Trial
 
 Clock = Callable[[], int]
 PLAIN = frozenset(np.dtype(name) for name in ("float32", "int32", "int64"))
 NOTHING = "the runner yielded nothing for a feed"
 RISE = 1.03  # a doubled batch must bring 3 %…
+CLOSE = 1.05  # a rate is found when the lowest that failed is within 5 % of the highest that did not
 MISSES = 2  # …or the next one must: a single slow trial on a noisy machine must not end the search at batch 1
 
 
@@ -248,3 +250,24 @@ def best_batch(
             break
         batch *= 2
     return best, tuple(trials)
+
+
+def highest_rate(
+    keeps: Callable[[float], tuple[int, bool]], start_per_s: float, until_ns: int, clock: Clock = time.monotonic_ns
+) -> tuple[float | None, tuple[RateTrial, ...]]:
+    """The highest rate that keeps the latency limits, to 5 %: doubled or halved until one is kept and one is not,
+    then halved on a logarithmic scale, until `until_ns` on the clock. None where none was kept.
+
+    keeps: tries a rate; returns how many feeds finished and whether the limits were kept.
+    """
+    trials: list[RateTrial] = []
+    rate, kept, broken = start_per_s, 0.0, math.inf
+    while not trials or (broken / max(kept, 1e-9) > CLOSE and clock() < until_ns):
+        feeds, did = keeps(rate)
+        trials.append(RateTrial(rate_per_s=rate, feeds=feeds, kept=did))
+        if did:
+            kept = rate
+        else:
+            broken = rate
+        rate = 2 * kept if math.isinf(broken) else broken / 2 if not kept else math.sqrt(kept * broken)
+    return kept or None, tuple(trials)

@@ -23,6 +23,7 @@ from harness.schema import BITS_PER_WEIGHT, Cost
 from suites import exported, weights
 from suites.diffusion import shapes
 from suites.diffusion.shapes import PROMPT_TOKENS, TextShape, UNetShape, VaeShape
+from suites.latency import LIMITS
 from suites.weights import Draw, Fill
 
 if TYPE_CHECKING:
@@ -126,12 +127,13 @@ class Diffusion:
     name = "diffusion"
     version = "1"
     unit = "image"
-    scenarios: Sequence[str] = ("single-stream", "offline")
+    scenarios: Sequence[str] = ("single-stream", "offline", "server")
 
     def __init__(self, tier: str, options: Mapping[str, str]) -> None:
         if tier not in TIERS:
             raise Unsupported(f"diffusion has no tier {tier}", f"one of {', '.join(TIERS)}")
         self.tier = tier
+        self.latency = LIMITS[tier][self.name]
         self.shape = TIERS[tier]
         self.options = options
 

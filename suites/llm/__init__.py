@@ -17,6 +17,7 @@ from harness.contracts import Array, Feed, Graph, Session, Spec, Weights
 from harness.errors import Unsupported
 from harness.schema import BITS_PER_WEIGHT, Cost
 from suites import exported
+from suites.latency import LIMITS
 from suites.weights import Draw, Fill, checkpoint, drawn
 
 if TYPE_CHECKING:
@@ -78,12 +79,13 @@ class Llm:
     name = "llm"
     version = "1"
     unit = "token"
-    scenarios = ("single-stream",)
+    scenarios = ("single-stream", "server")
 
     def __init__(self, tier: str, options: Mapping[str, str]) -> None:
         if tier not in SHAPES:
             raise Unsupported(f"llm has no tier {tier!r}", f"it has {', '.join(SHAPES)}")
         self.tier = tier
+        self.latency = LIMITS[tier][self.name]
         self.shape = SHAPES[tier]
         self.options = options
 

@@ -61,6 +61,7 @@ class Probe:
         if "weights" in options:
             raise Unsupported("probe takes no checkpoint: its matrices are nobody's model")
         self.tier = tier
+        self.latency = None
         self._nonce = max(COLUMNS, *TIERS[tier].rows, *TIERS[tier].squares)
         self._kernels = [(kind, size) for kind in ("read", "gemv", "copy") for size in TIERS[tier].rows]
         self._kernels += [("gemm", size) for size in TIERS[tier].squares]
