@@ -7,6 +7,7 @@ Exit codes: 0 all went well (notes and warnings too), 1 a cell failed or nothing
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
@@ -186,7 +187,17 @@ def adapters(adapters: tuple[str, ...], config: Path | None, as_json: bool) -> N
     "--precision", "precisions", multiple=True, metavar="NAME", help="fp32, bf16, …  [default: each device's best]"
 )
 @click.option(
-    "--scenario", "scenarios", multiple=True, metavar="NAME", help="single-stream or offline.  [default: by preset]"
+    "--scenario",
+    "scenarios",
+    multiple=True,
+    metavar="NAME",
+    help="single-stream, offline or server.  [default: by preset]",
+)
+@click.option(
+    "--rate", metavar="R|max", help="Of a server: feeds a second, or max for the highest that keeps its latency limits."
+)
+@click.option(
+    "--runs", type=click.IntRange(1, 100), default=1, show_default=True, help="Repetitions, each in fresh processes."
 )
 @click.option(
     "--preset",
@@ -217,6 +228,8 @@ def run(
     tier: Any,
     precisions: tuple[Any, ...],
     scenarios: tuple[Any, ...],
+    rate: str | None,
+    runs: int,
     preset: str,
     weights: tuple[str, ...],
     out: Path | None,
@@ -247,6 +260,7 @@ def run(
     workloads, units, absent = _workloads(suite_plugins, configured, checkpoints)
     plan.pick("precision", precisions, BITS_PER_WEIGHT)
     plan.pick("scenario", scenarios, dict.fromkeys(each for one in workloads for each in one.scenarios))
+    rate_per_s = _rate(rate, scenarios)
     names = plan.pick("suite", suites, [each.name for each in workloads])
     if resume and out:
         raise click.UsageError("--resume goes on in its own folder: leave --out away")
@@ -273,6 +287,8 @@ def run(
             precisions,
             scenarios,
             probes[0] if probes else None,
+            rate_per_s,
+            runs,
         )
         now = datetime.now(UTC)
         header = Result(
@@ -412,6 +428,23 @@ def _workloads(
         workloads.append(plan.Workload(name, suite.version, tuple(suite.scenarios), options, label))
         units[name] = suite.unit
     return workloads, units, absent
+
+
+def _rate(given: str | None, scenarios: tuple[str, ...]) -> float | None:
+    """None stands for the highest rate. Raises UsageError."""
+    from harness.errors import UsageError
+
+    if given is not None and "server" not in scenarios:
+        raise UsageError("--rate is of a server", hint="add --scenario server")
+    if given is None or given == "max":
+        return None
+    try:
+        rate_per_s = float(given)
+    except ValueError:
+        rate_per_s = math.nan
+    if not 0 < rate_per_s < math.inf:
+        raise UsageError(f"--rate {given!r} is no rate", hint="give feeds a second, above 0, or max")
+    return rate_per_s
 
 
 def _checkpoints(given: tuple[str, ...], suites: dict[str, Plugin]) -> dict[str, Path]:

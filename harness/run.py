@@ -13,7 +13,7 @@ from pathlib import Path
 from harness import system
 from harness.config import Config
 from harness.plugins import Plugin
-from harness.schema import Cost, Device, Failure, Phase, Record, Share, Trial
+from harness.schema import Cost, Device, Failure, Phase, RateTrial, Record, Share, Trial
 from harness.worker import Worker, WorkerFailed, load_completions
 
 SECOND = 1_000_000_000
@@ -79,7 +79,7 @@ def measure(
     scratch = folder / "scratch"
     scratch.mkdir(exist_ok=True)
     stamps = scratch / "stamps.npz"
-    outcome: dict[str, object] = {"batch": share.batch}
+    outcome: dict[str, object] = {"batch": share.batch, "rate_per_s": share.rate_per_s}
     worker: Worker | None = None
     try:
         with Worker(
@@ -107,6 +107,7 @@ def measure(
                 on_stage,
                 scenario=share.scenario,
                 batch=share.batch,
+                rate_per_s=share.rate_per_s,
                 seed=feed_seed(equipment.seed, route.suite),
                 limits=share.limits.model_dump(),
                 out=str(stamps),
@@ -114,6 +115,9 @@ def measure(
             outcome |= {
                 "batch": measured["batch"],
                 "trials": tuple(Trial.model_validate(trial) for trial in measured["trials"]),
+                "rate_per_s": measured["rate_per_s"],
+                "rate_trials": tuple(RateTrial.model_validate(trial) for trial in measured["rate_trials"]),
+                "latency_limits": measured["latency_limits"],
                 "costs": tuple(Cost.model_validate(cost) for cost in measured["costs"]),
                 "completions": load_completions(stamps),
             }
@@ -129,6 +133,7 @@ def measure(
             "phase": phase.name,
             "route": route,
             "scenario": share.scenario,
+            "run": share.run,
             "unit": equipment.units[route.suite],
             "peak_pss_bytes": (worker and worker.peak_pss_bytes) or None,
             **outcome,
