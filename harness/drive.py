@@ -23,6 +23,7 @@ PLAIN = frozenset(np.dtype(name) for name in ("float32", "int32", "int64"))
 NOTHING = "the runner yielded nothing for a feed"
 RISE = 1.03  # a doubled batch must bring 3 %…
 CLOSE = 1.05  # a rate is found when the lowest that failed is within 5 % of the highest that did not
+LOOKS_GROW = 1.1  # each look at the precision comes so much later than the one before
 MISSES = 2  # …or the next one must: a single slow trial on a noisy machine must not end the search at batch 1
 
 
@@ -104,22 +105,32 @@ def closed_loop(
     limits: Limits,
     clock: Clock = time.monotonic_ns,
     lanes: int = 1,
+    enough: Callable[[Completions], bool] = lambda done: True,
 ) -> Completions:
     """Single-stream (one lane) and offline (as many lanes as the runner has slots): the next feed goes in when
-    one comes out, until the window of `limits` is over. What a runner raises passes through."""
+    one comes out, until the window of `limits` is over. What a runner raises passes through.
+
+    enough: asked, ever more seldom, once `min_ns` and `min_feeds` are reached, about what the lane has done so far;
+    between two feeds, so that its cost is in no figure.
+    """
     begin = clock()
     lock = threading.Lock()
     done = 0
 
     def lane(log: Log) -> None:
         nonlocal done
+        look_ns = limits.min_ns
         while True:
             with lock:
                 feed = next(feeds)
             elapsed = log.feed(runner, feed, clock) - begin
             done += 1
-            if elapsed >= limits.max_ns or (elapsed >= limits.min_ns and done >= limits.min_feeds):
+            if elapsed >= limits.max_ns:
                 return
+            if elapsed >= look_ns and done >= limits.min_feeds:
+                if enough(merged([log])):
+                    return
+                look_ns = int(elapsed * LOOKS_GROW)
 
     return _in_lanes(lane, lanes)
 

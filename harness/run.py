@@ -115,6 +115,7 @@ def measure(
             outcome |= {
                 "batch": measured["batch"],
                 "trials": tuple(Trial.model_validate(trial) for trial in measured["trials"]),
+                "ended_by": measured["ended_by"],
                 "rate_per_s": measured["rate_per_s"],
                 "rate_trials": tuple(RateTrial.model_validate(trial) for trial in measured["rate_trials"]),
                 "latency_limits": measured["latency_limits"],

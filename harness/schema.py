@@ -93,10 +93,12 @@ class Limits(Fact):
     search_ns: int = Field(ge=0)
     """For the best batch, warm-up of each batch included."""
     min_ns: int = Field(ge=0)
-    """The window is over once this has passed and `min_feeds` are done…"""
+    """The window is over once this has passed and `min_feeds` are done and the half-width is reached…"""
     max_ns: int = Field(ge=0)
     """…or once this has passed and one feed is done."""
     min_feeds: int = Field(ge=1)
+    half_width: float | None = Field(default=None, gt=0)
+    """How well a closed loop's throughput must be known: the 95 % interval, as a part of it. None: not asked for."""
 
 
 class Share(Fact):
@@ -336,6 +338,8 @@ class Record(Fact):
     latency_limits: LatencyLimits | None = None
     run: int = Field(default=1, ge=1)
     """Which of the runs of the same share, each in a fresh process."""
+    ended_by: Literal["precision", "cap", "time"] | None = None
+    """What ended the window: the half-width was reached, the longest time was, or no half-width was asked for."""
     conditions: tuple[Conditions, ...] = ()
     """Of the machine, block by block, from before the worker was loaded until after it was gone."""
     completions: Annotated[Completions | None, SkipValidation, SkipJsonSchema(), Field(exclude=True)] = None

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import itertools
 import json
 import math
@@ -29,7 +30,7 @@ from typing import Any, Literal, TextIO
 import numpy as np
 import psutil
 
-from harness import drive, plugins, stats, system
+from harness import drive, plugins, stats, steady, system
 from harness.arrivals import poisson
 from harness.contracts import Adapter, Runner, Suite
 from harness.errors import MixmarkError, Unsupported
@@ -264,7 +265,9 @@ class _Served:
         feeds = itertools.chain([next(feeds)], feeds)  # the pool is made before the window
         self.say({"stage": "measuring"})
         if rate_per_s is None:
-            done = drive.closed_loop(self.runner, feeds, bounds, lanes=lanes)
+            done = drive.closed_loop(
+                self.runner, feeds, bounds, lanes=lanes, enough=functools.partial(steady.enough, bounds)
+            )
         else:
             done = drive.open_loop(
                 self.runner, feeds, poisson(rate_per_s, seed), self._enough(bounds, rate_per_s), lanes=lanes
@@ -274,6 +277,7 @@ class _Served:
         return {
             "batch": batch,
             "trials": [trial.model_dump() for trial in trials],
+            "ended_by": _ended_by(bounds, done) if rate_per_s is None else "time",
             "rate_per_s": rate_per_s,
             "rate_trials": [trial.model_dump() for trial in rate_trials],
             "latency_limits": self.suite.latency and self.suite.latency.model_dump(),
@@ -326,6 +330,12 @@ class _Served:
 
     def _room(self) -> int | None:
         return system.memory_available_bytes() if self.device.memory_pool == "host" else None
+
+
+def _ended_by(limits: Limits, done: Completions) -> str:
+    if limits.half_width is None:
+        return "time"
+    return "cap" if done.marks_ns.max() - done.issued_ns[0] >= limits.max_ns else "precision"
 
 
 def needed_bytes(suite: Suite, precision: str) -> int:

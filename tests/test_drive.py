@@ -10,7 +10,7 @@ import pytest
 
 from harness.contracts import Array, Feed, Runner
 from harness.drive import Overloaded, best_batch, closed_loop, highest_rate, open_loop, plain, warm_up
-from harness.schema import Limits
+from harness.schema import Completions, Limits
 
 
 class Clock:
@@ -83,6 +83,22 @@ def test_making_a_feed_is_in_no_latency() -> None:
 def test_the_window_ends_after_a_finished_feed(bounds: Limits, feeds: int) -> None:
     clock = Clock()
     assert len(closed_loop(Simulated(clock, 100), numbered(), bounds, clock)) == feeds
+
+
+def test_the_window_goes_on_until_enough_is_known() -> None:
+    clock = Clock()
+    asked: list[int] = []
+
+    def enough(done: Completions) -> bool:
+        asked.append(len(done))
+        return len(done) >= 20
+
+    done = closed_loop(Simulated(clock, 100), numbered(), limits(min_ns=1000), clock, enough=enough)
+    assert asked == [10, 11, 13, 15, 17, 19, 21]  # ever more seldom
+    assert len(done) == 21
+    assert (
+        len(closed_loop(Simulated(clock, 100), numbered(), limits(max_ns=500), clock, enough=lambda done: False)) == 5
+    )
 
 
 def test_what_is_lazy_is_forced_before_the_stamp() -> None:
