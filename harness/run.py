@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness import system
+from harness import conditions, system
+from harness.conditions import Watch
 from harness.config import Config
 from harness.plugins import Plugin
 from harness.schema import Cost, Device, Failure, Phase, RateTrial, Record, Share, Trial
@@ -80,7 +81,16 @@ def measure(
     scratch.mkdir(exist_ok=True)
     stamps = scratch / "stamps.npz"
     outcome: dict[str, object] = {"batch": share.batch, "rate_per_s": share.rate_per_s}
+    seen = [conditions.canary()]
     worker: Worker | None = None
+    watch: Watch | None = None
+
+    def staged(stage: str) -> None:
+        nonlocal watch
+        if stage == "measuring" and worker:
+            watch = Watch((worker.pid,)).start()
+        on_stage(stage)
+
     try:
         with Worker(
             equipment.adapters[route.adapter], chosen.options, scratch, logs / f"{share.key}.log", chosen.python
@@ -101,17 +111,21 @@ def measure(
                 free_bytes=_free_bytes(device),
             )
             outcome |= {"load_ns": opened["load_ns"], "facts": opened["facts"]}
-            measured = worker.call(
-                "measure",
-                equipment.timeout_s + (share.limits.warmup_ns + share.limits.search_ns + share.limits.max_ns) / SECOND,
-                on_stage,
-                scenario=share.scenario,
-                batch=share.batch,
-                rate_per_s=share.rate_per_s,
-                seed=feed_seed(equipment.seed, route.suite),
-                limits=share.limits.model_dump(),
-                out=str(stamps),
-            )
+            longest_ns = share.limits.warmup_ns + share.limits.search_ns + share.limits.max_ns
+            try:
+                measured = worker.call(
+                    "measure",
+                    equipment.timeout_s + longest_ns / SECOND,
+                    staged,
+                    scenario=share.scenario,
+                    batch=share.batch,
+                    rate_per_s=share.rate_per_s,
+                    seed=feed_seed(equipment.seed, route.suite),
+                    limits=share.limits.model_dump(),
+                    out=str(stamps),
+                )
+            finally:  # while the worker lives: afterwards nobody knows what was its own
+                seen += watch.stop() if watch else ()
             outcome |= {
                 "batch": measured["batch"],
                 "trials": tuple(Trial.model_validate(trial) for trial in measured["trials"]),
@@ -128,6 +142,7 @@ def measure(
         outcome["error"] = Failure(kind="no result", message=f"the worker's stamps cannot be used: {error}")
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+    seen.append(conditions.canary())
     return Record.model_validate(
         {
             "key": share.key,
@@ -137,6 +152,7 @@ def measure(
             "run": share.run,
             "unit": equipment.units[route.suite],
             "peak_pss_bytes": (worker and worker.peak_pss_bytes) or None,
+            "conditions": tuple(seen),
             **outcome,
         }
     )
