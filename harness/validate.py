@@ -257,7 +257,7 @@ def gpu_ours(result: Result) -> Iterator[Finding]:
         for id, states in _gpus(record, result).items():
             if pids := sorted({pid for state in states for pid in state.foreign_pids or ()}):
                 listed = ", ".join(map(str, pids))
-                message = f"{len(pids)} other processes were on {id}: {listed} (limit 0)"
+                message = f"foreign processes on {id}: {len(pids)} ({listed}; limit 0)"
                 yield _disturbed(gpu_ours, record.key, message)
 
 
