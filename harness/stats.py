@@ -1,4 +1,4 @@
-"""Conclusions from the raw stamps: throughput, latencies, percentiles, how sure they are, and the share of the roofline.
+"""Conclusions from the raw stamps: throughput, latencies and percentiles, how sure they are, share of the roofline.
 
 All latencies count from when a feed was due. A closed loop's are due when they are issued, so theirs are *service
 times*; a server's are *response times*, and a stall shows in every feed that had to wait for it.
@@ -139,9 +139,8 @@ def mean_half_width(series: Floats, confidence: float = CONFIDENCE) -> Floats:
     """[...], how far the mean of each series [blocks, ...] may be off. Neighbouring blocks may resemble each other.
 
     Student's t on n (1 − ρ) / (1 + ρ) blocks that are worth an independent one. Samples understate ρ by about
-    (1 + 4 ρ) / n (Kendall, Biometrika 41, 1954); 2.5 times that is added, because an interval that is watched until it
-    is narrow is caught when ρ looks small: with 1 time, 90 % of such intervals hold the truth where ρ = 0.5, with
-    2.5 times 94 % (tests/test_coverage.py). Never takes ρ below 0.
+    (1 + 4 ρ) / n (Kendall, Biometrika 41, 1954). 2.5 times that is added, because an interval that is watched until it
+    is narrow is caught when ρ looks small; tests/test_coverage.py goes red with 1 time. Never takes ρ below 0.
     """
     from scipy.special import stdtrit
 
