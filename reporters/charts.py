@@ -78,7 +78,7 @@ def throughput(
     time, time_ns = _time_unit(int(edges_ns[-1]))
     floor, top = HEIGHT - BOTTOM, 2 * ROW
     tall = Axis(0, float(max(per_s.max(), overall_per_s)) * 1.08, floor, top)
-    marks = tall.ticks(4)
+    marks = tall.ticks(5)
     left = _left_margin(marks)
     wide = Axis(0, edges_ns[-1] / time_ns, left, WIDTH - RIGHT)
     at = [wide(edge / time_ns) for edge in edges_ns.tolist()]
@@ -86,13 +86,15 @@ def throughput(
         f"V{tall(rate)}H{end}" for rate, end in zip(per_s.tolist(), at[1:], strict=True)
     )
     body = _across(tall, marks, left)
+    start = wide((steady_from_ns or 0) / time_ns)
     if steady_from_ns is not None:
-        start = wide(steady_from_ns / time_ns)
         body += Markup('<rect class="band" x="{}" y="{}" width="{}" height="{}"/>').format(
             start, top, round(wide.end_px - start, 1), floor - top
         )
-        body += _text("word", start + 5, floor - 7, "steady")
     body += Markup('<path class="area" d="{}V{}H{}Z"/><path class="line" d="{}"/>').format(line, floor, at[0], line)
+    if steady_from_ns is not None:
+        body += Markup('<path class="edge" d="M{} {}V{}"/>').format(start, top, floor)
+        body += _text("word", start + 6, floor - 8, "steady")
     body += Markup('<path class="overall" d="M{} {}H{}"/>').format(left, tall(overall_per_s), wide.end_px)
     body += _text("name", left, ROW, f"{figures.UNITS.get(unit, unit)}/s")
     body += _text("value end", wide.end_px, ROW, f"overall {figures.rate(overall_per_s, unit)}")
@@ -111,9 +113,9 @@ def distribution(
     percentiles: (name, ns), marked and labelled. The axis is logarithmic where values lie far apart.
     """
     least, most = int(values_ns.min()), int(values_ns.max())
-    time, time_ns = _time_unit(most)
-    values = values_ns / time_ns
     logarithmic = 0 < least * LOGARITHMIC_FROM < most
+    time, time_ns = _time_unit(math.sqrt(least * most) if logarithmic else most)
+    values = values_ns / time_ns
     low, high = _domain(float(values.min()), float(values.max()), logarithmic)
     dots = len(values) < FEW
     counts, edges = np.histogram(values, _bins(low, high, len(values), logarithmic))
@@ -149,9 +151,9 @@ def distribution(
     return _svg(key, title, description, body)
 
 
-def _time_unit(most_ns: int) -> tuple[str, float]:
+def _time_unit(typical_ns: float) -> tuple[str, float]:
     units = (("s", 1e9), ("ms", 1e6), ("µs", 1e3))
-    return next(((name, size) for name, size in units if most_ns >= size), ("ns", 1.0))
+    return next(((name, size) for name, size in units if typical_ns >= size), ("ns", 1.0))
 
 
 def _domain(least: float, most: float, logarithmic: bool) -> tuple[float, float]:

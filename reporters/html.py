@@ -17,12 +17,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from harness import stats, validate
-from harness.schema import Completions, Finding, Int64s, Record, Result, System
+from harness.schema import Completions, Finding, Int64s, LatencyLimits, Record, Result, System
+from harness.steady import window
 from reporters import charts, figures
 from reporters.figures import Latency, Row
 
-MOST_BLOCKS = 60
-WHOLE_FEEDS_FROM = 20  # feeds; below that a block is a run of marks, so that few long feeds show their course too
+WHOLE_FEEDS_FROM = 20  # feeds; of fewer, blocks are parts, and an LLM's first tokens would pass for a warm-up
 ABBREVIATED = {"token": (" (TTFT)", " (TPOT)")}
 
 
@@ -35,10 +35,13 @@ def report(result: Result) -> str:
         result=result,
         names=figures.device_names(result),
         date=_date(result.created_utc),
+        runs=max((record.run for record in result.records), default=1),
         suites=[(suite, list(each)) for suite, each in groupby(rows, lambda row: row.record.route.suite)],
         ceilings=stats.ceilings(result.records),
         panels=[_panel(row, found) for row in rows if row.record.completions],
-        findings=figures.merged(result, tuple(each for each in found if each.about not in failed)),
+        findings=figures.merged(
+            result, tuple(each for each in found if not (each.rule == "finished" and each.about in failed))
+        ),
         missing=list(_missing(result)),
         system=list(_disclosed(result.system)),
     )
@@ -83,13 +86,21 @@ def _panel(row: Row, found: Iterable[Finding]) -> Panel:
 
 def _figures(row: Row) -> Iterator[tuple[str, str]]:
     first, each = _stream_names(row)
-    for name, latency in (("Service time", row.service), (first, row.first_mark), (each, row.time_per_unit)):
+    for name, latency in ((_total_name(row), row.service), (first, row.first_mark), (each, row.time_per_unit)):
         if latency.mean_ns is not None:
             yield name, " · ".join(f"{mark} {figures.duration(value)}" for mark, value in _marks(latency))
+    if row.record.rate_per_s is not None:
+        yield "Arrivals", figures.rate(row.record.rate_per_s, "feeds")
+    if row.record.latency_limits is not None:
+        yield "Limits", _limits(row.record.latency_limits)
     yield "Roofline", figures.share(row.roofline)
     yield "Energy", figures.UNKNOWN
     yield "Feeds", f"{row.feeds:,}"
     yield f"{row.record.unit.capitalize()}s", f"{row.units:,}"
+
+
+def _total_name(row: Row) -> str:
+    return "Response time" if row.record.scenario == "server" else "Service time"
 
 
 def _stream_names(row: Row) -> tuple[str, str]:
@@ -109,11 +120,20 @@ def _charts(row: Row) -> Iterator[tuple[str, Markup]]:
     """(caption, SVG); none where there is nothing that varies."""
     key, done = row.record.key, row.record.completions
     assert done is not None  # a panel has completions
-    if (course := _course(done)) and row.throughput_per_s is not None:
+    seen = window(done)
+    if seen is not None and len(seen.blocks) > 1 and row.throughput_per_s is not None:
+        since_ns = seen.blocks.edges_ns - seen.blocks.edges_ns[0]
+        closed_loop = row.record.scenario != "server"  # an open one's rate is that of the arrivals
+        steady = seen.steady if closed_loop and len(done) >= WHOLE_FEEDS_FROM else None
         drawn = charts.throughput(
-            f"{key}-throughput", *course, overall_per_s=row.throughput_per_s, unit=row.record.unit
+            f"{key}-throughput",
+            since_ns,
+            seen.blocks.rates_per_s,
+            overall_per_s=row.throughput_per_s,
+            unit=row.record.unit,
+            steady_from_ns=int(since_ns[seen.start]) if steady else None,
         )
-        yield "Throughput over the window", drawn
+        yield "Throughput over the window" + (", not steady" if steady is False else ""), drawn
     first, each = _stream_names(row)
     streams = stats.time_per_unit_ns(done)
     spreads: tuple[tuple[str, str, Int64s, Latency], ...] = (
@@ -121,43 +141,13 @@ def _charts(row: Row) -> Iterator[tuple[str, Markup]]:
         ("each", each, streams, row.time_per_unit),
     )
     if not len(streams):
-        spreads = (("service", "Service time", stats.service_times_ns(done), row.service),)
+        spreads = (("service", _total_name(row), stats.service_times_ns(done), row.service),)
     for name, caption, values_ns, latency in spreads:
         if len(values_ns) > 1:
             yield caption, charts.distribution(f"{key}-{name}", values_ns, _marks(latency), title=caption)
     if len(gaps_ns := _gaps_ns(done)) > 1:
         caption = f"Time between {row.record.unit}s"  # those of a feed hang together: they carry no percentile
         yield caption, charts.distribution(f"{key}-gaps", gaps_ns, (), title=caption, of="gaps")
-
-
-def _course(done: Completions) -> tuple[Int64s, charts.Floats] | None:
-    """(edges in ns since the first feed, units per second in flight in between); None for less than two blocks.
-
-    A mark's units count as made evenly since the mark before it, those of whole feeds since their issue.
-    """
-    if len(done) >= WHOLE_FEEDS_FROM:
-        begin, end = done.issued_ns, done.marks_ns[done.ends - 1]
-        units = np.add.reduceat(done.units, done.starts)
-    else:
-        begin, end, units = np.concatenate((done.issued_ns[:1], done.marks_ns[:-1])), done.marks_ns, done.units
-        begin[done.starts] = done.issued_ns
-    origin = begin.min()
-    begin, end = begin - origin, np.maximum(end, begin + 1) - origin
-    cuts = np.ceil(np.linspace(0, len(end), min(MOST_BLOCKS, len(end)) + 1)[1:]).astype(np.int64) - 1
-    edges = np.unique(np.concatenate((np.zeros(1, np.int64), np.sort(end)[cuts])))
-    if len(edges) < 3:
-        return None
-    times = np.concatenate((begin, end))
-    order = np.argsort(times, kind="stable")
-    times, steps = times[order], np.diff(times[order], append=times[order][-1:])
-    slopes = np.concatenate((units / (end - begin), -units / (end - begin)))[order].cumsum()
-    in_flight = np.concatenate((np.ones(len(begin)), -np.ones(len(end))))[order].cumsum() > 0.5
-
-    def between(rate: Any) -> charts.Floats:
-        """The integral of a rate that holds from each time to the next, over each block."""
-        return np.diff(np.interp(edges, times, np.concatenate((np.zeros(1), (rate * steps)[:-1].cumsum()))))
-
-    return edges, np.maximum(between(slopes), 0) * 1e9 / between(in_flight)
 
 
 def _gaps_ns(done: Completions) -> Int64s:
@@ -177,7 +167,45 @@ def _facts(record: Record) -> Iterator[tuple[str, str]]:
     yield from record.facts.items()
     for trial in record.trials:
         yield f"trial of batch {trial.batch}", figures.rate(trial.units * 1e9 / trial.elapsed_ns, record.unit)
+    for step in record.rate_trials:
+        arrivals = figures.rate(step.rate_per_s, "feeds")
+        yield f"trial of {arrivals}", f"{step.feeds} feeds, limits {'kept' if step.kept else 'missed'}"
+    if record.latency_limits is not None:
+        yield "source of the limits", record.latency_limits.source
+    if record.ended_by is not None:
+        yield "window ended by", record.ended_by
+    yield "run", str(record.run)
+    yield from _fared(record)
     yield "key", record.key
+
+
+def _limits(limits: LatencyLimits) -> str:
+    named = (("first", limits.first_ns), ("per unit", limits.per_unit_ns), ("total", limits.total_ns))
+    told = ", ".join(f"{name} {figures.duration(value)}" for name, value in named if value is not None)
+    return f"p{limits.percentile * 100:g} of {told}"
+
+
+def _fared(record: Record) -> Iterator[tuple[str, str]]:
+    """What the machine went through during the window, as far as it says."""
+    blocks = validate.watched(record)
+    elapsed_s = sum(block.end_ns - block.begin_ns for block in blocks) / 1e9
+    foreign_ns = [
+        block.busy_ns - block.own_ns for block in blocks if block.busy_ns is not None and block.own_ns is not None
+    ]
+    stolen_ns = [block.stolen_ns for block in blocks if block.stolen_ns is not None]
+    switches = [block.involuntary_switches for block in blocks if block.involuntary_switches is not None]
+    clocks = [block.clock_mean_mhz for block in blocks if block.clock_mean_mhz is not None]
+    temperatures = [block.temperature_c for block in blocks if block.temperature_c is not None]
+    if foreign_ns:
+        yield "CPUs kept busy by others", f"{max(0, sum(foreign_ns)) / 1e9 / elapsed_s:.2f}"
+    if stolen_ns:
+        yield "CPUs taken by the hypervisor", f"{sum(stolen_ns) / 1e9 / elapsed_s:.2f}"
+    if switches:
+        yield "involuntary switches", f"{figures.significant(sum(switches) / elapsed_s)} a second"
+    if clocks:
+        yield "clock of the busy CPUs", f"{min(clocks):,.0f} to {max(clocks):,.0f} MHz"
+    if temperatures:
+        yield "hottest CPU sensor", f"{min(temperatures):.0f} to {max(temperatures):.0f} °C"
 
 
 def _missing(result: Result) -> Iterator[tuple[str, str, str]]:

@@ -11,7 +11,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.schema import Absent, Completions, Device, Failure, Limits, Phase, Result, Share, Task
+from harness.schema import (
+    Absent,
+    Conditions,
+    Device,
+    Failure,
+    LatencyLimits,
+    Limits,
+    Phase,
+    Result,
+    Share,
+    Task,
+)
 from reporters import charts, html
 from tests.golden.sample import MS, closed_loop, record, result, sample
 
@@ -136,34 +147,12 @@ def test_the_oddest_times_can_be_drawn(steps: list[list[int]]) -> None:
     assert not re.search(r"\b(nan|inf)\b", text[text.index("<main>") :])
 
 
-def rates(done: Completions) -> list[float]:
-    course = html._course(done)
-    assert course is not None
-    return [float(rate) for rate in course[1]]
-
-
-def test_a_machine_that_slows_down_halfway_shows() -> None:
-    assert rates(closed_loop([[10 * MS]] * 100 + [[20 * MS]] * 100)) == pytest.approx(
-        [100.0] * 30 + [50.0] * 30, rel=0.03
-    )
-
-
-def test_a_few_long_feeds_are_cut_at_their_marks() -> None:
-    slow_start = rates(closed_loop([[1000 * MS, *[100 * MS] * 59]]))
-    assert slow_start == pytest.approx([1.0] + [10.0] * 59)
-
-
-def test_blocks_add_up_to_the_units_of_the_record() -> None:
-    """Feeds overlap by half, four units each; in the middle nothing is in flight."""
-    issued = np.concatenate((np.arange(30), np.arange(50, 80))) * 10 * MS
-    ends = np.arange(1, 61)
-    done = Completions(issued, issued, ends, issued + 20 * MS, np.full(60, 4))
-    course = html._course(done)
-    assert course is not None
-    edges, per_s = course
-    in_flight_s = np.diff(edges) / 1e9
-    in_flight_s[30] -= 0.19  # from 310 to 500 ms the device waits; that lies in the block that ends at 520 ms
-    assert float((per_s * in_flight_s).sum()) == pytest.approx(240)
+def test_a_block_stands_as_high_as_its_rate() -> None:
+    drawn = charts.throughput("a", np.array([0, 10, 20]), np.array([5.0, 10.0]), overall_per_s=7.5, unit="token")
+    line = re.search(r'class="line" d="M[\d.]+ ([\d.]+)V([\d.]+)H[\d.]+V([\d.]+)', drawn)
+    assert line is not None
+    start, low, high = (charts.HEIGHT - charts.BOTTOM - float(y) for y in line.groups())
+    assert start == low and high == pytest.approx(2 * low, abs=0.2)
 
 
 def test_the_steady_window_is_marked_and_said() -> None:
@@ -171,6 +160,32 @@ def test_the_steady_window_is_marked_and_said() -> None:
     drawn = charts.throughput("a", edges, per_s, overall_per_s=7.0, unit="token", steady_from_ns=10**9)
     assert 'class="band"' in drawn and "Steady from 1.00 s on." in drawn
     assert 'class="band"' not in charts.throughput("a", edges, per_s, overall_per_s=7.0, unit="token")
+
+
+def test_a_warm_up_is_told_from_the_steady_window() -> None:
+    noise = np.random.Generator(np.random.Philox(7)).integers(0, MS, 200)
+    warming = closed_loop([[(20 if feed < 20 else 10) * MS + int(each)] for feed, each in enumerate(noise)])
+    slowing = closed_loop([[10 * MS + feed * MS // 20 + int(each)] for feed, each in enumerate(noise)])
+    assert re.search(r"Steady from \d", html.report(result(record("a", "resnet50", "image", warming))))
+    assert "Throughput over the window, not steady" in html.report(result(record("a", "resnet50", "image", slowing)))
+    few = closed_loop([[500 * MS, *[10 * MS] * 127]] * 3)
+    assert "teady" not in "".join(Page(html.report(result(record("a", "llm", "token", few)))).words), "parts of feeds"
+
+
+def test_a_server_says_what_arrived_and_what_it_had_to_keep() -> None:
+    limits = LatencyLimits(percentile=0.9, first_ns=2_000 * MS, source="somebody's rules")
+    served = record("a", "llm", "token", closed_loop([[5 * MS] * 3] * 70))
+    served = served.model_copy(update={"scenario": "server", "rate_per_s": 4.0, "latency_limits": limits})
+    words = Page(html.report(result(served))).words
+    assert {"Response time", "4.00 feeds/s", "p90 of first 2.00 s", "somebody's rules"} <= set(words)
+
+
+def test_how_the_machine_fared_is_told() -> None:
+    measured = record("a", "llm", "token", closed_loop([[500 * MS]] * 4))
+    block = Conditions(begin_ns=2_000, end_ns=1_000 * MS, cpus=2, busy_ns=1_500 * MS, own_ns=1_000 * MS, stolen_ns=0)
+    facts = dict(html._facts(measured.model_copy(update={"conditions": (block,)})))
+    assert (facts["CPUs kept busy by others"], facts["CPUs taken by the hypervisor"]) == ("0.50", "0.00")
+    assert "hottest CPU sensor" not in facts, "unknown is not 0"
 
 
 @pytest.mark.parametrize(
