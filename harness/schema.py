@@ -341,7 +341,7 @@ class Record(Fact):
     ended_by: Literal["precision", "cap", "time"] | None = None
     """What ended the window: the half-width was reached, the longest time was, or no half-width was asked for."""
     conditions: tuple[Conditions, ...] = ()
-    """Of the machine, block by block, from before the worker was loaded until after it was gone."""
+    """A canary before the worker was started and one after it was gone; the blocks while it measured in between."""
     completions: Annotated[Completions | None, SkipValidation, SkipJsonSchema(), Field(exclude=True)] = None
     """Lies beside result.json as raw/<key>.npz."""
     error: Failure | None = None
@@ -414,6 +414,8 @@ class Result(Fact):
     devices: tuple[Device, ...]
     absent: tuple[Absent, ...] = ()
     """Adapters and devices that could not be used."""
+    noise_floor: float | None = Field(default=None, ge=0)
+    """Of this machine when the run began, by `mixmark selftest`: 0.02 is 2 %. None: not measured."""
     records: tuple[Record, ...]
     finished: bool
     """False where the run was interrupted; `--resume` goes on."""

@@ -117,9 +117,10 @@ def watched(record: Record) -> tuple[Conditions, ...]:
     if record.completions is None:
         return ()
     begin_ns, end_ns = int(record.completions.issued_ns.min()), int(record.completions.marks_ns.max())
-    blocks = [block for block in record.conditions if not block.canary_ns]
-    inside = [block for block in blocks if begin_ns <= block.begin_ns and block.end_ns <= end_ns]
-    return tuple(inside or [block for block in blocks if block.begin_ns < end_ns and begin_ns < block.end_ns])
+    inside = [block for block in record.conditions if begin_ns <= block.begin_ns and block.end_ns <= end_ns]
+    return tuple(
+        inside or [block for block in record.conditions if block.begin_ns < end_ns and begin_ns < block.end_ns]
+    )
 
 
 def not_stolen(result: Result) -> Iterator[Finding]:

@@ -150,6 +150,12 @@ def test_a_counter_that_goes_backwards_tells_nothing(tmp_path: Path) -> None:
     assert (found.swapped_out_pages, found.memory_stall_ns) == (0, 0)  # these stood still, and that is known
 
 
+def test_while_cpus_come_and_go_their_time_is_unknown(tmp_path: Path) -> None:
+    one = counted(cpu0=90).replace("cpu1 0", "cpu3 0")
+    found = block(quiet(tmp_path), {"proc/stat": one})
+    assert (found.busy_ns, found.stolen_ns, found.own_ns) == (None, None, 0)
+
+
 def test_version_1_of_cgroups_counts_in_nanoseconds(tmp_path: Path) -> None:
     write(quiet(tmp_path), {"proc/self/cgroup": "4:cpu,cpuacct:/\n"})
     write(tmp_path, {"sys/fs/cgroup/cpu/cpu.stat": "nr_periods 9\nnr_throttled 1\nthrottled_time 5\n"})
@@ -252,7 +258,12 @@ def test_the_watch_leaves_blocks_without_a_gap(monkeypatch: pytest.MonkeyPatch, 
     assert len(blocks) >= 4
     assert [each.begin_ns for each in blocks[1:]] == [each.end_ns for each in blocks[:-1]]
     assert blocks[0].begin_ns == 6 * SECOND
-    assert blocks[-1].end_ns == clock.now_ns  # stopping takes a last reading
+    assert blocks[-1].end_ns == clock.now_ns
+
+
+def test_a_watch_that_is_stopped_at_once_still_tells(tmp_path: Path) -> None:
+    [only] = Watch([WORKER], quiet(tmp_path), Clock()).start().stop()
+    assert (only.begin_ns, only.end_ns) == (6 * SECOND, 7 * SECOND)
 
 
 def test_a_canary_is_a_block_of_its_own() -> None:

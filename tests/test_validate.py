@@ -231,6 +231,13 @@ def test_a_gpu_is_judged_only_where_the_record_ran_on_it() -> None:
     assert said(validate.gpu_ours, on_it) == [("warning", "b", f"foreign processes on {GPU}: 2 (41, 42; limit 0)")]
 
 
+def test_a_group_is_judged_by_its_parts() -> None:
+    hot = beside(block(1, **gpu_state(foreign_pids=(41,))), device="gpu:both")
+    group = hot.devices[1].model_copy(update={"id": "gpu:both", "parts": (GPU, "gpu:other")})
+    [(_, about, message)] = said(validate.gpu_ours, hot.model_copy(update={"devices": (group,)}))
+    assert (about, message) == ("b", f"foreign processes on {GPU}: 1 (41; limit 0)")
+
+
 def test_a_gpu_left_alone_passes() -> None:
     calm = beside(*(block(second, **gpu_state()) for second in range(1, 6)), device=GPU)
     for rule in (validate.gpu_unhindered, validate.gpu_ours, validate.clocks_held):
