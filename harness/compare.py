@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 import numpy as np
@@ -50,6 +50,27 @@ class Comparison:
     verdict: Verdict | None
     reason: str = ""
 
+    @property
+    def label(self) -> str:
+        record = (self.b or self.a)[0].record
+        return f"{record.route.label}, {record.scenario}"
+
+    def proven_slower(self, by: float) -> bool:
+        """Whether the whole interval lies below 1 − by, and beyond δ."""
+        return self.verdict == "slower" and self.ratio is not None and self.ratio.high < 1 - by
+
+    def told(self) -> dict[str, object]:
+        """For machines."""
+        return {
+            "cell": self.label,
+            "measure": self.measure,
+            "ratio": asdict(self.ratio) if self.ratio else None,
+            "delta": self.delta,
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "runs": [len(self.a), len(self.b)],
+        }
+
 
 def compare(a: Sequence[Result], b: Sequence[Result], noise_floor: float | None = None) -> tuple[Comparison, ...]:
     """A is the baseline, B the candidate; each a result or several of the same plan. Probes are left out.
@@ -71,6 +92,19 @@ def floor_of(pairs: Sequence[tuple[float, float]]) -> float | None:
         return None
     apart = np.abs(np.diff(stats.logarithms([each for pair in pairs for each in pair]).reshape(-1, 2)))
     return float(math.expm1(np.quantile(apart, 0.95, method="higher")))
+
+
+def floors(result: Result) -> dict[str, float | None]:
+    """The noise floor by cell: runs 1 and 2 are a pair, 3 and 4 are, and so on."""
+    cells: dict[str, dict[int, float]] = defaultdict(dict)
+    for record in result.records:
+        value, _ = measured(record)
+        if value and record.route.suite != stats.PROBE:
+            cells[f"{record.route.label}, {record.scenario}"][record.run] = value
+    return {
+        cell: floor_of([(runs[run], runs[run + 1]) for run in runs if run % 2 and run + 1 in runs])
+        for cell, runs in cells.items()
+    }
 
 
 def judge(ratio: Ratio, delta: float) -> Verdict:

@@ -65,6 +65,7 @@ PRESETS = {
     "quick": Preset("quick", False, _limits(5, 12, 10, 28, 1, 0.05)),  # 45 s a cell together, one long feed excepted
     "standard": Preset("standard", True, _limits(10, 60, 30, 300, 3, 0.02)),
 }
+SELFTEST = Preset("selftest", False, _limits(3, 0, 5, 10, 3))  # short and many: what repeats is the process
 SMOKE = _limits(0.3, 1, 1, 5, 1)  # the smoke tier is never ranked: it shows that everything works
 PROBING = _limits(0, 0, 1.5, 10, 2)
 

@@ -14,7 +14,7 @@ from harness import conditions, system
 from harness.conditions import Watch
 from harness.config import Config
 from harness.plugins import Plugin
-from harness.schema import Cost, Device, Failure, Phase, RateTrial, Record, Share, Trial
+from harness.schema import Device, Failure, Phase, Record, Share
 from harness.worker import Worker, WorkerFailed, load_completions
 
 SECOND = 1_000_000_000
@@ -126,16 +126,7 @@ def measure(
                 )
             finally:  # while the worker lives: afterwards nobody knows what was its own
                 seen += watch.stop() if watch else ()
-            outcome |= {
-                "batch": measured["batch"],
-                "trials": tuple(Trial.model_validate(trial) for trial in measured["trials"]),
-                "ended_by": measured["ended_by"],
-                "rate_per_s": measured["rate_per_s"],
-                "rate_trials": tuple(RateTrial.model_validate(trial) for trial in measured["rate_trials"]),
-                "latency_limits": measured["latency_limits"],
-                "costs": tuple(Cost.model_validate(cost) for cost in measured["costs"]),
-                "completions": load_completions(stamps),
-            }
+            outcome |= {**measured, "completions": load_completions(stamps)}
     except WorkerFailed as failed:
         outcome["error"] = failed.failure
     except (ValueError, TypeError, OSError, EOFError) as error:
