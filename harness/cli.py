@@ -395,7 +395,7 @@ def compare(a: Path, b: Path, gate: float | None, format_: str, as_json: bool) -
     if as_json:
         _print_json({"comparisons": [each.told() for each in found], "regressions": len(worse)})
     else:
-        head = ("cell", "B / A", "95 % interval", "verdict", "runs", "")
+        head = ("cell", "B / A", "interval", "verdict", "runs", "")
         rows = [
             (
                 each.label,

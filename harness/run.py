@@ -83,13 +83,6 @@ def measure(
     outcome: dict[str, object] = {"batch": share.batch, "rate_per_s": share.rate_per_s}
     seen = [conditions.canary()]
     worker: Worker | None = None
-    watch: Watch | None = None
-
-    def staged(stage: str) -> None:
-        nonlocal watch
-        if stage == "measuring" and worker:
-            watch = Watch((worker.pid,)).start()
-        on_stage(stage)
 
     try:
         with Worker(
@@ -111,12 +104,13 @@ def measure(
                 free_bytes=_free_bytes(device),
             )
             outcome |= {"load_ns": opened["load_ns"], "facts": opened["facts"]}
+            watch = Watch((worker.pid,)).start()  # before the window, so that starting it disturbs none of it
             longest_ns = share.limits.warmup_ns + share.limits.search_ns + share.limits.max_ns
             try:
                 measured = worker.call(
                     "measure",
                     equipment.timeout_s + longest_ns / SECOND,
-                    staged,
+                    on_stage,
                     scenario=share.scenario,
                     batch=share.batch,
                     rate_per_s=share.rate_per_s,
@@ -125,7 +119,7 @@ def measure(
                     out=str(stamps),
                 )
             finally:  # while the worker lives: afterwards nobody knows what was its own
-                seen += watch.stop() if watch else ()
+                seen += watch.stop()
             outcome |= {**measured, "completions": load_completions(stamps)}
     except WorkerFailed as failed:
         outcome["error"] = failed.failure
