@@ -152,7 +152,7 @@ def measured(record: Record) -> tuple[float | None, str]:
         if record.rate_trials:
             return record.rate_per_s, "highest rate"
         q = record.latency_limits.percentile if record.latency_limits else stats.LOWEST_TAIL
-        response_ns = stats.percentile(stats.service_times_ns(done), q)
+        response_ns = stats.percentile(stats.latencies_ns(done), q)
         if not response_ns:
             return None, f"p{q * 100:g} needs {stats.sample_needed(q)} feeds, there are {len(done)}"
         return 1e9 / response_ns, f"speed of response at p{q * 100:g}"
@@ -226,7 +226,7 @@ def _ratio_of_single_runs(a: Record, b: Record) -> tuple[Ratio | None, str]:
     bounds = []
     for record in (a, b):
         assert record.completions is not None  # `measured` found a figure
-        times_ns = stats.service_times_ns(record.completions)
+        times_ns = stats.latencies_ns(record.completions)
         bounds.append((stats.percentile_interval(times_ns, q), stats.percentile(times_ns, q)))
     (first, middle_a), (second, middle_b) = bounds
     if first is None or second is None or not middle_a or not middle_b or not first[0] or not second[0]:

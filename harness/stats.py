@@ -46,7 +46,7 @@ def throughput_per_s(completions: Completions) -> float | None:
     return units(completions) * 1e9 / span_ns if span_ns else None
 
 
-def service_times_ns(completions: Completions) -> Int64s:
+def latencies_ns(completions: Completions) -> Int64s:
     """[feeds], due to last mark."""
     return completions.marks_ns[completions.ends - 1] - completions.due_ns
 
@@ -245,7 +245,7 @@ def keeps(completions: Completions, limits: LatencyLimits) -> bool | None:
     """Whether each limit holds at its percentile, by MLPerf's early-stopping bound; None where the sample is too
     small to tell."""
     pairs = (
-        (service_times_ns(completions), limits.total_ns),
+        (latencies_ns(completions), limits.total_ns),
         (first_mark_ns(completions), limits.first_ns),
         (time_per_unit_ns(completions), limits.per_unit_ns),
     )

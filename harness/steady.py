@@ -42,7 +42,8 @@ def block_rates(completions: Completions, block_ns: int) -> Blocks | None:
 
     A mark's units are spread evenly over the step that led to it: from the mark before or, for a feed's first one,
     from its issue. So a feed of one yield counts evenly over its service time, and an edge cuts no unit in favour of
-    one block. A block is at least as long as the median step: more blocks than steps would be invented evidence.
+    one block. A block is at least as long as the median feed: more blocks than feeds would be invented evidence, and an
+    LLM's prefill in a block of its own would be cut off as a warm-up.
     Time with nothing in flight (a feed being made) is cut out: edges_ns may lie further apart than in_flight_ns.
     """
     starts, marks = completions.starts, completions.marks_ns
@@ -62,7 +63,7 @@ def block_rates(completions: Completions, block_ns: int) -> Blocks | None:
     before[starts] = completions.issued_ns
     step_from = np.interp(before - begin, clock, in_flight)
     step_to = np.interp(marks - begin, clock, in_flight)
-    block_ns = max(block_ns, int(np.median(marks - before)), 1)
+    block_ns = max(block_ns, int(np.median(marks[completions.ends - 1] - completions.issued_ns)), 1)
     count = max(1, total // block_ns)
     cuts = np.linspace(0, total, count + 1)
     finished = _finished(cuts, step_from, step_to, completions.units)

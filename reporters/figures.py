@@ -76,7 +76,7 @@ def _row(record: Record, known: dict[stats.CeilingKey, stats.Ceiling]) -> Row:
         feeds=len(done),
         units=stats.units(done),
         throughput_per_s=stats.throughput_per_s(done),
-        service=latency(stats.service_times_ns(done)),
+        service=latency(stats.latencies_ns(done)),
         first_mark=latency(stats.first_mark_ns(done) if len(streams) else None),
         time_per_unit=latency(streams),
         roofline=stats.achieved(record, known).fraction,

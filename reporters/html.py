@@ -141,7 +141,7 @@ def _charts(row: Row) -> Iterator[tuple[str, Markup]]:
         ("each", each, streams, row.time_per_unit),
     )
     if not len(streams):
-        spreads = (("service", _total_name(row), stats.service_times_ns(done), row.service),)
+        spreads = (("service", _total_name(row), stats.latencies_ns(done), row.service),)
     for name, caption, values_ns, latency in spreads:
         if len(values_ns) > 1:
             yield caption, charts.distribution(f"{key}-{name}", values_ns, _marks(latency), title=caption)

@@ -13,7 +13,7 @@ def test_a_feed_of_three_tokens_has_all_its_times() -> None:
     assert stats.units(done) == 6
     assert stats.in_flight_ns(done) == 365
     assert stats.throughput_per_s(done) == 6e9 / 365
-    assert stats.service_times_ns(done).tolist() == [122, 243]
+    assert stats.latencies_ns(done).tolist() == [122, 243]
     assert stats.first_mark_ns(done).tolist() == [100, 200]
     assert stats.time_per_unit_ns(done).tolist() == [11, 21]  # 22 / 2, 43 / 2 rounded down
 
@@ -22,7 +22,7 @@ def test_feeds_in_flight_together_count_the_time_once() -> None:
     columns = ([0, 5], [0, 5], [1, 2], [100, 40], [1, 3])
     done = Completions(*(np.array(column) for column in columns))
     assert stats.in_flight_ns(done) == 100
-    assert stats.service_times_ns(done).tolist() == [100, 35]
+    assert stats.latencies_ns(done).tolist() == [100, 35]
 
 
 def test_making_the_next_feed_is_not_in_flight() -> None:

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from harness import stats, steady
-from harness.schema import Completions
+from harness.schema import Completions, Limits
 from tests.golden.sample import closed_loop
+
+LIMITS = Limits(warmup_ns=0, search_ns=0, min_ns=1, max_ns=10**9, min_feeds=1, half_width=0.05)
 
 
 def noise(blocks: int, phi: float, seed: int, trials: int = 1) -> stats.Floats:
@@ -17,19 +19,37 @@ def noise(blocks: int, phi: float, seed: int, trials: int = 1) -> stats.Floats:
     return series
 
 
-def test_a_feed_longer_than_a_block_counts_evenly_over_its_steps() -> None:
-    blocks = steady.block_rates(closed_loop([[10, 30], [20, 20]]), 20)
+def test_an_edge_inside_a_feed_counts_evenly_over_its_steps() -> None:
+    blocks = steady.block_rates(closed_loop([[10, 30], [20, 20], [20], [20], [20]]), 20)
     assert blocks is not None
-    assert blocks.edges_ns.tolist() == [1000, 1020, 1040, 1060, 1080]
-    assert blocks.units == pytest.approx([1 + 1 / 3, 2 / 3, 1, 1])
+    assert blocks.edges_ns.tolist() == [1000, 1020, 1040, 1060, 1080, 1100, 1120, 1140]
+    assert blocks.units == pytest.approx([1 + 1 / 3, 2 / 3, 1, 1, 1, 1, 1])
     assert blocks.rates_per_s == pytest.approx(blocks.units / 20e-9)
 
 
-def test_blocks_are_no_shorter_than_the_median_step() -> None:
-    blocks = steady.block_rates(closed_loop([[100]] * 4, units=6), 1)
-    assert blocks is not None
-    assert blocks.units == pytest.approx([6, 6, 6, 6])
-    assert len(blocks) == 4
+def test_blocks_are_no_shorter_than_the_median_feed() -> None:
+    for feeds in ([[100]] * 4, [[70, 20, 10]] * 4):
+        blocks = steady.block_rates(closed_loop(feeds, units=6), 1)
+        assert blocks is not None
+        assert blocks.units == pytest.approx([6 * len(feeds[0])] * 4)
+
+
+def test_three_feeds_of_an_llm_tell_nothing_and_all_are_taken() -> None:
+    done = closed_loop([[1_000, *[100] * 127]] * 3)
+    seen = steady.window(done)
+    assert seen is not None
+    assert (seen.steady, seen.start, len(seen.blocks)) == (None, 0, 3)
+    assert seen.rates_per_s.mean() == pytest.approx(stats.throughput_per_s(done))
+    assert not steady.enough(LIMITS, done)
+
+
+def test_forty_feeds_of_an_llm_are_steady_with_every_prefill_in() -> None:
+    done = closed_loop([[5_000, *[100] * 127]] * 40)
+    seen = steady.window(done)
+    assert seen is not None
+    assert (seen.steady, seen.start, len(seen.blocks)) == (True, 0, 40)
+    assert seen.rates_per_s.mean() == pytest.approx(stats.throughput_per_s(done))
+    assert steady.enough(LIMITS, done)
 
 
 def test_the_mean_of_the_blocks_is_the_throughput() -> None:
@@ -43,7 +63,8 @@ def test_the_mean_of_the_blocks_is_the_throughput() -> None:
 
 
 def test_time_with_nothing_in_flight_is_cut_out() -> None:
-    columns = ([0, 500], [0, 500], [2, 4], [50, 100, 550, 600], [5, 5, 10, 20])
+    issued = [0, 50, 500, 550]
+    columns = (issued, issued, [1, 2, 3, 4], [50, 100, 550, 600], [5, 5, 10, 20])
     blocks = steady.block_rates(Completions(*(np.array(column) for column in columns)), 50)
     assert blocks is not None
     assert blocks.units == pytest.approx([5, 5, 10, 20])
@@ -51,11 +72,12 @@ def test_time_with_nothing_in_flight_is_cut_out() -> None:
 
 
 def test_feeds_in_flight_together_add_up() -> None:
-    columns = ([0, 25], [0, 25], [2, 4], [50, 100, 75, 125], [10, 10, 20, 10])
-    blocks = steady.block_rates(Completions(*(np.array(column) for column in columns)), 50)
+    issued = [0, 0, 50, 60]
+    columns = (issued, issued, [1, 2, 3, 4], [50, 50, 100, 110], [10, 20, 10, 25])
+    blocks = steady.block_rates(Completions(*(np.array(column) for column in columns)), 55)
     assert blocks is not None
-    assert blocks.units == pytest.approx([12.5 + 15, 7.5 + 15])
-    assert blocks.in_flight_ns == 62.5
+    assert blocks.units == pytest.approx([30 + 1, 9 + 25])
+    assert blocks.in_flight_ns == 55
 
 
 def test_one_feed_is_one_block() -> None:
@@ -109,6 +131,13 @@ def test_a_ramp_is_refused(phi: float) -> None:
 def test_a_step_late_in_the_window_is_refused() -> None:
     rates = np.concatenate((np.full(45, 100.0), np.full(15, 90.0)))
     assert steady.steady_from(rates + noise(60, 0, seed=3)[:, 0]) is None
+
+
+@pytest.mark.parametrize("at", range(36, 53, 4))
+def test_a_third_less_for_the_rest_of_the_window_is_refused(at: int) -> None:
+    series = np.concatenate((np.full(at, 100.0), np.full(60 - at, 67.0)))
+    assert steady.steady_from(series) is None
+    assert steady.steady_from(series + 2 * noise(60, 0, seed=at)[:, 0]) is None
 
 
 def test_a_warm_up_is_cut_off() -> None:
