@@ -70,7 +70,7 @@ def gains(sharp_layers: int, name: str, shape: tuple[int, ...]) -> Fill:
     stream: a tied head does not echo the input.
 
     How many: mean regret in standard deviations of the logits, over an answer's 128 tokens as context, against the
-    last layer skipped. Edge, 4 sharp layers: bf16 0.012, int8 activations 0.141, skipped 0.142; 2: 0.002, 0.045,
+    last layer skipped. Edge, 4 sharp layers: activations in bf16 0.012, in int8 0.141, skipped 0.142; 2: 0.002, 0.045,
     0.139; 1: 0.004, 0.044, 0.137. Smoke, 4: 0.002, 0.015, 0.511; with 2 an answer falls to 89 distinct tokens.
     Server has edge's number, unmeasured.
     """
