@@ -9,6 +9,7 @@ import hashlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,6 +40,7 @@ class Shape:
     tokens_in: int
     tokens_out: int
     head_dim: int
+    sharp_layers: int = 2  # see gains
     rope_theta: float = 500_000.0
     rope_low: float = 1.0
     rope_high: float = 4.0
@@ -51,27 +53,31 @@ class Shape:
 
 
 SHAPES = {
-    "smoke": Shape(4, 256, 8, 2, 768, 4096, True, 8.0, 32, 128, head_dim=32),
+    "smoke": Shape(4, 256, 8, 2, 768, 4096, True, 8.0, 32, 128, head_dim=32, sharp_layers=4),
     "edge": Shape(16, 2048, 32, 8, 8192, 128_256, True, 32.0, 128, 128, head_dim=64),  # Llama-3.2-1B
     "server": Shape(32, 4096, 32, 8, 14_336, 128_256, False, 8.0, 1024, 256, head_dim=128),  # Llama-3.1-8B
 }
 
 POOL = 16  # prompts made ahead
 QUERY_GAIN = 3.0  # scores then have a standard deviation of about 3.5
-SHARP_LAYERS = 4
 
 
-def gains(name: str, shape: tuple[int, ...]) -> Fill:
+def gains(sharp_layers: int, name: str, shape: tuple[int, ...]) -> Fill:
     """Untrained, yet its answers cannot be guessed without computing them.
 
     Attention must be sharp somewhere: where it averages over the whole context, the last token alone decides, and a
     shallow network falls into a short cycle. Sharp everywhere, a deep network is chaotic, and honest rounding looks
     like a skipped layer. So the first layers are sharp. The embedding is small beside the branches of the residual
     stream: a tied head does not echo the input.
+
+    How many: mean regret in standard deviations of the logits, over an answer's 128 tokens as context, against the
+    last layer skipped. Edge, 4 sharp layers: activations in bf16 0.012, in int8 0.141, skipped 0.142; 2: 0.002, 0.045,
+    0.139; 1: 0.004, 0.044, 0.137. Smoke, 4: 0.002, 0.015, 0.511; with 2 an answer falls to 89 distinct tokens.
+    Server has edge's number, unmeasured.
     """
     if name.endswith("norm.weight"):
         return 1.0
-    sharp = name.endswith("q_proj.weight") and int(name.split(".")[2]) < SHARP_LAYERS
+    sharp = name.endswith("q_proj.weight") and int(name.split(".")[2]) < sharp_layers
     return Draw(QUERY_GAIN if sharp else 1.0)
 
 
@@ -93,7 +99,7 @@ class Llm:
         specs = exported.specs(self.name, self.tier, self.graphs)
         if path := self.options.get("weights"):
             return checkpoint(path, specs)
-        return drawn(self.name, specs, gains)
+        return drawn(self.name, specs, partial(gains, self.shape.sharp_layers))
 
     def graphs(self) -> Mapping[str, Graph]:
         shape = self.shape

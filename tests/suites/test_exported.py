@@ -95,7 +95,8 @@ def test_what_is_shipped_matches_the_modules(place: str, tier: str) -> None:
     each = suite(place, tier)
     graphs = each.graphs()
     shapes = exported.shapes_of(graphs)
-    assert {name: each.weights().spec(name).shape for name in each.weights().names()} == shapes
+    weights = each.weights()
+    assert {name: weights.spec(name).shape for name in weights.names()} == shapes
     for name, graph in graphs.items():
         assert (exported.SHIPPED / f"{each.name}-{tier}-{name}.onnx.xz").exists()
         model = onnx.load_from_string(graph.onnx())

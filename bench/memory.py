@@ -1,0 +1,89 @@
+"""Peak memory of a worker at batch 1, loading included, beside the size of the weights.
+
+Run: python -m bench.memory [TIER [SUITE …]]   (edge, and every suite)
+
+PSS is of the worker's process tree, sampled as every run of Mixmark samples it: twice a second, but not while it
+measures. Between two samples a short peak can hide; so the kernel's own high-water mark of the worker's RSS stands
+beside it, which hides none, but counts whole what is shared with other processes. Graphs that are not shipped are
+exported in the worker; unless the user's cache holds them already, that is part of the peak.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from harness import plugins
+from harness.schema import Limits
+from harness.worker import Worker, WorkerFailed
+from suites.exported import SHIPPED
+
+GIB = 1 << 30
+ADAPTERS = ("torch", "onnxruntime")
+TIMEOUT_S = 600
+LIMITS = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=1, min_feeds=1)  # one feed
+
+
+def weights_bytes(suite: Any) -> int:
+    """In fp32."""
+    weights = suite.weights()
+    return sum(4 * math.prod(weights.spec(name).shape) for name in weights.names())
+
+
+def peak(suite: str, adapter: str, tier: str) -> tuple[int, int, dict[str, str]]:
+    """PSS and RSS in bytes, and the adapter's facts."""
+    plugin = plugins.find("adapters")[adapter]
+    spec = plugins.find("suites")[suite].spec
+    with tempfile.TemporaryDirectory(prefix="mixmark-") as folder:
+        scratch = Path(folder)
+        with Worker(plugin, {}, scratch, scratch / "log") as worker:
+            devices = worker.call("discover", TIMEOUT_S)["devices"]
+            device = next(each for each in devices if each["kind"] == "cpu")
+            opening = {"name": suite, "spec": spec, "tier": tier, "options": {}}
+            opened = worker.call("open", TIMEOUT_S, device=device, suite=opening, precision="fp32", free_bytes=None)
+            worker.call(
+                "measure",
+                TIMEOUT_S,
+                scenario="single-stream",
+                batch=1,
+                seed=0,
+                limits=LIMITS.model_dump(),
+                out=str(scratch / "out.npz"),
+            )
+            status = Path(f"/proc/{worker.pid}/status").read_text()
+            high_water = next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM"))
+            return worker.peak_pss_bytes, high_water, opened["facts"]
+
+
+def main() -> None:
+    tier, *suites = [*sys.argv[1:], *("edge",)[len(sys.argv) - 1 :]]
+    print(f"{tier}, fp32, batch 1, GiB; goal: peak PSS of at most 1.3 × weights + 1 GiB")
+    print(f"{'suite':10} {'adapter':12} {'weights':>8} {'PSS':>6} {'limit':>6} {'RSS':>6}  goal")
+    found = plugins.find("suites")
+    for name, adapter in itertools.product(suites or list(found), ADAPTERS):
+        suite = found[name].load()(tier, {})
+        weights = weights_bytes(suite)
+        limit = 1.3 * weights + GIB
+        try:
+            pss, rss, facts = peak(name, adapter, tier)
+        except WorkerFailed as failed:
+            print(f"{name:10} {adapter:12} {failed}", flush=True)
+            continue
+        verdict = "ok" if pss <= limit else "missed"
+        shipped = all((SHIPPED / f"{name}-{tier}-{graph}.onnx.xz").exists() for graph in suite.graphs())
+        routes = sorted({value for key, value in facts.items() if key.startswith("weights of")})
+        graphs = "graphs shipped" if shipped else "graphs not shipped"
+        route = f"  ({graphs}; weights as {' and as '.join(routes)})" if routes else ""
+        print(
+            f"{name:10} {adapter:12} {weights / GIB:8.2f} {pss / GIB:6.2f} {limit / GIB:6.2f} {rss / GIB:6.2f}"
+            f"  {verdict}{route}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,240 @@
+"""What the harness costs: throughput through its loop over that of a bare loop, same model, same runtime, same process.
+
+Run: python -m bench.overhead [TIER [BATCH [SUITE …]]]   (smoke, 1, and every suite)
+
+The bare loops below are what one would write by hand over torch's modules or onnxruntime's sessions: feeds made before
+the block, nothing stamped or checked, neither a suite's loop nor an adapter's session between. Only the weights are
+those that the adapter has loaded. Blocks alternate, so that a machine whose speed drifts treats both alike. They
+repeat the suites' loops, so each run first compares what the two yield for one feed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from harness import plugins, stats
+from harness.contracts import Array, Feed, Graph
+from harness.drive import closed_loop
+from harness.schema import Limits
+
+GOAL = 0.98
+PAIRS = 21  # fewer where a feed alone is longer than a block
+FEWEST_PAIRS = 5
+BLOCK_NS = 200_000_000  # short: what else the machine does then falls on both of a pair alike
+MOST_FEEDS = 128  # of a block, for they all lie in memory
+Loop = Callable[[Feed], Iterator[Array]]
+
+
+class Bare(NamedTuple):
+    """A runtime without the harness; its values are the runtime's own."""
+
+    put: Callable[[Array], Any]
+    zeros: Callable[[str], Any]
+    """A graph's state."""
+    call: Callable[..., Sequence[Any]]
+    """(graph, state, *inputs)"""
+    get: Callable[[Any], Array]
+    around: Callable[[], AbstractContextManager[Any]]
+    """Entered once a block."""
+
+
+def over_torch(session: Any, graphs: Mapping[str, Graph]) -> Bare:
+    import torch
+
+    modules = session._modules
+
+    def zeros(graph: str) -> Any:
+        return [torch.zeros([int(size) for size in spec.shape]) for spec in graphs[graph].state.values()]
+
+    def call(graph: str, state: Any, *inputs: Any) -> Sequence[Any]:
+        outputs: Sequence[Any] = modules[graph](*inputs, *state)
+        return outputs
+
+    return Bare(torch.from_numpy, zeros, call, lambda tensor: tensor.numpy(), torch.inference_mode)
+
+
+def over_onnxruntime(session: Any, graphs: Mapping[str, Graph]) -> Bare:
+    """State is bound once a feed, where the adapter binds it at each call."""
+    from onnxruntime import OrtValue
+
+    sessions, bindings = session._sessions, {}
+    for graph, each in sessions.items():
+        bindings[graph] = each.io_binding()
+        for node in each.get_inputs():
+            if node.name in session._bound:
+                bindings[graph].bind_ortvalue_input(node.name, session._bound[node.name])
+        for name in graphs[graph].outputs:  # before any state: get_outputs keeps this order
+            bindings[graph].bind_output(name)
+
+    def zeros(graph: str) -> Any:
+        for name, spec in graphs[graph].state.items():
+            value = OrtValue.ortvalue_from_numpy(np.zeros([int(size) for size in spec.shape], np.float32))
+            bindings[graph].bind_ortvalue_input(name, value)
+            bindings[graph].bind_ortvalue_output(f"{name}.out", value)
+        return ()
+
+    def call(graph: str, state: Any, *inputs: Any) -> Sequence[Any]:
+        binding = bindings[graph]
+        for name, value in zip(graphs[graph].inputs, inputs, strict=True):
+            binding.bind_ortvalue_input(name, value)
+        for name in graphs[graph].outputs:
+            binding.bind_output(name)
+        sessions[graph].run_with_iobinding(binding)
+        outputs: Sequence[Any] = binding.get_outputs()
+        return outputs
+
+    return Bare(OrtValue.ortvalue_from_numpy, zeros, call, lambda value: value.numpy(), nullcontext)
+
+
+BARE = {"torch": over_torch, "onnxruntime": over_onnxruntime}
+
+
+# --- the suites' loops, by hand ---------------------------------------------------------------------------------
+
+
+def llm(suite: Any, bare: Bare) -> Loop:
+    def loop(feed: Feed) -> Iterator[Array]:
+        state = bare.zeros("step")
+        ids, position = bare.put(feed["ids"]), bare.put(np.zeros(1, np.int64))
+        for _ in range(suite.shape.tokens_out):
+            ids, position, *_ = bare.call("step", state, ids, position)
+            yield bare.get(ids)
+
+    return loop
+
+
+def diffusion(suite: Any, bare: Bare) -> Loop:
+    def loop(feed: Feed) -> Iterator[Array]:
+        encoded = bare.call("encode", (), bare.put(feed["ids"]))
+        latent, step = bare.put(feed["noise"]), bare.put(np.zeros(1, np.int64))
+        for _ in range(suite.shape.steps):
+            latent, step = bare.call("denoise", (), latent, step, *encoded)
+        yield bare.get(bare.call("decode", (), latent)[0])
+
+    return loop
+
+
+def dlrm(suite: Any, bare: Bare) -> Loop:
+    def loop(feed: Feed) -> Iterator[Array]:
+        yield bare.get(bare.call("rank", (), bare.put(feed["dense"]), bare.put(feed["indices"]))[0])
+
+    return loop
+
+
+def resnet50(suite: Any, bare: Bare) -> Loop:
+    def loop(feed: Feed) -> Iterator[Array]:
+        yield bare.get(bare.call("classify", (), bare.put(feed["images"]))[0])
+
+    return loop
+
+
+def probe(suite: Any, bare: Bare) -> Loop:
+    names = list(suite.graphs())
+    copies = [name for name in names if name.startswith("copy-")]
+
+    def loop(feed: Feed) -> Iterator[Array]:
+        nonce = bare.put(feed["nonce"])
+        states = {name: bare.zeros(name) for name in copies}
+        prepared = [bare.call(name, states[name], nonce)[0] for name in copies]
+        yield bare.get(prepared[-1])
+        for name in names:
+            yield bare.get(bare.call(name, states.get(name, ()), nonce)[0])
+
+    return loop
+
+
+LOOPS = {"llm": llm, "diffusion": diffusion, "dlrm": dlrm, "resnet50": resnet50, "probe": probe}
+
+
+# --- the measurement --------------------------------------------------------------------------------------------
+
+
+class Row(NamedTuple):
+    """Median units a second: as the harness counts them (in flight), and with the making of feeds; bare; the ratios
+    of the pairs of blocks."""
+
+    counted: float
+    wall: float
+    bare: float
+    ratios: list[float]
+
+
+def measure(suite_name: str, adapter_name: str, tier: str, batch: int) -> Row:
+    """In a process of its own: two runtimes' thread pools in one disturb each other."""
+    suite: Any = plugins.find("suites")[suite_name].load()(tier, {})
+    adapter: Any = plugins.find("adapters")[adapter_name].load()({})
+    device = next(each for each in adapter.discover() if each.kind == "cpu")
+    with adapter.open(device, suite, "fp32") as runner:
+        bare = BARE[adapter_name](runner.session, suite.graphs())
+        loop = LOOPS[suite_name](suite, bare)
+        feeds = suite.feeds(batch, 0)
+        first = next(feeds)
+        theirs = [np.array(out) for out in runner(first)]  # warms up, too
+        with bare.around():
+            begin = time.monotonic_ns()
+            ours = [np.array(out) for out in loop(first)]
+            feed_ns = time.monotonic_ns() - begin
+        for one, other in zip(theirs, ours, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3 * float(np.abs(one).max()))
+        count = min(MOST_FEEDS, max(1, BLOCK_NS // feed_ns))
+        limits = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=10**15, min_feeds=count)
+
+        def harness_block() -> tuple[float, float]:
+            begin = time.monotonic_ns()
+            done = closed_loop(runner, feeds, limits)
+            wall = stats.units(done) * 1e9 / (time.monotonic_ns() - begin)
+            return stats.throughput_per_s(done) or 0.0, wall
+
+        def bare_block() -> float:
+            made = list(itertools.islice(feeds, count))
+            units = 0
+            with bare.around():
+                begin = time.monotonic_ns()
+                for feed in made:
+                    for out in loop(feed):
+                        units += len(out)
+                return units * 1e9 / (time.monotonic_ns() - begin)
+
+        through, alone = [], []
+        for pair in range(max(FEWEST_PAIRS, min(PAIRS, PAIRS * BLOCK_NS // feed_ns))):
+            if pair % 2:
+                through.append(harness_block())
+                alone.append(bare_block())
+            else:
+                alone.append(bare_block())
+                through.append(harness_block())
+    ratios = [counted / bare for (counted, _), bare in zip(through, alone, strict=True)]
+    counted, wall = (statistics.median(column) for column in zip(*through, strict=True))
+    return Row(counted, wall, statistics.median(alone), ratios)
+
+
+def main() -> None:
+    tier, batch, *suites = [*sys.argv[1:], *("smoke", "1")[len(sys.argv) - 1 :]]
+    print(f"{tier}, alternating blocks, medians in units/s; goal: a ratio of at least {GOAL}")
+    print(f"{'suite':10} {'adapter':12} {'batch':>5} {'harness':>10} {'bare':>10} {'ratio':>6} {'of pairs':>13}  goal")
+    for suite, adapter in itertools.product(suites or LOOPS, BARE):
+        size = int(batch) if "offline" in plugins.find("suites")[suite].load().scenarios else 1
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+            row = process.submit(measure, suite, adapter, tier, size).result()
+        ratio = row.counted / row.bare
+        pairs = f"{min(row.ratios):.3f}–{max(row.ratios):.3f}"
+        verdict = "ok" if ratio >= GOAL else "missed"
+        print(
+            f"{suite:10} {adapter:12} {size:5} {row.counted:10.2f} {row.bare:10.2f} {ratio:6.3f} {pairs:>13}  {verdict}"
+            f"  ({row.wall / row.bare:.3f} with the making of feeds)",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
