@@ -119,7 +119,9 @@ TIERS = {
 
 
 class Diffusion:
-    """Feed: ids [batch, prompts, 77] int64, where under guidance the unconditional prompt comes first, and noise
+    """Text to image: text encoders, U-Net with Euler steps, VAE decoder.
+
+    Feed: ids [batch, prompts, 77] int64, where under guidance the unconditional prompt comes first, and noise
     [batch, 4, size / 8, size / 8] float32. One yield a feed: images [batch, 3, size, size] float32, as the
     decoder leaves them, about -1 to 1 and not clamped.
     """

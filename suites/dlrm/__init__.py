@@ -68,6 +68,8 @@ SHAPES = {
 
 
 class Dlrm:
+    """Recommendation: DLRM-DCNv2, multi-hot, power-law indices."""
+
     name = "dlrm"
     version = "1"
     unit = "sample"

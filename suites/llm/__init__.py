@@ -82,6 +82,11 @@ def gains(sharp_layers: int, name: str, shape: tuple[int, ...]) -> Fill:
 
 
 class Llm:
+    """A Llama-style decoder: greedy, batch 1, static KV cache.
+
+    Feed: ids [tokens] int64. One yield a token: [1] int64, always as many as the tier says.
+    """
+
     name = "llm"
     version = "1"
     unit = "token"

@@ -50,6 +50,8 @@ TIERS = {
 
 
 class Probe:
+    """The ceilings: read, copy, GEMV, GEMM."""
+
     name = "probe"
     version = "1"
     unit = "kernel"

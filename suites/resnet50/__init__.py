@@ -40,6 +40,8 @@ STATISTICS = Path(__file__).parents[1] / "graphs" / "resnet50-statistics.npz"
 
 
 class ResNet50:
+    """Vision: ResNet-50 v1.5."""
+
     name = "resnet50"
     version = "1"
     unit = "image"
