@@ -279,7 +279,12 @@ def run(
 @main.command()
 @click.argument("result", type=click.Path(path_type=Path))
 @click.option(
-    "--format", "format_", metavar="NAME", default="console", show_default=True, help="console, json, csv or markdown."
+    "--format",
+    "format_",
+    metavar="NAME",
+    default="console",
+    show_default=True,
+    help="console, json, csv, markdown or html.",
 )
 @JSON
 def report(result: Path, format_: str, as_json: bool) -> None:

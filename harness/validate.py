@@ -8,6 +8,7 @@ from statistics import median
 
 from harness import stats
 from harness.schema import Conditions, Finding, GpuConditions, Record, Result
+from harness.steady import window
 
 DRIFT = 0.10  # a probe that moves further than this between its records: the machine changed speed
 ABOVE_CEILING = 1.05  # the probe's own scatter may put an honest record a little above its ceiling
@@ -110,6 +111,54 @@ def speed_held(result: Result) -> Iterator[Finding]:
                     message=f"the machine's speed drifted during the run: the probe by {adapter} in {precision} "
                     f"moved by {(max(rates) / min(rates) - 1) * 100:.0f} % in {what}",
                 )
+
+
+def steady(result: Result) -> Iterator[Finding]:
+    """A closed loop's window was steady, at least from some block of its first half on."""
+    for record in result.records:
+        if record.completions is None or record.route.suite == stats.PROBE or record.scenario == "server":
+            continue
+        seen = window(record.completions)
+        if seen is not None and seen.steady is False:
+            message = "not steady: the throughput is of the whole window, and has no interval"
+            yield Finding(rule="steady", severity="warning", about=record.key, message=message)
+        elif seen is None or seen.steady is None:
+            message = f"too few feeds to tell whether it was steady: {stats.FEWEST_BLOCKS} are needed"
+            yield Finding(rule="steady", severity="note", about=record.key, message=message)
+
+
+def precise(result: Result) -> Iterator[Finding]:
+    """The half-width that was asked for was reached before the longest time was."""
+    asked = {
+        share.key: share.limits.half_width for phase in result.phases for task in phase.tasks for share in task.shares
+    }
+    for record in result.records:
+        half_width = asked.get(record.key)
+        if record.completions is None or record.ended_by != "cap" or half_width is None:
+            continue
+        seen = window(record.completions)
+        interval = stats.throughput_interval(seen.rates_per_s) if seen and seen.steady else None
+        if interval is not None:
+            message = (
+                f"the longest time was reached at ±{_percent(interval.half_width)} (asked for ±{_percent(half_width)})"
+            )
+            yield Finding(rule="precise", severity="note", about=record.key, message=message)
+
+
+def latency_kept(result: Result) -> Iterator[Finding]:
+    """A server at a given rate keeps the suite's latency limits."""
+    for record in result.records:
+        limits, done = record.latency_limits, record.completions
+        if done is None or limits is None or record.rate_trials or record.scenario != "server":
+            continue
+        kept = stats.keeps(done, limits)
+        if kept is False:
+            message = f"the latency limits are not kept at p{limits.percentile * 100:g}"
+            yield Finding(rule="latency_kept", severity="warning", about=record.key, message=message)
+        elif kept is None:
+            needed = stats.sample_needed(limits.percentile)
+            message = f"whether the latency limits are kept is open: p{limits.percentile * 100:g} needs {needed} feeds"
+            yield Finding(rule="latency_kept", severity="note", about=record.key, message=message)
 
 
 def watched(record: Record) -> tuple[Conditions, ...]:
@@ -342,6 +391,8 @@ RULES: tuple[Callable[[Result], Iterator[Finding]], ...] = (
     finished,
     below_ceiling,
     speed_held,
+    steady,
+    latency_kept,
     not_stolen,
     not_throttled,
     machine_ours,
@@ -353,6 +404,7 @@ RULES: tuple[Callable[[Result], Iterator[Finding]], ...] = (
     gpu_ours,
     canary_held,
     clock_kept,
+    precise,
     ceiling_known,
     enough_feeds,
     energy_known,

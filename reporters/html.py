@@ -22,7 +22,6 @@ from harness.steady import window
 from reporters import charts, figures
 from reporters.figures import Latency, Row
 
-WHOLE_FEEDS_FROM = 20  # feeds; of fewer, blocks are parts, and an LLM's first tokens would pass for a warm-up
 ABBREVIATED = {"token": (" (TTFT)", " (TPOT)")}
 
 
@@ -36,7 +35,9 @@ def report(result: Result) -> str:
         names=figures.device_names(result),
         date=_date(result.created_utc),
         runs=max((record.run for record in result.records), default=1),
-        suites=[(suite, list(each)) for suite, each in groupby(rows, lambda row: row.record.route.suite)],
+        suites=[
+            (suite, list(each)) for suite, each in groupby(figures.cells(result), lambda row: row.record.route.suite)
+        ],
         ceilings=stats.ceilings(result.records),
         panels=[_panel(row, found) for row in rows if row.record.completions],
         findings=figures.merged(
@@ -86,7 +87,7 @@ def _panel(row: Row, found: Iterable[Finding]) -> Panel:
 
 def _figures(row: Row) -> Iterator[tuple[str, str]]:
     first, each = _stream_names(row)
-    for name, latency in ((_total_name(row), row.service), (first, row.first_mark), (each, row.time_per_unit)):
+    for name, latency in ((_total_name(row), row.latency), (first, row.first_mark), (each, row.time_per_unit)):
         if latency.mean_ns is not None:
             yield name, " · ".join(f"{mark} {figures.duration(value)}" for mark, value in _marks(latency))
     if row.record.rate_per_s is not None:
@@ -124,7 +125,7 @@ def _charts(row: Row) -> Iterator[tuple[str, Markup]]:
     if seen is not None and len(seen.blocks) > 1 and row.throughput_per_s is not None:
         since_ns = seen.blocks.edges_ns - seen.blocks.edges_ns[0]
         closed_loop = row.record.scenario != "server"  # an open one's rate is that of the arrivals
-        steady = seen.steady if closed_loop and len(done) >= WHOLE_FEEDS_FROM else None
+        steady = seen.steady if closed_loop else None
         drawn = charts.throughput(
             f"{key}-throughput",
             since_ns,
@@ -141,7 +142,7 @@ def _charts(row: Row) -> Iterator[tuple[str, Markup]]:
         ("each", each, streams, row.time_per_unit),
     )
     if not len(streams):
-        spreads = (("service", _total_name(row), stats.latencies_ns(done), row.service),)
+        spreads = (("service", _total_name(row), stats.latencies_ns(done), row.latency),)
     for name, caption, values_ns, latency in spreads:
         if len(values_ns) > 1:
             yield caption, charts.distribution(f"{key}-{name}", values_ns, _marks(latency), title=caption)

@@ -2,10 +2,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import pytest
 
 from harness import validate
-from harness.schema import Conditions, Cost, Failure, Finding, Result
+from harness.schema import (
+    Conditions,
+    Cost,
+    Failure,
+    Finding,
+    LatencyLimits,
+    Limits,
+    Phase,
+    Result,
+    Share,
+    Task,
+)
 from tests.golden.sample import GPU, closed_loop, probe, record, result, sample
 
 Rule = Callable[[Result], Iterator[Finding]]
@@ -266,6 +278,45 @@ def test_a_canary_that_slows_down_is_a_warning_unless_it_scatters_as_much() -> N
     assert said(validate.canary_held, canaries((1_000_000,) * 5, noisy)) == []
 
 
+def test_a_window_that_was_not_steady_is_a_warning_and_one_too_short_to_tell_a_note() -> None:
+    slowing = result(record("b", "resnet50", "image", closed_loop([[100]] * 40 + [[200]] * 10)))
+    [(severity, about, message)] = said(validate.steady, slowing)
+    assert (severity, about, message[:10]) == ("warning", "b", "not steady")
+    [(severity, _, message)] = said(validate.steady, done(feeds=19))
+    assert (severity, message) == ("note", "too few feeds to tell whether it was steady: 20 are needed")
+
+
+def ended(by: str, spread_ns: int) -> Result:
+    """200 feeds that take 1000 ns ± spread in turns of no pattern; ± 1 % was asked for."""
+    steps = np.random.default_rng(1).integers(1000 - spread_ns, 1001 + spread_ns, 200)
+    one = record("b", "resnet50", "image", closed_loop([[int(step)] for step in steps]))
+    limits = Limits(warmup_ns=0, search_ns=0, min_ns=1, max_ns=1, min_feeds=1, half_width=0.01)
+    share = Share(key="b", route=one.route, scenario="single-stream", limits=limits)
+    phase = Phase(name="b", tasks=(Task(device="cpu:0", shares=(share,)),))
+    whole = result(one.model_copy(update={"ended_by": by}))
+    return whole.model_copy(update={"phases": (phase,)})
+
+
+def test_a_half_width_that_was_not_reached_is_a_note() -> None:
+    [(severity, about, message)] = said(validate.precise, ended("cap", 800))
+    assert (severity, about) == ("note", "b")
+    assert message.startswith("the longest time was reached at ±") and message.endswith("(asked for ±1.0 %)")
+    assert said(validate.precise, ended("precision", 800)) == []
+
+
+def served(step_ns: int, feeds: int = 70) -> Result:
+    limits = LatencyLimits(percentile=0.9, total_ns=100, source="a test")
+    one = record("b", "resnet50", "image", closed_loop([[step_ns]] * feeds), scenario="server")
+    return result(one.model_copy(update={"rate_per_s": 5.0, "latency_limits": limits}))
+
+
+def test_a_server_that_does_not_keep_its_limits_is_a_warning() -> None:
+    assert said(validate.latency_kept, served(100)) == []
+    assert said(validate.latency_kept, served(101)) == [("warning", "b", "the latency limits are not kept at p90")]
+    [(severity, _, message)] = said(validate.latency_kept, served(100, feeds=9))
+    assert (severity, message) == ("note", "whether the latency limits are kept is open: p90 needs 64 feeds")
+
+
 def everything() -> Result:
     """The sample, its records in turn beside all that can go wrong."""
     hot = gpu_state(reasons=("power brake",), foreign_pids=(1,))
@@ -281,4 +332,4 @@ def everything() -> Result:
 
 def test_findings_asks_every_rule() -> None:
     asked = {finding.rule for finding in validate.findings(everything())}
-    assert asked == {rule.__name__ for rule in validate.RULES} - {"below_ceiling"}
+    assert asked == {rule.__name__ for rule in validate.RULES} - {"below_ceiling", "precise", "latency_kept"}
