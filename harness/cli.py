@@ -466,12 +466,10 @@ def _performed(header: Result, equipment: Equipment, folder: Path, keeper: Store
 
 
 def _show(result: Result, folder: Path, as_json: bool) -> None:
-    from importlib.metadata import version
-
     from harness import plugins
 
     click.echo(plugins.find("reporters")["json" if as_json else "console"].load()(result), nl=False)
-    click.echo(f"Mixmark {version('mixmark')} wrote {folder}", err=as_json)
+    click.echo(f"Mixmark {result.system.mixmark} wrote {folder}", err=as_json)
     if not result.finished:
         click.echo(f"Interrupted; go on with: mixmark run --resume {folder}", err=True)
 

@@ -351,13 +351,14 @@ def failure_of(error: BaseException) -> Failure:
     """Sorts what a plugin raised."""
     if isinstance(error, WorkerFailed):
         return error.failure
-    hint = error.hint if isinstance(error, MixmarkError) else ""
     if isinstance(error, drive.Overloaded):
         return Failure(kind="overloaded", message=str(error), hint="a lower --rate, or --rate max finds one")
     if isinstance(error, Unsupported):
-        return Failure(kind="unsupported", message=str(error), hint=hint)
+        return Failure(kind="unsupported", message=str(error), hint=error.hint)
+    if isinstance(error, MixmarkError):
+        return Failure(kind="raised", message=str(error), hint=error.hint)
     kind: Literal["out of memory", "raised"] = "out of memory" if drive.out_of_memory(error) else "raised"
-    return Failure(kind=kind, message=f"{type(error).__name__}: {error}"[:500], hint=hint)
+    return Failure(kind=kind, message=f"{type(error).__name__}: {error}"[:500])
 
 
 def _die_with_parent() -> None:
