@@ -7,9 +7,9 @@ Exit codes: 0 all went well (notes and warnings too), 1 a cell failed or nothing
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +18,11 @@ import click
 from harness.errors import MixmarkError
 
 if TYPE_CHECKING:
-    from harness.config import Config
-    from harness.discover import Found
-    from harness.plan import Workload
-    from harness.plugins import Plugin
-    from harness.schema import Absent, Result
+    from harness.run import Equipment
+    from harness.schema import Record, Result
+    from harness.store import Store
 
+FREE_DISK_BYTES = 1 << 30  # results are small; an engine may lay weights on disk while it loads
 CONFIG = click.option(
     "--config", type=click.Path(path_type=Path), help="Configuration file.  [default: mixmark.toml, where there is one]"
 )
@@ -75,8 +74,9 @@ def devices(adapters: tuple[str, ...], config: Path | None, as_json: bool) -> No
     Example: mixmark devices --json
     """
     from harness import config as configuration
+    from harness import workbench
 
-    found = _discovered(adapters, configuration.load(config))
+    found = workbench.look(adapters, configuration.load(config))
     if as_json:
         _print_json(
             {
@@ -149,9 +149,10 @@ def adapters(adapters: tuple[str, ...], config: Path | None, as_json: bool) -> N
     Example: mixmark adapters --adapter ./acme.py:Acme
     """
     from harness import config as configuration
+    from harness import workbench
 
     configured = configuration.load(config)
-    found = _discovered(adapters, configured)
+    found = workbench.look(adapters, configured)
     listed = [
         {
             "name": plugin.name,
@@ -161,7 +162,7 @@ def adapters(adapters: tuple[str, ...], config: Path | None, as_json: bool) -> N
             "options": dict(configured.adapter(plugin.name).options),
             "devices": [way.device.id for way in found.ways if way.adapter == plugin.name],
         }
-        for plugin in _chosen(adapters).values()
+        for plugin in workbench.choose(adapters).values()
     ]
     if as_json:
         _print_json({"adapters": listed, "absent": [each.model_dump() for each in found.absent]})
@@ -186,7 +187,17 @@ def adapters(adapters: tuple[str, ...], config: Path | None, as_json: bool) -> N
     "--precision", "precisions", multiple=True, metavar="NAME", help="fp32, bf16, …  [default: each device's best]"
 )
 @click.option(
-    "--scenario", "scenarios", multiple=True, metavar="NAME", help="single-stream or offline.  [default: by preset]"
+    "--scenario",
+    "scenarios",
+    multiple=True,
+    metavar="NAME",
+    help="single-stream, offline or server.  [default: by preset]",
+)
+@click.option(
+    "--rate", metavar="R|max", help="Of a server: feeds a second, or max for the highest that keeps its latency limits."
+)
+@click.option(
+    "--runs", type=click.IntRange(1, 100), default=1, show_default=True, help="Repetitions, each in fresh processes."
 )
 @click.option(
     "--preset",
@@ -217,6 +228,8 @@ def run(
     tier: Any,
     precisions: tuple[Any, ...],
     scenarios: tuple[Any, ...],
+    rate: str | None,
+    runs: int,
     preset: str,
     weights: tuple[str, ...],
     out: Path | None,
@@ -232,100 +245,46 @@ def run(
     Examples: mixmark run
               mixmark run --suite llm --adapter torch --preset standard
     """
-    import secrets
     from datetime import UTC, datetime
-    from importlib.metadata import version
 
-    from harness import config as configuration
-    from harness import plan, plugins, store, system
-    from harness import run as running
-    from harness.schema import BITS_PER_WEIGHT, Result
+    from harness import plan, store, workbench
+    from harness.errors import UsageError
+    from harness.schema import BITS_PER_WEIGHT
 
-    configured = configuration.load(config)
-    suite_plugins = plugins.find("suites")
-    checkpoints = _checkpoints(weights, suite_plugins)
-    workloads, units, absent = _workloads(suite_plugins, configured, checkpoints)
     plan.pick("precision", precisions, BITS_PER_WEIGHT)
-    plan.pick("scenario", scenarios, dict.fromkeys(each for one in workloads for each in one.scenarios))
-    names = plan.pick("suite", suites, [each.name for each in workloads])
+    rate_per_s = _rate(rate, scenarios)
     if resume and out:
-        raise click.UsageError("--resume goes on in its own folder: leave --out away")
+        raise UsageError("--resume goes on in its own folder", hint="leave --out away")
     before = store.open(resume) if resume else None
     if before and before.finished:
-        raise MixmarkError(f"{resume} is finished", hint="there is nothing to resume; start a new run")
-
-    found = _discovered(adapters, configured)
-    if not found.ways:
-        reasons = "; ".join(f"{each.what}: {each.reason}" for each in found.absent)
-        raise MixmarkError("no device can be measured here", hint=reasons or "mixmark adapters shows why")
-    ids = plan.pick("device", devices, [device.id for device in found.devices])
-    if before:
-        header, phases = before, before.phases
-        folder, keeper = Path(resume or "."), store.resume(Path(resume or "."))
-        _same_machine(before, found, workloads)
+        raise UsageError(f"{resume} is finished", hint="there is nothing to resume; start a new run")
+    bench = workbench.prepare(adapters, config, weights)
+    plan.pick("scenario", scenarios, dict.fromkeys(each for one in bench.workloads for each in one.scenarios))
+    workloads, ways = bench.chosen(suites), bench.ways(devices)
+    if before and resume:
+        bench.check_same(before)
+        header, folder, keeper = before, resume, store.resume(resume)
     else:
-        probes = [each for each in workloads if each.name == plan.PROBE]
         phases = plan.solo(
-            [way for way in found.ways if way.device.id in ids],
-            [each for each in workloads if each.name in names],
-            tier,
-            plan.PRESETS[preset],
-            precisions,
-            scenarios,
-            probes[0] if probes else None,
+            ways, workloads, tier, plan.PRESETS[preset], precisions, scenarios, bench.probe, rate_per_s, runs
         )
-        now = datetime.now(UTC)
-        header = Result(
-            created_utc=now.isoformat(timespec="seconds"),
-            seed=secrets.randbits(62) if seed is None else seed,
-            tier=tier,
-            preset=preset,
-            command=running.command_line(),
-            phases=phases,
-            system=system.disclose(),
-            devices=found.devices,
-            absent=(*absent, *found.absent),
-            records=(),
-            finished=False,
-        )
-        folder = out or Path("results") / f"{now:%Y%m%d-%H%M%S}-{tier}-{preset}"
-        keeper = store.create(folder, header, needs_bytes=1 << 30)
-    equipment = running.Equipment(
-        adapters=_chosen(adapters),
-        suites=suite_plugins,
-        suite_options={
-            name: {
-                **configured.suites.get(name, {}),
-                **({"weights": str(checkpoints[name])} if name in checkpoints else {}),
-            }
-            for name in suite_plugins
-        },
-        units=units,
-        devices={(way.device.id, way.adapter): way.device for way in found.ways},
-        config=configured,
-        seed=header.seed,
-        timeout_s=timeout,
-    )
-    records = list(header.records)
-    done = {record.key for record in records}
-    left = [phase for phase in phases if any(share.key not in done for task in phase.tasks for share in task.shares)]
-    interrupted = not _run_phases(left, equipment, folder, keeper, records)
-    result = header.model_copy(update={"records": tuple(records), "finished": not interrupted})
-    keeper.finish(result)
-    reporter = plugins.find("reporters")["json" if as_json else "console"].load()
-    click.echo(reporter(result), nl=False)
-    click.echo(f"Mixmark {version('mixmark')} wrote {folder}", err=as_json)
-    if interrupted:
-        click.echo(f"Interrupted; go on with: mixmark run --resume {folder}", err=True)
-        sys.exit(130)
-    measured = [each for each in records if each.completions is not None and each.route.suite != plan.PROBE]
-    sys.exit(1 if not measured or any(each.error and each.error.attempted for each in records) else 0)
+        header = bench.header(phases, tier, preset, seed)
+        folder = out or Path("results") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{tier}-{preset}"
+        keeper = store.create(folder, header, needs_bytes=FREE_DISK_BYTES)
+    result = _performed(header, bench.equipment(header.seed, timeout), folder, keeper)
+    _show(result, folder, as_json)
+    sys.exit(_exit_code(result))
 
 
 @main.command()
 @click.argument("result", type=click.Path(path_type=Path))
 @click.option(
-    "--format", "format_", metavar="NAME", default="console", show_default=True, help="console, json, csv or markdown."
+    "--format",
+    "format_",
+    metavar="NAME",
+    default="console",
+    show_default=True,
+    help="console, json, csv, markdown or html.",
 )
 @JSON
 def report(result: Path, format_: str, as_json: bool) -> None:
@@ -340,117 +299,205 @@ def report(result: Path, format_: str, as_json: bool) -> None:
     click.echo(reporters[name].load()(store.open(result)), nl=False)
 
 
-def _run_phases(phases: Any, equipment: Any, folder: Path, keeper: Any, records: list[Any]) -> bool:
-    """False where Ctrl-C or a termination signal ended it early."""
+@main.command()
+@JSON
+def doctor(as_json: bool) -> None:
+    """Show what would disturb a measurement here, and the command that would stop it. It changes nothing.
+
+    Example: mixmark doctor
+    """
+    from dataclasses import asdict
+
+    from harness import doctor as physician
+
+    checks = physician.checks()
+    if as_json:
+        _print_json({"checks": [asdict(check) for check in checks]})
+        return
+    marks = {"ok": "ok", "warn": "WARN", "unknown": "?"}
+    rows = [
+        (marks[check.state], check.name, check.message + (f"\n  {check.fix}" if check.fix else "")) for check in checks
+    ]
+    _print_table(("", "check", "finding, and what changes it"), rows, "nothing to check")
+
+
+@main.command()
+@click.option(
+    "--suite", "suites", multiple=True, default=["resnet50"], show_default=True, metavar="NAME", help="Repeatable."
+)
+@ADAPTER
+@click.option("--tier", type=click.Choice(["smoke", "edge", "server"]), default="edge", show_default=True)
+@click.option(
+    "--pairs", type=click.IntRange(6, 100), default=6, show_default=True, help="Of measurements of the same thing."
+)
+@click.option("--out", type=click.Path(path_type=Path), help="Result folder.  [default: results/<time>-selftest]")
+@CONFIG
+@JSON
+def selftest(
+    suites: tuple[str, ...],
+    adapters: tuple[str, ...],
+    tier: Any,
+    pairs: int,
+    out: Path | None,
+    config: Path | None,
+    as_json: bool,
+) -> None:
+    """Measure this machine's noise floor: the same thing in pairs, each in a fresh process. compare uses it.
+
+    Example: mixmark selftest --adapter onnxruntime
+    """
+    from datetime import UTC, datetime
+
+    from harness import compare as comparing
+    from harness import noise, plan, store, workbench
+
+    bench = workbench.prepare(adapters, config)
+    phases = plan.solo(
+        bench.ways(), bench.chosen(suites), tier, plan.SELFTEST, scenarios=("single-stream",), runs=2 * pairs
+    )
+    header = bench.header(phases, tier, plan.SELFTEST.name)
+    folder = out or Path("results") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-selftest"
+    keeper = store.create(folder, header, needs_bytes=FREE_DISK_BYTES)
+    result = _performed(header, bench.equipment(header.seed, 600), folder, keeper)
+    floors = comparing.floors(result)
+    known = [floor for floor in floors.values() if floor is not None]
+    where = str(noise.keep(max(known), result.created_utc)) if known and result.finished else None
+    if as_json:
+        _print_json(
+            {"noise_floor": max(known, default=None), "by_cell": floors, "kept_in": where, "result": str(folder)}
+        )
+    else:
+        rows = [(cell, "–" if floor is None else f"{floor:.2%}") for cell, floor in floors.items()]
+        _print_table(("cell", "95 % of pairs lie within"), rows, "nothing was measured")
+        if known:
+            told = f"kept in {where}" if where else "not kept, since the run was interrupted"
+            click.echo(f"\nnoise floor {max(known):.2%}, {told}; runs in {folder}")
+        else:
+            click.echo("\nnoise floor not measured: six pairs of a cell must finish")
+    sys.exit(_exit_code(result))
+
+
+@main.command()
+@click.argument("a", type=click.Path(path_type=Path))
+@click.argument("b", type=click.Path(path_type=Path))
+@click.option("--gate", type=click.FloatRange(0, 100), metavar="PCT", help="Exit 1 where B is proven slower by more.")
+@click.option("--format", "format_", type=click.Choice(["console", "markdown"]), default="console", show_default=True)
+@JSON
+def compare(a: Path, b: Path, gate: float | None, format_: str, as_json: bool) -> None:
+    """Is B faster than A? Each is a result, or a folder of results of the same plan; A is the baseline.
+
+    A verdict takes the whole interval of the ratio: beyond ±δ it is faster or slower, inside it is the same, else
+    ambiguous. δ is the noise floor of `mixmark selftest`, 1 % at the least.
+
+    Example: mixmark compare results/main results/branch --gate 5
+    """
+    from harness import compare as comparing
+
+    before, after = _results(a), _results(b)
+    floors = [each.noise_floor for each in (*before, *after) if each.noise_floor is not None]
+    found = comparing.compare(before, after, max(floors, default=None))
+    worse = [each for each in found if gate is not None and each.proven_slower(gate / 100)]
+    if as_json:
+        _print_json({"comparisons": [each.told() for each in found], "regressions": len(worse)})
+    else:
+        head = ("cell", "B / A", "interval", "verdict", "runs", "")
+        rows = [
+            (
+                each.label,
+                f"{each.ratio.estimate:.3f}" if each.ratio else "–",
+                f"{each.ratio.low:.3f} – {each.ratio.high:.3f}" if each.ratio else "–",
+                each.verdict or "not compared",
+                f"{len(each.a)} : {len(each.b)}",
+                each.reason,
+            )
+            for each in found
+        ]
+        if format_ == "markdown":
+            click.echo("\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows)))
+        else:
+            _print_table(head, rows, "nothing to compare")
+        floor = f"noise floor {max(floors):.2%}" if floors else "noise floor not measured: mixmark selftest does"
+        click.echo(f"\nδ {found[0].delta:.2%} ({floor}); above 1 B does more" if found else floor)
+    for each in worse:
+        click.echo(f"mixmark: {each.label} is slower by more than {gate:g} %", err=True)
+    sys.exit(1 if worse else 0)
+
+
+def _results(path: Path) -> list[Result]:
+    """The result at a path, or those in the folders below it."""
+    from harness import store
+
+    inside = sorted(each.parent for each in path.glob("*/journal.jsonl")) if path.is_dir() else []
+    return [store.open(each) for each in inside or [path]]
+
+
+def _performed(header: Result, equipment: Equipment, folder: Path, keeper: Store) -> Result:
+    """Runs what the header plans and does not have yet. Ctrl-C and a termination signal end it early, unfinished."""
     import signal
 
-    from harness import plan
-    from harness import run as running
+    from harness import plan, run
     from harness.progress import Progress
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    shares = [share for phase in phases for task in phase.tasks for share in task.shares]
-    expected_s = {share.key: plan.expected_s(share) for share in shares}
-    previous = signal.signal(signal.SIGTERM, interrupt)
+    records = list(header.records)
+    done = {record.key for record in records}
+    left = [p for p in header.phases if any(share.key not in done for task in p.tasks for share in task.shares)]
+    todo = [share for phase in left for task in phase.tasks for share in task.shares]
 
-    def keep(record: Any) -> None:
+    def keep(record: Record) -> None:
         keeper.append(record)
         records.append(record)
 
+    finished = False
+    previous = signal.signal(signal.SIGTERM, interrupt)
     try:
-        with Progress(shares, expected_s) as progress:
-            running.run(phases, equipment, folder, keep, progress.observer)
+        with Progress(todo, {share.key: plan.expected_s(share) for share in todo}) as progress:
+            run.run(left, equipment, folder, keep, progress.observer)
+        finished = True
     except KeyboardInterrupt:
-        return False
+        pass
     finally:
         signal.signal(signal.SIGTERM, previous)
-    return True
+    result = header.model_copy(update={"records": tuple(records), "finished": finished})
+    keeper.finish(result)
+    return result
 
 
-def _chosen(asked: tuple[str, ...]) -> dict[str, Plugin]:
-    """The adapters to use: all, or those that the command line names or brings along."""
-    from harness import plan, plugins
-
-    specs = [each for each in asked if plugins.is_spec(each)]
-    known = plugins.find("adapters", specs)
-    names = [plugins.name_of(each) if plugins.is_spec(each) else each for each in asked]
-    return {name: known[name] for name in plan.pick("adapter", names, known)}
-
-
-def _discovered(adapters: tuple[str, ...], configured: Config) -> Found:
+def _show(result: Result, folder: Path, as_json: bool) -> None:
     from harness import plugins
-    from harness.discover import discover
-    from harness.schema import Absent
 
-    chosen = _chosen(adapters)
-    found = discover(chosen, configured)
-    strangers = set(configured.adapters) - set(plugins.find("adapters")) - set(chosen)
-    unused = [Absent(what=f"[adapter.{name}]", reason="configured, but there is no such adapter") for name in strangers]
-    return replace(found, absent=(*found.absent, *unused))
+    click.echo(plugins.find("reporters")["json" if as_json else "console"].load()(result), nl=False)
+    click.echo(f"Mixmark {result.system.mixmark} wrote {folder}", err=as_json)
+    if not result.finished:
+        click.echo(f"Interrupted; go on with: mixmark run --resume {folder}", err=True)
 
 
-def _workloads(
-    suites: dict[str, Plugin], configured: Config, checkpoints: dict[str, Path]
-) -> tuple[list[Workload], dict[str, str], list[Absent]]:
-    """The suites that load, their units, and why the others do not."""
+def _exit_code(result: Result) -> int:
     from harness import plan
-    from harness import run as running
-    from harness.schema import Absent
 
-    plan.pick("suite in the configuration", list(configured.suites), suites)
-    workloads, units, absent = [], {}, []
-    for name, plugin in suites.items():
-        try:
-            suite = plugin.load()
-        except MixmarkError as error:
-            absent.append(Absent(what=f"suite {name}", reason=str(error)))
-            continue
-        label = running.checkpoint_label(checkpoints[name]) if name in checkpoints else "drawn"
-        options = configured.suites.get(name, {})
-        workloads.append(plan.Workload(name, suite.version, tuple(suite.scenarios), options, label))
-        units[name] = suite.unit
-    return workloads, units, absent
+    if not result.finished:
+        return 130
+    measured = [each for each in result.records if each.completions is not None and each.route.suite != plan.PROBE]
+    return 1 if not measured or any(each.error and each.error.attempted for each in result.records) else 0
 
 
-def _checkpoints(given: tuple[str, ...], suites: dict[str, Plugin]) -> dict[str, Path]:
-    from harness import plan
+def _rate(given: str | None, scenarios: tuple[str, ...]) -> float | None:
+    """None stands for the highest rate. Raises UsageError."""
     from harness.errors import UsageError
 
-    found = {}
-    for each in given:
-        name, equals, path = each.partition("=")
-        if not equals:
-            raise UsageError(f"--weights {each!r} has no suite", hint="give it as SUITE=PATH, e.g. llm=./Llama-3.2-1B")
-        plan.pick("suite", [name], suites)
-        if not Path(path).exists():
-            raise UsageError(f"--weights {name}: there is no {path}", hint="give a checkpoint file or folder")
-        found[name] = Path(path).resolve()
-    return found
-
-
-def _same_machine(before: Result, found: Found, workloads: list[Workload]) -> None:
-    """Refuses to go on with a run on other devices, suites or weights than it began with."""
-    from harness.errors import UsageError
-
-    ways = {(way.device.id, way.adapter) for way in found.ways}
-    now = {(each.name, each.version, each.weights) for each in workloads}
-    for phase in before.phases:
-        for task in phase.tasks:
-            for share in task.shares:
-                route = share.route
-                if (route.device, route.adapter) not in ways:
-                    raise UsageError(
-                        f"the run began with {route.device} by {route.adapter}, which is not here now",
-                        hint="resume it on the same machine with the same --adapter and --config",
-                    )
-                if (route.suite, route.suite_version, route.weights) not in now:
-                    began = f"{route.suite} {route.suite_version} and its weights: {route.weights}"
-                    raise UsageError(
-                        f"the run began with {began}; now they differ",
-                        hint="resume it with the same version of Mixmark and the same --weights",
-                    )
+    if given is not None and "server" not in scenarios:
+        raise UsageError("--rate is of a server", hint="add --scenario server")
+    if given is None or given == "max":
+        return None
+    try:
+        rate_per_s = float(given)
+    except ValueError:
+        rate_per_s = math.nan
+    if not 0 < rate_per_s < math.inf:
+        raise UsageError(f"--rate {given!r} is no rate", hint="give feeds a second, above 0, or max")
+    return rate_per_s
 
 
 def _tiers(suite: Any) -> list[str]:
@@ -486,7 +533,10 @@ def _print_table(head: tuple[str, ...], rows: Iterable[tuple[Any, ...]], empty: 
         table.add_column(name, overflow="fold")
     for row in rows:
         table.add_row(*row)
-    Console(highlight=False, markup=False).print(table)
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console.width = 120
+    console.print(table)
 
 
 def _print_absent(absent: Any) -> None:

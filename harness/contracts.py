@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from harness.schema import Cost, Device, Result
+from harness.schema import Cost, Device, LatencyLimits, Result
 
 if TYPE_CHECKING:
     from torch import nn
@@ -118,6 +118,8 @@ class Suite(Protocol):
     scenarios: Sequence[str]
     """What it can be asked for, its native scenario first."""
     tier: str
+    latency: LatencyLimits | None
+    """What a server must keep at this tier; None: the suite has no server scenario."""
 
     def weights(self) -> Weights: ...
     def graphs(self) -> Mapping[str, Graph]: ...

@@ -61,7 +61,7 @@ def _ask(adapter: Plugin, config: Config, folder: Path) -> Sequence[Device] | st
         with Worker(adapter, chosen.options, folder, log, chosen.python) as worker:
             answer = worker.call("discover", TIMEOUT_S)
     except WorkerFailed as failed:
-        return failed.failure.message
+        return f"{failed.failure.message}; {failed.failure.hint}".removesuffix("; ")
     return [_named(Device.model_validate(device)) for device in answer["devices"]]
 
 

@@ -7,6 +7,7 @@ it is in nobody's latency, and it is why feeds come from a pool.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from array import array
@@ -15,13 +16,20 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from harness.contracts import Array, Feed, Runner
-from harness.schema import Completions, Limits, Trial
+from harness.schema import Completions, Limits, RateTrial, Trial
 
 Clock = Callable[[], int]
 PLAIN = frozenset(np.dtype(name) for name in ("float32", "int32", "int64"))
 NOTHING = "the runner yielded nothing for a feed"
 RISE = 1.03  # a doubled batch must bring 3 %…
+CLOSE = 1.05  # a rate is found when the lowest that failed is within 5 % of the highest that did not
+LOOKS_GROW = 1.5  # each look at the precision comes so much later than the one before: every look is a chance to
+# stop by luck, and at 1.1 the intervals of autocorrelated steps covered the truth too seldom
 MISSES = 2  # …or the next one must: a single slow trial on a noisy machine must not end the search at batch 1
+
+
+class Overloaded(Exception):
+    """More arrives than the device gets done."""
 
 
 def plain(value: object) -> Array:
@@ -49,12 +57,15 @@ class Log:
     device waits, and from there into the arrays in one step."""
 
     def __init__(self) -> None:
-        self.issued_ns, self.ends = array("q"), array("q")
+        self.due_ns, self.issued_ns, self.ends = array("q"), array("q"), array("q")
         self.flat = array("q")
         """A stamp and its units, in turn."""
 
-    def feed(self, runner: Runner, feed: Feed, clock: Clock) -> int:
-        """Runs one feed; returns its last stamp. Raises ValueError where the runner yields nothing."""
+    def feed(self, runner: Runner, feed: Feed, clock: Clock, due_ns: int | None = None) -> int:
+        """Runs one feed, which in a closed loop is due when it is issued; returns its last stamp.
+
+        Raises ValueError where the runner yields nothing.
+        """
         marks: list[int] = []
         append, array_type = marks.append, np.ndarray
         checked = None  # numpy's dtypes are singletons: one identity test a unit instead of a look-up
@@ -68,14 +79,16 @@ class Log:
         if not marks:
             raise ValueError(NOTHING)
         self.flat.fromlist(marks)
+        self.due_ns.append(issued if due_ns is None else due_ns)
         self.issued_ns.append(issued)
         self.ends.append(len(self.flat) // 2)
         return marks[-2]
 
 
 def merged(logs: Iterable[Log]) -> Completions:
-    """The logs of all lanes as one table, in the order of issue; a closed loop's feeds are due when issued."""
+    """The logs of all lanes as one table, in the order of issue. Raises ValueError where no feed finished."""
     logs = list(logs)
+    due = np.concatenate([np.array(log.due_ns, np.int64) for log in logs])
     issued = np.concatenate([np.array(log.issued_ns, np.int64) for log in logs])
     counts = np.concatenate([np.diff(np.array(log.ends, np.int64), prepend=0) for log in logs])
     flat = np.concatenate([np.array(log.flat, np.int64) for log in logs])
@@ -84,41 +97,93 @@ def merged(logs: Iterable[Log]) -> Completions:
     begins = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)[:-1]))[order]
     ends = np.cumsum(counts[order])
     rows = np.arange(len(marks)) - np.repeat(ends - counts[order] - begins, counts[order])
-    return Completions(issued[order], issued[order], ends, marks[rows], units[rows])
+    return Completions(due[order], issued[order], ends, marks[rows], units[rows])
 
 
 def closed_loop(
-    runner: Runner, feeds: Iterator[Feed], limits: Limits, clock: Clock = time.monotonic_ns, lanes: int = 1
+    runner: Runner,
+    feeds: Iterator[Feed],
+    limits: Limits,
+    clock: Clock = time.monotonic_ns,
+    lanes: int = 1,
+    enough: Callable[[Completions], bool] = lambda done: True,
 ) -> Completions:
     """Single-stream (one lane) and offline (as many lanes as the runner has slots): the next feed goes in when
-    one comes out, until the window of `limits` is over. What a runner raises passes through."""
+    one comes out, until the window of `limits` is over. What a runner raises passes through.
+
+    enough: asked, ever more seldom, once `min_ns` and `min_feeds` are reached, about what the lane has done so far;
+    between two feeds, so that its cost is in no figure.
+    """
     begin = clock()
+    lock = threading.Lock()
     done = 0
 
-    def lane(log: Log, take: Callable[[], Feed]) -> None:
+    def lane(log: Log) -> None:
         nonlocal done
+        look_ns = limits.min_ns
         while True:
-            elapsed = log.feed(runner, take(), clock) - begin
+            with lock:
+                feed = next(feeds)
+            elapsed = log.feed(runner, feed, clock) - begin
             done += 1
-            if elapsed >= limits.max_ns or (elapsed >= limits.min_ns and done >= limits.min_feeds):
+            if elapsed >= limits.max_ns:
                 return
+            if elapsed >= look_ns and done >= limits.min_feeds:
+                if enough(merged([log])):
+                    return
+                look_ns = int(elapsed * LOOKS_GROW)
 
-    if lanes == 1:
-        log = Log()
-        lane(log, feeds.__next__)
-        return merged([log])
+    return _in_lanes(lane, lanes)
 
+
+def open_loop(
+    runner: Runner,
+    feeds: Iterator[Feed],
+    arrivals_ns: Iterator[int],
+    limits: Limits,
+    clock: Clock = time.monotonic_ns,
+    sleep: Callable[[float], None] = time.sleep,
+    lanes: int = 1,
+) -> Completions:
+    """Server: feeds arrive on their own schedule, whatever the device does with those before, and wait their turn.
+
+    arrivals_ns: when they are due, from the start. The schedule is over once `min_ns` has passed and `min_feeds`
+    have arrived; all that arrived are run to their end. A lane that waits sleeps: it burns no core that the
+    device needs. Raises Overloaded where a feed would be issued later than `max_ns` after it was due.
+    """
+    begin = clock()
     lock = threading.Lock()
-    errors: list[BaseException] = []
-    logs = [Log() for _ in range(lanes)]
+    arrived = 0
 
-    def take() -> Feed:
-        with lock:
-            return next(feeds)
+    def lane(log: Log) -> None:
+        nonlocal arrived
+        while True:
+            with lock:
+                due = next(arrivals_ns)
+                if due >= limits.min_ns and arrived >= limits.min_feeds:
+                    return
+                feed = next(feeds)
+                arrived += 1
+            while (late := clock() - begin - due) < 0:
+                sleep(-late / 1e9)
+            if late > limits.max_ns:
+                raise Overloaded(f"feed {arrived} waited {late / 1e9:.3g} s for its turn: the queue grows")
+            log.feed(runner, feed, clock, begin + due)
+
+    return _in_lanes(lane, lanes)
+
+
+def _in_lanes(lane: Callable[[Log], None], count: int) -> Completions:
+    """Runs a lane in each of `count` threads, the only one in this thread; raises the first error of any."""
+    logs = [Log() for _ in range(count)]
+    if count == 1:
+        lane(logs[0])
+        return merged(logs)
+    errors: list[BaseException] = []
 
     def guarded(log: Log) -> None:
         try:
-            lane(log, take)
+            lane(log)
         except BaseException as error:
             errors.append(error)
 
@@ -197,3 +262,24 @@ def best_batch(
             break
         batch *= 2
     return best, tuple(trials)
+
+
+def highest_rate(
+    keeps: Callable[[float], tuple[int, bool]], start_per_s: float, until_ns: int, clock: Clock = time.monotonic_ns
+) -> tuple[float | None, tuple[RateTrial, ...]]:
+    """The highest rate that keeps the latency limits, to 5 %: doubled or halved until one is kept and one is not,
+    then halved on a logarithmic scale, until `until_ns` on the clock. None where none was kept.
+
+    keeps: tries a rate; returns how many feeds finished and whether the limits were kept.
+    """
+    trials: list[RateTrial] = []
+    rate, kept, broken = start_per_s, 0.0, math.inf
+    while not trials or (broken / max(kept, 1e-9) > CLOSE and clock() < until_ns):
+        feeds, did = keeps(rate)
+        trials.append(RateTrial(rate_per_s=rate, feeds=feeds, kept=did))
+        if did:
+            kept = rate
+        else:
+            broken = rate
+        rate = 2 * kept if math.isinf(broken) else broken / 2 if not kept else math.sqrt(kept * broken)
+    return kept or None, tuple(trials)

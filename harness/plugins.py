@@ -36,6 +36,7 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
         "json": "reporters.json:report",
         "csv": "reporters.csv:report",
         "markdown": "reporters.markdown:report",
+        "html": "reporters.html:report",
     },
 }
 MEMBERS: dict[Kind, tuple[str, ...]] = {

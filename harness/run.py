@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness import system
+from harness import conditions, system
+from harness.conditions import Watch
 from harness.config import Config
 from harness.plugins import Plugin
-from harness.schema import Cost, Device, Failure, Phase, Record, Share, Trial
+from harness.schema import Device, Failure, Phase, Record, Share
 from harness.worker import Worker, WorkerFailed, load_completions
 
 SECOND = 1_000_000_000
@@ -79,8 +80,10 @@ def measure(
     scratch = folder / "scratch"
     scratch.mkdir(exist_ok=True)
     stamps = scratch / "stamps.npz"
-    outcome: dict[str, object] = {"batch": share.batch}
+    outcome: dict[str, object] = {"batch": share.batch, "rate_per_s": share.rate_per_s}
+    seen = [conditions.canary()]
     worker: Worker | None = None
+
     try:
         with Worker(
             equipment.adapters[route.adapter], chosen.options, scratch, logs / f"{share.key}.log", chosen.python
@@ -101,36 +104,40 @@ def measure(
                 free_bytes=_free_bytes(device),
             )
             outcome |= {"load_ns": opened["load_ns"], "facts": opened["facts"]}
-            measured = worker.call(
-                "measure",
-                equipment.timeout_s + (share.limits.warmup_ns + share.limits.search_ns + share.limits.max_ns) / SECOND,
-                on_stage,
-                scenario=share.scenario,
-                batch=share.batch,
-                seed=feed_seed(equipment.seed, route.suite),
-                limits=share.limits.model_dump(),
-                out=str(stamps),
-            )
-            outcome |= {
-                "batch": measured["batch"],
-                "trials": tuple(Trial.model_validate(trial) for trial in measured["trials"]),
-                "costs": tuple(Cost.model_validate(cost) for cost in measured["costs"]),
-                "completions": load_completions(stamps),
-            }
+            watch = Watch((worker.pid,)).start()  # before the window, so that starting it disturbs none of it
+            longest_ns = share.limits.warmup_ns + share.limits.search_ns + share.limits.max_ns
+            try:
+                measured = worker.call(
+                    "measure",
+                    equipment.timeout_s + longest_ns / SECOND,
+                    on_stage,
+                    scenario=share.scenario,
+                    batch=share.batch,
+                    rate_per_s=share.rate_per_s,
+                    seed=feed_seed(equipment.seed, route.suite),
+                    limits=share.limits.model_dump(),
+                    out=str(stamps),
+                )
+            finally:  # while the worker lives: afterwards nobody knows what was its own
+                seen += watch.stop()
+            outcome |= {**measured, "completions": load_completions(stamps)}
     except WorkerFailed as failed:
         outcome["error"] = failed.failure
     except (ValueError, TypeError, OSError, EOFError) as error:
         outcome["error"] = Failure(kind="no result", message=f"the worker's stamps cannot be used: {error}")
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+    seen.append(conditions.canary())
     return Record.model_validate(
         {
             "key": share.key,
             "phase": phase.name,
             "route": route,
             "scenario": share.scenario,
+            "run": share.run,
             "unit": equipment.units[route.suite],
             "peak_pss_bytes": (worker and worker.peak_pss_bytes) or None,
+            "conditions": tuple(seen),
             **outcome,
         }
     )

@@ -24,7 +24,7 @@ Precision = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4"]
 BITS_PER_WEIGHT: dict[str, int] = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4}
 
 Tier = Literal["smoke", "edge", "server"]
-ScenarioName = Literal["single-stream", "offline"]
+ScenarioName = Literal["single-stream", "offline", "server"]
 Int64s = npt.NDArray[np.int64]
 
 
@@ -74,6 +74,18 @@ class Route(Fact):
         return f"{self.suite} on {self.device} by {self.adapter} in {self.precision}"
 
 
+class LatencyLimits(Fact):
+    """What a server must keep: at the percentile, each of these from the time a feed was due. None: no such limit."""
+
+    percentile: float = Field(gt=0, lt=1)
+    first_ns: int | None = Field(default=None, gt=0)
+    """Until the first unit: an LLM's time to first token."""
+    per_unit_ns: int | None = Field(default=None, gt=0)
+    """Between units, on average over a feed: an LLM's time per output token."""
+    total_ns: int | None = Field(default=None, gt=0)
+    source: str
+
+
 class Limits(Fact):
     """How long a share may take, in nanoseconds."""
 
@@ -81,10 +93,12 @@ class Limits(Fact):
     search_ns: int = Field(ge=0)
     """For the best batch, warm-up of each batch included."""
     min_ns: int = Field(ge=0)
-    """The window is over once this has passed and `min_feeds` are done…"""
+    """The window is over once this has passed and `min_feeds` are done and the half-width is reached…"""
     max_ns: int = Field(ge=0)
     """…or once this has passed and one feed is done."""
     min_feeds: int = Field(ge=1)
+    half_width: float | None = Field(default=None, gt=0)
+    """How well a closed loop's throughput must be known: the 95 % interval, as a part of it. None: not asked for."""
 
 
 class Share(Fact):
@@ -96,6 +110,9 @@ class Share(Fact):
     scenario: ScenarioName
     batch: int | None = Field(default=None, gt=0)
     """Samples a feed; None: find the best one by doubling."""
+    rate_per_s: float | None = Field(default=None, gt=0)
+    """Of a server: feeds that arrive a second; None: find the highest one that keeps the latency limits."""
+    run: int = Field(default=1, ge=1)
     limits: Limits
 
 
@@ -210,10 +227,20 @@ class Trial(Fact):
     elapsed_ns: int = Field(gt=0)
 
 
+class RateTrial(Fact):
+    """One step of the search for the highest rate that a server sustains."""
+
+    rate_per_s: float = Field(gt=0)
+    feeds: int = Field(ge=0)
+    """That finished; 0 where the queue grew until the trial was given up."""
+    kept: bool
+    """Whether the latency limits were kept."""
+
+
 class Failure(Fact):
     """Why there is no number."""
 
-    kind: Literal["refused", "unsupported", "raised", "crashed", "out of memory", "hung", "no result"]
+    kind: Literal["refused", "unsupported", "raised", "crashed", "out of memory", "hung", "overloaded", "no result"]
     """`refused` and `unsupported` were not attempted; the others were and failed."""
     message: str
     hint: str = ""
@@ -221,6 +248,70 @@ class Failure(Fact):
     @property
     def attempted(self) -> bool:
         return self.kind not in ("refused", "unsupported")
+
+
+class GpuConditions(Fact):
+    """An accelerator at the end of an interval, as its vendor's library tells."""
+
+    id: str
+    """A device's, `gpu:<uuid>`."""
+    reasons: tuple[str, ...] | None = None
+    """Why its clocks are not higher."""
+    sm_clock_mhz: int | None = Field(default=None, ge=0)
+    temperature_c: int | None = None
+    power_cap_mw: int | None = Field(default=None, ge=0)
+    foreign_pids: tuple[int, ...] | None = None
+    """Compute processes that are not ours; None also where the driver counts in another process namespace."""
+
+
+class Conditions(Fact):
+    """How the machine fared during one interval (block) of a record, or the canary that ran in it.
+
+    Counters are what they rose by. None where the machine does not say, and where a counter went backwards.
+    """
+
+    begin_ns: int
+    end_ns: int
+    cpus: int | None = Field(default=None, gt=0)
+    """Hardware threads online."""
+    busy_ns: int | None = Field(default=None, ge=0)
+    """CPU time of everybody, of all CPUs together; interrupts included, stolen time not."""
+    own_ns: int | None = Field(default=None, ge=0)
+    """CPU time of the workers, their children, and the harness."""
+    stolen_ns: int | None = Field(default=None, ge=0)
+    """CPU time that the hypervisor gave to others."""
+    throttled_periods: int | None = Field(default=None, ge=0)
+    """In which our cgroup or one above it had used up its CPU quota."""
+    throttled_ns: int | None = Field(default=None, ge=0)
+    cpu_stall_ns: int | None = Field(default=None, ge=0)
+    """During which some task, ours or not, waited for a CPU."""
+    memory_stall_ns: int | None = Field(default=None, ge=0)
+    """During which some task, ours or not, waited for memory."""
+    involuntary_switches: int | None = Field(default=None, ge=0)
+    """How often a thread of the workers was taken off its CPU while it had work."""
+    major_faults: int | None = Field(default=None, ge=0)
+    """Pages that the workers had to wait for the disk for."""
+    swapped_in_pages: int | None = Field(default=None, ge=0)
+    swapped_out_pages: int | None = Field(default=None, ge=0)
+    clock_mean_mhz: float | None = Field(default=None, gt=0)
+    """At the end of the interval, over CPUs, weighted by how busy each was: idle ones say nothing of the load."""
+    clock_min_mhz: float | None = Field(default=None, gt=0)
+    """Of the slowest CPU that was busy for most of the interval."""
+    thermal_throttles: int | None = Field(default=None, ge=0)
+    """By how much the CPUs' throttle counters rose, added up."""
+    temperature_c: float | None = None
+    """Of the hottest sensor of the CPU."""
+    clock_step_ns: int | None = None
+    """How far the wall clock moved against CLOCK_MONOTONIC: it was set, or the machine slept."""
+    gpus: tuple[GpuConditions, ...] = ()
+    canary_ns: tuple[int, ...] = ()
+    """How long a fixed loop took, each time it ran; such an interval holds nothing else."""
+
+    @model_validator(mode="after")
+    def _time_passes(self) -> Conditions:
+        if self.end_ns <= self.begin_ns:
+            raise ValueError("an interval that does not last")
+        return self
 
 
 class Record(Fact):
@@ -241,6 +332,16 @@ class Record(Fact):
     peak_pss_bytes: int | None = Field(default=None, ge=0)
     """Of the worker's process tree, loading included."""
     trials: tuple[Trial, ...] = ()
+    rate_per_s: float | None = Field(default=None, gt=0)
+    """Of a server: feeds that arrived a second."""
+    rate_trials: tuple[RateTrial, ...] = ()
+    latency_limits: LatencyLimits | None = None
+    run: int = Field(default=1, ge=1)
+    """Which of the runs of the same share, each in a fresh process."""
+    ended_by: Literal["precision", "cap", "time"] | None = None
+    """What ended the window: the half-width was reached, the longest time was, or no half-width was asked for."""
+    conditions: tuple[Conditions, ...] = ()
+    """A canary before the worker was started and one after it was gone; the blocks while it measured in between."""
     completions: Annotated[Completions | None, SkipValidation, SkipJsonSchema(), Field(exclude=True)] = None
     """Lies beside result.json as raw/<key>.npz."""
     error: Failure | None = None
@@ -313,6 +414,8 @@ class Result(Fact):
     devices: tuple[Device, ...]
     absent: tuple[Absent, ...] = ()
     """Adapters and devices that could not be used."""
+    noise_floor: float | None = Field(default=None, ge=0)
+    """Of this machine when the run began, by `mixmark selftest`: 0.02 is 2 %. None: not measured."""
     records: tuple[Record, ...]
     finished: bool
     """False where the run was interrupted; `--resume` goes on."""

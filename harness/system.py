@@ -106,7 +106,7 @@ def memory_total_bytes(root: Path = ROOT) -> int | None:
     if total is None and root == ROOT:
         total = int(psutil.virtual_memory().total)
     names = ("memory.max", "memory.limit_in_bytes")
-    limits = [_integer(folder / name) for folder in _cgroups(root, "memory") for name in names]
+    limits = [_integer(folder / name) for folder in cgroups(root, "memory") for name in names]
     return min((limit for limit in (total, *limits) if limit), default=None)
 
 
@@ -246,7 +246,7 @@ def _container(root: Path) -> str | None:
     return next((name for name in ("kubepods", "docker", "libpod", "containerd", "lxc") if name in groups), None)
 
 
-def _cgroups(root: Path, controller: str) -> Iterator[Path]:
+def cgroups(root: Path, controller: str) -> Iterator[Path]:
     """The folders of this process's cgroup and of those above it, version 2 or 1."""
     for line in _text(root / "proc/self/cgroup").splitlines():
         number, _, rest = line.partition(":")
@@ -271,7 +271,7 @@ def _cgroup_limits(root: Path) -> Iterator[tuple[str, str]]:
         "cpuset": ("cpuset.cpus.effective", "cpuset.mems.effective", "cpuset.cpus", "cpuset.mems"),
     }
     for controller, names in files.items():
-        folders = list(_cgroups(root, controller))
+        folders = list(cgroups(root, controller))
         for name in names:
             if limit := next((text for folder in folders if (text := _line(folder / name))), None):
                 yield name, limit
@@ -279,7 +279,7 @@ def _cgroup_limits(root: Path) -> Iterator[tuple[str, str]]:
 
 def _cgroup_headrooms(root: Path) -> Iterator[int]:
     """Limit − use, where the page cache that can be dropped does not count as used."""
-    for folder in _cgroups(root, "memory"):
+    for folder in cgroups(root, "memory"):
         for limit_name, used_name, cache_name in (
             ("memory.max", "memory.current", "inactive_file"),
             ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),

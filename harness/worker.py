@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
+import itertools
 import json
 import math
 import os
@@ -28,11 +30,12 @@ from typing import Any, Literal, TextIO
 import numpy as np
 import psutil
 
-from harness import drive, plugins, system
+from harness import drive, plugins, stats, steady, system
+from harness.arrivals import poisson
 from harness.contracts import Adapter, Runner, Suite
 from harness.errors import MixmarkError, Unsupported
 from harness.plugins import Plugin
-from harness.schema import BITS_PER_WEIGHT, Completions, Device, Failure, Limits
+from harness.schema import BITS_PER_WEIGHT, Completions, Device, Failure, Limits, RateTrial, Trial
 
 RUNTIME_BYTES = 512 << 20  # interpreter, framework and activations at batch 1, on top of weights and state
 
@@ -241,30 +244,85 @@ class _Served:
         facts = {str(key): str(value) for key, value in self.runner.facts.items()}
         return {"load_ns": time.monotonic_ns() - begin, "needed_bytes": need, "facts": facts}
 
-    def measure(self, scenario: str, batch: int | None, seed: int, limits: dict[str, int], out: str) -> dict[str, Any]:
+    def measure(
+        self, scenario: str, batch: int | None, rate_per_s: float | None, seed: int, limits: dict[str, int], out: str
+    ) -> dict[str, Any]:
         bounds = Limits.model_validate(limits)
-        lanes = self.runner.slots if scenario == "offline" else 1
-        trials: tuple[Any, ...] = ()
-        if batch is None and scenario == "offline":
+        lanes = 1 if scenario == "single-stream" else self.runner.slots
+        trials: tuple[Trial, ...] = ()
+        rate_trials: tuple[RateTrial, ...] = ()
+        if batch is None:
             self.say({"stage": "searching the best batch"})
             batch, trials = drive.best_batch(
                 self.runner, lambda size: self.suite.feeds(size, seed + 1), bounds, self._room
             )
-        batch = batch or 1
         self.say({"stage": "warming up"})
         drive.warm_up(self.runner, self.suite.feeds(batch, seed + 2), bounds)
+        if scenario == "server" and rate_per_s is None:
+            self.say({"stage": "searching the highest rate"})
+            rate_per_s, rate_trials = self._highest_rate(bounds, seed + 3)
         feeds = self.suite.feeds(batch, seed)
-        first = next(feeds)  # the pool is made before the window
+        feeds = itertools.chain([next(feeds)], feeds)  # the pool is made before the window
         self.say({"stage": "measuring"})
-        done = drive.closed_loop(self.runner, _again(first, feeds), bounds, lanes=lanes)
+        if rate_per_s is None:
+            done = drive.closed_loop(
+                self.runner, feeds, bounds, lanes=lanes, enough=functools.partial(steady.enough, bounds)
+            )
+        else:
+            done = drive.open_loop(
+                self.runner, feeds, poisson(rate_per_s, seed), self._enough(bounds, rate_per_s), lanes=lanes
+            )
         with open(out, "wb") as file:
             np.savez(file, allow_pickle=False, **vars(done))
-        costs = self.suite.costs(self.precision, batch)
         return {
             "batch": batch,
             "trials": [trial.model_dump() for trial in trials],
-            "costs": [cost.model_dump() for cost in costs],
+            "ended_by": _ended_by(bounds, done) if rate_per_s is None else "time",
+            "rate_per_s": rate_per_s,
+            "rate_trials": [trial.model_dump() for trial in rate_trials],
+            "latency_limits": self.suite.latency and self.suite.latency.model_dump(),
+            "costs": [cost.model_dump() for cost in self.suite.costs(self.precision, batch)],
         }
+
+    def _enough(self, bounds: Limits, rate_per_s: float) -> Limits:
+        """As many feeds as the latency limit's percentile takes, where they arrive in time."""
+        needed = stats.sample_needed(self.suite.latency.percentile) if self.suite.latency else 0
+        fits = needed / rate_per_s * 1e9 <= bounds.max_ns
+        return bounds.model_copy(update={"min_feeds": needed}) if fits and needed > bounds.min_feeds else bounds
+
+    def _highest_rate(self, bounds: Limits, seed: int) -> tuple[float, tuple[RateTrial, ...]]:
+        """Starts at half of what a closed loop does. Raises WorkerFailed where the time allows no answer."""
+        limits = self.suite.latency
+        if limits is None:
+            raise Unsupported(f"{self.suite.name} has no latency limits, so it has no highest rate", "give a --rate")
+        serials = itertools.count(seed)
+        begin = time.monotonic_ns()
+        once = bounds.model_copy(update={"min_ns": bounds.warmup_ns // 2, "max_ns": bounds.warmup_ns, "min_feeds": 1})
+        closed = drive.closed_loop(self.runner, self.suite.feeds(1, next(serials)), once)
+        service_s = stats.in_flight_ns(closed) / len(closed) / 1e9
+        needed = stats.sample_needed(limits.percentile)
+        if needed * service_s * 1e9 > bounds.max_ns:
+            message = (
+                f"{needed} feeds carry a p{limits.percentile * 100:g}; at {service_s:.3g} s each the time does not"
+            )
+            raise WorkerFailed(Failure(kind="refused", message=message, hint="--preset standard gives it more time"))
+        longest_ns = max(limits.total_ns or 0, limits.first_ns or 0)
+        trial = bounds.model_copy(update={"min_ns": 0, "max_ns": longest_ns, "min_feeds": needed})
+
+        def keeps(rate_per_s: float) -> tuple[int, bool]:
+            serial = next(serials)
+            feeds, arrivals = self.suite.feeds(1, serial), poisson(rate_per_s, serial)
+            try:
+                done = drive.open_loop(self.runner, feeds, arrivals, trial, lanes=self.runner.slots)
+            except drive.Overloaded:
+                return 0, False
+            return len(done), bool(stats.keeps(done, limits))
+
+        rate_per_s, trials = drive.highest_rate(keeps, 0.5 / service_s, begin + bounds.search_ns)
+        if rate_per_s is None:
+            message = f"no rate keeps the latency limits, down to {trials[-1].rate_per_s:.3g} feeds a second"
+            raise WorkerFailed(Failure(kind="overloaded", message=message))
+        return rate_per_s, trials
 
     def close(self) -> dict[str, Any]:
         self.open_suites.close()
@@ -274,9 +332,10 @@ class _Served:
         return system.memory_available_bytes() if self.device.memory_pool == "host" else None
 
 
-def _again(first: Any, rest: Any) -> Any:
-    yield first
-    yield from rest
+def _ended_by(limits: Limits, done: Completions) -> str:
+    if limits.half_width is None:
+        return "time"
+    return "cap" if done.marks_ns.max() - done.issued_ns[0] >= limits.max_ns else "precision"
 
 
 def needed_bytes(suite: Suite, precision: str) -> int:
@@ -292,11 +351,14 @@ def failure_of(error: BaseException) -> Failure:
     """Sorts what a plugin raised."""
     if isinstance(error, WorkerFailed):
         return error.failure
-    hint = error.hint if isinstance(error, MixmarkError) else ""
+    if isinstance(error, drive.Overloaded):
+        return Failure(kind="overloaded", message=str(error), hint="a lower --rate, or --rate max finds one")
     if isinstance(error, Unsupported):
-        return Failure(kind="unsupported", message=str(error), hint=hint)
+        return Failure(kind="unsupported", message=str(error), hint=error.hint)
+    if isinstance(error, MixmarkError):
+        return Failure(kind="raised", message=str(error), hint=error.hint)
     kind: Literal["out of memory", "raised"] = "out of memory" if drive.out_of_memory(error) else "raised"
-    return Failure(kind=kind, message=f"{type(error).__name__}: {error}"[:500], hint=hint)
+    return Failure(kind=kind, message=f"{type(error).__name__}: {error}"[:500])
 
 
 def _die_with_parent() -> None:

@@ -65,10 +65,10 @@ def _table(*columns: str) -> Table:
 def _rates(result: Result) -> Table:
     names = figures.device_names(result)
     table = _table(
-        "suite", "device", "adapter", "scenario", "type", ">throughput", "service time", "tail", ">roofline", ">energy"
+        "suite", "device", "adapter", "scenario", "type", ">throughput", "latency", "tail", ">roofline", ">energy"
     )
     suite = ""
-    for row in figures.rows(result):
+    for row in figures.cells(result):
         route = row.record.route
         if suite and route.suite != suite:
             table.add_row()
@@ -79,7 +79,7 @@ def _rates(result: Result) -> Table:
             plain(route.adapter),
             figures.work(row.record),
             route.precision,
-            figures.rate(row.throughput_per_s, row.record.unit) if row.status == "ok" else row.status,
+            "\n".join(figures.throughput(row)),
             typical,
             tail,
             figures.share(row.roofline),
@@ -90,10 +90,10 @@ def _rates(result: Result) -> Table:
 
 
 def _latencies(row: Row) -> tuple[str, str]:
-    """Cells of the service time; where units stream out of a feed, of its first mark and of each unit too."""
+    """Cells of the latency; where units stream out of a feed, of its first mark and of each unit too."""
     if row.time_per_unit.mean_ns is None:
-        return figures.typical(row.service), figures.tail(row.service)
-    lines = (("feed", row.service), ("first", row.first_mark), (f"/{_short(row)}", row.time_per_unit))
+        return figures.typical(row.latency), figures.tail(row.latency)
+    lines = (("feed", row.latency), ("first", row.first_mark), (f"/{_short(row)}", row.time_per_unit))
     return (
         "\n".join(f"{name:<5} {figures.typical(latency)}" for name, latency in lines),
         "\n".join(figures.tail(latency) for _, latency in lines),

@@ -10,10 +10,10 @@ from reporters import figures
 from reporters.figures import plain
 
 LATENCIES = ("mean_ns", "p50_ns", "p90_ns", "p99_ns", "p999_ns")
-STREAMS = ("service", "first_mark", "time_per_unit")
+STREAMS = ("latency", "first_mark", "time_per_unit")
 COLUMNS = (
-    "key", "suite", "suite_version", "tier", "device", "adapter", "precision", "weights", "scenario", "batch", "status",
-    "reason", "feeds", "unit", "units", "throughput_per_s",
+    "key", "suite", "suite_version", "tier", "device", "adapter", "precision", "weights", "scenario", "batch",
+    "rate_per_s", "run", "status", "reason", "feeds", "unit", "units", "throughput_per_s", "half_width",
     *(f"{stream}_{name}" for stream in STREAMS for name in LATENCIES),
     "roofline_fraction", "energy_per_unit_j", "load_ns", "peak_pss_bytes",
 )  # fmt: skip
@@ -29,7 +29,7 @@ def report(result: Result) -> str:
 
 def _row(row: figures.Row) -> list[object]:
     record, route, error = row.record, row.record.route, row.record.error
-    streams = (row.service, row.first_mark, row.time_per_unit)
+    streams = (row.latency, row.first_mark, row.time_per_unit)
     return [
         record.key,
         *(_cell(text) for text in (route.suite, route.suite_version, route.tier, route.device, route.adapter)),
@@ -37,12 +37,15 @@ def _row(row: figures.Row) -> list[object]:
         _cell(route.weights),
         record.scenario,
         record.batch,
+        record.rate_per_s,
+        record.run,
         row.status,
         _cell(f"{error.kind}: {error.message}") if error else "",
         row.feeds,
         _cell(record.unit),
         row.units,
         row.throughput_per_s,
+        row.half_width,
         *(getattr(latency, name) for latency in streams for name in LATENCIES),
         row.roofline,
         None,  # no meter is read yet

@@ -6,10 +6,13 @@ Unknown is None in a `Row` and "–" in text; ms and SI prefixes appear only her
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
 
 from harness import stats
 from harness.schema import Finding, Int64s, Record, Result
+from harness.steady import window
 
 UNKNOWN = "–"
 UNITS = {"token": "tok", "image": "img", "sample": "samples"}
@@ -17,7 +20,7 @@ UNITS = {"token": "tok", "image": "img", "sample": "samples"}
 
 @dataclass(frozen=True)
 class Latency:
-    """Of one service time over the feeds; percentiles only where the sample carries them."""
+    """Of one span over the feeds; percentiles only where the sample carries them."""
 
     mean_ns: int | None
     p50_ns: int | None
@@ -42,11 +45,19 @@ class Row:
     feeds: int | None
     units: int | None
     throughput_per_s: float | None
-    service: Latency
+    """Of a closed loop: of the steady window where it is known. Of several runs: the geometric mean."""
+    half_width: float | None
+    """Of its 95 % interval, as a share of it: from the steady window's blocks, or from the runs."""
+    latency: Latency
+    """From when a feed was due to its last mark: a closed loop's service time, a server's response time."""
     first_mark: Latency
     """Known only where feeds have several marks, as has time_per_unit."""
     time_per_unit: Latency
     roofline: float | None
+    runs: int = 1
+    """That the throughput is of; all else is of the run with the median throughput."""
+    median_per_s: float | None = None
+    """Of several runs."""
 
     @property
     def status(self) -> str:
@@ -69,17 +80,51 @@ def _row(record: Record, known: dict[stats.CeilingKey, stats.Ceiling]) -> Row:
     nothing = latency(None)
     done = record.completions
     if done is None:
-        return Row(record, None, None, None, nothing, nothing, nothing, None)
+        return Row(record, None, None, None, None, nothing, nothing, nothing, None)
     streams = stats.time_per_unit_ns(done)
+    throughput_per_s, interval = stats.throughput_per_s(done), None
+    if record.scenario != "server" and (seen := window(done)) and seen.steady:
+        throughput_per_s = float(seen.rates_per_s.mean())
+        interval = stats.throughput_interval(seen.rates_per_s)
     return Row(
         record=record,
         feeds=len(done),
         units=stats.units(done),
-        throughput_per_s=stats.throughput_per_s(done),
-        service=latency(stats.service_times_ns(done)),
+        throughput_per_s=throughput_per_s,
+        half_width=interval.half_width if interval else None,
+        latency=latency(stats.latencies_ns(done)),
         first_mark=latency(stats.first_mark_ns(done) if len(streams) else None),
         time_per_unit=latency(streams),
         roofline=stats.achieved(record, known).fraction,
+    )
+
+
+def cells(result: Result) -> list[Row]:
+    """One a cell: the rows of runs that differ in nothing but their process are one, all of which count."""
+    found: dict[Hashable, list[Row]] = defaultdict(list)
+    seen: dict[Hashable, int] = defaultdict(int)
+    for row in rows(result):
+        record = row.record
+        at = "max" if record.rate_trials else record.rate_per_s
+        cell = (record.route.model_dump_json(), record.scenario, at)
+        found[cell, seen[cell, record.run]].append(row)  # the same run again is another phase of the plan
+        seen[cell, record.run] += 1
+    return [_over_runs(each) for each in found.values()]
+
+
+def _over_runs(runs: list[Row]) -> Row:
+    """A run that failed has a finding of its own."""
+    measured = sorted((run.throughput_per_s, at) for at, run in enumerate(runs) if run.throughput_per_s)
+    if len(measured) < 2:
+        return runs[measured[0][1]] if measured else runs[0]
+    over = stats.over_runs([value for value, _ in measured])
+    assert over is not None and over.low is not None and over.high is not None  # at least two
+    return replace(
+        runs[measured[(len(measured) - 1) // 2][1]],
+        throughput_per_s=over.geometric_mean,
+        half_width=(over.high - over.low) / 2 / over.geometric_mean,
+        runs=over.runs,
+        median_per_s=over.median,
     )
 
 
@@ -113,6 +158,19 @@ def rate(per_s: float | None, unit: str) -> str:
     return UNKNOWN if per_s is None else f"{significant(per_s)} {UNITS.get(unit, unit)}/s"
 
 
+def throughput(row: Row) -> tuple[str, ...]:
+    """(4.11 tok/s, ±1.2 % of 5 runs, median 4.10 tok/s), as far as known; why not where there is none."""
+    if row.status != "ok":
+        return (row.status,)
+    told = [rate(row.throughput_per_s, row.record.unit)]
+    several = row.runs > 1
+    if row.half_width is not None:
+        told.append(f"±{row.half_width * 100:.1f} %" + (f" of {row.runs} runs" if several else ""))
+    if several:
+        told.append(f"median {rate(row.median_per_s, row.record.unit)}")
+    return tuple(told)
+
+
 def prefixed(value: float | None, unit: str) -> str:
     """With an SI prefix: 1.49e11, FLOP/s -> 149 GFLOP/s."""
     if value is None:
@@ -139,8 +197,16 @@ def tail(latency: Latency) -> str:
 
 
 def work(record: Record) -> str:
-    """Scenario and batch: `offline ×2048`."""
+    """Scenario and batch, or arrivals: `offline ×2048`, `server 5/s`, `server max 12.3/s`."""
+    if record.rate_per_s is not None:
+        return f"{record.scenario} {'max ' if record.rate_trials else ''}{_bare(record.rate_per_s)}/s"
     return f"{record.scenario} ×{record.batch}" if (record.batch or 1) > 1 else record.scenario
+
+
+def _bare(value: float) -> str:
+    """3 digits without zeros behind the point: 5.00 -> 5."""
+    text = significant(value)
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def device_names(result: Result) -> dict[str, str]:

@@ -10,7 +10,7 @@ from reporters import figures
 from reporters.figures import UNKNOWN, plain
 
 COLUMNS = (
-    "suite", "device", "adapter", "scenario", "type", "feeds", "throughput", "service time", "tail", "first mark",
+    "suite", "device", "adapter", "scenario", "type", "feeds", "throughput", "latency", "tail", "first mark",
     "time per unit", "roofline", "energy",
 )  # fmt: skip
 
@@ -27,7 +27,7 @@ def _lines(result: Result) -> Iterator[str]:
     yield ""
     yield _cell(f"{system.cpu_model or 'CPU'}, {system.kernel}, {result.created_utc}, Mixmark {system.mixmark}")
     yield ""
-    yield from _table(COLUMNS, [_row(row, names) for row in figures.rows(result)], right_from=5)
+    yield from _table(COLUMNS, [_row(row, names) for row in figures.cells(result)], right_from=5)
     if known := stats.ceilings(result.records):
         yield ""
         ceilings = [
@@ -58,9 +58,9 @@ def _row(row: figures.Row, names: dict[str, str]) -> Sequence[str]:
         figures.work(row.record),
         route.precision,
         UNKNOWN if row.feeds is None else str(row.feeds),
-        figures.rate(row.throughput_per_s, row.record.unit) if row.status == "ok" else row.status,
-        figures.typical(row.service),
-        figures.tail(row.service),
+        ", ".join(figures.throughput(row)),
+        figures.typical(row.latency),
+        figures.tail(row.latency),
         figures.typical(row.first_mark),
         figures.typical(row.time_per_unit),
         figures.share(row.roofline),

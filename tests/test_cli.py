@@ -28,7 +28,12 @@ class Shell:
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: null-suite\nVersion: 1\n")
         (info / "entry_points.txt").write_text("[mixmark.suites]\nnull = tests.fakes.null:Null\n")
         paths = (str(folder / "site"), str(ROOT), os.environ.get("PYTHONPATH", ""))
-        self.environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "160", "NO_COLOR": "1"}
+        self.environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(paths),
+            "NO_COLOR": "1",
+            "XDG_DATA_HOME": str(folder / "data"),
+        }
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-P", "-c", "from harness.cli import main; main()", *words]
@@ -121,6 +126,11 @@ def test_what_does_not_fit_is_not_run(shell: Shell) -> None:
         (["--resume", "none"], "none"),
         (["--config", "none.toml"], "cannot read the configuration none.toml"),
         (["--precision", "int4"], "nothing is left to run"),
+        (["--rate", "5"], "add --scenario server"),
+        (["--scenario", "server", "--rate", "0"], "'0' is no rate"),
+        (["--scenario", "server", "--rate", "nan"], "'nan' is no rate"),
+        (["--scenario", "server", "--rate", "-1"], "'-1' is no rate"),
+        (["--runs", "0"], "0 is not in the range"),
     ],
 )
 def test_misuse_is_told_and_exits_2(shell: Shell, words: list[str], told: str) -> None:
@@ -209,7 +219,52 @@ def test_suites_tells_units_scenarios_and_tiers(shell: Shell) -> None:
     assert "token" in shell("suites").stdout
 
 
-@pytest.mark.parametrize("command", ["devices", "suites", "adapters", "run", "report"])
+def test_a_server_is_run_at_a_rate(shell: Shell) -> None:
+    done = shell.run("--scenario", "server", "--rate", "40")
+    assert done.returncode == 0, done.stderr
+    (record,) = (
+        each
+        for each in json.loads((shell.folder / "out/result.json").read_text())["records"]
+        if each["unit"] == "sample"
+    )
+    assert (record["scenario"], record["rate_per_s"]) == ("server", 40.0)
+    assert record["latency_limits"]["percentile"] == 0.9
+
+
+def test_selftest_keeps_the_floor_that_compare_uses(shell: Shell) -> None:
+    (shell.folder / "mixmark.toml").write_text("[adapter.acme]\nwork_s = 0.02\n")
+    done = shell("selftest", "--suite", "null", "--adapter", ACME, "--tier", "smoke", "--json")
+    assert done.returncode == 0, done.stderr
+    floor = json.loads(done.stdout)["noise_floor"]
+    assert 0 < floor < 10
+    kept = json.loads((shell.folder / "data/mixmark/noise-floor.json").read_text())
+    assert kept["noise_floor"] == floor
+    shell.run("--runs", "2")
+    assert json.loads((shell.folder / "out/result.json").read_text())["noise_floor"] == floor
+
+
+def test_compare_judges_two_results_and_gates(shell: Shell) -> None:
+    for name, work_s in (("a", 0.02), ("b", 0.1)):
+        (shell.folder / "mixmark.toml").write_text(f"[adapter.acme]\nwork_s = {work_s}\n")
+        words = ("--scenario", "single-stream", "--runs", "3", "--tier", "smoke")
+        assert shell("run", "--suite", "null", "--adapter", ACME, *words, "--out", name).returncode == 0
+    slower = json.loads(shell("compare", "a", "b", "--json").stdout)["comparisons"]
+    assert [each["verdict"] for each in slower] == ["slower"]
+    assert 0.15 < slower[0]["ratio"]["estimate"] < 0.35  # five times the work
+    gated = shell("compare", "a", "b", "--gate", "20")
+    assert (gated.returncode, "is slower by more than 20 %" in gated.stderr) == (1, True)
+    assert shell("compare", "b", "a", "--gate", "20").returncode == 0
+    assert "| faster |" in shell("compare", "b", "a", "--format", "markdown").stdout
+    assert shell("compare", "a", "none").returncode == 2
+
+
+def test_doctor_changes_nothing_and_tells(shell: Shell) -> None:
+    checks = json.loads(shell("doctor", "--json").stdout)["checks"]
+    assert {"governor", "load", "steal", "swap"} <= {check["name"] for check in checks}
+    assert "governor" in shell("doctor").stdout
+
+
+@pytest.mark.parametrize("command", ["devices", "suites", "adapters", "run", "report", "doctor", "selftest", "compare"])
 def test_every_command_has_help_with_an_example(shell: Shell, command: str) -> None:
     shown = shell(command, "--help")
     assert shown.returncode == 0

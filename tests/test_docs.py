@@ -19,6 +19,7 @@ import pytest
 from harness import cli, config, plan, plugins, schema, stats, validate
 from harness.contracts import Adapter, Array
 from suites import diffusion, dlrm, llm, probe, resnet50
+from suites.latency import LIMITS
 from tests import golden_cli
 from tests.test_cli import Shell
 
@@ -144,13 +145,15 @@ def weights_m(suite: Any) -> str:
 def test_presets() -> None:
     limits = {name: (preset.limits, preset.all_scenarios) for name, preset in plan.PRESETS.items()}
     limits |= {"smoke tier, any preset": (plan.SMOKE, False), "probe, any preset": (plan.PROBING, False)}
+    limits |= {"`mixmark selftest`": (plan.SELFTEST.limits, plan.SELFTEST.all_scenarios)}
     rows = table(RULES, "preset", "scenarios")
     assert [row[0] for row in rows] == list(limits)
-    for name, scenarios, *seconds, feeds in rows:
+    for name, scenarios, *seconds, feeds, half_width in rows:
         limit, all_scenarios = limits[name]
         in_code = [limit.warmup_ns, limit.search_ns, limit.min_ns, limit.max_ns]
         assert [float(each) * 1e9 for each in seconds] == in_code, name
         assert int(feeds) == limit.min_feeds
+        assert half_width == ("none" if limit.half_width is None else f"{limit.half_width * 100:g} %")
         assert (scenarios == "all") == all_scenarios
 
 
@@ -220,8 +223,38 @@ def test_percentiles() -> None:
     assert needed == {f"p{q * 100:g}": stats.sample_needed(q) for q in (0.5, 0.9, 0.99, 0.999)}
 
 
+def test_latency_limits() -> None:
+    told = {}
+    for tiers, suite, percentile, *spans_ms in table(of(RULES, "## Latency limits"), "tier"):
+        for tier in tiers.split(", "):
+            told[tier, suite] = (percentile, *(None if ms == "none" else int(ms) * 1_000_000 for ms in spans_ms))
+    in_code = {
+        (tier, suite): (f"p{each.percentile * 100:g}", each.first_ns, each.per_unit_ns, each.total_ns)
+        for tier, suites in LIMITS.items()
+        for suite, each in suites.items()
+    }
+    assert told == in_code
+    assert all(each.source.split(",")[0].removeprefix("Mixmark: ") in RULES for each in LIMITS["server"].values())
+
+
+def test_the_rules_say_their_limits() -> None:
+    said = {name: what for name, what in table(RULES, "rule")}
+    percent = {
+        "not_stolen": (validate.STOLEN, validate.STOLEN_IN_BLOCK),
+        "machine_ours": (validate.FOREIGN,),
+        "memory_sufficed": (validate.MEMORY_STALL,),
+        "clocks_held": (validate.CLOCK_DROP,),
+        "canary_held": (validate.CANARY_DRIFT,),
+    }
+    for rule, limits in percent.items():
+        for limit in limits:
+            assert f"{limit * 100:g} %" in said[rule], rule
+    assert f"{validate.CLOCK_STEP_NS / 1e9:g} s" in said["clock_kept"]
+    assert f"fewer than {stats.FEWEST_BLOCKS} blocks" in said["steady"]
+
+
 def test_constants() -> None:
-    units = {"": 1, "s": 1, "MiB": 1 << 20}
+    units = {"": 1, "s": 1, "ns": 1, "MiB": 1 << 20}
     for what, value, place in table(RULES, "what", "value"):
         module, _, name = place.strip("`").rpartition(".")
         number, _, unit = value.partition(" ")

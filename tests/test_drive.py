@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from harness.contracts import Array, Feed, Runner
-from harness.drive import best_batch, closed_loop, plain, warm_up
-from harness.schema import Limits
+from harness.drive import Overloaded, best_batch, closed_loop, highest_rate, open_loop, plain, warm_up
+from harness.schema import Completions, Limits
 
 
 class Clock:
@@ -83,6 +83,22 @@ def test_making_a_feed_is_in_no_latency() -> None:
 def test_the_window_ends_after_a_finished_feed(bounds: Limits, feeds: int) -> None:
     clock = Clock()
     assert len(closed_loop(Simulated(clock, 100), numbered(), bounds, clock)) == feeds
+
+
+def test_the_window_goes_on_until_enough_is_known() -> None:
+    clock = Clock()
+    asked: list[int] = []
+
+    def enough(done: Completions) -> bool:
+        asked.append(len(done))
+        return len(done) >= 20
+
+    done = closed_loop(Simulated(clock, 100), numbered(), limits(min_ns=1000), clock, enough=enough)
+    assert asked == [10, 15, 23]  # ever more seldom
+    assert len(done) == 23
+    assert (
+        len(closed_loop(Simulated(clock, 100), numbered(), limits(max_ns=500), clock, enough=lambda done: False)) == 5
+    )
 
 
 def test_what_is_lazy_is_forced_before_the_stamp() -> None:
@@ -239,3 +255,63 @@ def test_the_search_keeps_to_its_time() -> None:
     best, _ = best_batch(Batched(clock, 100, 1), batches, limits(search_ns=1500), clock=clock)
     assert best < 64  # what the time allows, far from the 4096 that would be best
     assert clock.now < 1500 + 500
+
+
+def test_in_an_open_loop_the_queue_shows() -> None:
+    clock = Clock()
+
+    def sleep(seconds: float) -> None:
+        clock.now += round(seconds * 1e9)
+
+    arrivals = iter([10, 20, 30, 200, 10**6])
+    done = open_loop(Simulated(clock, 50), numbered(), arrivals, limits(min_ns=201), clock, sleep)
+    assert [(c.due_ns, c.issued_ns, c.done_ns) for c in done] == [
+        (10, 10, 60),
+        (20, 60, 110),
+        (30, 110, 160),
+        (200, 200, 250),
+    ]
+
+
+def test_an_open_loop_waits_for_its_feeds_however_few_arrive() -> None:
+    clock = Clock()
+
+    def sleep(seconds: float) -> None:
+        clock.now += round(seconds * 1e9)
+
+    arrivals = iter(range(0, 10**6, 1000))
+    assert len(open_loop(Simulated(clock, 50), numbered(), arrivals, limits(min_feeds=7), clock, sleep)) == 7
+
+
+def test_a_queue_that_grows_is_given_up() -> None:
+    clock = Clock()
+    with pytest.raises(Overloaded, match="the queue grows"):
+        arrivals = iter(range(0, 10**9, 10))
+        open_loop(Simulated(clock, 50), numbered(), arrivals, limits(min_ns=10**6, max_ns=1000), clock, lambda s: None)
+
+
+def test_the_highest_rate_is_found_to_five_percent() -> None:
+    tried: list[float] = []
+
+    def keeps(rate: float) -> tuple[int, bool]:
+        tried.append(rate)
+        return 64, rate <= 37.0
+
+    for start in (1.0, 37.0, 900.0):
+        rate, trials = highest_rate(keeps, start, 10**18, Clock())
+        assert rate is not None
+        assert 37 / 1.05 <= rate <= 37
+        assert {trial.kept for trial in trials} == {True, False}
+    assert tried[:7] == [1, 2, 4, 8, 16, 32, 64]
+
+
+def test_where_no_rate_is_kept_none_is_found() -> None:
+    clock = Clock()
+
+    def never(rate: float) -> tuple[int, bool]:
+        clock.now += 10
+        return 0, False
+
+    rate, trials = highest_rate(never, 8.0, 35, clock)
+    assert rate is None
+    assert [trial.rate_per_s for trial in trials] == [8, 4, 2, 1]

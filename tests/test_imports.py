@@ -14,15 +14,26 @@ ROOT = Path(__file__).parent.parent
 LAYERS = (
     {"harness.errors", "harness.schema"},
     {"harness.contracts"},
-    {"harness.plan", "harness.stats", "harness.validate"},  # pure: no file, process, device or clock
+    {  # pure: no file, process, device or clock
+        "harness.arrivals",
+        "harness.compare",
+        "harness.plan",
+        "harness.stats",
+        "harness.steady",
+        "harness.validate",
+    },
     {
+        "harness.conditions",
         "harness.config",
         "harness.discover",
+        "harness.doctor",
         "harness.drive",
+        "harness.noise",
         "harness.plugins",
         "harness.run",
         "harness.store",
         "harness.system",
+        "harness.workbench",
         "harness.worker",
     },
     {"harness.progress"},

@@ -45,6 +45,24 @@ def test_standard_is_all_scenarios_and_a_device_runs_its_best_precision() -> Non
     ]
 
 
+def test_a_server_is_measured_where_it_is_asked_for() -> None:
+    server = Workload("llm", "1", ("single-stream", "server"))
+    assert [c[-1] for c in cells(solo(WAYS[:1], (server,), "edge", PRESETS["standard"]))] == ["single-stream"]
+    (share,) = shares(solo(WAYS[:1], (server,), "edge", PRESETS["quick"], (), ("server",), rate_per_s=2.5))
+    assert (share.scenario, share.rate_per_s, share.batch) == ("server", 2.5, 1)
+
+
+def test_runs_of_a_cell_lie_apart() -> None:
+    phases = solo(WAYS[:2], (LLM,), "edge", PRESETS["quick"], runs=2)
+    assert [(c[1], share.run) for c, share in zip(cells(phases), shares(phases), strict=True)] == [
+        ("torch", 1),
+        ("onnxruntime", 1),
+        ("torch", 2),
+        ("onnxruntime", 2),
+    ]
+    assert len({share.key for share in shares(phases)}) == 4
+
+
 def test_what_is_asked_for_is_run_where_it_exists() -> None:
     asked: tuple[Precision, ...] = ("fp32", "int8")
     phases = solo(WAYS, (LLM, DLRM), "edge", PRESETS["quick"], asked, ("single-stream",))

@@ -13,7 +13,7 @@ def test_a_feed_of_three_tokens_has_all_its_times() -> None:
     assert stats.units(done) == 6
     assert stats.in_flight_ns(done) == 365
     assert stats.throughput_per_s(done) == 6e9 / 365
-    assert stats.service_times_ns(done).tolist() == [122, 243]
+    assert stats.latencies_ns(done).tolist() == [122, 243]
     assert stats.first_mark_ns(done).tolist() == [100, 200]
     assert stats.time_per_unit_ns(done).tolist() == [11, 21]  # 22 / 2, 43 / 2 rounded down
 
@@ -22,7 +22,7 @@ def test_feeds_in_flight_together_count_the_time_once() -> None:
     columns = ([0, 5], [0, 5], [1, 2], [100, 40], [1, 3])
     done = Completions(*(np.array(column) for column in columns))
     assert stats.in_flight_ns(done) == 100
-    assert stats.service_times_ns(done).tolist() == [100, 35]
+    assert stats.latencies_ns(done).tolist() == [100, 35]
 
 
 def test_making_the_next_feed_is_not_in_flight() -> None:
@@ -61,6 +61,129 @@ def test_percentiles_are_nearest_ranks(n: int, q: float, value: int) -> None:
 def test_a_percentile_below_the_median_is_no_tail() -> None:
     with pytest.raises(ValueError, match=r"0\.5"):
         stats.sample_needed(0.1)
+
+
+@pytest.mark.parametrize(
+    ("n", "q", "ranks"),
+    [
+        (5, 0.5, None),
+        (6, 0.5, (1, 6)),
+        (10, 0.5, (2, 9)),
+        (20, 0.5, (6, 15)),
+        (30, 0.5, (10, 21)),
+        (35, 0.9, None),
+        (367, 0.99, None),
+        (500, 0.99, (490, 500)),
+        (1000, 0.99, (983, 997)),
+        (3000, 0.99, (2959, 2981)),
+        (0, 0.5, None),
+        (1, 0.5, None),
+    ],
+)
+def test_a_percentile_lies_between_two_order_statistics(n: int, q: float, ranks: tuple[int, int] | None) -> None:
+    shuffled = np.random.default_rng(1).permutation(np.arange(1, n + 1))
+    assert stats.percentile_interval(shuffled, q) == ranks
+
+
+def test_intervals_of_a_percentile_hold_it_as_often_as_they_say() -> None:
+    samples = (np.random.default_rng(2).exponential(1e6, (1000, 200))).astype(np.int64)
+    truth = -np.log(0.1) * 1e6
+    bounds = [stats.percentile_interval(sample, 0.9) for sample in samples]
+    assert np.mean([bound is not None and bound[0] <= truth <= bound[1] for bound in bounds]) >= 0.94
+
+
+@pytest.mark.parametrize(
+    ("n", "q", "value"),
+    [
+        (63, 0.9, None),
+        (64, 0.9, 64),
+        (80, 0.9, 80),
+        (81, 0.9, 80),
+        (97, 0.9, 95),
+        (127, 0.9, 123),
+        (661, 0.99, None),
+        (662, 0.99, 662),
+        (838, 0.99, 837),
+        (1307, 0.99, 1303),
+        (6635, 0.999, None),
+        (6636, 0.999, 6636),
+        (0, 0.9, None),
+        (1, 0.5, None),
+        (11, 0.5, 11),
+    ],
+)
+def test_early_stopping_discards_as_many_as_mlperf(n: int, q: float, value: int | None) -> None:
+    shuffled = np.random.default_rng(1).permutation(np.arange(1, n + 1))
+    assert stats.early_stopping(shuffled, q) == value
+
+
+def test_equal_latencies_have_the_same_percentiles_and_bounds() -> None:
+    same = np.full(1000, 42)
+    assert (stats.percentile(same, 0.99), stats.early_stopping(same, 0.99)) == (42, 42)
+    assert stats.percentile_interval(same, 0.99) == (42, 42)
+
+
+def test_fewer_than_20_blocks_have_no_interval() -> None:
+    rates = 100 + np.random.default_rng(1).standard_normal(20)
+    assert stats.throughput_interval(rates[:19]) is None
+    assert stats.throughput_interval(rates[:0]) is None
+    assert stats.throughput_interval(rates) is not None
+
+
+def test_an_interval_repeats_to_the_last_digit() -> None:
+    rates = 100 + np.random.default_rng(1).standard_normal(40)
+    assert stats.throughput_interval(rates) == stats.throughput_interval(rates)
+    again = [stats.block_bootstrap(rates[:, None], seed=seed)[0] for seed in (1, 1, 2)]
+    assert again[0] == again[1] != again[2]
+
+
+def test_the_bootstrap_agrees_with_the_t_interval_where_both_apply() -> None:
+    rates = 100 + np.random.default_rng(4).standard_normal((50, 3))
+    low, high = stats.block_bootstrap(rates)
+    assert (high - low) / 2 == pytest.approx(stats.mean_half_width(rates), rel=0.05)
+
+
+def test_the_bootstrap_draws_the_columns_of_one_moment_together() -> None:
+    shared = np.random.default_rng(5).standard_normal((40, 1))
+    both = np.hstack((100 + shared, 50 + shared))
+    low, high = stats.block_bootstrap(both, lambda means: means[:, 0] - means[:, 1])
+    assert [float(low), float(high)] == pytest.approx([50, 50])
+
+
+def test_blocks_that_resemble_their_neighbours_are_worth_less() -> None:
+    white = np.random.default_rng(6).standard_normal(300)
+    smooth = np.convolve(white, np.ones(4) / 2, mode="same")  # the same variance
+    assert stats.mean_half_width(smooth) > 1.4 * stats.mean_half_width(white)
+
+
+def test_over_runs_is_a_t_interval_on_the_logarithm() -> None:
+    over = stats.over_runs([100.0, 110.0, 121.0])
+    assert over is not None
+    assert over.geometric_mean == pytest.approx(110)
+    assert over.median == 110
+    half = 4.302653 * np.log(1.1) / np.sqrt(3)  # t with 2 degrees of freedom
+    assert over.low == pytest.approx(110 * np.exp(-half))
+    assert over.high == pytest.approx(110 * np.exp(half))
+
+
+def test_one_run_has_no_interval_and_none_has_no_mean() -> None:
+    assert stats.over_runs([]) is None
+    one = stats.over_runs([5.0])
+    assert one is not None
+    assert one.geometric_mean == pytest.approx(5)
+    assert (one.median, one.low, one.high, one.runs) == (5, None, None, 1)
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_run_without_a_proper_figure_is_an_error(bad: float) -> None:
+    with pytest.raises(ValueError, match="above 0"):
+        stats.over_runs([1.0, bad])
+
+
+def test_the_t_interval_over_runs_holds_the_truth_as_often_as_it_says() -> None:
+    samples = np.exp(0.05 * np.random.default_rng(7).standard_normal((2000, 5)))
+    found = [stats.over_runs(sample.tolist()) for sample in samples]
+    assert 0.93 <= np.mean([over is not None and (over.low or 0) <= 1 <= (over.high or 0) for over in found]) <= 0.97
 
 
 def test_a_ceiling_is_the_best_of_all_probe_records() -> None:

@@ -2,11 +2,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import pytest
 
 from harness import validate
-from harness.schema import Cost, Failure, Finding, Result
-from tests.golden.sample import closed_loop, probe, record, result, sample
+from harness.schema import (
+    Conditions,
+    Cost,
+    Failure,
+    Finding,
+    LatencyLimits,
+    Limits,
+    Phase,
+    Result,
+    Share,
+    Task,
+)
+from tests.golden.sample import GPU, closed_loop, probe, record, result, sample
 
 Rule = Callable[[Result], Iterator[Finding]]
 FORWARD = (Cost(name="forward", flops=1e10, bytes=1e8),)
@@ -71,6 +83,253 @@ def test_energy_and_quality_are_always_called_unknown_in_this_version() -> None:
         assert [finding.severity for finding in rule(done())] == ["note"]
 
 
+SECOND = 1_000_000_000
+QUIET = {
+    "cpus": 2,
+    "busy_ns": SECOND,
+    "own_ns": SECOND - 20_000_000,  # 1 % of two CPUs is others'
+    "stolen_ns": 10_000_000,  # 0.5 %
+    "throttled_periods": 0,
+    "throttled_ns": 0,
+    "memory_stall_ns": 1_000_000,
+    "major_faults": 1,
+    "swapped_in_pages": 1,
+    "swapped_out_pages": 1,
+    "clock_mean_mhz": 4000.0,
+    "thermal_throttles": 0,
+    "temperature_c": 60.0,
+    "clock_step_ns": 100_000_000,
+}
+
+
+def block(second: int, **changed: object) -> Conditions:
+    """One second; what is not changed is right at every rule's limit."""
+    begin = second * SECOND
+    return Conditions.model_validate({"begin_ns": begin, "end_ns": begin + SECOND} | QUIET | changed)
+
+
+def beside(*blocks: Conditions, device: str = "cpu:0") -> Result:
+    """A record whose window is the six seconds from one microsecond on: the first block is not quite inside."""
+    done = closed_loop([[6 * SECOND]])
+    disturbed = record("b", "llm", "token", done, device=device)
+    return result(disturbed.model_copy(update={"conditions": blocks}))
+
+
+def six(**changed: object) -> Result:
+    return beside(*(block(second, **changed) for second in range(6)))
+
+
+def gpu_state(**changed: object) -> dict[str, object]:
+    calm = {"id": GPU, "reasons": ("idle",), "sm_clock_mhz": 1700, "temperature_c": 60, "foreign_pids": ()}
+    return {"gpus": [calm | changed]}
+
+
+def canaries(*times: tuple[int, ...]) -> Result:
+    blocks = [
+        Conditions(begin_ns=second * SECOND, end_ns=(second + 1) * SECOND, canary_ns=each)
+        for second, each in enumerate(times)
+    ]
+    return beside(*blocks)
+
+
+DISTURBANCES = (
+    validate.not_stolen,
+    validate.not_throttled,
+    validate.machine_ours,
+    validate.memory_sufficed,
+    validate.no_paging,
+    validate.clocks_held,
+    validate.cool_enough,
+    validate.gpu_unhindered,
+    validate.gpu_ours,
+    validate.canary_held,
+    validate.clock_kept,
+)
+
+
+@pytest.mark.parametrize("rule", DISTURBANCES)
+def test_what_is_at_its_limit_or_unknown_passes(rule: Rule) -> None:
+    assert list(rule(six())) == []
+    assert list(rule(six(**dict.fromkeys(QUIET)))) == []
+    assert list(rule(result(record("b", "llm", "token", closed_loop([[1]]))))) == []
+    assert list(rule(failed("crashed"))) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "changed", "message"),
+    [
+        (
+            validate.not_stolen,
+            {"stolen_ns": 12_000_000},
+            "the hypervisor took 0.6 % of the CPUs' time (limit 0.5 %), 0.6 % in the worst block (limit 2.0 %)",
+        ),
+        (
+            validate.not_throttled,
+            {"throttled_periods": 2, "throttled_ns": 50_000_000},
+            "the cgroup's CPU quota ran out in 10 periods, for 0.25 s in all (limit 0)",
+        ),
+        (
+            validate.not_throttled,
+            {"throttled_periods": 2, "throttled_ns": None},
+            "the cgroup's CPU quota ran out in 10 periods (limit 0)",
+        ),
+        (
+            validate.machine_ours,
+            {"own_ns": SECOND // 2},
+            "other processes kept 0.50 of 2 CPUs busy, 25.0 % of the machine (limit 1.0 %)",
+        ),
+        (
+            validate.machine_ours,
+            {"cpus": 100, "own_ns": SECOND // 2},
+            "other processes kept 0.50 of 100 CPUs busy, 0.5 % of the machine (limit 0.2 %)",
+        ),
+        (
+            validate.memory_sufficed,
+            {"memory_stall_ns": 20_000_000},
+            "tasks waited for memory during 2.0 % of the time (limit 0.1 %)",
+        ),
+        (validate.no_paging, {"major_faults": 3}, "the workers waited for 3.0 pages a second from disk (limit 1)"),
+        (validate.no_paging, {"swapped_in_pages": 3}, "3.0 pages a second were swapped in (limit 1)"),
+        (validate.no_paging, {"swapped_out_pages": 3}, "3.0 pages a second were swapped out (limit 1)"),
+        (
+            validate.cool_enough,
+            {"thermal_throttles": 4},
+            "the CPUs' thermal throttle counters rose by 20 at up to 60 °C (limit 0)",
+        ),
+        (
+            validate.clock_kept,
+            {"clock_step_ns": -3 * SECOND},
+            "the wall clock stepped by -3.00 s (limit 0.1 s): it was set, or the machine slept",
+        ),
+    ],
+)
+def test_a_disturbance_is_a_warning_with_figure_and_limit(rule: Rule, changed: dict[str, object], message: str) -> None:
+    assert said(rule, six(**changed)) == [("warning", "b", message)]
+
+
+def test_one_bad_block_of_steal_is_enough() -> None:
+    spread = beside(*(block(second, stolen_ns=50_000_000 if second == 3 else 0) for second in range(1, 6)))
+    [(_, _, message)] = said(validate.not_stolen, spread)
+    assert message.endswith("2.5 % in the worst block (limit 2.0 %)")
+
+
+def test_what_happens_outside_the_window_does_not_count() -> None:
+    calm = [block(second) for second in range(1, 6)]
+    loading = block(-1, major_faults=9_999)
+    reaching_in = block(0, major_faults=9_999)
+    ending = block(6, major_faults=9_999)
+    assert said(validate.no_paging, beside(loading, reaching_in, *calm, ending)) == []
+    assert said(validate.no_paging, beside(loading, reaching_in)) != []  # all there is
+
+
+def test_clocks_that_sink_are_a_warning() -> None:
+    falling = beside(*(block(second, clock_mean_mhz=4000.0 - 50 * second) for second in range(6)))
+    message = "the clock of the CPUs fell by 5.1 %, from 3950 to 3750 MHz (limit 3.0 %)"
+    held = beside(*(block(second, clock_mean_mhz=4000.0 - 20 * second) for second in range(6)))
+    assert said(validate.clocks_held, held) == []
+    assert said(validate.clocks_held, beside(*falling.records[0].conditions[:2])) == []  # too few to tell
+    [(severity, about, told)] = said(validate.clocks_held, falling)
+    assert (severity, about) == ("warning", "b")
+    assert told == message
+
+
+def test_a_gpu_is_judged_only_where_the_record_ran_on_it() -> None:
+    hot = gpu_state(reasons=("hardware thermal slowdown",), foreign_pids=(41, 42))
+    for rule in (validate.gpu_unhindered, validate.gpu_ours):
+        assert said(rule, beside(block(1, **hot), device="cpu:0")) == []
+    on_it = beside(block(1, **hot), block(2, **gpu_state()), device=GPU)
+    message = f"{GPU} was held back by hardware thermal slowdown in 1 of 2 blocks (limit 0)"
+    assert said(validate.gpu_unhindered, on_it) == [("warning", "b", message)]
+    assert said(validate.gpu_ours, on_it) == [("warning", "b", f"foreign processes on {GPU}: 2 (41, 42; limit 0)")]
+
+
+def test_a_group_is_judged_by_its_parts() -> None:
+    hot = beside(block(1, **gpu_state(foreign_pids=(41,))), device="gpu:both")
+    group = hot.devices[1].model_copy(update={"id": "gpu:both", "parts": (GPU, "gpu:other")})
+    [(_, about, message)] = said(validate.gpu_ours, hot.model_copy(update={"devices": (group,)}))
+    assert (about, message) == ("b", f"foreign processes on {GPU}: 1 (41; limit 0)")
+
+
+def test_a_gpu_left_alone_passes() -> None:
+    calm = beside(*(block(second, **gpu_state()) for second in range(1, 6)), device=GPU)
+    for rule in (validate.gpu_unhindered, validate.gpu_ours, validate.clocks_held):
+        assert said(rule, calm) == []
+
+
+def test_a_power_cap_is_a_note() -> None:
+    capped = beside(block(1, **gpu_state(reasons=("power cap",), power_cap_mw=350_000)), device=GPU)
+    message = f"{GPU} was held back by power cap of 350 W in 1 of 1 blocks"
+    assert said(validate.gpu_unhindered, capped) == [("note", "b", message)]
+
+
+def test_a_gpu_that_slows_down_is_a_warning() -> None:
+    slowing = (block(second, **gpu_state(sm_clock_mhz=1800 - 100 * second)) for second in range(1, 6))
+    [(_, _, message)] = said(validate.clocks_held, beside(*slowing, device=GPU))
+    assert message == f"the clock of {GPU} fell by 23.5 %, from 1700 to 1300 MHz (limit 3.0 %)"
+
+
+def test_a_canary_that_slows_down_is_a_warning_unless_it_scatters_as_much() -> None:
+    assert said(validate.canary_held, canaries((1000,) * 5)) == []
+    assert said(validate.canary_held, canaries((1000,) * 5, (1019,) * 5)) == []
+    [(severity, about, message)] = said(validate.canary_held, canaries((1_000_000,) * 5, (1_050_000,) * 5))
+    assert (severity, about) == ("warning", "run")
+    assert message.endswith("1.00 ms at its fastest and 1.05 ms at its slowest, 5.0 % apart (limit 2.0 %)")
+    noisy = (1_000_000, 1_000_000, 1_050_000, 1_100_000, 1_100_000)
+    assert said(validate.canary_held, canaries((1_000_000,) * 5, noisy)) == []
+
+
+def test_a_window_that_was_not_steady_is_a_warning_and_one_too_short_to_tell_a_note() -> None:
+    slowing = result(record("b", "resnet50", "image", closed_loop([[100]] * 40 + [[200]] * 10)))
+    [(severity, about, message)] = said(validate.steady, slowing)
+    assert (severity, about, message[:10]) == ("warning", "b", "not steady")
+    [(severity, _, message)] = said(validate.steady, done(feeds=19))
+    assert (severity, message) == ("note", "too few feeds to tell whether it was steady: 20 are needed")
+
+
+def ended(by: str, spread_ns: int) -> Result:
+    """200 feeds that take 1000 ns ± spread in turns of no pattern; ± 1 % was asked for."""
+    steps = np.random.default_rng(1).integers(1000 - spread_ns, 1001 + spread_ns, 200)
+    one = record("b", "resnet50", "image", closed_loop([[int(step)] for step in steps]))
+    limits = Limits(warmup_ns=0, search_ns=0, min_ns=1, max_ns=1, min_feeds=1, half_width=0.01)
+    share = Share(key="b", route=one.route, scenario="single-stream", limits=limits)
+    phase = Phase(name="b", tasks=(Task(device="cpu:0", shares=(share,)),))
+    whole = result(one.model_copy(update={"ended_by": by}))
+    return whole.model_copy(update={"phases": (phase,)})
+
+
+def test_a_half_width_that_was_not_reached_is_a_note() -> None:
+    [(severity, about, message)] = said(validate.precise, ended("cap", 800))
+    assert (severity, about) == ("note", "b")
+    assert message.startswith("the longest time was reached at ±") and message.endswith("(asked for ±1.0 %)")
+    assert said(validate.precise, ended("precision", 800)) == []
+
+
+def served(step_ns: int, feeds: int = 70) -> Result:
+    limits = LatencyLimits(percentile=0.9, total_ns=100, source="a test")
+    one = record("b", "resnet50", "image", closed_loop([[step_ns]] * feeds), scenario="server")
+    return result(one.model_copy(update={"rate_per_s": 5.0, "latency_limits": limits}))
+
+
+def test_a_server_that_does_not_keep_its_limits_is_a_warning() -> None:
+    assert said(validate.latency_kept, served(100)) == []
+    assert said(validate.latency_kept, served(101)) == [("warning", "b", "the latency limits are not kept at p90")]
+    [(severity, _, message)] = said(validate.latency_kept, served(100, feeds=9))
+    assert (severity, message) == ("note", "whether the latency limits are kept is open: p90 needs 64 feeds")
+
+
+def everything() -> Result:
+    """The sample, its records in turn beside all that can go wrong."""
+    hot = gpu_state(reasons=("power brake",), foreign_pids=(1,))
+    bad = QUIET | hot | {"stolen_ns": SECOND, "own_ns": 0, "memory_stall_ns": SECOND, "major_faults": 99}
+    bad |= {"throttled_periods": 1, "thermal_throttles": 1, "clock_step_ns": SECOND}
+    blocks = [block(second, **bad | {"clock_mean_mhz": 4000.0 / (second + 1)}) for second in range(8)]
+    conditions = (*canaries((1,) * 5, (9,) * 5).records[0].conditions, *blocks)
+    records = [
+        each.model_copy(update={"conditions": conditions if each.completions else ()}) for each in sample().records
+    ]
+    return sample().model_copy(update={"records": tuple(records)})
+
+
 def test_findings_asks_every_rule() -> None:
-    asked = {finding.rule for finding in validate.findings(sample())}
-    assert asked == {rule.__name__ for rule in validate.RULES} - {"below_ceiling"}
+    asked = {finding.rule for finding in validate.findings(everything())}
+    assert asked == {rule.__name__ for rule in validate.RULES} - {"below_ceiling", "precise", "latency_kept"}

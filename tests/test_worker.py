@@ -35,9 +35,24 @@ def opened(worker: Worker, suite: dict[str, Any] = NULL, free_bytes: int | None 
     return worker.call("open", 30, device=DEVICE.model_dump(), suite=suite, precision="fp32", free_bytes=free_bytes)
 
 
-def measured(worker: Worker, tmp_path: Path, timeout_s: float = 30, scenario: str = "single-stream") -> dict[str, Any]:
-    out = str(tmp_path / "stamps.npz")
-    return worker.call("measure", timeout_s, scenario=scenario, batch=None, seed=1, limits=LIMITS, out=out)
+def measured(
+    worker: Worker,
+    tmp_path: Path,
+    timeout_s: float = 30,
+    scenario: str = "single-stream",
+    rate_per_s: float | None = None,
+    **limits: int,
+) -> dict[str, Any]:
+    return worker.call(
+        "measure",
+        timeout_s,
+        scenario=scenario,
+        batch=1,
+        rate_per_s=rate_per_s,
+        seed=1,
+        limits={**LIMITS, **limits},
+        out=str(tmp_path / "stamps.npz"),
+    )
 
 
 def test_a_worker_discovers_opens_and_measures(tmp_path: Path) -> None:
@@ -45,8 +60,8 @@ def test_a_worker_discovers_opens_and_measures(tmp_path: Path) -> None:
     with worker(tmp_path) as acme:
         assert acme.call("discover", 30)["devices"] == [DEVICE.model_dump(mode="json")]
         assert opened(acme)["facts"] == {"engine": "acme 1"}
-        out = str(tmp_path / "stamps.npz")
-        answer = acme.call("measure", 30, stages.append, scenario="offline", batch=None, seed=1, limits=LIMITS, out=out)
+        request = {"scenario": "offline", "batch": None, "rate_per_s": None, "seed": 1, "limits": LIMITS}
+        answer = acme.call("measure", 30, stages.append, **request, out=str(tmp_path / "stamps.npz"))
         assert acme.call("close", 30) == {}
     done = load_completions(tmp_path / "stamps.npz")
     assert len(done) >= 3
@@ -147,6 +162,32 @@ def test_what_does_not_fit_is_refused_before_loading(tmp_path: Path) -> None:
         with pytest.raises(WorkerFailed) as told:
             opened(acme, big, free_bytes=101 << 30)
         assert told.value.failure.kind == "unsupported"
+
+
+def test_a_server_is_fed_on_schedule_and_counts_from_the_due_time(tmp_path: Path) -> None:
+    with worker(tmp_path, work_s="0.002") as acme:
+        opened(acme)
+        measured(acme, tmp_path, scenario="server", rate_per_s=200.0)
+    done = load_completions(tmp_path / "stamps.npz")
+    assert len(done) == 64  # what a p90 takes
+    gaps = (done.due_ns[1:] - done.due_ns[:-1]) / 1e6
+    assert 2.5 < gaps.mean() < 10  # 5 ms on average, by a fixed seed
+    assert (done.issued_ns >= done.due_ns).all()
+
+
+def test_the_highest_rate_lies_below_what_a_closed_loop_does(tmp_path: Path) -> None:
+    with worker(tmp_path, work_s="0.01") as acme:
+        opened(acme)
+        answer = measured(acme, tmp_path, 60, "server", search_ns=4 * 10**9, max_ns=10**10, warmup_ns=10**8)
+    assert 0 < answer["rate_per_s"] < 100
+    assert answer["rate_trials"][0]["kept"] in (True, False)
+
+
+def test_a_rate_that_is_too_high_is_told(tmp_path: Path) -> None:
+    with worker(tmp_path, work_s="0.05") as acme:
+        opened(acme)
+        with pytest.raises(WorkerFailed, match="the queue grows"):
+            measured(acme, tmp_path, scenario="server", rate_per_s=1000.0, min_ns=10**9, max_ns=2 * 10**8)
 
 
 def test_nobody_is_left_behind(tmp_path: Path) -> None:

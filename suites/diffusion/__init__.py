@@ -23,6 +23,7 @@ from harness.schema import BITS_PER_WEIGHT, Cost
 from suites import exported, weights
 from suites.diffusion import shapes
 from suites.diffusion.shapes import PROMPT_TOKENS, TextShape, UNetShape, VaeShape
+from suites.latency import LIMITS
 from suites.weights import Draw, Fill
 
 if TYPE_CHECKING:
@@ -118,7 +119,9 @@ TIERS = {
 
 
 class Diffusion:
-    """Feed: ids [batch, prompts, 77] int64, where under guidance the unconditional prompt comes first, and noise
+    """Text to image: text encoders, U-Net with Euler steps, VAE decoder.
+
+    Feed: ids [batch, prompts, 77] int64, where under guidance the unconditional prompt comes first, and noise
     [batch, 4, size / 8, size / 8] float32. One yield a feed: images [batch, 3, size, size] float32, as the
     decoder leaves them, about -1 to 1 and not clamped.
     """
@@ -126,12 +129,13 @@ class Diffusion:
     name = "diffusion"
     version = "1"
     unit = "image"
-    scenarios: Sequence[str] = ("single-stream", "offline")
+    scenarios: Sequence[str] = ("single-stream", "offline", "server")
 
     def __init__(self, tier: str, options: Mapping[str, str]) -> None:
         if tier not in TIERS:
             raise Unsupported(f"diffusion has no tier {tier}", f"one of {', '.join(TIERS)}")
         self.tier = tier
+        self.latency = LIMITS[tier][self.name]
         self.shape = TIERS[tier]
         self.options = options
 

@@ -21,6 +21,7 @@ from harness.contracts import Array, Feed, Graph, Session, Spec, Weights
 from harness.errors import Unsupported
 from harness.schema import BITS_PER_WEIGHT, Cost
 from suites import exported
+from suites.latency import LIMITS
 from suites.weights import Draw, Fill, checkpoint, drawn
 
 if TYPE_CHECKING:
@@ -67,16 +68,19 @@ SHAPES = {
 
 
 class Dlrm:
+    """Recommendation: DLRM-DCNv2, multi-hot, power-law indices."""
+
     name = "dlrm"
     version = "1"
     unit = "sample"
-    scenarios: ClassVar[Sequence[str]] = ("offline", "single-stream")
+    scenarios: ClassVar[Sequence[str]] = ("offline", "single-stream", "server")
 
     def __init__(self, tier: str, options: Mapping[str, str]) -> None:
         self._variant = f"{tier}-full" if options.get("rows") == "full" else tier
         if self._variant not in SHAPES:
             raise Unsupported(f"dlrm has no tier {self._variant!r}", f"it has {', '.join(SHAPES)} (by rows=full)")
         self.tier = tier
+        self.latency = LIMITS[tier][self.name]
         self.shape = SHAPES[self._variant]
         self._checkpoint = options.get("weights")
 

@@ -18,6 +18,7 @@ from harness.contracts import Array, Feed, Graph, Session, Spec, Weights
 from harness.errors import Unsupported
 from harness.schema import BITS_PER_WEIGHT, Cost
 from suites import exported
+from suites.latency import LIMITS
 from suites.weights import Draw, Fill, checkpoint, drawn
 
 if TYPE_CHECKING:
@@ -81,15 +82,21 @@ def gains(sharp_layers: int, name: str, shape: tuple[int, ...]) -> Fill:
 
 
 class Llm:
+    """A Llama-style decoder: greedy, batch 1, static KV cache.
+
+    Feed: ids [tokens] int64. One yield a token: [1] int64, always as many as the tier says.
+    """
+
     name = "llm"
     version = "1"
     unit = "token"
-    scenarios = ("single-stream",)
+    scenarios = ("single-stream", "server")
 
     def __init__(self, tier: str, options: Mapping[str, str]) -> None:
         if tier not in SHAPES:
             raise Unsupported(f"llm has no tier {tier!r}", f"it has {', '.join(SHAPES)}")
         self.tier = tier
+        self.latency = LIMITS[tier][self.name]
         self.shape = SHAPES[tier]
         self.options = options
 

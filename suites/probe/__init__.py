@@ -50,6 +50,8 @@ TIERS = {
 
 
 class Probe:
+    """The ceilings: read, copy, GEMV, GEMM."""
+
     name = "probe"
     version = "1"
     unit = "kernel"
@@ -61,6 +63,7 @@ class Probe:
         if "weights" in options:
             raise Unsupported("probe takes no checkpoint: its matrices are nobody's model")
         self.tier = tier
+        self.latency = None
         self._nonce = max(COLUMNS, *TIERS[tier].rows, *TIERS[tier].squares)
         self._kernels = [(kind, size) for kind in ("read", "gemv", "copy") for size in TIERS[tier].rows]
         self._kernels += [("gemm", size) for size in TIERS[tier].squares]

@@ -21,6 +21,7 @@ from harness.contracts import Array, Feed, Graph, Session, Spec, Weights
 from harness.errors import Unsupported
 from harness.schema import BITS_PER_WEIGHT, Cost
 from suites import exported
+from suites.latency import LIMITS
 from suites.weights import Draw, Fill, checkpoint, drawn
 
 if TYPE_CHECKING:
@@ -39,15 +40,18 @@ STATISTICS = Path(__file__).parents[1] / "graphs" / "resnet50-statistics.npz"
 
 
 class ResNet50:
+    """Vision: ResNet-50 v1.5."""
+
     name = "resnet50"
     version = "1"
     unit = "image"
-    scenarios: ClassVar[Sequence[str]] = ("offline", "single-stream")
+    scenarios: ClassVar[Sequence[str]] = ("offline", "single-stream", "server")
 
     def __init__(self, tier: str, options: Mapping[str, str]) -> None:
         if tier not in PIXELS:
             raise Unsupported(f"resnet50 has no tier {tier!r}", f"it has {', '.join(PIXELS)}")
         self.tier = tier
+        self.latency = LIMITS[tier][self.name]
         self.pixels = PIXELS[tier]
         self._checkpoint = options.get("weights")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from mixmark import Array, Cost, Feed, Graph, Session, Spec, Weights
+from mixmark import Array, Cost, Feed, Graph, LatencyLimits, Session, Spec, Weights
 
 
 class NoWeights:
@@ -27,10 +27,11 @@ class Null:
     name = "null"
     version = "1"
     unit = "sample"
-    scenarios = ("offline", "single-stream")
+    scenarios = ("offline", "single-stream", "server")
 
     def __init__(self, tier: str, options: Mapping[str, str]) -> None:
         self.tier = tier
+        self.latency = LatencyLimits(percentile=0.9, total_ns=50_000_000, source="a test")
         self.gib = float(options.get("gib", 0))
 
     def weights(self) -> Weights:

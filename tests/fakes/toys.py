@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.contracts import Array, Feed, Graph, Session, Spec
-from harness.schema import Cost
+from harness.schema import Cost, LatencyLimits
 from suites import exported
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ class Toy:
     version = "1"
     unit = "token"
     scenarios: Sequence[str] = ("single-stream",)
+    latency: LatencyLimits | None = None
 
     def __init__(self, tier: str = "smoke", options: Mapping[str, str] | None = None) -> None:
         self.tier = tier

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from harness.schema import Failure
+from harness.schema import Failure, RateTrial, Result
 from reporters import console, figures, markdown
 from reporters import csv as csv_reporter
 from tests.golden.sample import FOLDER, REPORTERS, closed_loop, record, result, sample
@@ -47,11 +47,11 @@ def test_a_spreadsheet_finds_no_formula() -> None:
 def test_unknown_is_empty_in_csv_and_null_in_json() -> None:
     rows = {row["key"]: row for row in csv.DictReader(REPORTERS["report.csv"](sample()).splitlines())}
     failed = rows["005.diffusion.onnxruntime.cpu-0.fp32"]
-    assert (failed["status"], failed["throughput_per_s"], failed["service_mean_ns"]) == ("failed", "", "")
+    assert (failed["status"], failed["throughput_per_s"], failed["latency_mean_ns"]) == ("failed", "", "")
     assert all(row["energy_per_unit_j"] == "" for row in rows.values())
     derived = json.loads(REPORTERS["report.json"](sample()))["derived"]
     assert derived["005.diffusion.onnxruntime.cpu-0.fp32"]["throughput_per_s"] is None
-    assert derived["001.llm.torch.cpu-0.fp32"]["service"]["p99_ns"] is None
+    assert derived["001.llm.torch.cpu-0.fp32"]["latency"]["p99_ns"] is None
 
 
 @pytest.mark.parametrize(
@@ -89,3 +89,55 @@ def test_devices_keep_short_names_apart() -> None:
 @pytest.mark.parametrize(("n", "tail"), [(63, None), (100, ("p90", 90)), (1000, ("p99", 990)), (7000, ("p99.9", 6993))])
 def test_the_tail_is_the_highest_percentile_that_the_sample_carries(n: int, tail: tuple[str, int] | None) -> None:
     assert figures.latency(np.arange(1, n + 1)).tail == tail
+
+
+def runs_of(*step_ns: int) -> Result:
+    done = [closed_loop([[step] * 3] * 4) for step in step_ns]
+    records = [record(f"b.{run}", "resnet50", "image", each) for run, each in enumerate(done, 1)]
+    return result(*(each.model_copy(update={"run": run}) for run, each in enumerate(records, 1)))
+
+
+def test_runs_of_a_cell_are_one_row_with_geometric_mean_interval_and_median() -> None:
+    whole = runs_of(2_500_000, 10_000_000, 10_000_000)
+    [row] = figures.cells(whole)
+    assert row.throughput_per_s == pytest.approx((400 * 100 * 100) ** (1 / 3))
+    assert row.median_per_s == pytest.approx(100)
+    assert (row.runs, len(figures.rows(whole))) == (3, 3)
+    rate, width, median = figures.throughput(row)
+    assert (rate, median) == ("159 img/s", "median 100 img/s")
+    assert width.startswith("±") and width.endswith(" % of 3 runs")
+    for name in ("report.txt", "report.md"):
+        assert REPORTERS[name](whole).count("159 img/s") == 1
+    assert REPORTERS["report.csv"](whole).count("b.") == 3
+
+
+def test_a_run_that_failed_leaves_the_others() -> None:
+    broken = record("b.9", "resnet50", "image", error=HOSTILE).model_copy(update={"run": 9})
+    whole = result(*runs_of(100, 100).records, broken)
+    assert [(row.status, row.runs) for row in figures.cells(whole)] == [("ok", 2)]
+    assert [row.status for row in figures.cells(result(broken))] == ["failed"]
+
+
+def test_the_same_run_again_is_another_cell() -> None:
+    twice = [record(key, "resnet50", "image", closed_loop([[100]])) for key in ("b", "c")]
+    assert len(figures.cells(result(*twice))) == 2
+
+
+def test_the_throughput_is_that_of_the_steady_window_with_its_interval() -> None:
+    done = closed_loop([[200_000_000]] * 10 + [[100_000_000]] * 50)
+    [row] = figures.rows(result(record("b", "resnet50", "image", done)))
+    assert figures.throughput(row) == ("10.0 img/s", "±0.0 %")
+
+
+def test_what_is_not_steady_has_no_interval() -> None:
+    done = closed_loop([[100_000_000]] * 40 + [[200_000_000]] * 10)
+    [row] = figures.rows(result(record("b", "resnet50", "image", done)))
+    assert figures.throughput(row) == ("8.33 img/s",)
+
+
+def test_a_server_is_labelled_by_its_arrivals() -> None:
+    served = record("b", "resnet50", "image", closed_loop([[100]]), scenario="server")
+    fixed = served.model_copy(update={"rate_per_s": 5.0})
+    assert figures.work(fixed) == "server 5/s"
+    trials = (RateTrial(rate_per_s=12.345, feeds=9, kept=True),)
+    assert figures.work(served.model_copy(update={"rate_per_s": 12.345, "rate_trials": trials})) == "server max 12.3/s"

@@ -1,0 +1,302 @@
+"""Is B faster than A? A verdict per route, from one run of each or from several, or the reason why there is none."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+import numpy as np
+
+from harness import stats
+from harness.schema import Device, Record, Result
+from harness.steady import block_rates
+
+Verdict = Literal["faster", "slower", "same", "ambiguous"]
+LEAST_DELTA = 0.01  # smaller differences are nobody's concern, however sure
+SINGLE_RUN_CONFIDENCE = 0.99  # the blocks of one process do not show how the next one would differ
+LEAST_PAIRS = 6
+BLOCKS = 60  # that a single run is cut into, where its steps allow
+
+
+@dataclass(frozen=True)
+class Run:
+    """One record of a route and the device that it names."""
+
+    record: Record
+    device: Device
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """B over A, above 1 where B is faster."""
+
+    low: float
+    estimate: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One route. Without a ratio there is no verdict, and `reason` says why; with one, it says what to beware of."""
+
+    a: tuple[Run, ...]
+    b: tuple[Run, ...]
+    measure: str
+    ratio: Ratio | None
+    delta: float
+    verdict: Verdict | None
+    reason: str = ""
+
+    @property
+    def label(self) -> str:
+        record = (self.b or self.a)[0].record
+        return f"{record.route.label}, {record.scenario}"
+
+    def proven_slower(self, by: float) -> bool:
+        """Whether the whole interval lies below 1 − by, and beyond δ."""
+        return self.verdict == "slower" and self.ratio is not None and self.ratio.high < 1 - by
+
+    def told(self) -> dict[str, object]:
+        """For machines."""
+        return {
+            "cell": self.label,
+            "measure": self.measure,
+            "ratio": asdict(self.ratio) if self.ratio else None,
+            "delta": self.delta,
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "runs": [len(self.a), len(self.b)],
+        }
+
+
+def compare(a: Sequence[Result], b: Sequence[Result], noise_floor: float | None = None) -> tuple[Comparison, ...]:
+    """A is the baseline, B the candidate; each a result or several of the same plan. Probes are left out.
+
+    noise_floor: of `mixmark selftest`, 0.02 is 2 %; None where it was not measured.
+    Raises ValueError for one that is negative or not finite.
+    """
+    floor = noise_floor or 0.0
+    if not 0 <= floor < math.inf:
+        raise ValueError(f"{noise_floor} is no noise floor")
+    delta = max(floor, LEAST_DELTA)
+    return tuple(_compared(before, after, delta) for before, after in _pairs(_routes(a), _routes(b)))
+
+
+def floor_of(pairs: Sequence[tuple[float, float]]) -> float | None:
+    """The noise floor by pairs of measurements of the same thing: the 95 % quantile of how far they lie apart, which
+    is the widest of up to 20 pairs. None under six, where even the widest says little."""
+    if len(pairs) < LEAST_PAIRS:
+        return None
+    apart = np.abs(np.diff(stats.logarithms([each for pair in pairs for each in pair]).reshape(-1, 2)))
+    return float(math.expm1(np.quantile(apart, 0.95, method="higher")))
+
+
+def floors(result: Result) -> dict[str, float | None]:
+    """The noise floor by cell: runs 1 and 2 are a pair, 3 and 4 are, and so on."""
+    cells: dict[str, dict[int, float]] = defaultdict(dict)
+    for record in result.records:
+        value, _ = measured(record)
+        if value and record.route.suite != stats.PROBE:
+            cells[f"{record.route.label}, {record.scenario}"][record.run] = value
+    return {
+        cell: floor_of([(runs[run], runs[run + 1]) for run in runs if run % 2 and run + 1 in runs])
+        for cell, runs in cells.items()
+    }
+
+
+def judge(ratio: Ratio, delta: float) -> Verdict:
+    """By the whole interval: beyond ±δ or inside it, on the logarithm, so that A against B mirrors B against A."""
+    edge = math.log1p(delta)
+    low, high = math.log(ratio.low), math.log(ratio.high)
+    if low > edge:
+        return "faster"
+    if high < -edge:
+        return "slower"
+    return "same" if -edge <= low and high <= edge else "ambiguous"
+
+
+def unlike(a: Run, b: Run) -> tuple[str, ...]:
+    """What forbids to compare the two, by name and with both values. Adapters and their options may differ."""
+    told = (
+        ("suite", lambda run: run.record.route.suite),
+        ("suite version", lambda run: run.record.route.suite_version),
+        ("suite options", lambda run: run.record.route.suite_options),
+        ("tier", lambda run: run.record.route.tier),
+        ("weights", lambda run: run.record.route.weights),
+        ("precision", lambda run: run.record.route.precision),
+        ("scenario", lambda run: run.record.scenario),
+        ("rate", lambda run: "max" if run.record.rate_trials else run.record.rate_per_s),
+        ("latency limits", lambda run: run.record.latency_limits),
+        ("unit", lambda run: run.record.unit),
+        ("device kind", lambda run: run.device.kind),
+        ("device model", lambda run: run.device.name),
+    )
+    looks: Sequence[tuple[str, Callable[[Run], object]]] = told
+    return tuple(f"{name}: {look(a)} and {look(b)}" for name, look in looks if look(a) != look(b))
+
+
+def measured(record: Record) -> tuple[float | None, str]:
+    """(what is compared, its name), more is better; None with the reason where the record carries no figure.
+
+    A server's throughput is the rate that it was offered, so there it is the highest rate or, at a fixed one, the
+    inverse of the response time at the percentile of its limits.
+    """
+    done = record.completions
+    if done is None:
+        assert record.error is not None  # a record has one or the other
+        return None, f"{record.error.kind}: {record.error.message}"
+    if record.scenario == "server":
+        if record.rate_trials:
+            return record.rate_per_s, "highest rate"
+        q = record.latency_limits.percentile if record.latency_limits else stats.LOWEST_TAIL
+        response_ns = stats.percentile(stats.latencies_ns(done), q)
+        if not response_ns:
+            return None, f"p{q * 100:g} needs {stats.sample_needed(q)} feeds, there are {len(done)}"
+        return 1e9 / response_ns, f"speed of response at p{q * 100:g}"
+    rate_per_s = stats.throughput_per_s(done)
+    return rate_per_s, "throughput" if rate_per_s else "the clock did not tick"
+
+
+def _compared(a: tuple[Run, ...], b: tuple[Run, ...], delta: float) -> Comparison:
+    def refused(reason: str) -> Comparison:
+        return Comparison(a, b, "", None, delta, None, reason)
+
+    if not a or not b:
+        return refused(f"only in {'A' if a else 'B'}")
+    differing = dict.fromkeys(what for run in (*a, *b) for what in unlike(a[0], run))
+    if differing:
+        return refused("not alike in " + "; ".join(differing))
+    found: list[list[float]] = []
+    measure = ""
+    for side, runs in (("A", a), ("B", b)):
+        figures = []
+        for run in runs:
+            value, measure = measured(run.record)
+            if value is None:
+                return refused(f"{run.record.key} of {side} has no figure: {measure}")
+            figures.append(value)
+        found.append(figures)
+    ratio: Ratio | None
+    if len(a) > 1 or len(b) > 1:
+        ratio, reason = ratio_of_runs(*found), ""
+    else:
+        ratio, reason = _ratio_of_single_runs(a[0].record, b[0].record)
+    if ratio is None:
+        return Comparison(a, b, measure, None, delta, None, reason)
+    return Comparison(a, b, measure, ratio, delta, judge(ratio, delta), reason)
+
+
+def ratio_of_runs(a: Sequence[float], b: Sequence[float]) -> Ratio:
+    """Of geometric means, with Welch's t-interval (95 %) on the logarithms: Biometrika 34, 1947.
+
+    A side of a single run is taken to scatter as the other one does. Raises ValueError where both have one.
+    """
+    logs = [stats.logarithms(side) for side in (a, b)]
+    if max(len(a), len(b)) < 2:
+        raise ValueError("two single runs do not tell how runs scatter")
+    of_mean = [float(side.var(ddof=1)) / len(side) if len(side) > 1 else None for side in logs]
+    known = [(part, len(side) - 1) for part, side in zip(of_mean, logs, strict=True) if part is not None]
+    if len(known) == 1:
+        [(part, df)] = known
+        error = math.sqrt(part * (df + 1) + part)
+        freedom = float(df)
+    else:
+        total = sum(part for part, _ in known)
+        error = math.sqrt(total)
+        freedom = total**2 / sum(part**2 / df for part, df in known) if total else 1.0
+    middle = float(logs[1].mean() - logs[0].mean())
+    half = stats.student_t(freedom) * error
+    return _exponential(middle, -half, half)
+
+
+def _ratio_of_single_runs(a: Record, b: Record) -> tuple[Ratio | None, str]:
+    """From the blocks of the windows or, for a server's response times, from the order statistics."""
+    beware = "one run each: how fresh processes differ is in the noise floor only"
+    if a.scenario != "server":
+        rates = (_rates(a), _rates(b))
+        if min(len(side) for side in rates) < stats.FEWEST_BLOCKS:
+            return None, f"fewer than {stats.FEWEST_BLOCKS} blocks in a window: several runs are needed"
+        return ratio_of_blocks(*rates), beware
+    if a.rate_trials or b.rate_trials:
+        return None, "a highest rate has no interval within one run: several runs are needed"
+    q = a.latency_limits.percentile if a.latency_limits else stats.LOWEST_TAIL
+    bounds = []
+    for record in (a, b):
+        assert record.completions is not None  # `measured` found a figure
+        times_ns = stats.latencies_ns(record.completions)
+        bounds.append((stats.percentile_interval(times_ns, q), stats.percentile(times_ns, q)))
+    (first, middle_a), (second, middle_b) = bounds
+    if first is None or second is None or not middle_a or not middle_b or not first[0] or not second[0]:
+        return None, f"too few feeds for an interval of p{q * 100:g}"
+    return Ratio(first[0] / second[1], middle_a / middle_b, first[1] / second[0]), beware
+
+
+def _rates(record: Record) -> stats.Floats:
+    assert record.completions is not None  # `measured` found a figure
+    blocks = block_rates(record.completions, stats.in_flight_ns(record.completions) // BLOCKS)
+    return blocks.rates_per_s if blocks else np.empty(0)
+
+
+def ratio_of_blocks(a: stats.Floats, b: stats.Floats) -> Ratio:
+    """Of two throughputs by the block bootstrap of each window, 99 %; logarithms are straight lines about the mean."""
+    logs = [
+        stats.replicates(rates[:, None], seed, SINGLE_RUN_CONFIDENCE)[:, 0] / rates.mean() - 1
+        for seed, rates in enumerate((a, b))
+    ]
+    miss = (1 - SINGLE_RUN_CONFIDENCE) / 2
+    low, high = np.quantile(logs[1] - logs[0], (miss, 1 - miss))
+    return _exponential(math.log(b.mean() / a.mean()), low, high)
+
+
+def _exponential(middle: float, below: float, above: float) -> Ratio:
+    """From logarithms, the bounds relative to the middle; what is too wide for a float ends at e^±700."""
+    low, high = (math.exp(min(max(middle + off, -700), 700)) for off in (below, above))
+    return Ratio(low, math.exp(middle), high)
+
+
+def _routes(results: Sequence[Result]) -> list[tuple[Run, ...]]:
+    """All runs of each route, in the order of the results."""
+    found: dict[Hashable, list[Run]] = defaultdict(list)
+    for result in results:
+        devices = {device.id: device for device in result.devices}
+        seen: dict[Hashable, int] = defaultdict(int)
+        for record in result.records:
+            if record.route.suite == stats.PROBE:
+                continue
+            run = Run(record, devices[record.route.device])
+            key = (_cell(run), record.run)
+            found[(_cell(run), seen[key])].append(run)  # the same cell again in one run is another phase of the plan
+            seen[key] += 1
+    return [tuple(runs) for runs in found.values()]
+
+
+def _cell(run: Run) -> Hashable:
+    record = run.record
+    return record.route.suite, record.route.adapter, record.route.device, record.route.precision, record.scenario
+
+
+def _cell_elsewhere(run: Run) -> Hashable:
+    record = run.record
+    return record.route.suite, record.route.adapter, run.device.kind, record.route.precision, record.scenario
+
+
+def _way(run: Run) -> Hashable:
+    return run.record.route.suite, run.record.route.adapter
+
+
+def _pairs(a: list[tuple[Run, ...]], b: list[tuple[Run, ...]]) -> Iterator[tuple[tuple[Run, ...], tuple[Run, ...]]]:
+    """The same cell on the same device, else on another machine's, else what can only be refused by name."""
+    a, b = list(a), list(b)
+    for alike in (_cell, _cell_elsewhere, _way):
+        for before in list(a):
+            for after in b:
+                if alike(before[0]) == alike(after[0]):
+                    yield before, after
+                    a.remove(before)
+                    b.remove(after)
+                    break
+    yield from ((before, ()) for before in a)
+    yield from (((), after) for after in b)

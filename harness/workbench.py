@@ -1,0 +1,148 @@
+"""What is at hand for a run: the adapters and suites that were chosen, the devices found, the configuration."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from harness import config as configuration
+from harness import noise, plan, plugins, run, system
+from harness.config import Config
+from harness.discover import Found, discover
+from harness.errors import MixmarkError, UsageError
+from harness.plan import Way, Workload
+from harness.plugins import Plugin
+from harness.schema import Absent, Phase, Result, Tier
+
+
+@dataclass(frozen=True)
+class Workbench:
+    config: Config
+    adapters: Mapping[str, Plugin]
+    suites: Mapping[str, Plugin]
+    workloads: Sequence[Workload]
+    units: Mapping[str, str]
+    checkpoints: Mapping[str, Path]
+    found: Found
+    absent: tuple[Absent, ...]
+    """Suites that do not load, adapters and devices that are not there."""
+
+    def ways(self, devices: Sequence[str] = ()) -> list[Way]:
+        """Raises MixmarkError where nothing can be measured, UsageError for a device that is not here."""
+        if not self.found.ways:
+            reasons = "; ".join(f"{each.what}: {each.reason}" for each in self.found.absent)
+            raise MixmarkError("no device can be measured here", hint=reasons or "mixmark adapters shows why")
+        ids = plan.pick("device", devices, [device.id for device in self.found.devices])
+        return [way for way in self.found.ways if way.device.id in ids]
+
+    def chosen(self, suites: Sequence[str]) -> list[Workload]:
+        names = plan.pick("suite", suites, [each.name for each in self.workloads])
+        return [each for each in self.workloads if each.name in names]
+
+    @property
+    def probe(self) -> Workload | None:
+        return next((each for each in self.workloads if each.name == plan.PROBE), None)
+
+    def header(self, phases: tuple[Phase, ...], tier: Tier, preset: str, seed: int | None = None) -> Result:
+        """A run that has not begun; without a seed, one is drawn now."""
+        return Result(
+            created_utc=datetime.now(UTC).isoformat(timespec="seconds"),
+            seed=secrets.randbits(62) if seed is None else seed,
+            tier=tier,
+            preset=preset,
+            command=run.command_line(),
+            phases=phases,
+            system=system.disclose(),
+            devices=self.found.devices,
+            absent=self.absent,
+            noise_floor=noise.recall(),
+            records=(),
+            finished=False,
+        )
+
+    def equipment(self, seed: int, timeout_s: float) -> run.Equipment:
+        options = {name: dict(self.config.suites.get(name, {})) for name in self.suites}
+        for name, path in self.checkpoints.items():
+            options[name]["weights"] = str(path)
+        return run.Equipment(
+            adapters=self.adapters,
+            suites=self.suites,
+            suite_options=options,
+            units=self.units,
+            devices={(way.device.id, way.adapter): way.device for way in self.found.ways},
+            config=self.config,
+            seed=seed,
+            timeout_s=timeout_s,
+        )
+
+    def check_same(self, before: Result) -> None:
+        """Refuses to go on with a run on other devices, suites or weights than it began with."""
+        ways = {(way.device.id, way.adapter) for way in self.found.ways}
+        now = {(each.name, each.version, each.weights) for each in self.workloads}
+        for route in (share.route for phase in before.phases for task in phase.tasks for share in task.shares):
+            if (route.device, route.adapter) not in ways:
+                raise UsageError(
+                    f"the run began with {route.device} by {route.adapter}, which is not here now",
+                    hint="resume it on the same machine with the same --adapter and --config",
+                )
+            if (route.suite, route.suite_version, route.weights) not in now:
+                raise UsageError(
+                    f"the run began with {route.suite} {route.suite_version} and its weights: {route.weights}; "
+                    "now they differ",
+                    hint="resume it with the same version of Mixmark and the same --weights",
+                )
+
+
+def choose(asked: Sequence[str]) -> dict[str, Plugin]:
+    """The adapters to use: all, or those that the command line names or brings along."""
+    specs = [each for each in asked if plugins.is_spec(each)]
+    known = plugins.find("adapters", specs)
+    names = [plugins.name_of(each) if plugins.is_spec(each) else each for each in asked]
+    return {name: known[name] for name in plan.pick("adapter", names, known)}
+
+
+def look(adapters: Sequence[str], config: Config) -> Found:
+    """The devices that the chosen adapters reach."""
+    chosen = choose(adapters)
+    found = discover(chosen, config)
+    strangers = set(config.adapters) - set(plugins.find("adapters")) - set(chosen)
+    unused = [Absent(what=f"[adapter.{name}]", reason="configured, but there is no such adapter") for name in strangers]
+    return replace(found, absent=(*found.absent, *unused))
+
+
+def prepare(adapters: Sequence[str], config: Path | None, weights: Sequence[str] = ()) -> Workbench:
+    """Loads the suites, then asks the adapters. weights: SUITE=PATH each. Raises UsageError."""
+    configured = configuration.load(config)
+    suites = plugins.find("suites")
+    plan.pick("suite in the configuration", list(configured.suites), suites)
+    checkpoints = _checkpoints(weights, suites)
+    workloads, units, absent = [], {}, []
+    for name, plugin in suites.items():
+        try:
+            suite = plugin.load()
+        except MixmarkError as error:
+            absent.append(Absent(what=f"suite {name}", reason=str(error)))
+            continue
+        label = run.checkpoint_label(checkpoints[name]) if name in checkpoints else "drawn"
+        options = configured.suites.get(name, {})
+        workloads.append(Workload(name, suite.version, tuple(suite.scenarios), options, label))
+        units[name] = suite.unit
+    found = look(adapters, configured)
+    everything = (*absent, *found.absent)
+    return Workbench(configured, choose(adapters), suites, workloads, units, checkpoints, found, everything)
+
+
+def _checkpoints(given: Sequence[str], suites: Mapping[str, Plugin]) -> dict[str, Path]:
+    found = {}
+    for each in given:
+        name, equals, path = each.partition("=")
+        if not equals:
+            raise UsageError(f"--weights {each!r} has no suite", hint="give it as SUITE=PATH, e.g. llm=./Llama-3.2-1B")
+        plan.pick("suite", [name], suites)
+        if not Path(path).exists():
+            raise UsageError(f"--weights {name}: there is no {path}", hint="give a checkpoint file or folder")
+        found[name] = Path(path).resolve()
+    return found

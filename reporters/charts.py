@@ -1,0 +1,226 @@
+"""Charts as inline SVG: numbers in, markup out. Colours and type belong to the style sheet of the page.
+
+Each chart picks the unit of its time axis, and says what it shows in a title and a description, for those who do not
+see it. Names and units may come from a stranger: `Markup.format` escapes them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from markupsafe import Markup
+
+from harness.schema import Int64s
+from reporters import figures
+
+Floats = npt.NDArray[np.float64]
+
+WIDTH, HEIGHT = 480, 190
+RIGHT, BOTTOM, ROW = 14, 40, 15  # px: two margins, and the height of a row of labels
+LETTER = 6.2  # px: a little more than a letter of the style sheet's 11 px type is wide
+FEW = 20  # below that each value is drawn for itself: bins of two or three say nothing
+MOST_BINS = 48
+LOGARITHMIC_FROM = 20  # times that the largest value exceeds the smallest
+NARROWEST = 0.01  # of the largest value: an axis spans at least this, or noise of a nanosecond would fill it
+
+
+@dataclass(frozen=True)
+class Axis:
+    """From values to pixels."""
+
+    low: float
+    high: float
+    start_px: float
+    end_px: float
+    logarithmic: bool = False
+
+    def __call__(self, value: float) -> float:
+        low, high = self.low, self.high
+        if self.logarithmic:
+            low, high, value = math.log(low), math.log(high), math.log(value)
+        return round(self.start_px + (value - low) / (high - low) * (self.end_px - self.start_px), 1)
+
+    def ticks(self, about: int) -> list[tuple[float, str]]:
+        """(value, label)."""
+        if self.logarithmic:
+            return [(value, f"{value:,.12g}") for value in decades(self.low, self.high)]
+        return steps(self.low, self.high, about)
+
+
+def steps(low: float, high: float, about: int) -> list[tuple[float, str]]:
+    """Multiples of 1, 2 or 5 times a power of ten within [low, high], at most `about` + 1 of them, with labels."""
+    least = (high - low) / about
+    power = 10.0 ** math.floor(math.log10(least))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
+    decimals = max(0, -math.floor(math.log10(step) + 1e-9))
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [(count * step, f"{count * step:,.{decimals}f}") for count in range(first, last + 1)]
+
+
+def decades(low: float, high: float) -> list[float]:
+    """1, 2 and 5 times the powers of ten within [low, high]; the powers alone where they are more than three."""
+    factors = (1, 2, 5) if high <= low * 1000 else (1,)
+    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    return [value for each in exponents for factor in factors if low <= (value := factor * 10.0**each) <= high]
+
+
+def throughput(
+    key: str, edges_ns: Int64s, per_s: Floats, *, overall_per_s: float, unit: str, steady_from_ns: int | None = None
+) -> Markup:
+    """The rate in each block, as steps over the window; its axis starts at zero.
+
+    edges_ns: [blocks + 1] since the first feed; per_s: [blocks]. A band marks what lies behind `steady_from_ns`.
+    """
+    time, time_ns = _time_unit(int(edges_ns[-1]))
+    floor, top = HEIGHT - BOTTOM, 2 * ROW
+    tall = Axis(0, float(max(per_s.max(), overall_per_s)) * 1.08, floor, top)
+    marks = tall.ticks(5)
+    left = _left_margin(marks)
+    wide = Axis(0, edges_ns[-1] / time_ns, left, WIDTH - RIGHT)
+    at = [wide(edge / time_ns) for edge in edges_ns.tolist()]
+    line = f"M{at[0]} {tall(float(per_s[0]))}" + "".join(
+        f"V{tall(rate)}H{end}" for rate, end in zip(per_s.tolist(), at[1:], strict=True)
+    )
+    body = _across(tall, marks, left)
+    start = wide((steady_from_ns or 0) / time_ns)
+    if steady_from_ns is not None:
+        body += Markup('<rect class="band" x="{}" y="{}" width="{}" height="{}"/>').format(
+            start, top, round(wide.end_px - start, 1), floor - top
+        )
+    body += Markup('<path class="area" d="{}V{}H{}Z"/><path class="line" d="{}"/>').format(line, floor, at[0], line)
+    if steady_from_ns is not None:
+        body += Markup('<path class="edge" d="M{} {}V{}"/>').format(start, top, floor)
+        body += _text("word", start + 6, floor - 8, "steady")
+    body += Markup('<path class="overall" d="M{} {}H{}"/>').format(left, tall(overall_per_s), wide.end_px)
+    body += _text("name", left, ROW, f"{figures.UNITS.get(unit, unit)}/s")
+    body += _text("value end", wide.end_px, ROW, f"overall {figures.rate(overall_per_s, unit)}")
+    body += _below(wide, f"{time} since the first feed")
+    extremes = (figures.rate(float(rate), unit) for rate in (per_s.min(), per_s.max()))
+    steady = "" if steady_from_ns is None else f" Steady from {figures.duration(steady_from_ns)} on."
+    description = f"{len(per_s)} blocks, from {' to '.join(extremes)}; {figures.rate(overall_per_s, unit)} overall."
+    return _svg(key, "Throughput over the window", description + steady, body)
+
+
+def distribution(
+    key: str, values_ns: Int64s, percentiles: Sequence[tuple[str, int]], *, title: str, of: str = "feeds"
+) -> Markup:
+    """How a time spreads: a histogram of what `of` names, or a dot each where they are few.
+
+    percentiles: (name, ns), marked and labelled. The axis is logarithmic where values lie far apart.
+    """
+    least, most = int(values_ns.min()), int(values_ns.max())
+    logarithmic = 0 < least * LOGARITHMIC_FROM < most
+    time, time_ns = _time_unit(math.sqrt(least * most) if logarithmic else most)
+    values = values_ns / time_ns
+    low, high = _domain(float(values.min()), float(values.max()), logarithmic)
+    dots = len(values) < FEW
+    counts, edges = np.histogram(values, _bins(low, high, len(values), logarithmic))
+    scale = [] if dots else [tick for tick in steps(0, float(counts.max()), 3) if tick[0] == round(tick[0])]
+    left = _left_margin(scale)
+    wide = Axis(low, high, left, WIDTH - RIGHT, logarithmic)
+    labels = [(wide(value / time_ns), f"{name} {figures.duration(value)}") for name, value in percentiles]
+    rows = _rows(labels, taken_px=left + len(of) * LETTER)
+    floor, top = HEIGHT - BOTTOM, (max(rows, default=0) + 1) * ROW + 10
+    tall = Axis(0, float(counts.max()), floor, top)
+    body = _across(tall, scale, left)
+    if dots:
+        middle = (top + floor) // 2
+        body += _joined('<circle class="dot" cx="{}" cy="{}" r="5"/>', ((wide(x), middle) for x in values.tolist()))
+    else:
+        bars = "".join(
+            f"M{wide(start)} {floor}V{tall(count)}H{wide(end)}V{floor}Z"
+            for count, start, end in zip(counts.tolist(), edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+            if count
+        )
+        body += Markup('<path class="bars" d="{}"/>').format(bars)
+        body += _text("name", left, ROW, of)
+    body += _joined(
+        '<path class="mark" d="M{} {}V{}"/>',
+        ((x, row * ROW + 6, floor) for (x, _), row in zip(labels, rows, strict=True)),
+    )
+    for (x, label), row in zip(labels, rows, strict=True):
+        flipped = _flipped(x, label)
+        body += _text("value end" if flipped else "value", x - 5 if flipped else x + 5, (row + 1) * ROW, label)
+    body += _below(wide, f"{time}, logarithmic" if logarithmic else time)
+    said = "; ".join(label for _, label in labels) or "no percentile"
+    description = f"{len(values)} {of} from {figures.duration(least)} to {figures.duration(most)}; {said}."
+    return _svg(key, title, description, body)
+
+
+def _time_unit(typical_ns: float) -> tuple[str, float]:
+    units = (("s", 1e9), ("ms", 1e6), ("µs", 1e3))
+    return next(((name, size) for name, size in units if typical_ns >= size), ("ns", 1.0))
+
+
+def _domain(least: float, most: float, logarithmic: bool) -> tuple[float, float]:
+    """What an axis spans: a little more than the values do."""
+    if logarithmic:
+        return least / 1.1, most * 1.1
+    missing = max(0.0, (most or 1) * NARROWEST - (most - least)) / 2
+    margin = (most - least) * 0.02 + missing
+    return max(0.0, least - margin), most + margin
+
+
+def _bins(low: float, high: float, values: int, logarithmic: bool) -> Floats:
+    """Edges, as many as Rice's rule asks for: 2 n^(1/3) bins."""
+    bins = min(MOST_BINS, math.ceil(2 * values ** (1 / 3)))
+    return np.geomspace(low, high, bins + 1) if logarithmic else np.linspace(low, high, bins + 1)
+
+
+def _flipped(x: float, label: str) -> bool:
+    """Whether a label stands to the left of its mark, since it would leave the chart on the right."""
+    return x + 5 + len(label) * LETTER > WIDTH
+
+
+def _rows(labels: Iterable[tuple[float, str]], taken_px: float) -> list[int]:
+    """The highest row in which each label covers no other; labels come from left to right."""
+    ends = [taken_px]
+    rows = []
+    for x, label in labels:
+        width = len(label) * LETTER + 5
+        start = x - width if _flipped(x, label) else x
+        row = next((each for each, end in enumerate(ends) if end < start), len(ends))
+        ends[row : row + 1] = [start + width + LETTER]
+        rows.append(row)
+    return rows
+
+
+def _left_margin(ticks: Iterable[tuple[float, str]]) -> int:
+    return 14 + math.ceil(max((len(label) for _, label in ticks), default=0) * LETTER)
+
+
+def _across(tall: Axis, ticks: Iterable[tuple[float, str]], left: float) -> Markup:
+    """Horizontal lines behind a chart, labelled on the left."""
+    lines = _joined('<path class="grid" d="M{} {}H{}"/>', ((left, tall(value), WIDTH - RIGHT) for value, _ in ticks))
+    return lines + Markup("").join(_text("tick end", left - 8, tall(value) + 4, label) for value, label in ticks)
+
+
+def _below(wide: Axis, name: str) -> Markup:
+    floor = HEIGHT - BOTTOM
+    ticks = [(wide(value), label) for value, label in wide.ticks(6)]
+    axis = Markup('<path class="axis" d="M{} {}H{}"/>').format(wide.start_px, floor, wide.end_px)
+    axis += _joined('<path class="axis" d="M{} {}v4"/>', ((x, floor) for x, _ in ticks))
+    axis += Markup("").join(_text("tick middle", x, floor + 17, label) for x, label in ticks)
+    return axis + _text("name middle", (wide.start_px + wide.end_px) / 2, HEIGHT - 5, name)
+
+
+def _joined(markup: str, rows: Iterable[tuple[float, ...]]) -> Markup:
+    return Markup("").join(Markup(markup).format(*row) for row in rows)
+
+
+def _text(kind: str, x: float, y: float, text: str) -> Markup:
+    return Markup('<text class="{}" x="{}" y="{}">{}</text>').format(
+        kind, round(x, 1), round(y, 1), figures.plain(text)
+    )
+
+
+def _svg(key: str, title: str, description: str, body: Markup) -> Markup:
+    """The key is unique on the page and safe as an id."""
+    return Markup(
+        '<svg role="img" viewBox="0 0 {0} {1}" aria-labelledby="{2}-t {2}-d">'
+        '<title id="{2}-t">{3}</title><desc id="{2}-d">{4}</desc>{5}</svg>'
+    ).format(WIDTH, HEIGHT, key, figures.plain(title), figures.plain(description), body)

@@ -1,0 +1,261 @@
+"""One page that needs nothing else: it opens offline, prints, follows the reader's light or dark mode, runs no script.
+
+`html.jinja` is the page and its style sheet, `charts` draws. What a result says is text to both, whoever wrote it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from harness import stats, validate
+from harness.schema import Completions, Finding, Int64s, LatencyLimits, Record, Result, System
+from harness.steady import window
+from reporters import charts, figures
+from reporters.figures import Latency, Row
+
+ABBREVIATED = {"token": (" (TTFT)", " (TPOT)")}
+
+
+def report(result: Result) -> str:
+    found = validate.findings(result)
+    failed = {record.key for record in result.records if record.error}
+    rows = figures.rows(result)
+    return PAGE.render(
+        figures=figures,
+        result=result,
+        names=figures.device_names(result),
+        date=_date(result.created_utc),
+        runs=max((record.run for record in result.records), default=1),
+        suites=[
+            (suite, list(each)) for suite, each in groupby(figures.cells(result), lambda row: row.record.route.suite)
+        ],
+        ceilings=stats.ceilings(result.records),
+        panels=[_panel(row, found) for row in rows if row.record.completions],
+        findings=figures.merged(
+            result, tuple(each for each in found if not (each.rule == "finished" and each.about in failed))
+        ),
+        missing=list(_missing(result)),
+        system=list(_disclosed(result.system)),
+    )
+
+
+def _text(value: Any) -> Any:
+    """Free of control characters, and of the marks that turn the direction of text."""
+    return figures.plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+PAGE = Environment(
+    loader=FileSystemLoader(Path(__file__).parent),
+    autoescape=True,
+    undefined=StrictUndefined,
+    finalize=_text,
+    trim_blocks=True,
+    lstrip_blocks=True,
+).get_template("html.jinja")
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A measured record as the page shows it."""
+
+    row: Row
+    figures: tuple[tuple[str, str], ...]
+    charts: tuple[tuple[str, Markup], ...]
+    """(caption, SVG)."""
+    remarks: tuple[Finding, ...]
+    facts: tuple[tuple[str, str], ...]
+
+
+def _panel(row: Row, found: Iterable[Finding]) -> Panel:
+    return Panel(
+        row,
+        tuple(_figures(row)),
+        tuple(_charts(row)),
+        tuple(finding for finding in found if finding.about == row.record.key),
+        tuple(_facts(row.record)),
+    )
+
+
+def _figures(row: Row) -> Iterator[tuple[str, str]]:
+    first, each = _stream_names(row)
+    for name, latency in ((_total_name(row), row.latency), (first, row.first_mark), (each, row.time_per_unit)):
+        if latency.mean_ns is not None:
+            yield name, " · ".join(f"{mark} {figures.duration(value)}" for mark, value in _marks(latency))
+    if row.record.rate_per_s is not None:
+        yield "Arrivals", figures.rate(row.record.rate_per_s, "feeds")
+    if row.record.latency_limits is not None:
+        yield "Limits", _limits(row.record.latency_limits)
+    yield "Roofline", figures.share(row.roofline)
+    yield "Energy", figures.UNKNOWN
+    yield "Feeds", f"{row.feeds:,}"
+    yield f"{row.record.unit.capitalize()}s", f"{row.units:,}"
+
+
+def _total_name(row: Row) -> str:
+    return "Response time" if row.record.scenario == "server" else "Service time"
+
+
+def _stream_names(row: Row) -> tuple[str, str]:
+    unit = row.record.unit
+    first, each = ABBREVIATED.get(unit, ("", ""))
+    return f"Time to first {unit}{first}", f"Time per {unit}{each}"
+
+
+def _marks(latency: Latency) -> list[tuple[str, int]]:
+    """(name, ns) of the percentiles that the sample carries; where it carries none, of the mean."""
+    named = (("p50", latency.p50_ns), ("p90", latency.p90_ns), ("p99", latency.p99_ns), ("p99.9", latency.p999_ns))
+    carried = [(name, value) for name, value in named if value is not None]
+    return carried or ([] if latency.mean_ns is None else [("mean", latency.mean_ns)])
+
+
+def _charts(row: Row) -> Iterator[tuple[str, Markup]]:
+    """(caption, SVG); none where there is nothing that varies."""
+    key, done = row.record.key, row.record.completions
+    assert done is not None  # a panel has completions
+    seen = window(done)
+    if seen is not None and len(seen.blocks) > 1 and row.throughput_per_s is not None:
+        since_ns = seen.blocks.edges_ns - seen.blocks.edges_ns[0]
+        closed_loop = row.record.scenario != "server"  # an open one's rate is that of the arrivals
+        steady = seen.steady if closed_loop else None
+        drawn = charts.throughput(
+            f"{key}-throughput",
+            since_ns,
+            seen.blocks.rates_per_s,
+            overall_per_s=row.throughput_per_s,
+            unit=row.record.unit,
+            steady_from_ns=int(since_ns[seen.start]) if steady else None,
+        )
+        yield "Throughput over the window" + (", not steady" if steady is False else ""), drawn
+    first, each = _stream_names(row)
+    streams = stats.time_per_unit_ns(done)
+    spreads: tuple[tuple[str, str, Int64s, Latency], ...] = (
+        ("first", first, stats.first_mark_ns(done), row.first_mark),
+        ("each", each, streams, row.time_per_unit),
+    )
+    if not len(streams):
+        spreads = (("service", _total_name(row), stats.latencies_ns(done), row.latency),)
+    for name, caption, values_ns, latency in spreads:
+        if len(values_ns) > 1:
+            yield caption, charts.distribution(f"{key}-{name}", values_ns, _marks(latency), title=caption)
+    if len(gaps_ns := _gaps_ns(done)) > 1:
+        caption = f"Time between {row.record.unit}s"  # those of a feed hang together: they carry no percentile
+        yield caption, charts.distribution(f"{key}-gaps", gaps_ns, (), title=caption, of="gaps")
+
+
+def _gaps_ns(done: Completions) -> Int64s:
+    """From each mark to the next of the same feed."""
+    return np.delete(np.diff(done.marks_ns), done.starts[1:] - 1)
+
+
+def _facts(record: Record) -> Iterator[tuple[str, str]]:
+    route = record.route
+    yield "suite", f"{route.suite} {route.suite_version}, {route.tier} tier"
+    yield "weights", route.weights
+    yield "batch", figures.UNKNOWN if record.batch is None else str(record.batch)
+    yield "loaded in", figures.duration(record.load_ns)
+    yield "peak memory", _gib(record.peak_pss_bytes)
+    yield from route.options.items()
+    yield from ((f"suite option {name}", value) for name, value in route.suite_options.items())
+    yield from record.facts.items()
+    for trial in record.trials:
+        yield f"trial of batch {trial.batch}", figures.rate(trial.units * 1e9 / trial.elapsed_ns, record.unit)
+    for step in record.rate_trials:
+        arrivals = figures.rate(step.rate_per_s, "feeds")
+        yield f"trial of {arrivals}", f"{step.feeds} feeds, limits {'kept' if step.kept else 'missed'}"
+    if record.latency_limits is not None:
+        yield "source of the limits", record.latency_limits.source
+    if record.ended_by is not None:
+        yield "window ended by", record.ended_by
+    yield "run", str(record.run)
+    yield from _fared(record)
+    yield "key", record.key
+
+
+def _limits(limits: LatencyLimits) -> str:
+    named = (("first", limits.first_ns), ("per unit", limits.per_unit_ns), ("total", limits.total_ns))
+    told = ", ".join(f"{name} {figures.duration(value)}" for name, value in named if value is not None)
+    return f"p{limits.percentile * 100:g} of {told}"
+
+
+def _fared(record: Record) -> Iterator[tuple[str, str]]:
+    """What the machine went through during the window, as far as it says."""
+    blocks = validate.watched(record)
+    elapsed_s = sum(block.end_ns - block.begin_ns for block in blocks) / 1e9
+    foreign_ns = [
+        block.busy_ns - block.own_ns for block in blocks if block.busy_ns is not None and block.own_ns is not None
+    ]
+    stolen_ns = [block.stolen_ns for block in blocks if block.stolen_ns is not None]
+    switches = [block.involuntary_switches for block in blocks if block.involuntary_switches is not None]
+    clocks = [block.clock_mean_mhz for block in blocks if block.clock_mean_mhz is not None]
+    temperatures = [block.temperature_c for block in blocks if block.temperature_c is not None]
+    if foreign_ns:
+        yield "CPUs kept busy by others", f"{max(0, sum(foreign_ns)) / 1e9 / elapsed_s:.2f}"
+    if stolen_ns:
+        yield "CPUs taken by the hypervisor", f"{sum(stolen_ns) / 1e9 / elapsed_s:.2f}"
+    if switches:
+        yield "involuntary switches", f"{figures.significant(sum(switches) / elapsed_s)} a second"
+    if clocks:
+        yield "clock of the busy CPUs", f"{min(clocks):,.0f} to {max(clocks):,.0f} MHz"
+    if temperatures:
+        yield "hottest CPU sensor", f"{min(temperatures):.0f} to {max(temperatures):.0f} °C"
+
+
+def _missing(result: Result) -> Iterator[tuple[str, str, str]]:
+    """(state, what, why) of all that was wanted and has no figure."""
+    names = figures.device_names(result)
+    for record in result.records:
+        if error := record.error:
+            hint = f" ({error.hint})" if error.hint else ""
+            state = "failed" if error.attempted else error.kind
+            yield state, figures.label(record, names), f"{error.kind}: {error.message}{hint}"
+    reached = {record.key for record in result.records}
+    for phase in result.phases:
+        for share in (share for task in phase.tasks for share in task.shares if share.key not in reached):
+            yield "not reached", share.route.label, "the run ended before its turn"
+    for absent in result.absent:
+        yield "absent", absent.what, absent.reason
+
+
+def _disclosed(system: System) -> Iterator[tuple[str, str]]:
+    """(name, value) of all that the machine disclosed, in the schema's order; what it did not is said too."""
+    for field in System.model_fields:
+        value = getattr(system, field)
+        if field.endswith("_bytes"):
+            yield field.removesuffix("_bytes").replace("_", " "), _gib(value)
+        elif field.endswith("_mhz"):
+            yield field.removesuffix("_mhz").replace("_", " "), f"{value:,.0f} MHz" if value else "not disclosed"
+        else:
+            yield field.replace("_", " "), _written(value)
+
+
+def _written(value: object) -> str:
+    if value is None:
+        return "not disclosed"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {each}" for name, each in value.items()) or "none"
+    if isinstance(value, tuple):
+        return "; ".join(_written(each) for each in value) or "none"
+    return str(value)
+
+
+def _gib(value: int | None) -> str:
+    return "not disclosed" if value is None else f"{figures.significant(value / 2**30)} GiB"
+
+
+def _date(created_utc: str) -> str:
+    """21 November 2026, 02:35 UTC; as it stands where it is no date."""
+    try:
+        moment = datetime.fromisoformat(created_utc)
+    except ValueError:
+        return created_utc
+    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    return f"{moment.day} {moment:%B %Y, %H:%M} UTC"

@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import math
+import re
+import shutil
+import subprocess
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.schema import (
+    Absent,
+    Conditions,
+    Device,
+    Failure,
+    LatencyLimits,
+    Limits,
+    Phase,
+    Result,
+    Share,
+    Task,
+)
+from reporters import charts, html
+from tests.golden.sample import MS, closed_loop, record, result, sample
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+HOSTILE = "\"'><script>document.title='owned'</script><img src=https://evil.example/x onerror=alert(1)>&\u202e\x1b[31m"
+VOID = {"meta", "link"}
+
+
+class Page(HTMLParser):
+    """What a page consists of; an element that is closed out of order fails."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: Counter[str] = Counter()
+        self.attributes: list[tuple[str, str, str]] = []
+        self.words: list[str] = []
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert not self._open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        self._open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    def values(self, name: str) -> list[str]:
+        return [value for _, each, value in self.attributes if each == name]
+
+
+def hostile() -> Result:
+    """A result in which every text that a stranger can choose tries to leave its place."""
+    done = closed_loop([[5 * MS + feed, 2 * MS, 2 * MS] for feed in range(70)])
+    mean = record("a", HOSTILE, HOSTILE, done, adapter=HOSTILE)
+    mean = mean.model_copy(update={"facts": {HOSTILE: HOSTILE}})
+    failed = record("b", "llm", "token", adapter=HOSTILE, error=Failure(kind="crashed", message=HOSTILE, hint=HOSTILE))
+    whole = result(mean, failed, absent=(Absent(what=HOSTILE, reason=HOSTILE),))
+    system = whole.system.model_copy(update={"cpu_model": HOSTILE, "packages": {HOSTILE: HOSTILE}, "kernel": HOSTILE})
+    devices = (Device(id="cpu:0", kind="gpu", name=HOSTILE, memory_pool=HOSTILE),)
+    changed = {"system": system, "devices": devices, "created_utc": HOSTILE, "preset": HOSTILE, "command": (HOSTILE,)}
+    return whole.model_copy(update=changed)
+
+
+@pytest.mark.parametrize("whole", [sample(), hostile(), result(finished=False)], ids=["sample", "hostile", "empty"])
+def test_the_page_asks_nobody_for_anything(whole: Result) -> None:
+    text = html.report(whole)
+    page = Page(text)
+    style = text[text.index("<style>") : text.index("</style>")]
+    assert "url(" not in style and "@import" not in style
+    assert all(target.startswith(("#", "data:,")) for target in page.values("href"))
+    assert not page.values("src") and not page.values("srcset") and not page.values("action")
+    assert {"script", "img", "iframe", "object"}.isdisjoint(page.tags)
+    assert "default-src 'none'" in "".join(page.values("content"))
+
+
+def test_what_a_stranger_wrote_stays_text() -> None:
+    text = html.report(hostile())
+    assert set(Page(text).tags) <= set(Page(html.report(sample())).tags)
+    assert not [name for _, name, _ in Page(text).attributes if name.startswith("on")]
+    assert "<script>document.title='owned'</script>" in "".join(Page(text).words), "and it is shown"
+    assert "\x1b" not in text and "\u202e" not in text
+
+
+def test_every_id_is_unique_and_every_link_leads_somewhere() -> None:
+    page = Page(html.report(sample()))
+    ids = page.values("id")
+    assert len(ids) == len(set(ids))
+    named = {word for value in page.values("aria-labelledby") for word in value.split()}
+    assert named | {target[1:] for target in page.values("href") if target.startswith("#")} <= set(ids)
+
+
+def test_who_does_not_see_the_charts_is_told_what_they_show() -> None:
+    text = html.report(sample())
+    page = Page(text)
+    assert page.tags["svg"] == page.tags["desc"] == page.tags["title"] - 1 == page.tags["figure"]
+    assert "70 feeds from 586 ms to 594 ms; p50 586 ms; p90 589 ms" not in text, "an LLM shows its tokens"
+    assert "700 feeds from 380 ms to 381 ms; p50 380 ms; p90 381 ms; p99 381 ms." in text
+    assert all(scope in ("col", "row", "rowgroup") for scope in page.values("scope"))
+    assert len(page.values("scope")) == page.tags["th"]
+
+
+def test_an_llm_shows_its_first_and_its_later_tokens() -> None:
+    words = "\n".join(Page(html.report(sample())).words)
+    for caption in ("Time to first token (TTFT)", "Time per token (TPOT)", "Time between tokens"):
+        assert caption in words
+
+
+def test_what_has_no_figure_is_said_with_its_reason() -> None:
+    route = record("c", "llm", "token", closed_loop([[5]])).route
+    limits = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=0, min_feeds=1)
+    share = Share(key="c", route=route, scenario="single-stream", limits=limits)
+    planned = Phase(name="c", tasks=(Task(device="cpu:0", shares=(share,)),))
+    missing = list(html._missing(sample().model_copy(update={"phases": (planned,)})))
+    assert [state for state, _, _ in missing] == ["failed", "refused", "not reached", "absent"]
+    assert "61.2 GiB" in missing[0][2] and "choose --tier smoke" in missing[0][2]
+    assert "openvino" in "".join(missing[3])
+    assert "unfinished" in html.report(result(finished=False))
+
+
+def test_a_usual_page_is_small_however_many_feeds_it_tells_of() -> None:
+    done = closed_loop([[100_000 + feed % 977] for feed in range(200_000)])
+    assert len(html.report(result(record("a", "llm", "token", done)))) < 50_000
+    assert len(html.report(sample())) < 100_000
+
+
+@pytest.mark.parametrize(
+    "steps", [[[5]], [[0]], [[0]] * 30, [[7]] * 30, [[1]] * 29 + [[10**9]], [[1, 10**13]] * 3], ids=str
+)
+def test_the_oddest_times_can_be_drawn(steps: list[list[int]]) -> None:
+    text = html.report(result(record("a", "llm", "token", closed_loop(steps))))
+    assert not re.search(r"\b(nan|inf)\b", text[text.index("<main>") :])
+
+
+def test_a_block_stands_as_high_as_its_rate() -> None:
+    drawn = charts.throughput("a", np.array([0, 10, 20]), np.array([5.0, 10.0]), overall_per_s=7.5, unit="token")
+    line = re.search(r'class="line" d="M[\d.]+ ([\d.]+)V([\d.]+)H[\d.]+V([\d.]+)', drawn)
+    assert line is not None
+    start, low, high = (charts.HEIGHT - charts.BOTTOM - float(y) for y in line.groups())
+    assert start == low and high == pytest.approx(2 * low, abs=0.2)
+
+
+def test_the_steady_window_is_marked_and_said() -> None:
+    edges, per_s = np.array([0, 1, 2, 3]) * 10**9, np.array([5.0, 8.0, 8.0])
+    drawn = charts.throughput("a", edges, per_s, overall_per_s=7.0, unit="token", steady_from_ns=10**9)
+    assert 'class="band"' in drawn and "Steady from 1.00 s on." in drawn
+    assert 'class="band"' not in charts.throughput("a", edges, per_s, overall_per_s=7.0, unit="token")
+
+
+def test_a_warm_up_is_told_from_the_steady_window() -> None:
+    noise = np.random.Generator(np.random.Philox(7)).integers(0, MS, 200)
+    warming = closed_loop([[(20 if feed < 20 else 10) * MS + int(each)] for feed, each in enumerate(noise)])
+    slowing = closed_loop([[10 * MS + feed * MS // 20 + int(each)] for feed, each in enumerate(noise)])
+    assert re.search(r"Steady from \d", html.report(result(record("a", "resnet50", "image", warming))))
+    assert "Throughput over the window, not steady" in html.report(result(record("a", "resnet50", "image", slowing)))
+    few = closed_loop([[500 * MS, *[10 * MS] * 127]] * 3)
+    told = html.report(result(record("a", "llm", "token", few)))
+    assert "Steady from" not in told
+    assert "not steady" not in told, "three blocks do not tell"
+
+
+def test_a_server_says_what_arrived_and_what_it_had_to_keep() -> None:
+    limits = LatencyLimits(percentile=0.9, first_ns=2_000 * MS, source="somebody's rules")
+    served = record("a", "llm", "token", closed_loop([[5 * MS] * 3] * 70))
+    served = served.model_copy(update={"scenario": "server", "rate_per_s": 4.0, "latency_limits": limits})
+    words = Page(html.report(result(served))).words
+    assert {"Response time", "4.00 feeds/s", "p90 of first 2.00 s", "somebody's rules"} <= set(words)
+
+
+def test_how_the_machine_fared_is_told() -> None:
+    measured = record("a", "llm", "token", closed_loop([[500 * MS]] * 4))
+    block = Conditions(begin_ns=2_000, end_ns=1_000 * MS, cpus=2, busy_ns=1_500 * MS, own_ns=1_000 * MS, stolen_ns=0)
+    facts = dict(html._facts(measured.model_copy(update={"conditions": (block,)})))
+    assert (facts["CPUs kept busy by others"], facts["CPUs taken by the hypervisor"]) == ("0.50", "0.00")
+    assert "hottest CPU sensor" not in facts, "unknown is not 0"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "about", "labels"),
+    [
+        (0, 4.4, 4, ["0", "2", "4"]),
+        (0, 1, 5, ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]),
+        (0, 12_000, 4, ["0", "5,000", "10,000"]),
+        (380.03, 380.66, 6, ["380.2", "380.4", "380.6"]),
+        (0, 3e-4, 3, ["0.0000", "0.0001", "0.0002", "0.0003"]),
+    ],
+)
+def test_ticks_are_round(low: float, high: float, about: int, labels: list[str]) -> None:
+    assert [label for _, label in charts.steps(low, high, about)] == labels
+
+
+def test_far_apart_times_get_a_logarithmic_axis() -> None:
+    values = np.array([MS] * 30 + [800 * MS])
+    assert "logarithmic" in charts.distribution("a", values, (), title="Service time")
+    assert charts.decades(0.9, 30) == [1, 2, 5, 10, 20]
+    assert charts.decades(0.9, 30_000) == [1, 10, 100, 1000, 10_000]
+    axis = charts.Axis(1, 100, 0, 200, logarithmic=True)
+    assert axis(10) == pytest.approx(100) and math.isclose(axis(100), 200)
+
+
+def test_labels_of_percentiles_that_lie_together_do_not_cover_each_other() -> None:
+    labels = [(400.0, "p50 1.00 ms"), (402.0, "p90 1.01 ms"), (404.0, "p99 1.02 ms"), (100.0, "p0")]
+    assert charts._rows(labels[:3], taken_px=60) == [0, 1, 2]
+    assert charts._rows([labels[3], labels[0]], taken_px=60) == [0, 0]
+    assert charts._rows([labels[3]], taken_px=120) == [1]
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome on PATH")
+@pytest.mark.parametrize(("whole", "charts_drawn"), [(sample(), 17), (hostile(), 4)], ids=["sample", "hostile"])
+def test_a_real_browser_shows_the_charts_and_runs_nothing(whole: Result, charts_drawn: int, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    page.write_text(html.report(whole), encoding="utf-8")
+    quiet = ("first-run", "default-browser-check", "sandbox")
+    disabled = ("gpu", "quic", "background-networking", "component-update", "sync", "dev-shm-usage")
+    flags = [*(f"--no-{each}" for each in quiet), *(f"--disable-{each}" for each in disabled)]
+    command = [
+        str(CHROMIUM),
+        "--headless",
+        *flags,
+        f"--user-data-dir={tmp_path / 'profile'}",
+        "--dump-dom",
+        page.as_uri(),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    shown = Page(done.stdout)
+    assert shown.tags["svg"] == charts_drawn
+    assert shown.tags["table"] >= 4
+    assert "<title>Mixmark: " in done.stdout, "no script changed it"

@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness import compare
+from harness.compare import Comparison, Ratio, Run, judge, ratio_of_blocks, ratio_of_runs
+from harness.schema import Completions, Failure, LatencyLimits, RateTrial, Record, Result
+from tests.golden.sample import GPU, closed_loop, probe, record, result
+
+LIMITS = LatencyLimits(percentile=0.9, total_ns=10**9, source="test")
+
+
+def window(step_ns: int, seed: int, feeds: int = 400, spread: float = 0.05) -> Completions:
+    noise = np.random.default_rng(seed).standard_normal(feeds)
+    return closed_loop([[int(step_ns * (1 + spread * each))] for each in noise])
+
+
+def run_of(step_ns: int, seed: int, **others: Any) -> Record:
+    return record("a", "resnet50", "image", window(step_ns, seed), **others)
+
+
+def runs(steps_ns: Sequence[int], first_seed: int = 0) -> list[Result]:
+    return [result(run_of(step_ns, first_seed + index)) for index, step_ns in enumerate(steps_ns)]
+
+
+def one(a: Sequence[Result], b: Sequence[Result], noise_floor: float | None = None) -> Comparison:
+    [comparison] = compare.compare(a, b, noise_floor)
+    return comparison
+
+
+def server(done: Completions, **others: Any) -> Result:
+    made = record("a", "llm", "token", done, scenario="server")
+    return result(made.model_copy(update={"rate_per_s": 5.0, "latency_limits": LIMITS, **others}))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (1.03, 1.2, "faster"),
+        (1.01, 1.2, "ambiguous"),
+        (0.5, 0.97, "slower"),
+        (0.985, 1.015, "same"),
+        (0.97, 1.01, "ambiguous"),
+        (0.5, 2.0, "ambiguous"),
+    ],
+)
+def test_the_whole_interval_decides(low: float, high: float, verdict: str) -> None:
+    assert judge(Ratio(low, 1, high), delta=0.02) == verdict
+
+
+def test_a_slower_run_is_called_slower_with_the_right_factor() -> None:
+    found = one(runs([1_000_000]), runs([1_250_000], 1))
+    assert found.verdict == "slower"
+    assert found.ratio is not None
+    assert found.ratio.estimate == pytest.approx(0.8, rel=0.01)
+    assert found.ratio.low < 0.8 < found.ratio.high
+    assert found.measure == "throughput"
+    assert "one run each" in found.reason
+
+
+def test_a_against_b_mirrors_b_against_a() -> None:
+    a, b = runs([1_000_000]), runs([1_100_000], 1)
+    assert (one(a, b).verdict, one(b, a).verdict) == ("slower", "faster")
+    assert (one(a, a).verdict, one(b, b).verdict) == ("same", "same")
+
+
+def test_the_noise_floor_of_the_machine_widens_what_is_the_same() -> None:
+    a, b = runs([1_000_000]), runs([1_050_000], 1)
+    assert (one(a, b).delta, one(a, b).verdict) == (0.01, "slower")
+    assert (one(a, b, 0.1).delta, one(a, b, 0.1).verdict) == (0.1, "same")
+
+
+@pytest.mark.parametrize("floor", [-0.1, float("nan"), float("inf")])
+def test_an_impossible_noise_floor_is_an_error(floor: float) -> None:
+    with pytest.raises(ValueError, match="no noise floor"):
+        compare.compare(runs([10]), runs([10]), floor)
+
+
+def test_several_runs_are_compared_by_how_they_scatter_not_by_their_blocks() -> None:
+    a = runs([1_000_000, 1_010_000, 990_000, 1_005_000, 995_000])
+    b = runs([1_100_000, 1_112_000, 1_090_000, 1_104_000, 1_095_000], 9)
+    found = one(a, b)
+    assert (found.verdict, found.reason, len(found.a), len(found.b)) == ("slower", "", 5, 5)
+    scattered = runs([1_000_000, 1_400_000, 800_000])
+    assert one(scattered, runs([1_100_000, 1_500_000, 900_000], 9)).verdict == "ambiguous"
+
+
+def test_runs_within_one_result_are_runs_too() -> None:
+    def of(steps_ns: Sequence[int]) -> Result:
+        made = (run_of(step_ns, index) for index, step_ns in enumerate(steps_ns))
+        return result(
+            *(each.model_copy(update={"key": f"k{n}", "run": n + 1}) for n, each in enumerate(made)),
+        )
+
+    found = one([of([1_000_000, 1_001_000, 1_002_000])], [of([1_200_000, 1_201_000])])
+    assert (len(found.a), len(found.b), found.verdict) == (3, 2, "slower")
+
+
+def test_welch_against_figures_worked_by_hand() -> None:
+    ratio = ratio_of_runs([100, 110], [120, 132, 145.2])
+    error = np.sqrt(np.log(1.1) ** 2 / 2 / 2 + np.log(1.1) ** 2 / 3)
+    assert ratio.estimate == pytest.approx(132 / np.sqrt(100 * 110))
+    assert np.log(ratio.high / ratio.estimate) / error == pytest.approx(3.6, abs=0.6)  # t at 2.3 degrees of freedom
+    assert ratio.low * ratio.high == pytest.approx(ratio.estimate**2)
+
+
+def test_a_single_run_is_taken_to_scatter_like_the_several_on_the_other_side() -> None:
+    several = [100.0, 102.0, 98.0, 101.0, 99.0]
+    assert judge(ratio_of_runs(several, [50.0]), 0.01) == "slower"
+    wide, narrow = ratio_of_runs(several, [100.0]), ratio_of_runs(several, several)
+    assert wide.high / wide.low > narrow.high / narrow.low
+    with pytest.raises(ValueError, match="two single runs"):
+        ratio_of_runs([1], [1])
+
+
+def test_equal_figures_give_a_ratio_without_width() -> None:
+    assert ratio_of_runs([5, 5], [5, 5]) == Ratio(1, 1, 1)
+    same = ratio_of_blocks(np.full(30, 7.0), np.full(30, 7.0))
+    assert [same.low, same.high] == pytest.approx([1, 1])
+    still = [result(record("a", "resnet50", "image", closed_loop([[1_000]] * 50)))]
+    assert one(still, still).verdict == "same"
+
+
+def test_noise_beyond_all_measure_is_ambiguous_not_a_crash() -> None:
+    rates = np.full(30, 1e-9)
+    rates[:2] = 1e9
+    assert judge(ratio_of_blocks(rates, np.full(30, 2 * rates.mean())), 0.01) == "ambiguous"
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("precision", {"precision": "bf16"}),
+        ("scenario", {"scenario": "offline"}),
+        ("device model", {"device": GPU}),
+    ],
+)
+def test_unlike_records_are_refused_by_name(name: str, changed: dict[str, Any]) -> None:
+    found = one(runs([1_000_000]), [result(run_of(1_000_000, 1, **changed))])
+    assert (found.verdict, found.ratio) == (None, None)
+    assert f"{name}: " in found.reason
+
+
+@pytest.mark.parametrize(
+    ("field", "name", "other"),
+    [
+        ("tier", "tier", "server"),
+        ("suite_version", "suite version", "2"),
+        ("weights", "weights", "llama.safetensors 1f3a"),
+        ("suite_options", "suite options", {"steps": "8"}),
+    ],
+)
+def test_routes_that_do_other_work_are_refused_by_name(field: str, name: str, other: object) -> None:
+    changed = run_of(1_000_000, 1)
+    changed = changed.model_copy(update={"route": changed.route.model_copy(update={field: other})})
+    found = one(runs([1_000_000]), [result(changed)])
+    assert found.reason.startswith(f"not alike in {name}: ")
+    assert found.verdict is None
+
+
+def test_adapters_options_and_batches_may_differ() -> None:
+    a = run_of(1_000_000, 1, batch=8)
+    b = a.model_copy(update={"batch": 16, "route": a.route.model_copy(update={"options": {"threads": "1"}})})
+    cpu = result().devices[0]
+    assert compare.unlike(Run(a, cpu), Run(b, cpu)) == ()
+
+
+def test_runs_that_are_unlike_within_one_side_are_refused() -> None:
+    changed = run_of(1_000_000, 1)
+    changed = changed.model_copy(update={"route": changed.route.model_copy(update={"tier": "server"})})
+    assert "tier: edge and server" in one([*runs([1_000_000]), result(changed)], runs([1_000_000])).reason
+
+
+def test_what_only_one_side_has_is_listed() -> None:
+    llm = result(record("b", "llm", "token", closed_loop([[10]])))
+    reasons = [each.reason for each in compare.compare([*runs([1_000_000]), llm], runs([1_000_000], 1))]
+    assert sorted(reasons) == ["one run each: how fresh processes differ is in the noise floor only", "only in A"]
+    assert [each.reason for each in compare.compare([], [llm])] == ["only in B"]
+    assert compare.compare([], []) == ()
+
+
+def test_probes_are_not_compared() -> None:
+    assert compare.compare([result(probe("a", 10, 10))], [result(probe("a", 10, 10))]) == ()
+
+
+def test_a_failed_record_gives_its_reason() -> None:
+    failed = result(record("a", "resnet50", "image", error=Failure(kind="crashed", message="signal 11")))
+    found = one(runs([1_000_000]), [failed])
+    assert (found.verdict, found.reason) == (None, "a of B has no figure: crashed: signal 11")
+
+
+@pytest.mark.parametrize("steps", [[[0]], [[5]], [[5]] * 19])
+def test_too_little_was_measured(steps: list[list[int]]) -> None:
+    short = [result(record("a", "resnet50", "image", closed_loop(steps)))]
+    found = one(short, short)
+    assert (found.verdict, found.ratio) == (None, None)
+    assert "did not tick" in found.reason or "fewer than 20 blocks" in found.reason
+
+
+def test_servers_are_compared_by_their_response_times() -> None:
+    found = one([server(window(1_000_000, 1))], [server(window(1_200_000, 2))])
+    assert (found.verdict, found.measure) == ("slower", "speed of response at p90")
+    assert found.ratio is not None
+    assert found.ratio.estimate == pytest.approx(1 / 1.2, rel=0.02)
+
+
+def test_servers_at_different_rates_are_unlike() -> None:
+    found = one([server(window(1_000_000, 1))], [server(window(1_000_000, 2), rate_per_s=6.0)])
+    assert found.reason == "not alike in rate: 5.0 and 6.0"
+
+
+def test_a_server_with_too_few_feeds_has_no_percentile_to_compare() -> None:
+    few = [server(window(1_000_000, 1, feeds=63))]
+    assert one(few, few).reason == "a of A has no figure: p90 needs 64 feeds, there are 63"
+
+
+def test_highest_rates_need_several_runs() -> None:
+    trials = (RateTrial(rate_per_s=5, feeds=70, kept=True),)
+
+    def at(rate_per_s: float) -> Result:
+        return server(window(1_000_000, 1), rate_per_s=rate_per_s, rate_trials=trials)
+
+    assert "several runs" in one([at(5.0)], [at(6.0)]).reason
+    found = one([at(5.0), at(5.01), at(5.02)], [at(6.0), at(6.01), at(6.02)])
+    assert (found.verdict, found.measure) == ("faster", "highest rate")

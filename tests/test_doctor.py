@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from harness import conditions
+from harness.doctor import Check, checks
+from tests.test_conditions import FakeNvml, counted, process, quiet, write
+
+CPU = "sys/devices/system/cpu"
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml([], driver=False))
+
+
+def check(root: Path, name: str, files: Mapping[str, str] = {}, during: Mapping[str, str] = {}) -> Check:
+    """One check's answer on a quiet machine with other files. during: what changes within the sample."""
+    write(quiet(root), dict(files))
+    [found] = [each for each in checks(root, wait=lambda seconds: write(root, dict(during))) if each.name == name]
+    return found
+
+
+GOOD: list[tuple[str, dict[str, str], str]] = [
+    (
+        "governor",
+        {f"{CPU}/cpu{cpu}/cpufreq/scaling_governor": "performance\n" for cpu in (0, 1)},
+        "performance on every CPU",
+    ),
+    ("boost", {f"{CPU}/intel_pstate/no_turbo": "1\n"}, "off: clocks hold, below what the CPU could reach"),
+    ("boost", {f"{CPU}/cpufreq/boost": "0\n"}, "off: clocks hold, below what the CPU could reach"),
+    ("swap", {"proc/swaps": "Filename Type Size Used Priority\n"}, "none"),
+    ("swap", {"proc/swaps": "Filename Type Size Used Priority\n/swap file 2048 0 -2\n"}, "unused"),
+    ("cpu limit", {"sys/fs/cgroup/job/cpu.max": "max 100000\n"}, "no CPU quota seen"),
+    ("container", {}, "none seen"),
+    ("energy counters", {"sys/class/powercap/intel-rapl:0/energy_uj": "123456\n"}, "1 can be read"),
+    ("watchable", {}, "CPU clocks, CPU temperature, thermal throttling, memory pressure, paging"),
+    (
+        "huge pages",
+        {"sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n"},
+        "transparent ones: madvise",
+    ),
+    ("smt", {f"{CPU}/smt/active": "0\n"}, "off: each core runs one thread"),
+]
+
+
+@pytest.mark.parametrize(("name", "files", "message"), GOOD)
+def test_what_is_well_is_ok(tmp_path: Path, name: str, files: dict[str, str], message: str) -> None:
+    work = {"proc/stat": counted(cpu0=50)}  # so that the clocks have something to be weighted by
+    assert check(tmp_path, name, files, work) == Check(name, "ok", message)
+
+
+NOTED: list[tuple[str, dict[str, str], str, str]] = [
+    (
+        "boost",
+        {f"{CPU}/intel_pstate/no_turbo": "0\n"},
+        "on: the clock depends on temperature and on how many cores work",
+        f"echo 1 | sudo tee /{CPU}/intel_pstate/no_turbo",
+    ),
+    (
+        "boost",
+        {f"{CPU}/cpufreq/boost": "1\n"},
+        "on: the clock depends on temperature and on how many cores work",
+        f"echo 0 | sudo tee /{CPU}/cpufreq/boost",
+    ),
+    (
+        "huge pages",
+        {"sys/kernel/mm/transparent_hugepage/enabled": "[always] madvise never\n"},
+        "transparent ones: always",
+        "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled",
+    ),
+    (
+        "smt",
+        {f"{CPU}/smt/active": "1\n"},
+        "on: a thread's speed depends on its sibling's",
+        f"echo off | sudo tee /{CPU}/smt/control",
+    ),
+    ("container", {".dockerenv": ""}, "in docker: what others do outside may not be seen from here", ""),
+]
+
+
+@pytest.mark.parametrize(("name", "files", "message", "fix"), NOTED)
+def test_a_setting_that_results_depend_on_is_named(
+    tmp_path: Path, name: str, files: dict[str, str], message: str, fix: str
+) -> None:
+    assert check(tmp_path, name, files) == Check(name, "ok", message, fix)
+
+
+WRONG: list[tuple[str, dict[str, str], str, str]] = [
+    (
+        "governor",
+        {f"{CPU}/cpu{cpu}/cpufreq/scaling_governor": word for cpu, word in enumerate(("performance", "powersave"))},
+        "performance, powersave: clocks follow the load with a delay",
+        f"echo performance | sudo tee /{CPU}/cpu*/cpufreq/scaling_governor",
+    ),
+    (
+        "swap",
+        {"proc/swaps": "Filename Type Size Used Priority\n/a file 9 1024 -2\n/b file 9 2048 -3\n"},
+        "3 MiB are swapped out and may come back",
+        "sudo swapoff -a",
+    ),
+    (
+        "cpu limit",  # the one above ours is tighter
+        {"sys/fs/cgroup/job/cpu.max": "400000 100000\n", "sys/fs/cgroup/cpu.max": "150000 100000\n"},
+        "the cgroup may use 1.50 CPUs and is stopped when it has",
+        "echo max | sudo tee /sys/fs/cgroup/cpu.max",
+    ),
+    (
+        "cpu limit",
+        {
+            "proc/self/cgroup": "4:cpu,cpuacct:/job\n",
+            "sys/fs/cgroup/cpu/job/cpu.cfs_quota_us": "50000\n",
+            "sys/fs/cgroup/cpu/job/cpu.cfs_period_us": "100000\n",
+            "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
+        },
+        "the cgroup may use 0.50 CPUs and is stopped when it has",
+        "echo -1 | sudo tee /sys/fs/cgroup/cpu/job/cpu.cfs_quota_us",
+    ),
+    (
+        "energy counters",  # a folder: root, who may run this, reads every file
+        {"sys/class/powercap/a/energy_uj": "1\n", "sys/class/powercap/b/energy_uj/closed": ""},
+        "1 of 2 energy counters cannot be read",
+        "sudo chmod a+r /sys/class/powercap/*/energy_uj",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "files", "message", "fix"), WRONG)
+def test_what_will_disturb_comes_with_the_command_that_stops_it(
+    tmp_path: Path, name: str, files: dict[str, str], message: str, fix: str
+) -> None:
+    assert check(tmp_path, name, files) == Check(name, "warn", message, fix)
+
+
+def sampled(monkeypatch: pytest.MonkeyPatch, root: Path, name: str, stat: str) -> Check:
+    """As if the sample took exactly a second."""
+    now = iter((0, 1_000_000_000))
+    read = conditions.Machine
+    monkeypatch.setattr(conditions, "Machine", lambda root: read(root=root, clock=lambda: next(now)))
+    return check(root, name, during={"proc/stat": stat})
+
+
+@pytest.mark.parametrize(("ticks", "state"), [(2, "ok"), (50, "warn")])
+def test_others_on_the_cpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ticks: int, state: str) -> None:
+    found = sampled(monkeypatch, tmp_path, "load", counted(cpu1=ticks))
+    fix = "ps -eo pid,pcpu,comm --sort=-pcpu | head" if state == "warn" else ""
+    message = f"other processes keep {ticks / 100:.2f} of 2 CPUs busy (limit 0.02)"
+    assert (found.state, found.message, found.fix) == (state, message, fix)
+
+
+@pytest.mark.parametrize(("ticks", "state"), [(1, "ok"), (5, "warn")])
+def test_a_hypervisor_that_takes_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ticks: int, state: str) -> None:
+    write(tmp_path, {"sys/class/dmi/id/sys_vendor": "QEMU\n"})
+    found = sampled(monkeypatch, tmp_path, "steal", counted(steal=ticks))
+    message = f"under QEMU; {ticks / 2:.1f} % of the CPUs' time was stolen (limit 0.5 %)"
+    assert (found.state, found.message, found.fix) == (state, message, "")
+
+
+def test_a_machine_that_says_nothing_is_unknown_and_never_ok(tmp_path: Path) -> None:
+    found = {each.name: each for each in checks(tmp_path, wait=lambda seconds: None)}
+    said = {name for name, each in found.items() if each.state != "unknown"}
+    assert said == {"cpu limit", "container"}  # where none is seen, none is
+    assert found["watchable"].fix == "sudo grubby --update-kernel=ALL --args=psi=1"
+
+
+class Accelerated(FakeNvml):
+    """With what the disclosure asks for."""
+
+    def __init__(self, pids: list[int], persistence: int, limit_mw: int, reasons: int) -> None:
+        super().__init__(pids)
+        self.nvmlDeviceGetName = lambda device: "Topaz"
+        self.nvmlDeviceGetPersistenceMode = lambda device: persistence
+        self.nvmlDeviceGetPowerManagementDefaultLimit = lambda device: 700_000
+        self.nvmlDeviceGetCurrentClocksThrottleReasons = lambda device: reasons
+        self.limit_mw = limit_mw
+
+    def nvmlDeviceGetEnforcedPowerLimit(self, device: int) -> int:
+        return self.limit_mw
+
+    def __getattr__(self, name: str) -> object:
+        raise self.NVMLError(name)
+
+
+def gpu_checks(monkeypatch: pytest.MonkeyPatch, root: Path, nvml: FakeNvml) -> list[tuple[str, str, str, str]]:
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    write(quiet(root), process(99, (0, 0, 0, 0)))
+    found = checks(root, wait=lambda seconds: None)
+    return [(each.name, each.state, each.message, each.fix) for each in found if each.name.startswith("gpu")]
+
+
+def test_a_gpu_that_is_well(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert gpu_checks(monkeypatch, tmp_path, Accelerated([], 1, 700_000, 0x1)) == [
+        ("gpu Topaz persistence", "ok", "on", ""),
+        ("gpu Topaz power limit", "ok", "700 W, by default 700 W", ""),
+        ("gpu Topaz clocks", "ok", "not held back", ""),
+        ("gpu Topaz company", "ok", "no foreign process on it", ""),
+    ]
+
+
+def test_a_gpu_that_is_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    off = "off: the driver unloads between runs, and clocks and settings with it"
+    look = "nvidia-smi -i GPU-1 -q -d PERFORMANCE,TEMPERATURE,POWER"
+    assert gpu_checks(monkeypatch, tmp_path, Accelerated([99], 0, 350_000, 0x80)) == [
+        ("gpu Topaz persistence", "warn", off, "sudo nvidia-smi -i GPU-1 -pm 1"),
+        ("gpu Topaz power limit", "warn", "350 W, by default 700 W", "sudo nvidia-smi -i GPU-1 -pl 700"),
+        ("gpu Topaz clocks", "warn", "held back by power brake", look),
+        ("gpu Topaz company", "warn", "foreign processes on it: 1 (99)", "ps -o pid,user,comm -p 99"),
+    ]
+
+
+def test_a_gpu_that_keeps_silent_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    silent = Accelerated([12345], 1, 0, 0)  # a process of another namespace
+    del silent.nvmlDeviceGetPersistenceMode, silent.nvmlDeviceGetPowerManagementDefaultLimit
+    del silent.nvmlDeviceGetCurrentClocksThrottleReasons
+    message = "the driver's process numbers are not known here"
+    assert gpu_checks(monkeypatch, tmp_path, silent) == [("gpu Topaz company", "unknown", message, "")]
+
+
+def test_it_changes_nothing(tmp_path: Path) -> None:
+    for files in (each for row in (*WRONG, *NOTED) if row[0] != "cpu limit" for each in [row[1]]):
+        write(quiet(tmp_path), files)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    checks(tmp_path, wait=lambda seconds: None)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.skipif(not Path("/proc/stat").exists(), reason="counters of Linux")
+def test_this_machine_is_examined() -> None:
+    found = checks(wait=lambda seconds: None)
+    assert {"governor", "load", "swap", "smt"} <= {each.name for each in found}

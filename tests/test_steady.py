@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from harness import stats, steady
+from harness.schema import Completions, Limits
+from tests.golden.sample import closed_loop
+
+LIMITS = Limits(warmup_ns=0, search_ns=0, min_ns=1, max_ns=10**9, min_feeds=1, half_width=0.05)
+
+
+def noise(blocks: int, phi: float, seed: int, trials: int = 1) -> stats.Floats:
+    """[blocks, trials] of AR(1) with variance 1."""
+    white = np.random.default_rng(seed).standard_normal((blocks, trials))
+    series = white.copy()
+    for block in range(1, blocks):
+        series[block] = phi * series[block - 1] + np.sqrt(1 - phi**2) * white[block]
+    return series
+
+
+def test_an_edge_inside_a_feed_counts_evenly_over_its_steps() -> None:
+    blocks = steady.block_rates(closed_loop([[10, 30], [20, 20], [20], [20], [20]]), 20)
+    assert blocks is not None
+    assert blocks.edges_ns.tolist() == [1000, 1020, 1040, 1060, 1080, 1100, 1120, 1140]
+    assert blocks.units == pytest.approx([1 + 1 / 3, 2 / 3, 1, 1, 1, 1, 1])
+    assert blocks.rates_per_s == pytest.approx(blocks.units / 20e-9)
+
+
+def test_blocks_are_no_shorter_than_the_median_feed() -> None:
+    for feeds in ([[100]] * 4, [[70, 20, 10]] * 4):
+        blocks = steady.block_rates(closed_loop(feeds, units=6), 1)
+        assert blocks is not None
+        assert blocks.units == pytest.approx([6 * len(feeds[0])] * 4)
+
+
+def test_three_feeds_of_an_llm_tell_nothing_and_all_are_taken() -> None:
+    done = closed_loop([[1_000, *[100] * 127]] * 3)
+    seen = steady.window(done)
+    assert seen is not None
+    assert (seen.steady, seen.start, len(seen.blocks)) == (None, 0, 3)
+    assert seen.rates_per_s.mean() == pytest.approx(stats.throughput_per_s(done))
+    assert not steady.enough(LIMITS, done)
+
+
+def test_forty_feeds_of_an_llm_are_steady_with_every_prefill_in() -> None:
+    done = closed_loop([[5_000, *[100] * 127]] * 40)
+    seen = steady.window(done)
+    assert seen is not None
+    assert (seen.steady, seen.start, len(seen.blocks)) == (True, 0, 40)
+    assert seen.rates_per_s.mean() == pytest.approx(stats.throughput_per_s(done))
+    assert steady.enough(LIMITS, done)
+
+
+def test_the_mean_of_the_blocks_is_the_throughput() -> None:
+    steps = np.random.default_rng(3).integers(1, 1_000, (200, 3)).tolist()
+    done = closed_loop(steps, units=7)
+    for block_ns in (1, 999, 12_345, 10**9):
+        blocks = steady.block_rates(done, block_ns)
+        assert blocks is not None
+        assert blocks.rates_per_s.mean() == pytest.approx(stats.throughput_per_s(done))
+        assert blocks.units.sum() == pytest.approx(4_200)
+
+
+def test_time_with_nothing_in_flight_is_cut_out() -> None:
+    issued = [0, 50, 500, 550]
+    columns = (issued, issued, [1, 2, 3, 4], [50, 100, 550, 600], [5, 5, 10, 20])
+    blocks = steady.block_rates(Completions(*(np.array(column) for column in columns)), 50)
+    assert blocks is not None
+    assert blocks.units == pytest.approx([5, 5, 10, 20])
+    assert blocks.edges_ns[[0, 1, 3, 4]].tolist() == [0, 50, 550, 600]
+
+
+def test_feeds_in_flight_together_add_up() -> None:
+    issued = [0, 0, 50, 60]
+    columns = (issued, issued, [1, 2, 3, 4], [50, 50, 100, 110], [10, 20, 10, 25])
+    blocks = steady.block_rates(Completions(*(np.array(column) for column in columns)), 55)
+    assert blocks is not None
+    assert blocks.units == pytest.approx([30 + 1, 9 + 25])
+    assert blocks.in_flight_ns == 55
+
+
+def test_one_feed_is_one_block() -> None:
+    blocks = steady.block_rates(closed_loop([[7]]), 1)
+    assert blocks is not None
+    assert blocks.rates_per_s.tolist() == [1e9 / 7]
+    assert steady.steady_from(blocks.rates_per_s) is None
+    assert stats.throughput_interval(blocks.rates_per_s) is None
+
+
+def test_a_clock_that_does_not_tick_gives_no_blocks() -> None:
+    assert steady.block_rates(closed_loop([[0]]), 10) is None
+    assert steady.block_rates(closed_loop([[0, 0], [0]]), 10) is None
+
+
+def test_a_step_in_which_the_clock_did_not_tick_still_counts() -> None:
+    blocks = steady.block_rates(closed_loop([[0, 40], [40, 0]], units=2), 40)
+    assert blocks is not None
+    assert blocks.units.tolist() == [4, 4]
+
+
+def test_equal_latencies_are_steady_and_exact() -> None:
+    blocks = steady.block_rates(closed_loop([[50]] * 40), 50)
+    assert blocks is not None
+    assert steady.steady_from(blocks.rates_per_s) == 0
+    interval = stats.throughput_interval(blocks.rates_per_s)
+    assert interval is not None
+    assert interval.half_width == pytest.approx(0, abs=1e-9)
+    assert steady.stop_reason(blocks.rates_per_s, 0.02, cap=100) == "precision"
+
+
+@pytest.mark.parametrize("phi", [0.0, 0.5])
+def test_noise_about_a_level_is_steady(phi: float) -> None:
+    series = 100 + 3 * noise(60, phi, seed=1, trials=200)
+    accepted = [steady.steady_from(rates) is not None for rates in series.T]
+    assert np.mean(accepted) >= 0.93
+
+
+@pytest.mark.parametrize("phi", [0.0, 0.5])
+def test_a_ramp_is_refused(phi: float) -> None:
+    ramp = np.linspace(100, 130, 60)[:, None]
+    series = ramp + 1.5 * noise(60, phi, seed=2, trials=200)
+    refused = [steady.steady_from(rates) is None for rates in series.T]
+    assert np.mean(refused) >= 0.95
+    for blocks in (20, 60, 600):
+        clean = np.linspace(100, 130, blocks)
+        assert steady.steady_from(clean) is None
+        assert steady.steady_from(clean[::-1]) is None
+
+
+def test_a_step_late_in_the_window_is_refused() -> None:
+    rates = np.concatenate((np.full(45, 100.0), np.full(15, 90.0)))
+    assert steady.steady_from(rates + noise(60, 0, seed=3)[:, 0]) is None
+
+
+@pytest.mark.parametrize("at", range(36, 53, 4))
+def test_a_third_less_for_the_rest_of_the_window_is_refused(at: int) -> None:
+    series = np.concatenate((np.full(at, 100.0), np.full(60 - at, 67.0)))
+    assert steady.steady_from(series) is None
+    assert steady.steady_from(series + 2 * noise(60, 0, seed=at)[:, 0]) is None
+
+
+def test_a_warm_up_is_cut_off() -> None:
+    rates = 100 - 40 * np.exp(-np.arange(80) / 5) + noise(80, 0, seed=4)[:, 0]
+    start = steady.steady_from(rates)
+    assert start is not None
+    assert 10 <= start <= 40
+
+
+def test_too_few_blocks_tell_nothing() -> None:
+    assert steady.steady_from(np.full(19, 5.0)) is None
+    assert steady.steady_from(np.full(20, 5.0)) == 0
+    assert steady.steady_from(np.empty(0)) is None
+    assert steady.steady_from(np.zeros(40)) is None
+
+
+def test_looks_at_the_interval_are_few_and_wider_apart_each_time() -> None:
+    assert steady.checks(150) == [20, 30, 45, 68, 102]
+    assert steady.checks(19) == []
+
+
+def test_a_quiet_run_stops_when_two_looks_in_turn_are_narrow_enough() -> None:
+    rates = 100 + noise(60, 0, seed=5)[:, 0]
+    asked = {count: steady.stop_reason(rates[:count], 0.02, cap=60) for count in (1, 20, 29, 30, 31)}
+    assert asked == {1: None, 20: None, 29: None, 30: "precision", 31: "precision"}
+
+
+def test_a_noisy_run_stops_at_the_cap() -> None:
+    rates = 100 + 30 * noise(60, 0, seed=6)[:, 0]
+    assert steady.stop_reason(rates[:59], 0.02, cap=60) is None
+    assert steady.stop_reason(rates, 0.02, cap=60) == "cap"
+    assert steady.stop_reason(rates[:1], 0.02, cap=1) == "cap"
