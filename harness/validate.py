@@ -138,7 +138,7 @@ def precise(result: Result) -> Iterator[Finding]:
             continue
         seen = window(record.completions)
         interval = stats.throughput_interval(seen.rates_per_s) if seen and seen.steady else None
-        if interval is not None:
+        if interval is not None and interval.half_width > half_width:
             message = (
                 f"the longest time was reached at ±{_percent(interval.half_width)} (asked for ±{_percent(half_width)})"
             )
