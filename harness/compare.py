@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from harness import stats
-from harness.schema import Device, Record, Result
+from harness.schema import Device, Record, Result, System
 from harness.steady import block_rates
 
 Verdict = Literal["faster", "slower", "same", "ambiguous"]
@@ -27,6 +27,8 @@ class Run:
 
     record: Record
     device: Device
+    state: tuple[tuple[str, str | None], ...] = ()
+    """What the device was set to, by name: one set otherwise is another device."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,7 @@ def unlike(a: Run, b: Run) -> tuple[str, ...]:
         ("unit", lambda run: run.record.unit),
         ("device kind", lambda run: run.device.kind),
         ("device model", lambda run: run.device.name),
+        ("device state", lambda run: ", ".join(f"{name} {value}" for name, value in run.state)),
     )
     looks: Sequence[tuple[str, Callable[[Run], object]]] = told
     return tuple(f"{name}: {look(a)} and {look(b)}" for name, look in looks if look(a) != look(b))
@@ -266,11 +269,22 @@ def _routes(results: Sequence[Result]) -> list[tuple[Run, ...]]:
         for record in result.records:
             if record.route.suite == stats.PROBE:
                 continue
-            run = Run(record, devices[record.route.device])
+            device = devices[record.route.device]
+            run = Run(record, device, _state(result.system, device))
             key = (_cell(run), record.run)
             found[(_cell(run), seen[key])].append(run)  # the same cell again in one run is another phase of the plan
             seen[key] += 1
     return [tuple(runs) for runs in found.values()]
+
+
+def _state(system: System, device: Device) -> tuple[tuple[str, str | None], ...]:
+    """The governor of a CPU; of an accelerator, what its vendor's library reports under its uuid."""
+    if device.kind == "cpu":
+        return (("governor", system.governor),)
+    for facts in system.accelerators:
+        if facts.get("uuid") == device.id.partition(":")[2]:
+            return tuple((name, facts.get(name)) for name in ("power_limit_mw", "ecc", "mig"))
+    return ()
 
 
 def _cell(run: Run) -> Hashable:

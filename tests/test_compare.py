@@ -8,7 +8,7 @@ import pytest
 
 from harness import compare
 from harness.compare import Comparison, Ratio, Run, judge, ratio_of_blocks, ratio_of_runs
-from harness.schema import Completions, Failure, LatencyLimits, RateTrial, Record, Result
+from harness.schema import Completions, Device, Failure, LatencyLimits, RateTrial, Record, Result
 from tests.golden.sample import GPU, closed_loop, probe, record, result
 
 LIMITS = LatencyLimits(percentile=0.9, total_ns=10**9, source="test")
@@ -167,6 +167,22 @@ def test_adapters_options_and_batches_may_differ() -> None:
     b = a.model_copy(update={"batch": 16, "route": a.route.model_copy(update={"options": {"threads": "1"}})})
     cpu = result().devices[0]
     assert compare.unlike(Run(a, cpu), Run(b, cpu)) == ()
+
+
+def test_a_device_that_was_set_otherwise_is_another_device() -> None:
+    [a] = runs([1_000_000])
+    saving = a.model_copy(update={"system": a.system.model_copy(update={"governor": "powersave"})})
+    assert one([a], [saving]).reason == "not alike in device state: governor performance and governor powersave"
+    gpu = Device(id="gpu:GPU-1", kind="gpu", name="Acme", memory_pool="gpu:GPU-1")
+    states = []
+    for watts in ("700000", "500000"):
+        facts = ({"uuid": "GPU-1", "power_limit_mw": watts, "ecc": "on"},)
+        states.append(compare._state(a.system.model_copy(update={"accelerators": facts}), gpu))
+    (record,) = a.records
+    capped = compare.unlike(Run(record, gpu, states[0]), Run(record, gpu, states[1]))
+    assert capped == (
+        "device state: power_limit_mw 700000, ecc on, mig None and power_limit_mw 500000, ecc on, mig None",
+    )
 
 
 def test_runs_that_are_unlike_within_one_side_are_refused() -> None:
