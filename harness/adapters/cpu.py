@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from pathlib import Path
 
@@ -23,6 +24,12 @@ def cpu(precisions: tuple[Precision, ...]) -> Device:
         memory_bytes=psutil.virtual_memory().total,
         precisions=precisions,
     )
+
+
+def cores() -> int:
+    """Physical cores that this process may use: its affinity (taskset, cpuset) counts, not what is installed."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(usable, psutil.cpu_count(logical=False) or usable)
 
 
 def multiplies_bf16() -> bool:

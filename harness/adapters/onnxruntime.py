@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from harness.adapters.cpu import cpu
+from harness.adapters.cpu import cores, cpu
 from harness.contracts import Array, Graph, GraphRunner, Runner, Suite, Weights
 from harness.errors import PluginError, Unsupported, UsageError
 from harness.schema import Device
@@ -53,7 +53,11 @@ class Place:
 
 
 class OnnxRuntime:
-    """options: `threads`, of the CPU's thread pool; onnxruntime's own choice where it is not given."""
+    """options: `threads`, of the CPU's thread pool; one a core where it is not given.
+
+    Never onnxruntime's own choice: left to itself it pins a thread to every core of the machine, those that taskset
+    or a cpuset had taken away included.
+    """
 
     name = "onnxruntime"
 
@@ -63,7 +67,7 @@ class OnnxRuntime:
         threads = options.get("threads", "1")
         if not threads.isdecimal() or threads == "0":
             raise UsageError(f"adapter onnxruntime: threads is {threads!r}", "give a number of threads, 1 or more")
-        self._threads = int(options.get("threads", "0"))  # 0 is how onnxruntime is told to choose
+        self._threads = int(options.get("threads", cores()))
 
     def discover(self) -> Iterable[Device]:
         return [place.device for place in _places()]
@@ -97,7 +101,7 @@ class _Session:
         self._sessions: dict[str, Any] = {}
         self._bindings: dict[str, Any] = {}
         self._bound: dict[str, Any] = {}
-        self.facts: dict[str, str] = {"threads": str(threads or "chosen by onnxruntime")}
+        self.facts: dict[str, str] = {"threads": str(threads)}
         weights = suite.weights()
         for name, graph in self._graphs.items():
             self._load(name, graph, weights)

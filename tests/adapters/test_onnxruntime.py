@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -20,6 +23,8 @@ from harness.errors import PluginError, Unsupported, UsageError
 from harness.schema import Device
 from suites import exported
 from tests.fakes.toys import GRAPHS, Random, Toy
+
+ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -173,3 +178,23 @@ def test_other_providers_become_devices(monkeypatch: pytest.MonkeyPatch) -> None
         onnxruntime, "get_available_providers", lambda: ["QNNExecutionProvider", "CPUExecutionProvider"]
     )
     assert [device.id for device in OnnxRuntime({}).discover()] == ["cpu:0", "npu:qnn"]
+
+
+def test_its_threads_stay_on_the_cores_that_it_was_given() -> None:
+    """Left to choose its threads itself, onnxruntime pins them to all cores, whatever taskset says."""
+    script = """
+import os
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+from harness.adapters.onnxruntime import OnnxRuntime
+from suites.dlrm import Dlrm
+adapter = OnnxRuntime({})
+suite = Dlrm("smoke", {})
+with adapter.open(next(iter(adapter.discover())), suite, "fp32") as runner:
+    for _ in runner(next(suite.feeds(1, 1))):
+        pass
+    threads = [int(thread) for thread in os.listdir("/proc/self/task")]
+    print(runner.facts["threads"], set().union(*map(os.sched_getaffinity, threads)))
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.split(maxsplit=1)[0] == "1", done.stderr
+    assert len(ast.literal_eval(done.stdout.split(maxsplit=1)[1])) == 1
