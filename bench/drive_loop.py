@@ -30,11 +30,11 @@ class NullRunner:
     """Answers at once, with `units` yields."""
 
     slots = 1
-    facts: dict[str, str] = {}  # noqa: RUF012  # a protocol's attribute, never written
 
     def __init__(self, units: int) -> None:
         self.units = units
         self.answer = np.zeros(1, np.int64)
+        self.facts: dict[str, str] = {}
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
         for _ in range(self.units):

@@ -38,11 +38,11 @@ class Sleeper:
     """Answers each feed after a sleep, with one yield."""
 
     slots = 1
-    facts: dict[str, str] = {}  # noqa: RUF012  # a protocol's attribute, never written
 
     def __init__(self, sleep_s: float) -> None:
         self.sleep_s = sleep_s
         self.answer = np.zeros(1, np.int64)
+        self.facts: dict[str, str] = {}
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
         if self.sleep_s:

@@ -11,20 +11,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from harness.contracts import Array, Feed, Weights
 from harness.errors import Unsupported
 from suites.diffusion import TIERS, Diffusion, rule, shapes
+from suites.diffusion.pipeline import Denoise, noise_levels
 from suites.diffusion.shapes import SD15_UNET, SD15_VAE, SDXL_UNET, TextShape, UNetShape, VaeShape
-
-torch = pytest.importorskip("torch")
-
-from torch.utils.flop_counter import FlopCounterMode  # noqa: E402 - behind the check for torch
-
-from suites.diffusion.pipeline import Denoise, noise_levels  # noqa: E402 - behind the check for torch
-from suites.diffusion.text_encoder import TextEncoder  # noqa: E402 - behind the check for torch
-from suites.diffusion.unet import UNet  # noqa: E402 - behind the check for torch
-from suites.diffusion.vae import Vae  # noqa: E402 - behind the check for torch
+from suites.diffusion.text_encoder import TextEncoder
+from suites.diffusion.unet import UNet
+from suites.diffusion.vae import Vae
 
 # the public libraries warn about themselves and about each other on import and on use
 pytestmark = pytest.mark.filterwarnings("ignore:::diffusers", "ignore:::transformers", "ignore:::torch.jit")
@@ -309,7 +306,7 @@ class OnDevice:
         return torch.from_numpy(array).to(self.device)
 
     def state(self, graph: str) -> Any:
-        raise NotImplementedError("no graph of diffusion has a state")
+        raise AssertionError("no graph of diffusion has a state")
 
     def run(self, graph: str, *inputs: Any, state: Any = None) -> list[Any]:
         with torch.no_grad():
