@@ -15,7 +15,7 @@ from harness.contracts import (
     Tensor,
     Weights,
 )
-from harness.errors import MixmarkError, PluginError, ResultError, Unsupported, UsageError
+from harness.errors import MixmarkError, PluginError, ResultError, Unsupported, UsageError, WrongAnswer
 from harness.schema import (
     BITS_PER_WEIGHT,
     SCHEMA,
@@ -24,6 +24,7 @@ from harness.schema import (
     Cost,
     Device,
     Finding,
+    Gate,
     LatencyLimits,
     Precision,
     Record,
@@ -43,6 +44,7 @@ __all__ = [
     "Device",
     "Feed",
     "Finding",
+    "Gate",
     "Graph",
     "GraphRunner",
     "LatencyLimits",
@@ -64,4 +66,5 @@ __all__ = [
     "Unsupported",
     "UsageError",
     "Weights",
+    "WrongAnswer",
 ]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from harness.schema import Cost, Device, LatencyLimits, Result
+from harness.schema import Cost, Device, Gate, LatencyLimits, Result
 
 if TYPE_CHECKING:
     from torch import nn
@@ -120,13 +120,26 @@ class Suite(Protocol):
     tier: str
     latency: LatencyLimits | None
     """What a server must keep at this tier; None: the suite has no server scenario."""
+    gate: Gate | None
+    """What the audit asks of each answer, at this tier and of these weights; None: it is not audited."""
 
     def weights(self) -> Weights: ...
     def graphs(self) -> Mapping[str, Graph]: ...
     def feeds(self, batch: int, seed: int) -> Iterator[Feed]:
         """Endless, from a pool made at the first `next`; each one altered so that no two are alike."""
 
+    def units(self, batch: int) -> int:
+        """Of one feed, all its yields together."""
+
     def infer(self, session: Session, feed: Feed) -> Iterator[Array]: ...
+    def reference(self) -> Suite:
+        """What the auditor runs in fp32 on a feed of this suite, which then also holds the `answer`, all its yields
+        joined: the suite itself where its own answer is the reference."""
+
+    def quality(self, answer: Array, reference: Array) -> float:
+        """The gate's metric, of the worst unit of a feed: 0 is the reference itself, smaller is better. Both are a
+        feed's yields joined. Raises WrongAnswer for a shape, a dtype or values that no honest run has."""
+
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
         """Of each yield of one feed, in order; pure arithmetic, no torch."""
 

@@ -86,6 +86,16 @@ class LatencyLimits(Fact):
     source: str
 
 
+class Gate(Fact):
+    """What every audited feed must keep."""
+
+    metric: str
+    """Named with its unit; 0 is the fp32 reference itself, larger is worse."""
+    at_most: float = Field(gt=0)
+    samples: int = Field(default=1, gt=0)
+    """That an audit compares at least, however few a feed holds: one of a recommender's may agree by luck."""
+
+
 class Limits(Fact):
     """How long a share may take, in nanoseconds."""
 
@@ -217,6 +227,12 @@ class Cost(Fact):
     bytes: float = Field(ge=0)
     yields: int = Field(default=1, gt=0)
     """How many consecutive yields cost this much each."""
+    least_flops: float | None = Field(default=None, ge=0)
+    """By the cleverest algorithm in use, where that is fewer: Winograd's F(4×4, 3×3) takes a quarter of the
+    multiplications of a convolution. Nothing honest takes fewer. None: `flops`."""
+    streamed_bytes: float = Field(default=0, ge=0)
+    """Of `bytes`, those that are read once and come from further away than a cache of a quarter of them, since all
+    the others are read before they are read again: weights, but no popular rows."""
 
 
 class Trial(Fact):
