@@ -4,6 +4,7 @@
     Runner    a suite opened on a device: feed in, units out
     Suite     a workload at one tier: feeds, graphs, weights, loop, cost
     Session   graphs on an open device: what most vendors write; `GraphRunner` makes a Runner of it
+    Meter     what a source of energy readings covers, and its raw samples
     Reporter  Result -> text
 
 The harness owns the clock. A plugin never times anything: each array that a runner yields is one
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from harness.schema import Cost, Device, Gate, LatencyLimits, Result
+from harness.schema import Absent, Cost, Device, Domain, Gate, LatencyLimits, Result
 
 if TYPE_CHECKING:
     from torch import nn
@@ -142,6 +143,27 @@ class Suite(Protocol):
 
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
         """Of each yield of one feed, in order; pure arithmetic, no torch."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """value: joules of a counter, or watts. at_ns: on CLOCK_MONOTONIC, from a source that stamps its own values;
+    None: the harness stamps it around the read."""
+
+    value: float
+    at_ns: int | None = None
+
+
+class Meter(Protocol):
+    """A source of energy readings; built with its options, a Mapping[str, str]. It unwraps and integrates nothing."""
+
+    name: str
+
+    def domains(self, devices: Iterable[Device]) -> Iterable[Domain | Absent]:
+        """What each source covers, and what is missing with the command that would make it readable."""
+
+    def read(self, domain: Domain) -> Sequence[Sample]:
+        """Since the last call. Raises OSError or MixmarkError where the source is gone."""
 
 
 class Reporter(Protocol):

@@ -17,13 +17,14 @@ from typing import Any, Literal, cast
 
 from harness.errors import PluginError, UsageError
 
-Kind = Literal["adapters", "suites", "reporters"]
+Kind = Literal["adapters", "meters", "suites", "reporters"]
 
 BUILT_IN: dict[Kind, dict[str, str]] = {
     "adapters": {
         "torch": "harness.adapters.torch:Torch",
         "onnxruntime": "harness.adapters.onnxruntime:OnnxRuntime",
     },
+    "meters": {},
     "suites": {
         "llm": "suites.llm:Llm",
         "diffusion": "suites.diffusion:Diffusion",
@@ -41,6 +42,7 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
 }
 MEMBERS: dict[Kind, tuple[str, ...]] = {
     "adapters": ("name", "discover", "open"),
+    "meters": ("name", "domains", "read"),
     "suites": ("name", "version", "unit", "scenarios", "weights", "graphs", "feeds", "infer", "costs"),
     "reporters": ("__call__",),
 }

@@ -9,7 +9,7 @@ which parent and workers of one machine share.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -68,6 +68,11 @@ class Route(Fact):
     suite_options: dict[str, str] = {}
     weights: str = "drawn"
     """`drawn` by the suite's generator, or the checkpoint's name and hash."""
+
+    @property
+    def weight_class(self) -> int:
+        """16, 8 or 4: bits of a weight, fp32 counted with the 16-bit formats."""
+        return min(16, BITS_PER_WEIGHT[self.precision])
 
     @property
     def label(self) -> str:
@@ -138,6 +143,8 @@ class Phase(Fact):
 
     name: str
     tasks: tuple[Task, ...] = Field(min_length=1)
+    placement: Placement | None = None
+    """Of a mixed phase: by which its shares were chosen."""
 
     @model_validator(mode="after")
     def _each_device_once(self) -> Phase:
@@ -256,7 +263,17 @@ class RateTrial(Fact):
 class Failure(Fact):
     """Why there is no number."""
 
-    kind: Literal["refused", "unsupported", "raised", "crashed", "out of memory", "hung", "overloaded", "no result"]
+    kind: Literal[
+        "refused",
+        "unsupported",
+        "raised",
+        "crashed",
+        "out of memory",
+        "hung",
+        "overloaded",
+        "wrong answer",
+        "no result",
+    ]
     """`refused` and `unsupported` were not attempted; the others were and failed."""
     message: str
     hint: str = ""
@@ -278,6 +295,29 @@ class GpuConditions(Fact):
     power_cap_mw: int | None = Field(default=None, ge=0)
     foreign_pids: tuple[int, ...] | None = None
     """Compute processes that are not ours; None also where the driver counts in another process namespace."""
+
+
+class Audit(Fact):
+    """Answers of the timed window, compared with the fp32 reference on the same feeds."""
+
+    gate: Gate
+    finished: int = Field(ge=0)
+    """Feeds whose answers were kept, of which the audited ones were then drawn."""
+    feeds: tuple[int, ...] = ()
+    """Which, in the order of their issue, from 0."""
+    values: tuple[float, ...] = ()
+    """Of the gate's metric, of each of them."""
+    device: str = "cpu:0"
+    """On which the reference ran."""
+    disagreement: float | None = Field(default=None, ge=0)
+    """Of the reference with the CPU's, on the first feed, where it ran elsewhere."""
+    elapsed_ns: int = Field(default=0, ge=0)
+    problem: str = ""
+    """Why an answer could not even be compared."""
+
+    @property
+    def passed(self) -> bool:
+        return bool(self.values) and not self.problem and max(self.values) <= self.gate.at_most
 
 
 class Conditions(Fact):
@@ -356,6 +396,13 @@ class Record(Fact):
     """Which of the runs of the same share, each in a fresh process."""
     ended_by: Literal["precision", "cap", "time"] | None = None
     """What ended the window: the half-width was reached, the longest time was, or no half-width was asked for."""
+    feed_units: int | None = Field(default=None, gt=0)
+    """That each feed holds."""
+    bracket_ns: tuple[int, int] | None = None
+    """Between which the window lay, on the parent's clock."""
+    audit: Audit | None = None
+    """None: the suite has no gate, or nobody could run the reference: `unaudited` says why."""
+    unaudited: str = ""
     conditions: tuple[Conditions, ...] = ()
     """A canary before the worker was started and one after it was gone; the blocks while it measured in between."""
     completions: Annotated[Completions | None, SkipValidation, SkipJsonSchema(), Field(exclude=True)] = None
@@ -367,6 +414,142 @@ class Record(Fact):
         if (self.completions is None) == (self.error is None):
             raise ValueError(f"record {self.key} needs completions or an error, and not both")
         return self
+
+
+Boundary = Literal["wall", "node", "devices"]
+
+
+class Domain(Fact):
+    """What one source of energy or power readings covers."""
+
+    id: str = Field(pattern=r"^[A-Za-z0-9:._/-]+$")
+    meter: str
+    covers: tuple[str, ...] = Field(min_length=1)
+    """Device ids, and parts that are no devices: `memory`, `node`."""
+    boundary: Boundary
+    quantity: Literal["energy", "power"]
+    """What the raw samples are: a counter in joules, or watts."""
+    method: Literal["counter", "integrated", "external", "modelled"]
+    wrap_joules: float | None = Field(default=None, gt=0)
+    """At which a counter starts again at zero. None: never, in this life."""
+    averaging_ns: int | None = Field(default=None, ge=0)
+    """Over which its power is a mean. None: not told."""
+    accuracy: float | None = Field(default=None, gt=0)
+    """As declared: 0.01 is 1 %."""
+    parent: str | None = None
+    """The domain that contains this one."""
+    source: str
+    """The interface and its documentation."""
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """The raw readings of one domain, in order: columns of equal length.
+
+    before_ns, after_ns: around each read, on the run's clock; a source that stamps its own values has both equal.
+    values: float64, joules of a counter (as read: wraps and resets are still in them) or watts. May be empty.
+    """
+
+    before_ns: Int64s
+    after_ns: Int64s
+    values: npt.NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        for name, dtype in (("before_ns", np.int64), ("after_ns", np.int64), ("values", np.float64)):
+            column = np.ascontiguousarray(getattr(self, name), dtype=dtype)
+            if column.ndim != 1 or len(column) != len(self.before_ns):
+                raise ValueError("samples are columns of equal length")
+            column.flags.writeable = False
+            object.__setattr__(self, name, column)
+        if (self.after_ns < self.before_ns).any() or (np.diff(self.before_ns) < 0).any():
+            raise ValueError("time runs backwards between samples")
+        if not np.isfinite(self.values).all():
+            raise ValueError("a sample is not finite")
+
+
+class Metering(Fact):
+    """What the meters read during one phase."""
+
+    phase: str
+    begin_ns: int
+    end_ns: int
+    cpu_ns: int = Field(ge=0)
+    """CPU time of the sampling thread meanwhile."""
+    idle_ns: tuple[tuple[int, int], ...] = ()
+    """When nothing of ours ran: before the phase's workers were started, and after they were gone."""
+    samples: Annotated[Mapping[str, Samples], SkipValidation, SkipJsonSchema(), Field(exclude=True)] = {}
+    """By domain; lies beside result.json as raw/<phase>.energy.npz."""
+    lost: dict[str, str] = {}
+    """Domains that could not be read to the end, and why."""
+
+
+class ServiceLimits(Fact):
+    """How long a feed of a mix may take from its issue; beyond it its units count zero. None: no such limit."""
+
+    first_ns: int | None = Field(default=None, gt=0)
+    per_unit_ns: int | None = Field(default=None, gt=0)
+    """On average, behind the first unit."""
+    total_ns: int | None = Field(default=None, gt=0)
+
+
+class Mix(Fact):
+    """A bundle of work; once published, a name always means the same."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
+    tier: Tier
+    units: dict[str, float] = Field(min_length=1)
+    """m_w: of each suite, in one mix."""
+    limits: dict[str, ServiceLimits] = {}
+    nominal_flops_per_s: float = Field(gt=0)
+    """Of the device for which each suite's part takes a quarter of a second."""
+    nominal_bytes_per_s: float = Field(gt=0)
+
+    @model_validator(mode="after")
+    def _counts_are_positive(self) -> Mix:
+        if wrong := [suite for suite, count in self.units.items() if not 0 < count < float("inf")]:
+            raise ValueError(f"mix {self.name}: units of {', '.join(wrong)} must be above 0")
+        if strangers := self.limits.keys() - self.units.keys():
+            raise ValueError(f"mix {self.name}: limits of {', '.join(sorted(strangers))}, which is not in it")
+        return self
+
+
+class Rate(Fact):
+    """What a solo phase measured of one route."""
+
+    suite: str
+    device: str
+    adapter: str
+    precision: Precision
+    batch: int = Field(gt=0)
+    units_per_s: float = Field(gt=0)
+    """Of feeds within the mix's limits."""
+    watts: float | None = Field(default=None, ge=0)
+    """Of the device's own domains while it ran. None: not measured."""
+    memory_bytes: int | None = Field(default=None, ge=0)
+    """Resident while it is loaded."""
+
+
+class Placement(Fact):
+    """A plan of the mixed phase: how large a part of its time each device gives to each suite, and its proof.
+
+    The linear program and its dual are in harness/place.py.
+    """
+
+    objective: Literal["throughput", "efficiency"]
+    rates: tuple[Rate, ...]
+    """One for each (suite, device) that the plan could choose."""
+    shares: dict[str, dict[str, float]]
+    """x[suite][device]."""
+    mixes_per_s: float = Field(ge=0)
+    """λ*: of this plan."""
+    bound_per_s: float = Field(ge=0)
+    """The best that any plan over these rates gets, residency and the objective left aside."""
+    suite_prices: dict[str, float]
+    """v_w, of the bound: Σ m_w v_w = 1."""
+    device_prices: dict[str, float]
+    """u_d ≥ r[w,d] v_w; Σ u_d is the bound."""
+    watts: float | None = None
+    """Predicted of the boundary. None: not measured."""
 
 
 class Absent(Fact):
@@ -432,7 +615,11 @@ class Result(Fact):
     """Adapters and devices that could not be used."""
     noise_floor: float | None = Field(default=None, ge=0)
     """Of this machine when the run began, by `mixmark selftest`: 0.02 is 2 %. None: not measured."""
+    domains: tuple[Domain, ...] = ()
+    """That were sampled; what could not be read is in `absent`."""
+    mix: Mix | None = None
     records: tuple[Record, ...]
+    meterings: tuple[Metering, ...] = ()
     finished: bool
     """False where the run was interrupted; `--resume` goes on."""
 
