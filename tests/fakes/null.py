@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mixmark import Array, Cost, Feed, Graph, LatencyLimits, Session, Spec, Weights
+from mixmark import Array, Cost, Feed, Gate, Graph, LatencyLimits, Session, Spec, Suite, Weights
+from suites.answers import checked
 
 
 class NoWeights:
@@ -32,11 +33,12 @@ class Null:
     name = "null"
     version = "1"
     unit = "sample"
-    scenarios = ("offline", "single-stream", "server")
+    scenarios: Sequence[str] = ("offline", "single-stream", "server")
 
     def __init__(self, tier: str, options: Mapping[str, str]) -> None:
         self.tier = tier
-        self.latency = LatencyLimits(percentile=0.9, total_ns=50_000_000, source="a test")
+        self.latency: LatencyLimits | None = LatencyLimits(percentile=0.9, total_ns=50_000_000, source="a test")
+        self.gate: Gate | None = Gate(metric="difference", at_most=0.5)
         self.gib = float(options.get("gib", 0))
 
     def weights(self) -> Weights:
@@ -52,8 +54,17 @@ class Null:
             serial += 1
             yield {"x": np.full(batch, serial, np.int64)}
 
+    def units(self, batch: int) -> int:
+        return batch
+
     def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
         yield feed["x"]
+
+    def reference(self) -> Suite:
+        return self
+
+    def quality(self, answer: Array, reference: Array) -> float:
+        return float(np.abs(checked(answer, reference.shape, "int64") - reference).max())
 
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
         return (Cost(name="nothing", flops=1.0 * batch, bytes=8.0 * batch),)

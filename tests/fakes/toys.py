@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from harness.contracts import Array, Feed, Graph, Session, Spec
-from harness.schema import Cost, LatencyLimits
+from harness.contracts import Array, Feed, Graph, Session, Spec, Suite
+from harness.schema import Cost, Gate, LatencyLimits
 from suites import exported
 
 if TYPE_CHECKING:
@@ -96,6 +96,7 @@ class Toy:
     unit = "token"
     scenarios: Sequence[str] = ("single-stream",)
     latency: LatencyLimits | None = None
+    gate: Gate | None = None
 
     def __init__(self, tier: str = "smoke", options: Mapping[str, str] | None = None) -> None:
         self.tier = tier
@@ -133,6 +134,9 @@ class Toy:
                 array.flags.writeable = False
             yield feed
 
+    def units(self, batch: int) -> int:
+        return 2 + 2 * batch
+
     def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
         state = session.state("step")
         tokens, position = session.put(feed["tokens"]), session.put(np.zeros(1, np.int64))
@@ -141,6 +145,12 @@ class Toy:
             yield session.get(tokens)
         yield session.get(session.run("see", session.put(feed["image"]))[0])
         yield session.get(session.run("look", session.put(feed["index"]))[0])
+
+    def reference(self) -> Suite:
+        return self
+
+    def quality(self, answer: Array, reference: Array) -> float:
+        raise NotImplementedError("the toy has no gate: its yields differ in shape")
 
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
         return (Cost(name="toy", flops=1, bytes=1, yields=4),)
