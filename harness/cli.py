@@ -1,6 +1,6 @@
 """The command line. Everything heavy is imported inside the commands: `mixmark --help` must answer at once.
 
-Exit codes: 0 all went well (notes and warnings too), 1 a cell failed or nothing was measured, 2 misuse,
+Exit codes: 0 all went well (notes and warnings too), 1 an invalid finding or nothing was measured, 2 misuse,
 130 interrupted.
 """
 
@@ -441,26 +441,26 @@ def _performed(header: Result, equipment: Equipment, folder: Path, keeper: Store
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    records = list(header.records)
-    done = {record.key for record in records}
-    left = [p for p in header.phases if any(share.key not in done for task in p.tasks for share in task.shares)]
+    records = {record.key: record for record in header.records}
+    left = [p for p in header.phases if any(share.key not in records for task in p.tasks for share in task.shares)]
     todo = [share for phase in left for task in phase.tasks for share in task.shares]
 
     def keep(record: Record) -> None:
         keeper.append(record)
-        records.append(record)
+        records[record.key] = record
 
     finished = False
     previous = signal.signal(signal.SIGTERM, interrupt)
     try:
         with Progress(todo, {share.key: plan.expected_s(share) for share in todo}) as progress:
             run.run(left, equipment, folder, keep, progress.observer)
+            equipment.auditor(folder, header.tier).run(list(records.values()), keep, progress.observer.auditing)
         finished = True
     except KeyboardInterrupt:
         pass
     finally:
         signal.signal(signal.SIGTERM, previous)
-    result = header.model_copy(update={"records": tuple(records), "finished": finished})
+    result = header.model_copy(update={"records": tuple(records.values()), "finished": finished})
     keeper.finish(result)
     return result
 
@@ -475,12 +475,12 @@ def _show(result: Result, folder: Path, as_json: bool) -> None:
 
 
 def _exit_code(result: Result) -> int:
-    from harness import plan
+    from harness import plan, validate
 
     if not result.finished:
         return 130
     measured = [each for each in result.records if each.completions is not None and each.route.suite != plan.PROBE]
-    return 1 if not measured or any(each.error and each.error.attempted for each in result.records) else 0
+    return 1 if not measured or any(each.severity == "invalid" for each in validate.findings(result)) else 0
 
 
 def _rate(given: str | None, scenarios: tuple[str, ...]) -> float | None:

@@ -8,14 +8,17 @@ it is in nobody's latency, and it is why feeds come from a pool.
 from __future__ import annotations
 
 import math
+import random
 import threading
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 import numpy as np
 
 from harness.contracts import Array, Feed, Runner
+from harness.errors import WrongAnswer
 from harness.schema import Completions, Limits, RateTrial, Trial
 
 Clock = Callable[[], int]
@@ -23,9 +26,10 @@ PLAIN = frozenset(np.dtype(name) for name in ("float32", "int32", "int64"))
 NOTHING = "the runner yielded nothing for a feed"
 RISE = 1.03  # a doubled batch must bring 3 %…
 CLOSE = 1.05  # a rate is found when the lowest that failed is within 5 % of the highest that did not
+MISSES = 2  # …or the next one must: a single slow trial on a noisy machine must not end the search at batch 1
 LOOKS_GROW = 1.5  # each look at the precision comes so much later than the one before: every look is a chance to
 # stop by luck, and at 1.1 the intervals of autocorrelated steps covered the truth too seldom
-MISSES = 2  # …or the next one must: a single slow trial on a noisy machine must not end the search at batch 1
+KEPT_BYTES = 128 << 20  # of answers: three minutes of images from this machine, seconds from a fast one
 
 
 class Overloaded(Exception):
@@ -33,13 +37,13 @@ class Overloaded(Exception):
 
 
 def plain(value: object) -> Array:
-    """`value` as a numpy array of float32, int32 or int64; raises TypeError for anything else.
+    """`value` as a numpy array of float32, int32 or int64; raises WrongAnswer for anything else.
 
     Converting is what forces a lazy result onto the host before the stamp.
     """
     out = np.asarray(value)
     if out.dtype not in PLAIN or out.ndim == 0:
-        raise TypeError(
+        raise WrongAnswer(
             f"a runner yields arrays of float32, int32 or int64, one row a unit; got {out.dtype} {out.shape}"
         )
     return out
@@ -52,37 +56,101 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or any(sign in words for sign in signs)
 
 
+class Answers:
+    """What the runner yielded, feed by feed, for the auditor to draw from; thinned by chance where it grows too large.
+
+    Chance is asked once a feed is over: which ones are kept cannot be known while they are computed.
+    """
+
+    def __init__(self, most_bytes: int = KEPT_BYTES, chance: Callable[[], float] | None = None) -> None:
+        self._most_bytes = most_bytes
+        self._chance = chance or random.SystemRandom().random
+        self._lock = threading.Lock()
+        self._kept: list[tuple[int, bytes]] = []
+        self._like: tuple[np.dtype[np.generic], tuple[int, ...]] | None = None
+        self._bytes = 0
+        self._portion = 1.0
+
+    def add(self, serial: int, parts: list[bytes], last: Array) -> None:
+        """parts: the bytes of a feed's yields, of which `last` is one. Raises WrongAnswer where two feeds' differ."""
+        answer = b"".join(parts)
+        like = last.dtype, last.shape[1:]
+        with self._lock:
+            self._like = self._like or like
+            row = self._like[0].itemsize * math.prod(self._like[1])
+            if like != self._like or (self._kept and len(answer) != len(self._kept[0][1])) or len(answer) % row:
+                raise WrongAnswer("the answers to two feeds differ in shape")
+            if self._portion < 1 and self._chance() >= self._portion:
+                return
+            self._kept.append((serial, answer))
+            self._bytes += len(answer)
+            if self._bytes > self._most_bytes and len(self._kept) > 1:
+                self._portion /= 2
+                self._kept = [each for each in self._kept if self._chance() < 0.5] or self._kept[:1]
+                self._bytes = sum(len(each) for _, each in self._kept)
+
+    def save(self, path: Path) -> None:
+        """serials [kept] int64, from 0 in the order of the feeds; answers [kept, units, …]."""
+        dtype, tail = self._like or (np.dtype(np.int64), ())
+        answers = np.frombuffer(b"".join(answer for _, answer in self._kept), dtype)
+        with path.open("wb") as file:
+            np.savez(
+                file,
+                serials=np.array([serial for serial, _ in self._kept], np.int64),
+                answers=answers.reshape(len(self._kept), -1, *tail) if len(answers) else answers,
+            )
+
+
 class Log:
     """Stamps as flat machine integers. A feed's go through a list, the cheapest thing to append to while the
-    device waits, and from there into the arrays in one step."""
+    device waits, and from there into the arrays in one step.
 
-    def __init__(self) -> None:
+    units: that each feed holds; None: nobody counts. answers: takes what the runner yields.
+    """
+
+    def __init__(self, units: int | None = None, answers: Answers | None = None) -> None:
         self.due_ns, self.issued_ns, self.ends = array("q"), array("q"), array("q")
         self.flat = array("q")
         """A stamp and its units, in turn."""
+        self.units, self.answers = units, answers
 
-    def feed(self, runner: Runner, feed: Feed, clock: Clock, due_ns: int | None = None) -> int:
-        """Runs one feed, which in a closed loop is due when it is issued; returns its last stamp.
+    def feed(
+        self, runner: Runner, feed: Feed, clock: Clock, due_ns: int | None = None, serial: int = 0
+    ) -> tuple[int, list[int]]:
+        """Runs one feed, which in a closed loop is due when it is issued; returns its issue and its stamps, each
+        followed by its units.
 
-        Raises ValueError where the runner yields nothing.
+        A yield is copied before it is stamped: what an engine writes into its array later is neither timed nor
+        audited. Raises WrongAnswer where the runner yields nothing, or not the units that the feed holds; one that
+        never ends is stopped there.
         """
         marks: list[int] = []
-        append, array_type = marks.append, np.ndarray
+        parts: list[bytes] = []
+        append, keep, array_type = marks.append, parts.append, np.ndarray
         checked = None  # numpy's dtypes are singletons: one identity test a unit instead of a look-up
+        most = 2 * self.units if self.units else math.inf
         issued = clock()
         for out in runner(feed):
             if type(out) is not array_type or out.dtype is not checked:
                 out = plain(out)
                 checked = out.dtype
+            keep(out.tobytes())
             append(clock())
             append(len(out))
+            if len(marks) > most:
+                break
         if not marks:
-            raise ValueError(NOTHING)
+            raise WrongAnswer(NOTHING)
+        if self.units and sum(marks[1::2]) != self.units:
+            more = "at least " if len(marks) > most else ""
+            raise WrongAnswer(f"the runner yielded {more}{sum(marks[1::2])} units for a feed of {self.units}")
+        if self.answers:
+            self.answers.add(serial, parts, out)
         self.flat.fromlist(marks)
         self.due_ns.append(issued if due_ns is None else due_ns)
         self.issued_ns.append(issued)
         self.ends.append(len(self.flat) // 2)
-        return marks[-2]
+        return issued, marks
 
 
 def merged(logs: Iterable[Log]) -> Completions:
@@ -107,15 +175,18 @@ def closed_loop(
     clock: Clock = time.monotonic_ns,
     lanes: int = 1,
     enough: Callable[[Completions], bool] = lambda done: True,
+    units: int | None = None,
+    answers: Answers | None = None,
 ) -> Completions:
     """Single-stream (one lane) and offline (as many lanes as the runner has slots): the next feed goes in when
-    one comes out, until the window of `limits` is over. What a runner raises passes through.
+    one comes out, until the window of `limits` is over. What a runner raises passes through. units, answers: see `Log`.
 
     enough: asked, ever more seldom, once `min_ns` and `min_feeds` are reached, about what the lane has done so far;
     between two feeds, so that its cost is in no figure.
     """
     begin = clock()
     lock = threading.Lock()
+    numbered = enumerate(feeds)
     done = 0
 
     def lane(log: Log) -> None:
@@ -123,8 +194,8 @@ def closed_loop(
         look_ns = limits.min_ns
         while True:
             with lock:
-                feed = next(feeds)
-            elapsed = log.feed(runner, feed, clock) - begin
+                serial, feed = next(numbered)
+            elapsed = log.feed(runner, feed, clock, serial=serial)[1][-2] - begin
             done += 1
             if elapsed >= limits.max_ns:
                 return
@@ -133,7 +204,7 @@ def closed_loop(
                     return
                 look_ns = int(elapsed * LOOKS_GROW)
 
-    return _in_lanes(lane, lanes)
+    return _in_lanes(lane, [Log(units, answers) for _ in range(lanes)])
 
 
 def open_loop(
@@ -144,6 +215,8 @@ def open_loop(
     clock: Clock = time.monotonic_ns,
     sleep: Callable[[float], None] = time.sleep,
     lanes: int = 1,
+    units: int | None = None,
+    answers: Answers | None = None,
 ) -> Completions:
     """Server: feeds arrive on their own schedule, whatever the device does with those before, and wait their turn.
 
@@ -163,20 +236,20 @@ def open_loop(
                 if due >= limits.min_ns and arrived >= limits.min_feeds:
                     return
                 feed = next(feeds)
+                serial = arrived
                 arrived += 1
             while (late := clock() - begin - due) < 0:
                 sleep(-late / 1e9)
             if late > limits.max_ns:
-                raise Overloaded(f"feed {arrived} waited {late / 1e9:.3g} s for its turn: the queue grows")
-            log.feed(runner, feed, clock, begin + due)
+                raise Overloaded(f"feed {serial} waited {late / 1e9:.3g} s for its turn: the queue grows")
+            log.feed(runner, feed, clock, begin + due, serial)
 
-    return _in_lanes(lane, lanes)
+    return _in_lanes(lane, [Log(units, answers) for _ in range(lanes)])
 
 
-def _in_lanes(lane: Callable[[Log], None], count: int) -> Completions:
-    """Runs a lane in each of `count` threads, the only one in this thread; raises the first error of any."""
-    logs = [Log() for _ in range(count)]
-    if count == 1:
+def _in_lanes(lane: Callable[[Log], None], logs: list[Log]) -> Completions:
+    """Runs a lane a log, each in a thread, the only one in this thread; raises the first error of any."""
+    if len(logs) == 1:
         lane(logs[0])
         return merged(logs)
     errors: list[BaseException] = []
@@ -199,7 +272,7 @@ def _in_lanes(lane: Callable[[Log], None], count: int) -> Completions:
 
 def warm_up(runner: Runner, feeds: Iterator[Feed], limits: Limits, clock: Clock = time.monotonic_ns) -> None:
     """Runs feeds for `warmup_ns`; the last one is dropped half-way (a generator can be closed), at least one
-    yield is waited for. Raises ValueError where the runner yields nothing."""
+    yield is waited for. Raises WrongAnswer where the runner yields nothing."""
     begin = clock()
     while True:
         out = None
@@ -208,7 +281,7 @@ def warm_up(runner: Runner, feeds: Iterator[Feed], limits: Limits, clock: Clock 
             if clock() - begin >= limits.warmup_ns:
                 return
         if out is None:
-            raise ValueError(NOTHING)
+            raise WrongAnswer(NOTHING)
 
 
 def best_batch(
@@ -238,7 +311,7 @@ def best_batch(
             log.feed(runner, next(pool), clock)
             first = len(log.ends)
             start = clock()
-            while log.feed(runner, next(pool), clock) - start < limits.search_ns // 20:
+            while log.feed(runner, next(pool), clock)[1][-2] - start < limits.search_ns // 20:
                 pass
         except Exception as error:
             if trials and out_of_memory(error):

@@ -48,7 +48,13 @@ class Preset:
 
 
 def _limits(
-    warmup_s: float, search_s: float, min_s: float, max_s: float, min_feeds: int, half_width: float | None = None
+    warmup_s: float,
+    search_s: float,
+    min_s: float,
+    max_s: float,
+    min_feeds: int,
+    half_width: float | None = None,
+    audits: int = 0,
 ) -> Limits:
     warmup_ns, search_ns, min_ns, max_ns = (int(seconds * SECOND) for seconds in (warmup_s, search_s, min_s, max_s))
     return Limits(
@@ -58,15 +64,16 @@ def _limits(
         max_ns=max_ns,
         min_feeds=min_feeds,
         half_width=half_width,
+        audits=audits,
     )
 
 
 PRESETS = {
-    "quick": Preset("quick", False, _limits(5, 12, 10, 28, 1, 0.05)),  # 45 s a cell together, one long feed excepted
-    "standard": Preset("standard", True, _limits(10, 60, 30, 300, 3, 0.02)),
+    "quick": Preset("quick", False, _limits(5, 12, 10, 28, 1, 0.05, 1)),  # 45 s a cell together, one long feed excepted
+    "standard": Preset("standard", True, _limits(10, 60, 30, 300, 3, 0.02, 3)),
 }
 SELFTEST = Preset("selftest", False, _limits(3, 0, 5, 10, 3))  # short and many: what repeats is the process
-SMOKE = _limits(0.3, 1, 1, 5, 1)  # the smoke tier is never ranked: it shows that everything works
+SMOKE = _limits(0.3, 1, 1, 5, 1, audits=1)  # the smoke tier is never ranked: it shows that everything works
 PROBING = _limits(0, 0, 1.5, 10, 2)
 
 

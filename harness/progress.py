@@ -32,7 +32,7 @@ class Progress:
         self.total = len(shares)
         self.begin = self.cell_begin = time.monotonic()
         self.spent_s = self.planned_s = 0.0
-        self.label = self.stage = ""
+        self.label = self.stage = self.audited = ""
         self.live = Live(console=self.console, get_renderable=self._render, refresh_per_second=4, transient=True)
 
     def __enter__(self) -> Progress:
@@ -47,7 +47,7 @@ class Progress:
 
     @property
     def observer(self) -> Observer:
-        return Observer(self._started, self._staged, self._recorded)
+        return Observer(self._started, self._staged, self._auditing, self._recorded)
 
     def eta_s(self) -> float:
         """Seconds until the end, as far as one can tell."""
@@ -63,6 +63,11 @@ class Progress:
 
     def _staged(self, share: Share, stage: str) -> None:
         self.stage = stage
+
+    def _auditing(self, record: Record) -> None:
+        if record.key != self.audited:
+            self.cell_begin, self.audited = time.monotonic(), record.key
+        self.label, self.stage = record.route.label, "comparing answers with the reference"
 
     def _recorded(self, record: Record) -> None:
         self.spent_s += time.monotonic() - self.cell_begin

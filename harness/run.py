@@ -9,13 +9,16 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, cast
 
-from harness import conditions, system
+from harness import audit, conditions, plugins, system
+from harness.audit import Auditor
 from harness.conditions import Watch
 from harness.config import Config
+from harness.contracts import Suite
 from harness.plugins import Plugin
-from harness.schema import Device, Failure, Phase, Record, Share
-from harness.worker import Worker, WorkerFailed, load_completions
+from harness.schema import Device, Failure, Gate, Phase, Record, Route, Share, Tier
+from harness.worker import Worker, failure_of, load_completions
 
 SECOND = 1_000_000_000
 RESERVE = 0.95  # of the memory that is free: the rest is for everybody else
@@ -37,6 +40,34 @@ class Equipment:
     timeout_s: float
     """For loading, and for measuring beyond what the share's limits allow; then a worker counts as hung."""
 
+    def spec(self, route: Route) -> dict[str, Any]:
+        """Of a route's suite, as a worker is told it."""
+        return {
+            "name": route.suite,
+            "spec": self.suites[route.suite].spec,
+            "tier": route.tier,
+            "options": dict(self.suite_options.get(route.suite, {})),
+        }
+
+    def suite(self, route: Route) -> Suite:
+        """One of this process, which no adapter gets into its hands."""
+        return cast(Suite, plugins.suite(**self.spec(route)))
+
+    def auditor(self, folder: Path, tier: Tier) -> Auditor:
+        """The reference runs on the CPU; at the server tier on the largest accelerator that its adapter reaches."""
+        device = audit.HOST
+        if tier == "server":
+            reached = [each for (_, adapter), each in self.devices.items() if adapter == audit.REFERENCE]
+            fit = [each for each in reached if each.kind != "cpu" and "fp32" in each.precisions]
+            device = max(fit, key=lambda each: each.memory_bytes or 0, default=device)
+        return Auditor(
+            folder,
+            lambda record: self.spec(record.route),
+            lambda suite: feed_seed(self.seed, suite),
+            device,
+            self.timeout_s,
+        )
+
 
 @dataclass(frozen=True)
 class Observer:
@@ -44,6 +75,7 @@ class Observer:
 
     started: Callable[[Share], None] = field(default=lambda share: None)
     stage: Callable[[Share, str], None] = field(default=lambda share, stage: None)
+    auditing: Callable[[Record], None] = field(default=lambda record: None)
     recorded: Callable[[Record], None] = field(default=lambda record: None)
 
 
@@ -79,27 +111,23 @@ def measure(
     logs.mkdir(exist_ok=True)
     scratch = folder / "scratch"
     scratch.mkdir(exist_ok=True)
-    stamps = scratch / "stamps.npz"
-    outcome: dict[str, object] = {"batch": share.batch, "rate_per_s": share.rate_per_s}
+    stamps, answers = scratch / "stamps.npz", scratch / "answers.npz"
+    outcome: dict[str, Any] = {"batch": share.batch, "rate_per_s": share.rate_per_s}
     seen = [conditions.canary()]
     worker: Worker | None = None
 
     try:
+        suite = equipment.suite(route)
         with Worker(
             equipment.adapters[route.adapter], chosen.options, scratch, logs / f"{share.key}.log", chosen.python
         ) as worker:
-            suite = {
-                "name": route.suite,
-                "spec": equipment.suites[route.suite].spec,
-                "tier": route.tier,
-                "options": dict(equipment.suite_options.get(route.suite, {})),
-            }
             opened = worker.call(
                 "open",
                 equipment.timeout_s,
                 on_stage,
+                key=share.key,
                 device=device.model_dump(),
-                suite=suite,
+                suite=equipment.spec(route),
                 precision=route.precision,
                 free_bytes=_free_bytes(device),
             )
@@ -111,20 +139,30 @@ def measure(
                     "measure",
                     equipment.timeout_s + longest_ns / SECOND,
                     on_stage,
+                    key=share.key,
                     scenario=share.scenario,
                     batch=share.batch,
                     rate_per_s=share.rate_per_s,
                     seed=feed_seed(equipment.seed, route.suite),
                     limits=share.limits.model_dump(),
                     out=str(stamps),
+                    answers=str(answers),
                 )
             finally:  # while the worker lives: afterwards nobody knows what was its own
                 seen += watch.stop()
+            batch = measured["batch"]
             outcome |= {**measured, "completions": load_completions(stamps)}
-    except WorkerFailed as failed:
-        outcome["error"] = failed.failure
+            outcome |= {
+                "costs": tuple(suite.costs(route.precision, batch)),
+                "feed_units": suite.units(batch),
+                "latency_limits": suite.latency,
+                "bracket_ns": (worker.stages_ns["measuring"], worker.stages_ns["measured"]),
+            }
+            outcome |= _drawn(suite.gate, share, batch, answers, folder)
     except (ValueError, TypeError, OSError, EOFError) as error:
         outcome["error"] = Failure(kind="no result", message=f"the worker's stamps cannot be used: {error}")
+    except Exception as error:  # the worker's failure, or what a suite's own code raised in this process
+        outcome["error"] = failure_of(error)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     seen.append(conditions.canary())
@@ -141,6 +179,14 @@ def measure(
             **outcome,
         }
     )
+
+
+def _drawn(gate: Gate | None, share: Share, batch: int, answers: Path, folder: Path) -> dict[str, Any]:
+    """The audit, drawn from what the worker handed over, or why there is none."""
+    if gate is None or not share.limits.audits:
+        return {"unaudited": f"{share.route.suite} has no gate" if gate is None else "not asked for"}
+    into = audit.kept_at(folder, share.key)
+    return {"audit": audit.draw(answers, gate, share.limits.audits, batch, into)}
 
 
 def feed_seed(run_seed: int, suite: str) -> int:

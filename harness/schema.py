@@ -114,6 +114,8 @@ class Limits(Fact):
     min_feeds: int = Field(ge=1)
     half_width: float | None = Field(default=None, gt=0)
     """How well a closed loop's throughput must be known: the 95 % interval, as a part of it. None: not asked for."""
+    audits: int = Field(default=0, ge=0)
+    """Feeds whose answers are compared with the reference, at least. 0: not asked for."""
 
 
 class Share(Fact):

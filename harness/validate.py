@@ -6,12 +6,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from statistics import median
 
-from harness import stats
+from harness import honesty, stats
 from harness.schema import Conditions, Finding, GpuConditions, Record, Result
 from harness.steady import window
 
 DRIFT = 0.10  # a probe that moves further than this between its records: the machine changed speed
-ABOVE_CEILING = 1.05  # the probe's own scatter may put an honest record a little above its ceiling
 
 # Disturbances. Shares of CPU time are of the whole machine over a record's window unless said otherwise.
 STOLEN = 0.005  # a quarter of the 2 % that a comparison has to resolve
@@ -50,15 +49,6 @@ def energy_known(result: Result) -> Iterator[Finding]:
     )
 
 
-def quality_audited(result: Result) -> Iterator[Finding]:
-    yield Finding(
-        rule="quality_audited",
-        severity="note",
-        about="run",
-        message="quality not audited: this version does not compare the timed outputs with a reference",
-    )
-
-
 def enough_feeds(result: Result) -> Iterator[Finding]:
     """No tail percentile where the sample does not carry the lowest of them."""
     needed = stats.sample_needed(stats.LOWEST_TAIL)
@@ -78,20 +68,6 @@ def ceiling_known(result: Result) -> Iterator[Finding]:
     for record in result.records:
         if record.completions and record.route.suite != stats.PROBE and (note := stats.achieved(record, known).note):
             yield Finding(rule="ceiling_known", severity="note", about=record.key, message=f"roofline: {note}")
-
-
-def below_ceiling(result: Result) -> Iterator[Finding]:
-    """A record faster than the roofline: the probe is too slow, or the record did not do its work."""
-    known = stats.ceilings(result.records)
-    for record in result.records:
-        fraction = stats.achieved(record, known).fraction
-        if fraction is not None and fraction > ABOVE_CEILING and record.route.suite != stats.PROBE:
-            yield Finding(
-                rule="below_ceiling",
-                severity="warning",
-                about=record.key,
-                message=f"{fraction * 100:.0f} % of the roofline: the probe misses the ceiling, or work was left out",
-            )
 
 
 def speed_held(result: Result) -> Iterator[Finding]:
@@ -389,7 +365,11 @@ def _scatter(times: tuple[int, ...]) -> float:
 
 RULES: tuple[Callable[[Result], Iterator[Finding]], ...] = (
     finished,
-    below_ceiling,
+    honesty.audited,
+    honesty.units_counted,
+    honesty.clock_bracketed,
+    honesty.slower_than_light,
+    honesty.little_between,
     speed_held,
     steady,
     latency_kept,
@@ -408,7 +388,6 @@ RULES: tuple[Callable[[Result], Iterator[Finding]], ...] = (
     ceiling_known,
     enough_feeds,
     energy_known,
-    quality_audited,
 )
 
 

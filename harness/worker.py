@@ -4,8 +4,9 @@ The two speak JSON lines over a private pair of pipes (vendor libraries print to
 file. Whatever happens to the process (a crash, a kill, a hang, a full memory) reaches the parent as a
 `Failure`; nothing that a vendor's code does can take the run down with it.
 
-Requests: {"op": "discover" | "open" | "measure" | "close", …}.
-Answers: any number of {"stage": "loading"}, then {"done": {…}} or {"failure": {…}}.
+Requests: {"op": a public method of `_Served`, …its arguments}.
+Answers: any number of {"stage": "loading"}, then {"done": {…}} or {"failure": {…}}, in the order of the requests; only
+feeds that a runner with several slots has in flight may overtake each other.
 """
 
 from __future__ import annotations
@@ -21,9 +22,12 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
@@ -32,11 +36,13 @@ import psutil
 
 from harness import drive, plugins, stats, steady, system
 from harness.arrivals import poisson
-from harness.contracts import Adapter, Runner, Suite
-from harness.errors import MixmarkError, Unsupported
+from harness.contracts import Adapter, Feed, Runner, Suite
+from harness.errors import MixmarkError, Unsupported, WrongAnswer
 from harness.plugins import Plugin
 from harness.schema import BITS_PER_WEIGHT, Completions, Device, Failure, Limits, RateTrial, Trial
 
+MOST_SLOTS = 64
+DISTURBED = ("measuring", "feed")  # by somebody who reads the process's page tables
 RUNTIME_BYTES = 512 << 20  # interpreter, framework and activations at batch 1, on top of weights and state
 
 
@@ -63,6 +69,8 @@ class Worker:
         self.log = log
         self.peak_pss_bytes = 0
         self._oom_kills = _oom_kills()
+        self.stages_ns: dict[str, int] = {}
+        """When each stage was last heard of, on this process's clock."""
         self._pending = b""
         requests, self._requests = os.pipe()
         self._answers, answers = os.pipe()
@@ -112,13 +120,21 @@ class Worker:
         self, op: str, timeout_s: float, on_stage: Callable[[str], None] = lambda stage: None, **arguments: Any
     ) -> dict[str, Any]:
         """Sends a request and waits for its answer. Raises WorkerFailed; after a hang or a death the worker is gone."""
+        self.post(op, **arguments)
+        return self.answer(timeout_s, on_stage)
+
+    def post(self, op: str, **arguments: Any) -> None:
+        """Sends a request; `answer` takes what comes of it. Raises WorkerFailed where the worker is gone."""
         request = json.dumps({"op": op, **arguments}, allow_nan=False) + "\n"
+        self._stage = op
         try:
             os.write(self._requests, request.encode())
         except BrokenPipeError:
             raise WorkerFailed(self._death()) from None
+
+    def answer(self, timeout_s: float, on_stage: Callable[[str], None] = lambda stage: None) -> dict[str, Any]:
+        """The next answer that is due. Raises WorkerFailed as `call` does."""
         deadline = time.monotonic() + timeout_s
-        self._stage = op
         while True:
             line = self._line(deadline)
             if line is None:
@@ -132,11 +148,13 @@ class Worker:
             answer = json.loads(line)
             if "stage" in answer:
                 self._stage = answer["stage"]
+                self.stages_ns[self._stage] = time.monotonic_ns()
                 on_stage(self._stage)
             elif "failure" in answer:
                 raise WorkerFailed(Failure.model_validate(answer["failure"]))
             else:
-                self._sample_memory()
+                if self._stage not in DISTURBED:
+                    self._sample_memory()
                 return dict(answer["done"])
 
     def _line(self, deadline: float) -> bytes | None:
@@ -151,7 +169,7 @@ class Worker:
                 if not chunk:
                     return b""
                 self._pending += chunk
-            elif self._stage != "measuring":  # reading a process's page tables disturbs it
+            elif self._stage not in DISTURBED:
                 self._sample_memory()
         line, _, self._pending = self._pending.partition(b"\n")
         return line
@@ -206,8 +224,19 @@ def load_completions(path: Path) -> Completions:
 # --- the child's side -------------------------------------------------------------------------------------------
 
 
+@dataclass
+class _Opened:
+    """A suite that is loaded on a device."""
+
+    suite: Suite
+    runner: Runner
+    device: Device
+    feeds: Iterator[tuple[int, Feed]] = field(default_factory=lambda: iter(()))
+    log: drive.Log = field(default_factory=drive.Log)
+
+
 class _Served:
-    """The state of a worker: its adapter and what it has open."""
+    """The state of a worker: its adapter and what it has open, by the key of the share."""
 
     def __init__(self, setup: Mapping[str, Any], say: Callable[[Mapping[str, Any]], None]) -> None:
         name, spec = setup["adapter"]
@@ -216,120 +245,203 @@ class _Served:
         if loaded.name != name:
             raise MixmarkError(f"the adapter listed as {name} calls itself {loaded.name}")
         self.adapter: Adapter = loaded(setup["options"])
-        self.open_suites = contextlib.ExitStack()
-        self.suite: Suite
-        self.runner: Runner
-        self.device: Device
-        self.precision = ""
+        self.stack = contextlib.ExitStack()
+        self.opened: dict[str, _Opened] = {}
+        self.lanes = ThreadPoolExecutor(MOST_SLOTS)
+        self.in_flight: list[Future[None]] = []
+        self.running = ""
 
     def discover(self) -> dict[str, Any]:
         devices = [Device.model_validate(device) for device in self.adapter.discover()]
         return {"devices": [device.model_dump() for device in devices]}
 
     def open(
-        self, device: dict[str, Any], suite: dict[str, Any], precision: str, free_bytes: int | None
+        self,
+        key: str,
+        device: dict[str, Any],
+        suite: dict[str, Any],
+        precision: str,
+        free_bytes: int | None,
+        reference: bool = False,
     ) -> dict[str, Any]:
+        """reference: what the auditor runs in place of the suite."""
         self.say({"stage": "loading"})
-        self.device = Device.model_validate(device)
-        self.suite = plugins.suite(**suite)
-        self.precision = precision
-        need = needed_bytes(self.suite, precision)
+        place, built = Device.model_validate(device), plugins.suite(**suite)
+        runs = built.reference() if reference else built
+        need = needed_bytes(runs, precision)
         if free_bytes is not None and need > free_bytes:
             needs, free = f"{need / 2**30:.1f} GiB", f"{free_bytes / 2**30:.1f} GiB"
-            message = f"needs {needs} of {self.device.memory_pool} memory, {free} are free"
+            message = f"needs {needs} of {place.memory_pool} memory, {free} are free"
             failure = Failure(kind="refused", message=message, hint="take a smaller --tier, or --suite to leave it out")
             raise WorkerFailed(failure)
         begin = time.monotonic_ns()
-        self.runner = self.open_suites.enter_context(self.adapter.open(self.device, self.suite, precision))
-        facts = {str(key): str(value) for key, value in self.runner.facts.items()}
-        return {"load_ns": time.monotonic_ns() - begin, "needed_bytes": need, "facts": facts}
+        runner = self.stack.enter_context(self.adapter.open(place, runs, precision))
+        self.opened[key] = _Opened(built, runner, place)
+        facts = {str(key): str(value) for key, value in runner.facts.items()}
+        return {"load_ns": time.monotonic_ns() - begin, "needed_bytes": need, "facts": facts, "slots": runner.slots}
 
     def measure(
-        self, scenario: str, batch: int | None, rate_per_s: float | None, seed: int, limits: dict[str, int], out: str
+        self,
+        key: str,
+        scenario: str,
+        batch: int | None,
+        rate_per_s: float | None,
+        seed: int,
+        limits: dict[str, Any],
+        out: str,
+        answers: str,
     ) -> dict[str, Any]:
+        """A closed or an open loop of its own. Leaves the stamps in the file `out`, what was yielded in `answers`."""
+        it = self.opened[key]
         bounds = Limits.model_validate(limits)
-        lanes = 1 if scenario == "single-stream" else self.runner.slots
+        lanes = 1 if scenario == "single-stream" else it.runner.slots
         trials: tuple[Trial, ...] = ()
         rate_trials: tuple[RateTrial, ...] = ()
         if batch is None:
             self.say({"stage": "searching the best batch"})
             batch, trials = drive.best_batch(
-                self.runner, lambda size: self.suite.feeds(size, seed + 1), bounds, self._room
+                it.runner, lambda size: it.suite.feeds(size, seed + 1), bounds, lambda: _room(it.device)
             )
         self.say({"stage": "warming up"})
-        drive.warm_up(self.runner, self.suite.feeds(batch, seed + 2), bounds)
+        drive.warm_up(it.runner, it.suite.feeds(batch, seed + 2), bounds)
         if scenario == "server" and rate_per_s is None:
             self.say({"stage": "searching the highest rate"})
-            rate_per_s, rate_trials = self._highest_rate(bounds, seed + 3)
-        feeds = self.suite.feeds(batch, seed)
+            rate_per_s, rate_trials = _highest_rate(it, bounds, seed + 3)
+        feeds = it.suite.feeds(batch, seed)
         feeds = itertools.chain([next(feeds)], feeds)  # the pool is made before the window
+        units, kept = it.suite.units(batch), drive.Answers()
         self.say({"stage": "measuring"})
         if rate_per_s is None:
-            done = drive.closed_loop(
-                self.runner, feeds, bounds, lanes=lanes, enough=functools.partial(steady.enough, bounds)
-            )
+            enough = functools.partial(steady.enough, bounds)
+            done = drive.closed_loop(it.runner, feeds, bounds, lanes=lanes, enough=enough, units=units, answers=kept)
         else:
-            done = drive.open_loop(
-                self.runner, feeds, poisson(rate_per_s, seed), self._enough(bounds, rate_per_s), lanes=lanes
-            )
+            bounds = _enough(it.suite, bounds, rate_per_s)
+            arrivals = poisson(rate_per_s, seed)
+            done = drive.open_loop(it.runner, feeds, arrivals, bounds, lanes=lanes, units=units, answers=kept)
+        self.say({"stage": "measured"})
         with open(out, "wb") as file:
             np.savez(file, allow_pickle=False, **vars(done))
+        kept.save(Path(answers))
         return {
             "batch": batch,
             "trials": [trial.model_dump() for trial in trials],
             "ended_by": _ended_by(bounds, done) if rate_per_s is None else "time",
             "rate_per_s": rate_per_s,
             "rate_trials": [trial.model_dump() for trial in rate_trials],
-            "latency_limits": self.suite.latency and self.suite.latency.model_dump(),
-            "costs": [cost.model_dump() for cost in self.suite.costs(self.precision, batch)],
         }
 
-    def _enough(self, bounds: Limits, rate_per_s: float) -> Limits:
-        """As many feeds as the latency limit's percentile takes, where they arrive in time."""
-        needed = stats.sample_needed(self.suite.latency.percentile) if self.suite.latency else 0
-        fits = needed / rate_per_s * 1e9 <= bounds.max_ns
-        return bounds.model_copy(update={"min_feeds": needed}) if fits and needed > bounds.min_feeds else bounds
-
-    def _highest_rate(self, bounds: Limits, seed: int) -> tuple[float, tuple[RateTrial, ...]]:
-        """Starts at half of what a closed loop does. Raises WorkerFailed where the time allows no answer."""
-        limits = self.suite.latency
-        if limits is None:
-            raise Unsupported(f"{self.suite.name} has no latency limits, so it has no highest rate", "give a --rate")
-        serials = itertools.count(seed)
-        begin = time.monotonic_ns()
-        once = bounds.model_copy(update={"min_ns": bounds.warmup_ns // 2, "max_ns": bounds.warmup_ns, "min_feeds": 1})
-        closed = drive.closed_loop(self.runner, self.suite.feeds(1, next(serials)), once)
-        service_s = stats.in_flight_ns(closed) / len(closed) / 1e9
-        needed = stats.sample_needed(limits.percentile)
-        if needed * service_s * 1e9 > bounds.max_ns:
-            message = (
-                f"{needed} feeds carry a p{limits.percentile * 100:g}; at {service_s:.3g} s each the time does not"
-            )
-            raise WorkerFailed(Failure(kind="refused", message=message, hint="--preset standard gives it more time"))
-        longest_ns = max(limits.total_ns or 0, limits.first_ns or 0)
-        trial = bounds.model_copy(update={"min_ns": 0, "max_ns": longest_ns, "min_feeds": needed})
-
-        def keeps(rate_per_s: float) -> tuple[int, bool]:
-            serial = next(serials)
-            feeds, arrivals = self.suite.feeds(1, serial), poisson(rate_per_s, serial)
-            try:
-                done = drive.open_loop(self.runner, feeds, arrivals, trial, lanes=self.runner.slots)
-            except drive.Overloaded:
-                return 0, False
-            return len(done), bool(stats.keeps(done, limits))
-
-        rate_per_s, trials = drive.highest_rate(keeps, 0.5 / service_s, begin + bounds.search_ns)
-        if rate_per_s is None:
-            message = f"no rate keeps the latency limits, down to {trials[-1].rate_per_s:.3g} feeds a second"
-            raise WorkerFailed(Failure(kind="overloaded", message=message))
-        return rate_per_s, trials
-
-    def close(self) -> dict[str, Any]:
-        self.open_suites.close()
+    def prepare(self, key: str, batch: int, seed: int, limits: dict[str, Any]) -> dict[str, Any]:
+        """Warms up for single feeds, which then come by `feed`."""
+        it = self.opened[key]
+        self.say({"stage": "warming up"})
+        drive.warm_up(it.runner, it.suite.feeds(batch, seed + 2), Limits.model_validate(limits))
+        feeds = it.suite.feeds(batch, seed)
+        it.feeds = enumerate(itertools.chain([next(feeds)], feeds))
+        it.log = drive.Log(it.suite.units(batch), drive.Answers())
         return {}
 
-    def _room(self) -> int | None:
-        return system.memory_available_bytes() if self.device.memory_pool == "host" else None
+    def feed(self, key: str) -> None:
+        """One feed of a suite. Says its marks, (stamp in ns, units) in turn, when it is over; where the runner has
+        several slots the next one begins meanwhile, but never one of another suite."""
+        it = self.opened[key]
+        if self.running != key:
+            wait(self.in_flight)
+            self.in_flight, self.running = [], key
+        serial, feed = next(it.feeds)
+
+        def run() -> None:
+            try:
+                issued_ns, marks = it.log.feed(it.runner, feed, time.monotonic_ns, serial=serial)
+                self.say({"done": {"key": key, "issued_ns": issued_ns, "marks": marks}})
+            except Exception as error:
+                self.say({"failure": told(error)})
+
+        if it.runner.slots == 1:
+            run()
+        else:
+            self.in_flight = [each for each in self.in_flight if not each.done()]
+            self.in_flight.append(self.lanes.submit(run))
+
+    def hand_over(self, key: str, answers: str) -> dict[str, Any]:
+        """Leaves in the file what a suite's feeds yielded."""
+        kept = self.opened[key].log.answers
+        assert kept is not None  # `prepare` made it
+        kept.save(Path(answers))
+        return {}
+
+    def audit(self, key: str, batch: int, seed: int, answers: str) -> dict[str, Any]:
+        """Compares answers with those of the reference that is open, on the feeds that they are said to be of, made
+        anew from the seed. answers: a file as `Answers.save` writes it. `problem` says why one could not be compared.
+        """
+        it = self.opened[key]
+        with np.load(answers, allow_pickle=False) as kept:
+            wanted = dict(zip(kept["serials"].tolist(), kept["answers"], strict=True))
+        values: dict[int, float] = {}
+        problem = ""
+        feeds = enumerate(it.suite.feeds(batch, seed))
+        while wanted and not problem:
+            serial, feed = next(feeds)
+            if (answer := wanted.pop(serial, None)) is None:
+                continue
+            self.say({"stage": "auditing"})
+            try:
+                reference = np.concatenate([drive.plain(out) for out in it.runner({**feed, "answer": answer})])
+                values[serial] = float(it.suite.quality(answer, reference))
+                if not math.isfinite(values[serial]):
+                    raise WrongAnswer(f"the gate's metric of feed {serial} is {values.pop(serial)}")
+            except WrongAnswer as error:
+                problem = f"feed {serial}: {error}"
+        return {"feeds": list(values), "values": list(values.values()), "problem": problem}
+
+    def close(self) -> dict[str, Any]:
+        wait(self.in_flight)
+        self.stack.close()
+        self.opened.clear()
+        return {}
+
+
+def _enough(suite: Suite, bounds: Limits, rate_per_s: float) -> Limits:
+    """As many feeds as the latency limit's percentile takes, where they arrive in time."""
+    needed = stats.sample_needed(suite.latency.percentile) if suite.latency else 0
+    fits = needed / rate_per_s * 1e9 <= bounds.max_ns
+    return bounds.model_copy(update={"min_feeds": needed}) if fits and needed > bounds.min_feeds else bounds
+
+
+def _highest_rate(it: _Opened, bounds: Limits, seed: int) -> tuple[float, tuple[RateTrial, ...]]:
+    """Starts at half of what a closed loop does. Raises WorkerFailed where the time allows no answer."""
+    limits = it.suite.latency
+    if limits is None:
+        raise Unsupported(f"{it.suite.name} has no latency limits, so it has no highest rate", "give a --rate")
+    serials = itertools.count(seed)
+    begin = time.monotonic_ns()
+    once = bounds.model_copy(update={"min_ns": bounds.warmup_ns // 2, "max_ns": bounds.warmup_ns, "min_feeds": 1})
+    closed = drive.closed_loop(it.runner, it.suite.feeds(1, next(serials)), once)
+    service_s = stats.in_flight_ns(closed) / len(closed) / 1e9
+    needed = stats.sample_needed(limits.percentile)
+    if needed * service_s * 1e9 > bounds.max_ns:
+        message = f"{needed} feeds carry a p{limits.percentile * 100:g}; at {service_s:.3g} s each the time does not"
+        raise WorkerFailed(Failure(kind="refused", message=message, hint="--preset standard gives it more time"))
+    longest_ns = max(limits.total_ns or 0, limits.first_ns or 0)
+    trial = bounds.model_copy(update={"min_ns": 0, "max_ns": longest_ns, "min_feeds": needed})
+
+    def keeps(rate_per_s: float) -> tuple[int, bool]:
+        serial = next(serials)
+        feeds, arrivals = it.suite.feeds(1, serial), poisson(rate_per_s, serial)
+        try:
+            done = drive.open_loop(it.runner, feeds, arrivals, trial, lanes=it.runner.slots)
+        except drive.Overloaded:
+            return 0, False
+        return len(done), bool(stats.keeps(done, limits))
+
+    rate_per_s, trials = drive.highest_rate(keeps, 0.5 / service_s, begin + bounds.search_ns)
+    if rate_per_s is None:
+        message = f"no rate keeps the latency limits, down to {trials[-1].rate_per_s:.3g} feeds a second"
+        raise WorkerFailed(Failure(kind="overloaded", message=message))
+    return rate_per_s, trials
+
+
+def _room(device: Device) -> int | None:
+    return system.memory_available_bytes() if device.memory_pool == "host" else None
 
 
 def _ended_by(limits: Limits, done: Completions) -> str:
@@ -347,12 +459,21 @@ def needed_bytes(suite: Suite, precision: str) -> int:
     return elements * BITS_PER_WEIGHT[precision] // 8 + RUNTIME_BYTES
 
 
+def told(error: BaseException) -> dict[str, Any]:
+    """Leaves the traceback in the worker's log."""
+    traceback.print_exception(error)
+    sys.stderr.flush()
+    return failure_of(error).model_dump()
+
+
 def failure_of(error: BaseException) -> Failure:
     """Sorts what a plugin raised."""
     if isinstance(error, WorkerFailed):
         return error.failure
     if isinstance(error, drive.Overloaded):
         return Failure(kind="overloaded", message=str(error), hint="a lower --rate, or --rate max finds one")
+    if isinstance(error, WrongAnswer):
+        return Failure(kind="wrong answer", message=str(error), hint=error.hint)
     if isinstance(error, Unsupported):
         return Failure(kind="unsupported", message=str(error), hint=error.hint)
     if isinstance(error, MixmarkError):
@@ -371,20 +492,24 @@ def _die_with_parent() -> None:
 def serve(requests: TextIO, answers: TextIO, setup: Mapping[str, Any]) -> None:
     """Answers requests until the parent closes its end."""
 
+    lock = threading.Lock()
+
     def say(message: Mapping[str, Any]) -> None:
-        answers.write(json.dumps(message, allow_nan=False) + "\n")
-        answers.flush()
+        line = json.dumps(message, allow_nan=False) + "\n"
+        with lock:
+            answers.write(line)
+            answers.flush()
 
     served: _Served | None = None
     for line in requests:
         try:
             request = json.loads(line)
             served = served or _Served(setup, say)
-            say({"done": getattr(served, request.pop("op"))(**request)})
+            done = getattr(served, request.pop("op"))(**request)
+            if done is not None:  # a feed speaks for itself
+                say({"done": done})
         except (Exception, SystemExit) as error:
-            traceback.print_exc()
-            sys.stderr.flush()
-            say({"failure": failure_of(error).model_dump()})
+            say({"failure": told(error)})
 
 
 def main() -> None:

@@ -98,6 +98,19 @@ def test_a_cell_that_fails_costs_only_itself(shell: Shell, mode: str, kind: str)
     assert done.returncode == 1
 
 
+def test_a_wrong_answer_is_an_invalid_finding(shell: Shell) -> None:
+    shell.run()
+    right = json.loads(shell("report", "out", "--json").stdout)
+    assert not [each for each in right["findings"] if each["rule"] == "audited"]
+    (shell.folder / "mixmark.toml").write_text('[adapter.acme]\nmode = "wrong"\n')
+    done = shell("run", "--suite", "null", "--adapter", ACME, "--tier", "smoke", "--out", "wrong")
+    assert done.returncode == 1
+    wrong = json.loads(shell("report", "wrong", "--json").stdout)
+    (finding,) = [each for each in wrong["findings"] if each["rule"] == "audited"]
+    assert finding["severity"] == "invalid"
+    assert "audited feeds fail; difference 1, at most 0.5" in finding["message"]
+
+
 def test_a_hung_worker_is_given_up(shell: Shell) -> None:
     shell.run("--timeout", "1", mode="hang")
     assert ("null", "hung") in outcomes(shell)
@@ -175,7 +188,10 @@ def test_ctrl_c_keeps_every_finished_cell_and_resume_goes_on(shell: Shell) -> No
     whole = json.loads((shell.folder / "out/result.json").read_text())
     assert whole["finished"]
     assert len(whole["records"]) == 4
-    assert whole["records"][: len(kept)] == kept
+    audited = whole["records"][1]
+    assert kept[1]["audit"]["values"] == []  # drawn, but the run ended before anybody compared
+    assert audited["audit"]["values"] == [0.0]
+    assert [{**each, "audit": 0} for each in whole["records"][: len(kept)]] == [{**each, "audit": 0} for each in kept]
     again = shell("run", "--resume", "out", "--adapter", ACME)
     assert (again.returncode, "is finished" in again.stderr) == (2, True)
 

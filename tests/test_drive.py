@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from harness.contracts import Array, Feed, Runner
-from harness.drive import Overloaded, best_batch, closed_loop, highest_rate, open_loop, plain, warm_up
+from harness.drive import Answers, Overloaded, best_batch, closed_loop, highest_rate, open_loop, plain, warm_up
+from harness.errors import WrongAnswer
 from harness.schema import Completions, Limits
 
 
@@ -130,12 +133,12 @@ def as_runner(function: object) -> Runner:
 
 @pytest.mark.parametrize("value", ["text", np.array(["a"]), np.float32(1), np.ones(2, np.complex64), np.array([None])])
 def test_only_plain_arrays_pass(value: object) -> None:
-    with pytest.raises(TypeError, match="float32, int32 or int64"):
+    with pytest.raises(WrongAnswer, match="float32, int32 or int64"):
         plain(value)
 
 
 def test_a_runner_must_yield() -> None:
-    with pytest.raises(ValueError, match="yielded nothing"):
+    with pytest.raises(WrongAnswer, match="yielded nothing"):
         closed_loop(as_runner(lambda feed: iter(())), numbered(), limits(), Clock())
 
 
@@ -315,3 +318,72 @@ def test_where_no_rate_is_kept_none_is_found() -> None:
     rate, trials = highest_rate(never, 8.0, 35, clock)
     assert rate is None
     assert [trial.rate_per_s for trial in trials] == [8, 4, 2, 1]
+
+
+class Yielding:
+    """Yields these arrays for every feed."""
+
+    slots = 1
+    facts: dict[str, str] = {}  # noqa: RUF012  # a protocol's attribute, never written
+
+    def __init__(self, *arrays: Array) -> None:
+        self.arrays = arrays
+
+    def __call__(self, feed: Feed) -> Iterator[Array]:
+        yield from self.arrays
+
+
+def units(*counts: int) -> Yielding:
+    return Yielding(*(np.zeros(count, np.float32) for count in counts))
+
+
+@pytest.mark.parametrize(
+    ("runner", "told"),
+    [
+        (units(2, 1), "yielded 3 units for a feed of 4"),  # ends early
+        (units(2, 3), "yielded 5 units for a feed of 4"),
+        (units(*[1] * 10_000), "at least 5 units"),  # and never ends
+        (units(*[0] * 10_000), "at least 0 units"),
+    ],
+)
+def test_a_feed_holds_its_units(runner: Runner, told: str) -> None:
+    with pytest.raises(WrongAnswer, match=told):
+        closed_loop(runner, numbered(), limits(), Clock(), units=4)
+    assert len(closed_loop(units(3, 1), numbered(), limits(), Clock(), units=4)) == 1
+
+
+def test_an_answer_is_what_was_there_when_it_was_stamped(tmp_path: Path) -> None:
+    class Late(Yielding):
+        """Fills its array in once it has been stamped."""
+
+        def __call__(self, feed: Feed) -> Iterator[Array]:
+            out = np.zeros((1, 2), np.float32)
+            yield out
+            out[...] = 7
+
+    kept = Answers()
+    closed_loop(Late(), numbered(), limits(min_feeds=3), Clock(), answers=kept)
+    kept.save(tmp_path / "answers.npz")
+    with np.load(tmp_path / "answers.npz") as handed:
+        assert handed["serials"].tolist() == [0, 1, 2]
+        assert handed["answers"].tolist() == [[[0, 0]]] * 3
+
+
+def test_answers_that_outgrow_memory_are_thinned_by_chance(tmp_path: Path) -> None:
+    kept = Answers(most_bytes=80, chance=random.Random(1).random)
+    closed_loop(units(1, 1), numbered(), limits(min_feeds=1000), Clock(), answers=kept)
+    kept.save(tmp_path / "answers.npz")
+    with np.load(tmp_path / "answers.npz") as handed:
+        serials = handed["serials"]
+    assert 1 <= len(serials) <= 10
+    assert (np.diff(serials) > 0).all()
+    assert serials[-1] > 500  # and not the first ones only
+
+
+def test_answers_of_different_shapes_are_wrong() -> None:
+    class Growing(Yielding):
+        def __call__(self, feed: Feed) -> Iterator[Array]:
+            yield np.zeros((1, 1 + int(feed["x"][0])), np.float32)
+
+    with pytest.raises(WrongAnswer, match="differ in shape"):
+        closed_loop(Growing(), numbered(), limits(min_feeds=3), Clock(), answers=Answers())

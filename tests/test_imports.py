@@ -17,12 +17,14 @@ LAYERS = (
     {  # pure: no file, process, device or clock
         "harness.arrivals",
         "harness.compare",
+        "harness.honesty",
         "harness.plan",
         "harness.stats",
         "harness.steady",
         "harness.validate",
     },
     {
+        "harness.audit",
         "harness.conditions",
         "harness.config",
         "harness.discover",

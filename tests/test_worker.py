@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
@@ -32,7 +33,14 @@ def worker(tmp_path: Path, mode: str = "fine", plugin: Plugin = ACME, **options:
 
 
 def opened(worker: Worker, suite: dict[str, Any] = NULL, free_bytes: int | None = None) -> dict[str, Any]:
-    return worker.call("open", 30, device=DEVICE.model_dump(), suite=suite, precision="fp32", free_bytes=free_bytes)
+    told: dict[str, Any] = {
+        "key": "a",
+        "device": DEVICE.model_dump(),
+        "suite": suite,
+        "precision": "fp32",
+        "free_bytes": free_bytes,
+    }
+    return worker.call("open", 30, **told)
 
 
 def measured(
@@ -46,12 +54,14 @@ def measured(
     return worker.call(
         "measure",
         timeout_s,
+        key="a",
         scenario=scenario,
         batch=1,
         rate_per_s=rate_per_s,
         seed=1,
         limits={**LIMITS, **limits},
         out=str(tmp_path / "stamps.npz"),
+        answers=str(tmp_path / "answers.npz"),
     )
 
 
@@ -60,15 +70,18 @@ def test_a_worker_discovers_opens_and_measures(tmp_path: Path) -> None:
     with worker(tmp_path) as acme:
         assert acme.call("discover", 30)["devices"] == [DEVICE.model_dump(mode="json")]
         assert opened(acme)["facts"] == {"engine": "acme 1"}
-        request = {"scenario": "offline", "batch": None, "rate_per_s": None, "seed": 1, "limits": LIMITS}
-        answer = acme.call("measure", 30, stages.append, **request, out=str(tmp_path / "stamps.npz"))
+        request = {"key": "a", "scenario": "offline", "batch": None, "rate_per_s": None, "seed": 1, "limits": LIMITS}
+        files = {name: str(tmp_path / f"{name}.npz") for name in ("out", "answers")}
+        answer = acme.call("measure", 30, stages.append, **request, **files)
         assert acme.call("close", 30) == {}
-    done = load_completions(tmp_path / "stamps.npz")
+    done = load_completions(tmp_path / "out.npz")
     assert len(done) >= 3
     assert set(done.units) == {answer["batch"]}
-    assert answer["costs"][0]["flops"] == answer["batch"]
+    with np.load(tmp_path / "answers.npz") as handed:
+        assert handed["serials"].tolist() == list(range(len(done)))
+        assert handed["answers"].shape == (len(done), answer["batch"])
     assert [trial["batch"] for trial in answer["trials"]][:3] == [1, 2, 4]
-    assert stages == ["searching the best batch", "warming up", "measuring"]
+    assert stages == ["searching the best batch", "warming up", "measuring", "measured"]
     assert acme.peak_pss_bytes > 1 << 20
 
 
@@ -90,8 +103,8 @@ def test_two_slots_are_two_feeds_in_flight(tmp_path: Path) -> None:
         ("hang", "hung", "no answer within 2 s while warming up"),
         ("hold the lock", "hung", "no answer within 2 s"),
         ("memory", "out of memory", "no room for the activations"),
-        ("nothing", "raised", "yielded nothing"),
-        ("text", "raised", "float32, int32 or int64"),
+        ("nothing", "wrong answer", "yielded nothing"),
+        ("text", "wrong answer", "float32, int32 or int64"),
     ],
 )
 def test_what_goes_wrong_in_a_worker_is_told(tmp_path: Path, mode: str, kind: str, words: str) -> None:
@@ -130,6 +143,43 @@ def test_a_kernel_out_of_memory_kill_is_told_apart_from_a_crash(tmp_path: Path, 
             measured(acme, tmp_path)
     assert told.value.failure.kind == "out of memory"
     assert "the kernel killed the worker" in told.value.failure.message
+
+
+def test_single_feeds_come_one_by_one_and_their_answers_are_handed_over(tmp_path: Path) -> None:
+    with worker(tmp_path) as acme:
+        opened(acme)
+        acme.call("prepare", 30, key="a", batch=2, seed=1, limits=LIMITS)
+        acme.post("feed", key="a")
+        acme.post("feed", key="a")  # queued while the first one runs
+        first, second = acme.answer(30), acme.answer(30)
+        acme.call("hand_over", 30, key="a", answers=str(tmp_path / "answers.npz"))
+    assert [each["key"] for each in (first, second)] == ["a", "a"]
+    assert first["issued_ns"] <= first["marks"][0] <= second["issued_ns"]
+    assert first["marks"][1] == 2
+    with np.load(tmp_path / "answers.npz") as handed:
+        assert handed["answers"].tolist() == [[2, 2], [3, 3]]  # the feeds of seed 1, in order
+
+
+def test_several_slots_overlap_feeds_of_one_suite_but_never_two_suites(tmp_path: Path) -> None:
+    with worker(tmp_path, "two slots", work_s="0.05") as acme:
+        for key in ("a", "b"):
+            told: dict[str, Any] = {
+                "device": DEVICE.model_dump(),
+                "suite": NULL,
+                "precision": "fp32",
+                "free_bytes": None,
+            }
+            assert acme.call("open", 30, key=key, **told)["slots"] == 2
+            acme.call("prepare", 30, key=key, batch=1, seed=1, limits=LIMITS)
+        for key in ("a", "a", "b"):
+            acme.post("feed", key=key)
+        spans: dict[str, list[tuple[int, int]]] = {"a": [], "b": []}
+        for _ in range(3):
+            done = acme.answer(30)
+            spans[done["key"]].append((done["issued_ns"], done["marks"][-2]))
+    (first, second), (other,) = spans["a"], spans["b"]
+    assert second[0] < first[1]
+    assert other[0] >= max(first[1], second[1])
 
 
 def test_noise_on_stdout_is_harmless(tmp_path: Path) -> None:

@@ -1,0 +1,177 @@
+"""Compares answers of the timed window with an fp32 reference on the same feeds, after the clock has stopped.
+
+The worker hands over what was yielded; only then does this process draw, from the system's randomness, which answers
+are audited. The feeds are made anew from the run's seed, by a fresh worker that has never seen the vendor's code, and
+the reference runs there, by the built-in torch adapter in fp32.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import tempfile
+import time
+import zipfile
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from harness import plugins, system
+from harness.errors import PluginError, WrongAnswer
+from harness.plugins import Plugin
+from harness.schema import Audit, Device, Failure, Gate, Record
+from harness.worker import Worker, WorkerFailed
+
+REFERENCE = "torch"
+HOST = Device(id="cpu:0", kind="cpu", memory_pool="host", precisions=("fp32",))
+DAMAGE = (ValueError, LookupError, OSError, EOFError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error)
+
+
+def kept_at(folder: Path, key: str) -> Path:
+    """Where the answers lie that are audited, for good: whoever has the result can audit it again."""
+    return folder / "raw" / f"{key}.answers.npz"
+
+
+def draw(answers: Path, gate: Gate, feeds: int, batch: int, into: Path) -> Audit:
+    """Draws the answers that will be audited, at least `feeds` and as many as hold the gate's samples, and keeps them.
+
+    answers: what the worker handed over. All that was is looked at for values that are not finite. A problem with it
+    is the audit's: nothing is raised.
+    """
+    try:
+        with answers.open("rb") as file, np.load(file, allow_pickle=False) as handed:  # ours to close if it is torn
+            serials, values = handed["serials"], handed["answers"]
+        if serials.dtype != np.int64 or serials.ndim != 1 or len(serials) != len(values) or not len(serials):
+            raise WrongAnswer("the worker handed over no answers")
+        if (np.diff(np.sort(serials)) < 1).any() or serials.min() < 0:
+            raise WrongAnswer("the worker handed over two answers to one feed")
+        _finite(values)
+    except WrongAnswer as error:
+        return Audit(gate=gate, finished=0, problem=str(error))
+    except DAMAGE as error:
+        return Audit(gate=gate, finished=0, problem=f"the worker's answers cannot be used: {error}")
+    count = min(len(serials), max(feeds, math.ceil(gate.samples / batch)))
+    chosen = sorted(random.SystemRandom().sample(range(len(serials)), count), key=lambda at: int(serials[at]))
+    with into.open("wb") as kept:
+        np.savez_compressed(kept, serials=serials[chosen], answers=values[chosen])
+    return Audit(gate=gate, finished=len(serials), feeds=tuple(serials[chosen].tolist()))
+
+
+def _finite(values: npt.NDArray[Any]) -> None:
+    if values.dtype.kind == "f" and not (whole := np.isfinite(values).reshape(len(values), -1).all(1)).all():
+        raise WrongAnswer(f"{int((~whole).sum())} of {len(values)} answers hold values that are not finite")
+
+
+def pending(record: Record) -> bool:
+    """Drawn and not compared yet."""
+    audit = record.audit
+    return audit is not None and bool(audit.feeds) and not audit.values and not audit.problem and not record.unaudited
+
+
+class Auditor:
+    """Runs the audits that are drawn and not done, the reference of each suite loaded once.
+
+    suite: of a record, as a worker is told it. seed: of a suite's feeds. device: the reference runs there; where it is
+    not the CPU, the first feed is repeated on the CPU.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        suite: Callable[[Record], dict[str, Any]],
+        seed: Callable[[str], int],
+        device: Device,
+        timeout_s: float,
+    ) -> None:
+        self._folder, self._suite, self._seed = folder, suite, seed
+        self._device, self._timeout_s = device, timeout_s
+
+    def run(
+        self,
+        records: Iterable[Record],
+        keep: Callable[[Record], None],
+        on_record: Callable[[Record], None] = lambda record: None,
+    ) -> None:
+        """Each record is kept anew with its audit's values, or with why it has none."""
+        by_suite: dict[str, list[Record]] = defaultdict(list)
+        for record in records:
+            if pending(record):
+                by_suite[str(self._suite(record))].append(record)
+        for waiting in by_suite.values():
+            audited: list[Record] = []
+            try:
+                with self._open(waiting[0], self._device) as reference:
+                    for record in waiting:
+                        on_record(record)
+                        audited.append(self._audited(reference, record))
+                        keep(audited[-1])
+                if self._device.kind != "cpu":
+                    keep(self._repeated(audited[0]))
+            except WorkerFailed as failed:
+                for record in waiting[len(audited) :]:
+                    keep(record.model_copy(update={"unaudited": _told(failed.failure)}))
+            except PluginError as error:
+                for record in waiting:
+                    keep(record.model_copy(update={"unaudited": f"{error}; {error.hint}"}))
+
+    @contextmanager
+    def _open(self, record: Record, device: Device) -> Iterator[Worker]:
+        """A worker that holds the reference of the record's suite."""
+        plugin = Plugin("adapters", REFERENCE, plugins.BUILT_IN["adapters"][REFERENCE], "built in")
+        free = system.memory_available_bytes() if device.memory_pool == "host" else device.memory_bytes
+        with tempfile.TemporaryDirectory(prefix="mixmark-") as scratch:
+            log = self._folder / "logs" / f"audit.{record.route.suite}.log"
+            with Worker(plugin, {}, Path(scratch), log) as worker:
+                worker.call(
+                    "open",
+                    self._timeout_s,
+                    key=REFERENCE,
+                    device=device.model_dump(),
+                    suite=self._suite(record),
+                    precision="fp32",
+                    free_bytes=free,
+                    reference=True,
+                )
+                yield worker
+
+    def _audited(self, reference: Worker, record: Record) -> Record:
+        audit = record.audit
+        assert audit is not None  # it is pending
+        begin_ns = time.monotonic_ns()
+        found = self._compared(reference, record, kept_at(self._folder, record.key))
+        took = {"elapsed_ns": time.monotonic_ns() - begin_ns, "device": self._device.id}
+        return record.model_copy(update={"audit": Audit.model_validate({**vars(audit), **took, **found})})
+
+    def _compared(self, reference: Worker, record: Record, answers: Path) -> dict[str, Any]:
+        return reference.call(
+            "audit",
+            self._timeout_s,
+            key=REFERENCE,
+            batch=record.batch,
+            seed=self._seed(record.route.suite),
+            answers=str(answers),
+        )
+
+    def _repeated(self, record: Record) -> Record:
+        """With how far the CPU's reference judges the first feed otherwise."""
+        audit = record.audit
+        assert audit is not None  # it was just made
+        if not audit.values:
+            return record
+        with tempfile.TemporaryDirectory(prefix="mixmark-") as scratch, self._open(record, HOST) as reference:
+            first = Path(scratch) / "first.npz"
+            with np.load(kept_at(self._folder, record.key), allow_pickle=False) as kept:
+                np.savez(first, serials=kept["serials"][:1], answers=kept["answers"][:1])
+            (value,) = self._compared(reference, record, first)["values"]
+        disagreement = abs(value - audit.values[0])
+        return record.model_copy(update={"audit": audit.model_copy(update={"disagreement": disagreement})})
+
+
+def _told(failure: Failure) -> str:
+    return f"the reference could not be run: {failure.message}; {failure.hint}".removesuffix("; ")

@@ -1,0 +1,138 @@
+"""Audits with the real reference adapter in a real worker; the null suite's reference is the suite itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness import audit, plugins
+from harness.audit import HOST, Auditor, draw, kept_at, pending
+from harness.schema import Audit, Gate, Record
+from tests.fakes.null import Null
+from tests.golden.sample import closed_loop, record
+
+GATE = Gate(metric="difference", at_most=0.5)
+NULL = {"name": "null", "spec": f"{Path(__file__).parent / 'fakes/null.py'}:Null", "tier": "smoke", "options": {}}
+
+
+def handed(path: Path, answers: Any, serials: Any = None) -> Path:
+    np.savez(path / "answers.npz", serials=np.arange(len(answers)) if serials is None else serials, answers=answers)
+    return path / "answers.npz"
+
+
+def drawn(tmp_path: Path, answers: Any, feeds: int = 3, gate: Gate = GATE, batch: int = 1, **more: Any) -> Audit:
+    kept_at(tmp_path, "a").parent.mkdir(exist_ok=True)
+    return draw(handed(tmp_path, answers, **more), gate, feeds, batch, kept_at(tmp_path, "a"))
+
+
+def test_some_answers_are_drawn_by_chance_and_kept(tmp_path: Path) -> None:
+    draws = {drawn(tmp_path, np.arange(100.0).reshape(100, 1)).feeds for _ in range(10)}
+    assert len(draws) > 1  # the system's randomness, not the run's seed
+    for feeds in draws:
+        assert len(set(feeds)) == 3
+    with np.load(kept_at(tmp_path, "a")) as kept:
+        assert kept["answers"][:, 0].tolist() == kept["serials"].tolist()
+
+
+def test_as_many_feeds_as_hold_the_gates_samples(tmp_path: Path) -> None:
+    many = Gate(metric="difference", at_most=0.5, samples=32)
+    assert len(drawn(tmp_path, np.zeros((100, 8)), gate=many, batch=8).feeds) == 4
+    assert len(drawn(tmp_path, np.zeros((2, 8)), gate=many, batch=8).feeds) == 2  # there are no more
+
+
+@pytest.mark.parametrize(
+    ("answers", "serials", "problem"),
+    [
+        (np.array([[1.0], [np.nan], [np.inf]]), None, "2 of 3 answers hold values that are not finite"),
+        (np.zeros((2, 1)), np.array([4, 4]), "two answers to one feed"),
+        (np.zeros((0, 1)), None, "no answers"),
+        (np.zeros((2, 1)), np.array([0]), "no answers"),
+        (np.array([object()]), None, "cannot be used"),
+    ],
+)
+def test_what_cannot_be_compared_is_the_audits_problem(
+    tmp_path: Path, answers: Any, serials: Any, problem: str
+) -> None:
+    found = drawn(tmp_path, answers, serials=serials)
+    assert problem in found.problem
+    assert not found.passed
+
+
+def test_a_missing_or_torn_file_is_the_audits_problem(tmp_path: Path) -> None:
+    (tmp_path / "torn.npz").write_bytes(b"PK\x03\x04")
+    for name in ("absent.npz", "torn.npz"):
+        assert "cannot be used" in draw(tmp_path / name, GATE, 1, 1, tmp_path / "into.npz").problem
+
+
+class Run:
+    """A run of the null suite whose answers are those of its feeds, or something else."""
+
+    def __init__(self, folder: Path, wrong: dict[int, Any] | None = None, units: int = 2, spec: Any = NULL) -> None:
+        (folder / "logs").mkdir(exist_ok=True)
+        self.folder, self.spec = folder, spec
+        self.kept: list[Record] = []
+        feeds = Null("smoke", {}).feeds(2, 7)
+        answers = [next(feeds)["x"][:units] for _ in range(4)]
+        for serial, answer in (wrong or {}).items():
+            answers[serial] = answer
+        self.record = record("a", "null", "sample", closed_loop([[100]] * 4), batch=2).model_copy(
+            update={"audit": drawn(folder, np.array(answers), feeds=4)}
+        )
+
+    def audited(self) -> Record:
+        Auditor(self.folder, lambda record: self.spec, lambda suite: 7, HOST, 60).run([self.record], self.kept.append)
+        return self.kept[-1]
+
+
+def test_right_answers_pass_and_one_wrong_one_fails(tmp_path: Path) -> None:
+    right = Run(tmp_path).audited().audit
+    assert right is not None
+    assert (right.feeds, right.values, right.passed) == ((0, 1, 2, 3), (0.0, 0.0, 0.0, 0.0), True)
+    assert right.elapsed_ns > 0
+    wrong = Run(tmp_path, {2: np.array([9, 1000])}).audited().audit
+    assert wrong is not None
+    assert not wrong.passed
+    assert wrong.values[:2] == (0.0, 0.0)
+    assert max(wrong.values) > 900
+
+
+def test_answers_to_other_feeds_fail(tmp_path: Path) -> None:
+    """Of the feed before: what a stale cache would give."""
+    feeds = Null("smoke", {}).feeds(2, 7)
+    first = next(feeds)["x"]
+    stale = Run(tmp_path, {1: first}).audited().audit
+    assert stale is not None
+    assert not stale.passed
+
+
+def test_an_answer_of_the_wrong_shape_is_named(tmp_path: Path) -> None:
+    found = Run(tmp_path, units=1).audited().audit
+    assert found is not None
+    assert "feed 0" in found.problem
+    assert not found.passed
+
+
+def test_a_reference_that_cannot_run_leaves_the_record_unaudited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    big = Run(tmp_path, spec={**NULL, "options": {"gib": "1000000"}}).audited()
+    assert "needs 1000000.5 GiB" in big.unaudited
+    assert big.audit is not None
+    assert not big.audit.passed
+    assert not pending(big)
+    monkeypatch.setattr(audit, "REFERENCE", "absent")
+    monkeypatch.setitem(plugins.BUILT_IN["adapters"], "absent", "no.such.module:Thing")
+    assert "No module named" in Run(tmp_path).audited().unaudited
+
+
+def test_a_reference_elsewhere_is_repeated_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = HOST.model_copy(update={"kind": "gpu"})  # the adapter sees the CPU, the auditor an accelerator
+    run = Run(tmp_path)
+    Auditor(tmp_path, lambda record: NULL, lambda suite: 7, elsewhere, 60).run([run.record], run.kept.append)
+    found = run.kept[-1].audit
+    assert found is not None
+    assert found.disagreement == 0.0
+    assert found.passed
