@@ -18,13 +18,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.contracts import Array, Feed, Graph, Session, Spec, Weights
+from harness.contracts import Array, Feed, Graph, Session, Spec, Suite, Weights
 from harness.errors import Unsupported
-from harness.schema import BITS_PER_WEIGHT, Cost
+from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits
 from suites import exported
 from suites.weights import Draw, Fill, drawn
 
@@ -55,7 +55,7 @@ class Probe:
     name = "probe"
     version = "1"
     unit = "kernel"
-    scenarios: ClassVar[Sequence[str]] = ("single-stream",)
+    scenarios: Sequence[str] = ("single-stream",)
 
     def __init__(self, tier: str, options: Mapping[str, str]) -> None:
         if tier not in TIERS:
@@ -63,7 +63,8 @@ class Probe:
         if "weights" in options:
             raise Unsupported("probe takes no checkpoint: its matrices are nobody's model")
         self.tier = tier
-        self.latency = None
+        self.latency: LatencyLimits | None = None
+        self.gate: Gate | None = None  # it measures ceilings for others; what it computes is nobody's answer
         self._nonce = max(COLUMNS, *TIERS[tier].rows, *TIERS[tier].squares)
         self._kernels = [(kind, size) for kind in ("read", "gemv", "copy") for size in TIERS[tier].rows]
         self._kernels += [("gemm", size) for size in TIERS[tier].squares]
@@ -86,6 +87,9 @@ class Probe:
         while True:
             yield {"nonce": random.standard_normal((1, self._nonce), np.float32)}
 
+    def units(self, batch: int) -> int:
+        return 1 + len(self._kernels)
+
     def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
         nonce = session.put(feed["nonce"])
         states = {}
@@ -97,6 +101,12 @@ class Probe:
         for kind, size in self._kernels:
             (result,) = session.run(f"{kind}-{size}", nonce, state=states[size] if kind == "copy" else None)
             yield session.get(result)
+
+    def reference(self) -> Suite:
+        return self
+
+    def quality(self, answer: Array, reference: Array) -> float:
+        raise NotImplementedError("the probe has no gate")
 
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
         """gemm is given no bytes and the others no FLOPs: each kernel measures one ceiling. A copy reads and writes."""

@@ -12,15 +12,16 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from harness.contracts import Array, Feed, Graph, Session, Spec, Weights
+from harness.contracts import Array, Feed, Graph, Session, Spec, Suite, Weights
 from harness.errors import Unsupported
-from harness.schema import BITS_PER_WEIGHT, Cost
+from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits
 from suites import exported
+from suites.answers import checked, unexplained
 from suites.latency import LIMITS
 from suites.weights import Draw, Fill, checkpoint, drawn
 
@@ -36,6 +37,12 @@ PARAMETERS = 25_557_032
 PIXELS = {"smoke": 64, "edge": 224, "server": 224}
 POOL = 32  # images; each issue rolls them, which alone gives 32 · pixels² different ones
 
+FIXED = 16  # images, whose mean logits are the centre of the metric
+
+METRIC = "unexplained variance of an image's logits"
+GATES = {tier: Gate(metric=METRIC, at_most=0.12, samples=8) for tier in PIXELS}
+TRAINED = Gate(metric=METRIC, at_most=0.25, samples=8)
+
 STATISTICS = Path(__file__).parents[1] / "graphs" / "resnet50-statistics.npz"
 
 
@@ -45,19 +52,20 @@ class ResNet50:
     name = "resnet50"
     version = "1"
     unit = "image"
-    scenarios: ClassVar[Sequence[str]] = ("offline", "single-stream", "server")
+    scenarios: Sequence[str] = ("offline", "single-stream", "server")
 
     def __init__(self, tier: str, options: Mapping[str, str]) -> None:
         if tier not in PIXELS:
             raise Unsupported(f"resnet50 has no tier {tier!r}", f"it has {', '.join(PIXELS)}")
         self.tier = tier
-        self.latency = LIMITS[tier][self.name]
+        self.latency: LatencyLimits | None = LIMITS[tier][self.name]
         self.pixels = PIXELS[tier]
-        self._checkpoint = options.get("weights")
+        self.gate: Gate | None = TRAINED if "weights" in options else GATES[tier]
+        self._options = options
 
     def weights(self) -> Weights:
-        if self._checkpoint:
-            return checkpoint(self._checkpoint, self._specs())
+        if "weights" in self._options:
+            return checkpoint(self._options["weights"], self._specs())
         return Calibrated(self.uncalibrated(), statistics())
 
     def uncalibrated(self) -> Weights:
@@ -84,9 +92,20 @@ class ResNet50:
             images[:, :, 0, 0] += random.standard_normal((batch, 3), np.float32)
             yield {"images": images}
 
+    def units(self, batch: int) -> int:
+        return batch
+
     def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
         (logits,) = session.run("classify", session.put(feed["images"]))
         yield session.get(logits)
+
+    def reference(self) -> Suite:
+        return Reference(self.tier, self._options)
+
+    def quality(self, answer: Array, reference: Array) -> float:
+        """answer [images, 1000]; the reference has the centre in a last row of its own."""
+        *_, centre = reference
+        return float(unexplained(checked(answer, reference[:-1].shape), reference[:-1], centre).max())
 
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
         """Convolutions and the last layer; batch norm (folds away), ReLU, pooling and additions are left out.
@@ -95,7 +114,31 @@ class ResNet50:
         """
         weights = PARAMETERS * BITS_PER_WEIGHT[precision] / 8
         ends = 4 * batch * (3 * self.pixels**2 + CLASSES)
-        return (Cost(name="classify", flops=batch * _flops(self.pixels), bytes=weights + ends),)
+        cost = Cost(
+            name="classify",
+            flops=batch * _flops(self.pixels),
+            bytes=weights + ends,
+            least_flops=batch * _flops(self.pixels, winograd=1 / 4),
+            streamed_bytes=weights,
+        )
+        return (cost,)
+
+
+class Reference(ResNet50):
+    """ResNet-50 that also says what the logits are on average, over fixed images, in a row behind the feed's.
+
+    An audit may see a single image, so the average cannot come from the feeds. Trap: it is kept with the object.
+    """
+
+    _centre: Array | None = None
+
+    def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
+        yield from super().infer(session, feed)
+        if self._centre is None:
+            images = noise(np.random.Generator(np.random.Philox(key=[0, *b"C"])), FIXED, self.pixels)
+            (logits,) = super().infer(session, {"images": images})
+            self._centre = logits.mean(0, keepdims=True)
+        yield self._centre
 
 
 def _module() -> nn.Module:
@@ -104,10 +147,10 @@ def _module() -> nn.Module:
     return resnet50()
 
 
-def _flops(pixels: int) -> float:
-    """Of one image."""
+def _flops(pixels: int, winograd: float = 1) -> float:
+    """Of one image; `winograd` is the part of the multiplications that a 3×3 convolution of stride 1 takes."""
     side = pixels // 2
-    macs = side**2 * 64 * 3 * 7**2
+    macs: float = side**2 * 64 * 3 * 7**2
     side //= 2
     channels = 64
     for blocks, width, stride in STAGES:
@@ -117,7 +160,8 @@ def _flops(pixels: int) -> float:
             if not index:
                 side //= stride
                 macs += side**2 * channels * leaving
-            macs += side**2 * width * (9 * width + leaving)
+            strided = stride > 1 and not index
+            macs += side**2 * width * (9 * width * (1 if strided else winograd) + leaving)
             channels = leaving
     return 2 * (macs + channels * CLASSES)
 

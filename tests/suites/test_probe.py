@@ -103,7 +103,11 @@ def test_costs_name_the_bytes_at_the_precision() -> None:
 @pytest.mark.parametrize("tier", ["smoke", "edge", "server"])
 def test_a_feed_has_as_many_yields_as_costs(tier: str) -> None:
     suite = Probe(tier, {})
-    assert sum(cost.yields for cost in suite.costs("fp32", 1)) == 1 + len(suite.graphs())
+    assert sum(cost.yields for cost in suite.costs("fp32", 1)) == 1 + len(suite.graphs()) == suite.units(1)
+
+
+def test_it_is_not_audited() -> None:
+    assert SUITE.gate is None
 
 
 def test_it_takes_no_checkpoint() -> None:

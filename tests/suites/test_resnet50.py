@@ -1,6 +1,7 @@
 """ResNet-50 is the public one, its drawn weights tell inputs apart, and its costs are what torch counts."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
@@ -9,9 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from harness.contracts import Weights
-from harness.errors import Unsupported
-from suites.resnet50 import PARAMETERS, STAGES, ResNet50, noise, statistics
+from bench.cheats.resnet50 import skipped
+from bench.separation import activations
+from harness.contracts import Array, Feed, State, Weights
+from harness.errors import Unsupported, WrongAnswer
+from suites.resnet50 import GATES, PARAMETERS, STAGES, TRAINED, ResNet50, noise, statistics
 from suites.resnet50.calibrate import measure
 from suites.resnet50.network import resnet50
 
@@ -93,29 +96,112 @@ def test_different_images_get_different_classes(network: nn.Module) -> None:
     assert len(set(logits(network, feed["images"]).argmax(1).tolist())) >= 30
 
 
-def test_skipping_a_block_shows_more_than_bf16_does(network: nn.Module) -> None:
-    images = next(ResNet50("smoke", {}).feeds(8, seed=2))["images"]
-    reference = logits(network, images)
+@dataclass(frozen=True)
+class Eager:
+    """A session of a few lines: torch on the CPU."""
 
-    def likeness(other: Tensor) -> float:
-        """The least over the images of the correlation with the reference."""
-        pairs = zip(reference, other.float(), strict=True)
-        return min(float(torch.corrcoef(torch.stack(pair))[0, 1]) for pair in pairs)
+    network: nn.Module
 
-    def rounded(_: nn.Module, __: object, out: Tensor) -> Tensor:
-        return out.bfloat16().float()
+    def put(self, array: Array) -> Tensor:
+        return torch.from_numpy(array)
 
-    # In fp32 with every output rounded: few processors convolve in bf16 fast enough for a test.
-    hooks = [layer.register_forward_hook(rounded) for name, layer in network.named_modules() if "." in name]
-    honest = likeness(logits(network, images))
-    for hook in hooks:
-        hook.remove()
-    gain = network.get_submodule("layer4.2.bn3").get_parameter("weight")
-    kept = gain.detach().clone()
-    gain.data.zero_()
-    cheat = likeness(logits(network, images))  # of all blocks the one whose absence shows least
-    gain.data.copy_(kept)
-    assert cheat < 0.95 < 0.99 < honest
+    def state(self, graph: str) -> State:
+        raise AssertionError("classify has no state")
+
+    def run(self, graph: str, *inputs: Tensor, state: State | None = None) -> Sequence[Tensor]:
+        with torch.inference_mode():
+            outputs: Sequence[Tensor] = self.network(*inputs)
+        return outputs
+
+    def get(self, tensor: Tensor) -> Array:
+        return tensor.numpy()
+
+
+SUITE = ResNet50("smoke", {})
+FEED, NEXT = islice(SUITE.feeds(8, seed=2), 2)
+
+
+def answer(network: nn.Module, feed: Feed = FEED) -> Array:
+    return np.concatenate(list(SUITE.infer(Eager(network), feed)))
+
+
+@pytest.fixture(scope="module")
+def reference(network: nn.Module) -> Array:
+    given = {**FEED, "answer": answer(network)}
+    return np.concatenate(list(SUITE.reference().infer(Eager(network), given)))
+
+
+def passes(answer: Array, reference: Array) -> bool:
+    assert SUITE.gate is not None
+    return SUITE.quality(answer, reference) <= SUITE.gate.at_most
+
+
+def test_the_reference_has_no_distance_to_itself(network: nn.Module, reference: Array) -> None:
+    assert len(answer(network)) == SUITE.units(8) == len(reference) - 1
+    assert SUITE.quality(answer(network), reference) < 1e-6
+
+
+def test_the_centre_is_the_same_for_every_feed(network: nn.Module, reference: Array) -> None:
+    """So that a feed of one image can be judged."""
+    referee = SUITE.reference()
+    one = {"images": NEXT["images"][:1]}
+    for _ in range(2):
+        _, centre = referee.infer(Eager(network), one)
+        np.testing.assert_allclose(centre[0], reference[-1], atol=1e-5)
+    assert SUITE.quality(answer(network, one), np.concatenate(list(referee.infer(Eager(network), one)))) < 1e-6
+
+
+def test_bf16_passes(network: nn.Module, reference: Array) -> None:
+    """In fp32 with every layer's ends rounded: few processors convolve in bf16 fast enough for a test."""
+    with activations(network, "bf16"):
+        assert passes(answer(network), reference)
+
+
+def test_crude_int8_passes(network: nn.Module, reference: Array) -> None:
+    with activations(network, "int8-tensor"):
+        assert passes(answer(network), reference)
+
+
+@pytest.mark.parametrize("block", ["layer1.0", "layer2.3", "layer3.5", "layer4.2"])
+def test_a_skipped_block_fails(network: nn.Module, reference: Array, block: str) -> None:
+    with skipped(network, block):
+        assert not passes(answer(network), reference)
+    assert passes(answer(network), reference)
+
+
+def test_answers_that_do_not_depend_on_the_feed_fail(network: nn.Module, reference: Array) -> None:
+    mean = np.repeat(reference[-1:], 8, 0)
+    assert SUITE.quality(mean, reference) == pytest.approx(1)
+    assert SUITE.quality(np.zeros_like(mean), reference) > 0.9
+    assert not passes(answer(network, NEXT), reference)
+
+
+def test_one_wrong_image_decides(network: nn.Module, reference: Array) -> None:
+    wrong = answer(network)
+    wrong[5] = wrong[4]
+    assert not passes(wrong, reference)
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "message"),
+    [
+        (lambda logits: logits[:7], r"float32 \(7, 1000\), and should be float32 \(8, 1000\)"),
+        (lambda logits: logits[:, :999], r"\(8, 999\)"),
+        (lambda logits: logits.astype(np.float64), "float64"),
+        (lambda logits: np.where(logits == logits.max(), np.float32(np.nan), logits), "1 values that are not finite"),
+    ],
+)
+def test_no_honest_run_answers_like_this(
+    network: nn.Module, reference: Array, spoilt: Callable[[Array], Array], message: str
+) -> None:
+    with pytest.raises(WrongAnswer, match=message):
+        SUITE.quality(spoilt(answer(network)), reference)
+
+
+def test_a_checkpoint_has_a_gate_of_its_own() -> None:
+    trained = ResNet50("edge", {"weights": "model.safetensors"})
+    assert trained.gate == TRAINED
+    assert ResNet50("edge", {}).gate == GATES["edge"]
 
 
 def test_shipped_statistics_are_those_of_the_drawn_weights() -> None:
@@ -151,7 +237,28 @@ def test_flops_are_what_torch_counts(tier: str) -> None:
         resnet50()(torch.empty(2, 3, suite.pixels, suite.pixels))
     (cost,) = suite.costs("fp32", 2)
     assert cost.flops == counter.get_total_flops()
-    assert cost.bytes > suite.costs("int8", 2)[0].bytes > PARAMETERS
+    assert cost.bytes > suite.costs("int8", 2)[0].bytes > PARAMETERS == suite.costs("int8", 2)[0].streamed_bytes
+
+
+@pytest.mark.parametrize("tier", ["smoke", "edge"])
+def test_winograd_takes_a_quarter_of_a_3x3_convolution(tier: str) -> None:
+    suite = ResNet50(tier, {})
+    clever = 0
+
+    def count(layer: nn.Conv2d, _: object, out: Tensor) -> None:
+        nonlocal clever
+        if layer.kernel_size == (3, 3) and layer.stride == (1, 1):
+            clever += 2 * out.numel() * layer.in_channels * 9
+
+    network = resnet50()
+    for layer in network.modules():
+        if isinstance(layer, nn.Conv2d):
+            layer.register_forward_hook(count)
+    with torch.device("meta"):
+        network(torch.empty(2, 3, suite.pixels, suite.pixels))
+    (cost,) = suite.costs("fp32", 2)
+    assert clever > 0.3 * cost.flops
+    assert cost.least_flops == cost.flops - clever * 3 / 4
 
 
 def test_an_unknown_tier_is_refused() -> None:
