@@ -24,7 +24,11 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
         "torch": "harness.adapters.torch:Torch",
         "onnxruntime": "harness.adapters.onnxruntime:OnnxRuntime",
     },
-    "meters": {},
+    "meters": {
+        "nvml": "harness.meters.nvml:Nvml",
+        "rapl": "harness.meters.rapl:Rapl",
+        "external": "harness.meters.external:External",
+    },
     "suites": {
         "llm": "suites.llm:Llm",
         "diffusion": "suites.diffusion:Diffusion",

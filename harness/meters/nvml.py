@@ -1,0 +1,175 @@
+"""NVIDIA GPUs, by NVML (package nvidia-ml-py, imported when it is asked): the energy counter, and power beside it.
+
+A device is found by its UUID, since the order of indices is not CUDA's. The counter and the power have one sensor,
+so power checks how often we read, not how right the sensor is. Both cover the whole card; a MIG slice has neither.
+
+Written against nvml.h and run on a fake library that replays a synthetic trace: never on a real GPU.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from harness.contracts import Sample
+from harness.errors import UsageError
+from harness.schema import Absent, Device, Domain
+
+SOURCE = "docs.nvidia.com/deploy/nvml-api"
+SECOND_NS = 1_000_000_000
+POWER_AVERAGE, POWER_INSTANT = 185, 186  # fields of nvml.h, and their scopes
+GPU, MODULE = 0, 1
+DRIVER = "sudo modprobe nvidia, or install NVIDIA's driver, until nvidia-smi lists the GPU"
+
+
+class Nvml:
+    name = "nvml"
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        if options:
+            raise UsageError(f"the meter nvml takes no options: {', '.join(options)}")
+        self._reads: dict[str, Callable[[], float]] = {}
+
+    def domains(self, devices: Iterable[Device]) -> Iterator[Domain | Absent]:
+        devices = list(devices)
+        ids = sorted({part for device in devices for part in device.silicon if part.startswith("gpu:")})
+        try:
+            import pynvml as nvml  # here, since loading it is for machines that are metered
+        except ImportError as error:
+            yield Absent(what="nvml", reason=f"{error}: pip install nvidia-ml-py")
+            return
+        try:
+            nvml.nvmlInit()
+        except nvml.NVMLError as error:
+            yield Absent(what="nvml", reason=f"{error}: {DRIVER}")
+            return
+        cpus = sorted({"cpu:0"} | {each.id for each in devices if each.kind == "cpu" and each.memory_pool == "host"})
+        found = list(self._gpus(nvml, ids, cpus))
+        modules = {each.id for each in found if isinstance(each, Domain) and each.id.endswith("/module")}
+        for each in found:
+            if len(modules) < 2 or isinstance(each, Absent):
+                yield each
+            elif each.id in modules:
+                yield Absent(what=each.id, reason="NVML does not say which of several GPUs share one module")
+            else:
+                yield each.model_copy(update={"parent": None}) if each.parent in modules else each
+
+    def read(self, domain: Domain) -> Sequence[Sample]:
+        return (Sample(self._reads[domain.id]()),)
+
+    def _gpus(self, nvml: Any, ids: Iterable[str], cpus: Sequence[str]) -> Iterator[Domain | Absent]:
+        for id in ids:
+            uuid = id.removeprefix("gpu:")
+            try:
+                handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
+                if uuid.startswith("MIG-") or _mig(nvml, handle):
+                    reason = "MIG is on, and NVML meters whole GPUs only: sudo nvidia-smi -mig 0, then reset the GPU"
+                    yield Absent(what=id, reason=reason)
+                    continue
+                yield from self._domains(nvml, handle, id, cpus)
+            except nvml.NVMLError as error:
+                yield Absent(what=id, reason=f"NVML: {error}")
+
+    def _domains(self, nvml: Any, handle: Any, id: str, cpus: Sequence[str]) -> Iterator[Domain | Absent]:
+        """The tree of one GPU: its module, if it has one, holds the counter, which holds the power."""
+        uuid = id.removeprefix("gpu:")
+        parent = module = None
+        if platform.machine() == "aarch64":  # only NVIDIA's own CPUs share a module with a GPU (nvml.h)
+            module = _works(_field(nvml, handle, POWER_INSTANT, MODULE))
+        if module:
+            parent = f"nvml/{uuid}/module"
+            self._reads[parent] = module
+            yield _domain(parent, (id, *cpus), "NVML_FI_DEV_POWER_INSTANT, scope module", power=True)
+        counter = _works(_reader(nvml, lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3))
+        if counter:
+            name = f"nvml/{uuid}/energy"
+            self._reads[name] = counter
+            yield _domain(name, (id,), "nvmlDeviceGetTotalEnergyConsumption", parent)
+            parent = name
+        ways = [
+            ("NVML_FI_DEV_POWER_INSTANT, scope GPU", _field(nvml, handle, POWER_INSTANT, GPU), None),
+            ("NVML_FI_DEV_POWER_AVERAGE, scope GPU", _field(nvml, handle, POWER_AVERAGE, GPU), SECOND_NS),
+        ]
+        if not module:  # what it covers on one is not told
+            usage = _reader(nvml, lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3)
+            ways.append(("nvmlDeviceGetPowerUsage", usage, _averaging_ns(nvml, handle)))
+        for source, way, averaging_ns in ways:
+            power = _works(way)
+            if power:
+                name = f"nvml/{uuid}/power"
+                self._reads[name] = power
+                yield _domain(name, (id,), source, parent, power=True, averaging_ns=averaging_ns)
+                return
+        if not parent:
+            yield Absent(
+                what=id, reason="NVML tells neither its energy nor its power: the GPU or its driver lacks a sensor"
+            )
+
+
+def _domain(
+    id: str,
+    covers: tuple[str, ...],
+    source: str,
+    parent: str | None = None,
+    power: bool = False,
+    averaging_ns: int | None = None,
+) -> Domain:
+    return Domain(
+        id=id,
+        meter="nvml",
+        covers=covers,
+        boundary="devices",
+        quantity="power" if power else "energy",
+        method="integrated" if power else "counter",
+        averaging_ns=averaging_ns,
+        parent=parent,
+        source=f"{source}; {SOURCE}",
+    )
+
+
+def _reader(nvml: Any, read: Callable[[], float]) -> Callable[[], float]:
+    """Raises OSError in place of the library's own errors."""
+
+    def call() -> float:
+        try:
+            return read()
+        except nvml.NVMLError as error:
+            raise OSError(f"NVML: {error}") from error
+
+    return call
+
+
+def _field(nvml: Any, handle: Any, field: int, scope: int) -> Callable[[], float]:
+    """Watts of one field value, an unsigned int in milliwatts."""
+
+    def read() -> float:
+        (value,) = nvml.nvmlDeviceGetFieldValues(handle, [(field, scope)])
+        if value.nvmlReturn != nvml.NVML_SUCCESS:
+            raise OSError(f"NVML: error {value.nvmlReturn} for field {field} of scope {scope}")
+        return float(value.value.uiVal) / 1e3
+
+    return _reader(nvml, read)
+
+
+def _works(read: Callable[[], float]) -> Callable[[], float] | None:
+    """The reader, if it gives more than zero: a driver may answer for a sensor that it does not have."""
+    try:
+        return read if read() > 0 else None
+    except OSError:
+        return None
+
+
+def _mig(nvml: Any, handle: Any) -> bool:
+    try:
+        return bool(nvml.nvmlDeviceGetMigMode(handle)[0] == nvml.NVML_DEVICE_MIG_ENABLE)
+    except nvml.NVMLError:  # not supported: there is no MIG
+        return False
+
+
+def _averaging_ns(nvml: Any, handle: Any) -> int | None:
+    """nvml.h: a mean over one second on Ampere and newer, GA100 (compute capability 8.0) excepted."""
+    try:
+        return SECOND_NS if tuple(nvml.nvmlDeviceGetCudaComputeCapability(handle)) > (8, 0) else None
+    except nvml.NVMLError:
+        return None

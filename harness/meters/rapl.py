@@ -1,0 +1,140 @@
+"""Energy counters of x86 processors, by Linux's powercap: /sys/class/powercap/intel-rapl:*, Intel and AMD alike.
+
+Taken: each package, and each dram zone, which Intel counts beside the package though powercap shows it inside.
+psys is a domain of its own that contains them: what a board has wired to it its maker does not say, so it covers no
+device. Left out: core and uncore, which are inside the package, and the MMIO mirror, which counts a package again.
+
+Written against the kernel's documentation and run on made-up trees of files: never on a real machine's counters.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness.contracts import Sample
+from harness.errors import UsageError
+from harness.schema import Absent, Device, Domain
+
+ROOT = Path("/")
+SOURCE = "Linux powercap, energy_uj; docs.kernel.org/power/powercap/powercap.html"
+PACKAGE = re.compile(r"package-(\d+)(?:-die-\d+)?")
+
+# Sandy Bridge and Ivy Bridge, by family and model: their counters come from a model of events, not from a sensor
+# (Rotem et al., IEEE Micro 32-2, 2012; Hackenberg et al., HPPAC 2015).
+MODELLED = {("6", "42"), ("6", "45"), ("6", "58"), ("6", "62")}
+
+RULE = 'SUBSYSTEM=="powercap", ACTION=="add", KERNEL=="intel-rapl*:*", RUN+="/bin/chmod a+r /sys%p/energy_uj"'
+PERMIT = (
+    "only root may read it (CVE-2020-8694): sudo chmod a+r /sys/class/powercap/intel-rapl*:*/energy_uj, "
+    f"and to keep it so: echo '{RULE}' | sudo tee /etc/udev/rules.d/70-mixmark.rules"
+)
+NO_ZONES = (
+    "there is no /sys/class/powercap/intel-rapl:*: sudo modprobe intel_rapl_msr; "
+    "a virtual machine or a container mostly hides it, so run on the host"
+)
+
+DIES = "this kernel shows a zone a die, but AMD counts the whole socket in each of them: use Linux 6.12 or newer"
+
+
+@dataclass(frozen=True)
+class Zone:
+    folder: Path
+    name: str
+    wrap_joules: float = 0
+    problem: str = ""
+    """Why it cannot be read."""
+
+    @property
+    def id(self) -> str:
+        return f"rapl/{self.folder.name}"
+
+
+class Rapl:
+    """root: the file system to read."""
+
+    name = "rapl"
+
+    def __init__(self, options: Mapping[str, str], root: Path = ROOT) -> None:
+        if options:
+            raise UsageError(f"the meter rapl takes no options: {', '.join(options)}")
+        self._root = root
+        self._zones = root / "sys/class/powercap"
+
+    def domains(self, devices: Iterable[Device]) -> Iterator[Domain | Absent]:
+        """A package of several covers `cpu:0/1-of-2`: the processor is covered by all of them, or not at all."""
+        zones = [_zone(folder) for folder in sorted(self._zones.glob("intel-rapl:*"), key=_natural)]
+        if not zones:
+            yield Absent(what="rapl", reason=NO_ZONES)
+            return
+        packages = [zone for zone in zones if PACKAGE.fullmatch(zone.name)]
+        drams = [zone for zone in zones if zone.name == "dram"]
+        platforms = [zone for zone in zones if zone.name == "psys"]
+        vendor, model = _processor(self._root)
+        if vendor == "AuthenticAMD" and len(packages) > len({zone.name.split("-die")[0] for zone in packages}):
+            packages = [replace(zone, problem=DIES) for zone in packages]
+        cpus = sorted({"cpu:0"} | {each.id for each in devices if each.kind == "cpu" and each.memory_pool == "host"})
+        parent = next((zone.id for zone in platforms if not zone.problem), None)
+        for members, covers in ((packages, cpus), (drams, ["memory"]), (platforms, ["platform"])):
+            for number, zone in enumerate(members, 1):
+                part = f"/{number}-of-{len(members)}" if len(members) > 1 else ""
+                if zone.problem:
+                    yield Absent(what=f"rapl {zone.name} ({zone.folder.name})", reason=zone.problem)
+                    continue
+                yield Domain(
+                    id=zone.id,
+                    meter=self.name,
+                    covers=tuple(f"{each}{part}" for each in covers),
+                    boundary="node" if zone.name == "psys" else "devices",
+                    quantity="energy",
+                    method="modelled" if vendor == "GenuineIntel" and model in MODELLED else "counter",
+                    wrap_joules=zone.wrap_joules,
+                    parent=None if zone.id == parent else parent,
+                    source=f"{zone.name}: {SOURCE}",
+                )
+
+    def read(self, domain: Domain) -> Sequence[Sample]:
+        return (Sample(_microjoules(self._zones / domain.id.removeprefix("rapl/") / "energy_uj") / 1e6),)
+
+
+def _zone(folder: Path) -> Zone:
+    name = folder.name
+    try:
+        name = (folder / "name").read_text("ascii").strip()
+        wrap_joules = _microjoules(folder / "max_energy_range_uj") / 1e6
+        _microjoules(folder / "energy_uj")
+    except PermissionError:
+        return Zone(folder, name, problem=PERMIT)
+    except (OSError, UnicodeError) as error:
+        return Zone(folder, name, problem=f"it cannot be read: {error}")
+    return Zone(folder, name, wrap_joules, "" if wrap_joules > 0 else "the kernel does not say where it wraps")
+
+
+def _microjoules(path: Path) -> int:
+    """Raises OSError, also where it is no number. No Path.read_text: this runs ten times a second for each zone."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        text = os.read(handle, 64)
+    finally:
+        os.close(handle)
+    try:
+        return int(text)
+    except ValueError:
+        raise OSError(f"{path} holds no number: {text!r}") from None
+
+
+def _natural(folder: Path) -> list[int]:
+    return [int(digits) for digits in re.findall(r"\d+", folder.name)]
+
+
+def _processor(root: Path) -> tuple[str, tuple[str, str]]:
+    """Vendor, and (family, model), of /proc/cpuinfo; empty where it does not say."""
+    try:
+        text = (root / "proc/cpuinfo").read_text(errors="replace")
+    except OSError:
+        text = ""
+    found = dict(re.findall(r"^(vendor_id|cpu family|model)\s*:\s*(\S+)", text, re.MULTILINE))
+    return found.get("vendor_id", ""), (found.get("cpu family", ""), found.get("model", ""))

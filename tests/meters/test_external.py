@@ -1,0 +1,389 @@
+"""Real files, processes, sockets and pseudo-terminals; the analyzers behind them are ours."""
+
+from __future__ import annotations
+
+import os
+import pty
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from harness.contracts import Sample
+from harness.errors import UsageError
+from harness.meters.external import CHUNK, Clock, External, Lost
+from harness.schema import Absent, Device, Domain
+
+CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
+SECOND = 1_000_000_000
+WALL_NS = 1_760_000_000 * SECOND  # 2025-10-09T08:53:20Z, when CLOCK_MONOTONIC is at 1000 s
+PATIENCE_S = 20.0
+
+ANALYZER = """
+import time
+print("timestamp,watts", flush=True)  # again, as loggers do that are started anew
+for step in range(20):
+    time.sleep(0.02)
+    print(f"{time.time():.6f},{150 + step % 2:.1f}", flush=True)
+"""
+
+
+class Hands:
+    """Of both clocks, moved by the test."""
+
+    def __init__(self) -> None:
+        self.now_ns, self.step_ns = 1000 * SECOND, 0
+
+    @property
+    def clock(self) -> Clock:
+        return Clock(lambda: self.now_ns, lambda: self.now_ns - 1000 * SECOND + WALL_NS + self.step_ns)
+
+
+def opened(options: Mapping[str, str], clock: Clock | None = None) -> tuple[External, Domain]:
+    meter = External(options, clock)
+    (domain,) = meter.domains([CPU])
+    assert isinstance(domain, Domain), domain
+    return meter, domain
+
+
+def refused(options: Mapping[str, str]) -> str:
+    (absent,) = External(options).domains([CPU])
+    assert isinstance(absent, Absent)
+    return absent.reason
+
+
+def gather(meter: External, domain: Domain, count: int) -> list[Sample]:
+    samples: list[Sample] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while len(samples) < count and time.monotonic() < deadline:
+        samples += meter.read(domain)
+        time.sleep(0.01)
+    assert len(samples) >= count
+    return samples
+
+
+def fate(meter: External, domain: Domain) -> str:
+    """Reads until the source is lost, and says why; it stays lost."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        try:
+            meter.read(domain)
+        except Lost as lost:
+            with pytest.raises(Lost, match="^" + str(lost)[:10]):
+                meter.read(domain)
+            return str(lost)
+        time.sleep(0.01)
+    raise AssertionError("it was never lost")
+
+
+class TestLog:
+    @pytest.fixture
+    def log(self, tmp_path: Path) -> Path:
+        path = tmp_path / "power.csv"
+        path.write_text("timestamp,watts\n")
+        return path
+
+    def test_a_process_that_writes_the_log_is_followed_line_by_line(self, tmp_path: Path) -> None:
+        path = tmp_path / "power.csv"
+        path.write_text("timestamp,watts\n1000,99.0\n")  # of long ago, and not read
+        meter, domain = opened({"path": str(path), "accuracy": "1%"})
+        began_ns = time.monotonic_ns()
+        with path.open("a") as out, subprocess.Popen([sys.executable, "-c", ANALYZER], stdout=out):
+            samples = gather(meter, domain, 20)
+        assert [sample.value for sample in samples] == [150.0, 151.0] * 10
+        stamps = [sample.at_ns or 0 for sample in samples]
+        assert stamps == sorted(stamps)
+        assert began_ns - SECOND < stamps[0] < stamps[-1] <= time.monotonic_ns()
+        assert (domain.boundary, domain.method, domain.quantity) == ("wall", "external", "power")
+        assert domain.accuracy == 0.01
+        assert domain.covers == ("cpu:0", "memory", "node")
+
+    def test_stamps_move_to_the_clock_of_the_run(self, log: Path) -> None:
+        hands = Hands()
+        meter, domain = opened({"path": str(log), "offset_ms": "-250"}, hands.clock)
+        hands.now_ns += 10 * SECOND
+        append(log, "1760000005.25,10\n1760000007250,11\n2025-10-09T10:53:29.5+02:00,12\n")
+        assert meter.read(domain) == [
+            Sample(10, 1005 * SECOND),
+            Sample(11, 1007 * SECOND),
+            Sample(12, 1009_250_000_000),
+        ]
+        assert meter.read(domain) == []
+
+    def test_a_line_in_the_making_waits(self, log: Path) -> None:
+        hands = Hands()
+        meter, domain = opened({"path": str(log)}, hands.clock)
+        append(log, "1760000000,10")
+        assert meter.read(domain) == []
+        append(log, "0.5\n17600")
+        assert [sample.value for sample in meter.read(domain)] == [100.5]
+
+    def test_a_half_line_at_the_end_of_what_was_there_becomes_whole(self, log: Path) -> None:
+        append(log, "1759999000,90\n1760000000,10")
+        meter, domain = opened({"path": str(log)}, Hands().clock)
+        append(log, "0.5\n")
+        assert [sample.value for sample in meter.read(domain)] == [100.5]
+
+    @pytest.mark.parametrize(
+        ("lines", "reason"),
+        [
+            ("1760000000,100\n176000\n", "line 3 has 1 fields and not 2"),
+            ("1760000000,100\n1760000001,10,0\n", "line 3 has 3 fields"),
+            ("1760000000,1o0\n", "line 2 is torn or wrong: '1760000000,1o0'"),
+            ("1760000000,\n", "line 2 is torn"),
+            ("1760000000,nan\n", "no number"),
+            ("1760000000,-4\n", "negative"),
+            ("\x00\x01\x02\n", "line 2 is no text"),
+            ("1760000000,100\n1759999999,100\n", "line 3: its stamp is 1.0 s before"),
+            ("1760000000.2,100\n", "0.2 s in the future: the clocks disagree"),
+            ("1759996400,100\n", "3600 s old: the clocks disagree"),
+            ("2025-10-09T08:53:20,100\n", "no zone"),
+            ("yesterday,100\n", "torn or wrong"),
+            ("1760000000,100\n1760000000,0.1\n", "100 W and then 0.1 W: are the units mixed up"),
+            ("1760000000,100\n1760000000,100000\n", "units mixed up"),
+            ("1760000000,100001\n", "are these milliwatts"),
+            ("x" * 5000, "longer than 4096"),
+            ("1760000000," + "1" * 5000 + "\n", "longer than 4096"),
+        ],
+    )
+    def test_a_reading_that_cannot_be_right_loses_the_source(self, log: Path, lines: str, reason: str) -> None:
+        meter, domain = opened({"path": str(log)}, Hands().clock)
+        append(log, lines)
+        assert reason in fate(meter, domain)
+
+    def test_what_a_machine_does_draw_is_no_mistake(self, log: Path) -> None:
+        meter, domain = opened({"path": str(log)}, Hands().clock)
+        append(log, "# from a plug\n\n1760000000,2\n1760000000.05,700\n1760000000.06,0\n1760000000.07,3\n")
+        assert [sample.value for sample in meter.read(domain)] == [2, 700, 0, 3]
+
+    def test_a_log_that_is_cut_or_replaced_is_lost(self, log: Path, tmp_path: Path) -> None:
+        append(log, "1760000000,100\n")
+        meter, domain = opened({"path": str(log)}, Hands().clock)
+        log.write_text("timestamp,watts\n")
+        assert "cut or replaced" in fate(meter, domain)
+        meter, domain = opened({"path": str(log)}, Hands().clock)
+        (tmp_path / "new.csv").write_text("timestamp,watts\n1760000000,100\n")
+        os.replace(tmp_path / "new.csv", log)
+        assert "cut or replaced" in fate(meter, domain)
+
+    def test_a_wall_clock_that_is_set_loses_it(self, log: Path) -> None:
+        hands = Hands()
+        meter, domain = opened({"path": str(log)}, hands.clock)
+        hands.step_ns = -2 * SECOND
+        append(log, "1759999998,100\n")
+        assert "wall clock was set" in fate(meter, domain)
+
+    def test_a_log_that_just_ends_gives_nothing_more(self, log: Path) -> None:
+        hands = Hands()
+        meter, domain = opened({"path": str(log)}, hands.clock)
+        append(log, "1760000000,100\n")
+        assert len(meter.read(domain)) == 1
+        hands.now_ns += 3600 * SECOND
+        assert meter.read(domain) == []  # the harness sees the gap
+
+    def test_a_flood_is_taken_in_pieces(self, log: Path) -> None:
+        meter, domain = opened({"path": str(log)}, Hands().clock)
+        lines = [f"1760000000,{100 + number % 7}\n" for number in range(10_000)]
+        append(log, "".join(lines))
+        first = meter.read(domain)
+        assert len(first) == 1  # of one instant: the last
+        reads = 1
+        while meter.read(domain):
+            reads += 1
+        assert reads == -(-sum(map(len, lines)) // CHUNK)
+
+    @pytest.mark.parametrize(
+        ("header", "unit", "line", "expected"),
+        [
+            ("timestamp,milliwatts", None, "1760000000,45000", ("power", 45.0)),
+            ("Timestamp;kW", None, "1760000000;1.5", ("power", 1500.0)),
+            ("voltage,timestamp,watts", None, "230.1,1760000000,45", ("power", 45.0)),
+            ("timestamp,joules", None, "1760000000,1234.5", ("energy", 1234.5)),
+            ("timestamp,kilowatt hours", None, "1760000000,0.5", ("energy", 1_800_000.0)),
+            ("timestamp,Wh", "Wh", "1760000000,2", ("energy", 7200.0)),
+            ("timestamp,value", "kJ", "1760000000,2", ("energy", 2000.0)),
+        ],
+    )
+    def test_the_header_says_what_the_columns_are(
+        self, tmp_path: Path, header: str, unit: str | None, line: str, expected: tuple[str, float]
+    ) -> None:
+        path = tmp_path / "power.csv"
+        path.write_text(f"\N{ZERO WIDTH NO-BREAK SPACE}{header}\r\n", "utf-8")  # as Windows' loggers begin
+        meter, domain = opened({"path": str(path)} | ({"unit": unit} if unit else {}), Hands().clock)
+        append(path, f"{line}\r\n")
+        assert (domain.quantity, meter.read(domain)[0].value) == expected
+
+    @pytest.mark.parametrize(
+        ("content", "options", "reason"),
+        [
+            (None, {}, "No such file"),
+            ("", {}, "needs a header"),
+            ("1760000000,100\n", {}, "needs a header"),
+            ("watts\n", {}, "needs a header"),
+            ("timestamp,volts\n", {}, "needs a header"),
+            ("timestamp,watts,joules\n", {}, "needs a header"),
+            ("timestamp,watts\n", {"unit": "mW"}, "says W, and the options say mW"),
+        ],
+    )
+    def test_a_log_that_does_not_say_what_it_holds_is_refused(
+        self, tmp_path: Path, content: str | None, options: dict[str, str], reason: str
+    ) -> None:
+        path = tmp_path / "power.csv"
+        if content is not None:
+            path.write_text(content)
+        assert reason in refused({"path": str(path), **options})
+
+    def test_stamps_without_a_zone_need_one(self, log: Path) -> None:
+        meter, domain = opened({"path": str(log), "timezone": "Europe/Berlin"}, Hands().clock)
+        append(log, "2025-10-09 10:53:20,100\n")
+        assert meter.read(domain) == [Sample(100, 1000 * SECOND)]
+
+    def test_a_counter_may_rise_by_much_but_not_by_more_than_machines_draw(self, tmp_path: Path) -> None:
+        path = tmp_path / "energy.csv"
+        path.write_text("timestamp,joules\n")
+        hands = Hands()
+        meter, domain = opened({"path": str(path)}, hands.clock)
+        hands.now_ns += 5 * SECOND
+        append(path, "1760000000,0.5\n1760000001,800\n1760000001,900\n1760000002,10\n")
+        assert len(meter.read(domain)) == 3  # a fall is a reset, for the harness to judge
+        append(path, "1760000003,900000\n")
+        assert "units mixed up" in fate(meter, domain)
+
+
+class TestTcp:
+    @pytest.fixture
+    def server(self) -> Iterator[socket.socket]:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            yield server
+
+    def joined(self, server: socket.socket, **options: str) -> tuple[External, Domain, socket.socket]:
+        meter, domain = opened({"connect": f"127.0.0.1:{server.getsockname()[1]}", **options})
+        peer, _ = server.accept()
+        return meter, domain, peer
+
+    def test_a_peer_that_sends_a_line_a_reading(self, server: socket.socket) -> None:
+        meter, domain, peer = self.joined(server)
+        with peer:
+            assert meter.read(domain) == []  # a silent peer holds nobody up
+            before_ns = time.monotonic_ns()
+            peer.sendall(b"12")
+            peer.sendall(b"3.5\n")
+            (sample,) = gather(meter, domain, 1)
+            assert sample.value == 123.5
+            assert before_ns <= (sample.at_ns or 0) <= time.monotonic_ns()  # stamped as it came
+            peer.sendall(b"120\r\n130\n")
+            assert gather(meter, domain, 1)[-1].value == 130  # two at once: when the first was true, nobody knows
+
+    def test_stamps_of_the_peer_are_used(self, server: socket.socket) -> None:
+        meter, domain, peer = self.joined(server, unit="mW")
+        with peer:
+            now = time.time()
+            peer.sendall(f"timestamp,milliwatts\n{now - 0.5},45000\n{now},46000\n".encode())
+            first, second = gather(meter, domain, 2)
+            assert (first.value, second.value) == (45.0, 46.0)
+            assert (second.at_ns or 0) - (first.at_ns or 0) == pytest.approx(SECOND / 2, rel=1e-3)
+
+    @pytest.mark.parametrize(
+        ("sent", "reason"),
+        [
+            (b"GET / HTTP/1.1\r\n", "line 1 is torn or wrong"),
+            (os.urandom(64).replace(b"\n", b"\xff") + b"\xff\xfe\n", "line 1 is no text"),
+            (b"\x00" * 5000, "longer than 4096"),
+            (b"1,2,3\n", "no header says which"),
+            (b"timestamp,joules\n", "unit=J"),
+            (b"", "its peer closed it"),
+        ],
+    )
+    def test_a_peer_that_sends_rubbish_is_lost(self, server: socket.socket, sent: bytes, reason: str) -> None:
+        meter, domain, peer = self.joined(server)
+        with peer:
+            peer.sendall(sent)
+        assert reason in fate(meter, domain)
+
+    def test_a_peer_that_never_ends_a_line_cannot_fill_the_memory(self, server: socket.socket) -> None:
+        meter, domain, peer = self.joined(server)
+        with peer:
+            peer.setblocking(False)
+            sent = peer.send(b"1" * (1 << 20))
+            assert sent > CHUNK
+            assert "longer than 4096" in fate(meter, domain)
+            assert len(meter._rest) <= CHUNK
+
+    def test_the_meter_may_come_to_us(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+        meter, domain = opened({"listen": f"127.0.0.1:{port}"})
+        assert meter.read(domain) == []
+        script = f"import socket; s = socket.create_connection(('127.0.0.1', {port})); s.sendall(b'80\\n'); s.recv(1)"
+        with subprocess.Popen([sys.executable, "-c", script]) as process:
+            assert gather(meter, domain, 1)[0].value == 80
+            process.kill()
+        assert "closed it" in fate(meter, domain) or "reset" in fate(meter, domain)
+
+    def test_nobody_there_is_said_before_the_run(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as gone:
+            port = gone.getsockname()[1]
+        assert f"nobody answers at 127.0.0.1:{port}" in refused({"connect": f"127.0.0.1:{port}"})
+
+
+def test_a_serial_meter_begins_with_its_first_whole_line() -> None:
+    meter_end, our_end = pty.openpty()
+    try:
+        meter, domain = opened({"serial": os.ttyname(our_end), "baud": "115200", "unit": "W"})
+        os.write(meter_end, b"9.5\n110.0\n")  # 119.5, had we come earlier
+        assert [sample.value for sample in gather(meter, domain, 1)] == [110.0]
+        os.write(meter_end, b"\xf0\x0f\n")  # as at a wrong speed
+        assert "no text" in fate(meter, domain)
+    finally:
+        os.close(meter_end)
+        os.close(our_end)
+
+
+def test_a_serial_port_that_is_not_there_is_said(tmp_path: Path) -> None:
+    assert "dialout" in refused({"serial": str(tmp_path / "ttyUSB0")})
+    assert "no serial speed" in refused({"serial": str(tmp_path / "ttyUSB0"), "baud": "1234567"})
+
+
+def test_no_meter_named_is_no_error() -> None:
+    assert "mixmark.toml" in refused({})
+
+
+def test_a_boundary_of_devices_says_which() -> None:
+    with pytest.raises(UsageError, match="covers"):
+        External({"boundary": "devices"})
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        options = {"connect": f"127.0.0.1:{server.getsockname()[1]}", "boundary": "devices", "covers": "gpu:0, cpu:0"}
+        assert opened(options)[1].covers == ("gpu:0", "cpu:0")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"watt": "3"},
+        {"path": "a", "listen": "b:1"},
+        {"unit": "hp"},
+        {"boundary": "room"},
+        {"accuracy": "good"},
+        {"accuracy": "-1"},
+        {"offset_ms": "inf"},
+        {"timezone": "Atlantis"},
+        {"baud": "fast"},
+    ],
+)
+def test_options_that_mean_nothing_are_misuse(options: dict[str, str]) -> None:
+    with pytest.raises(UsageError):
+        External(options)
+
+
+@pytest.mark.parametrize("address", ["9000", "host:", "host:port"])
+def test_an_address_needs_host_and_port(address: str) -> None:
+    assert "no address" in refused({"connect": address})
+
+
+def append(path: Path, text: str) -> None:
+    with path.open("a", newline="") as log:
+        log.write(text)

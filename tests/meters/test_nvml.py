@@ -1,0 +1,240 @@
+"""NVML as nvml.h documents it, faked: the traces are synthetic and no GPU was ever here."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+
+import pytest
+
+from harness.errors import UsageError
+from harness.meters import nvml
+from harness.meters.nvml import Nvml
+from harness.schema import Absent, Device, Domain
+
+ONE, OTHER = "GPU-5d1cae40-0000-4000-8000-000000000001", "GPU-5d1cae40-0000-4000-8000-000000000002"
+CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
+NOT_SUPPORTED = 3
+
+
+def gpu(uuid: str) -> Device:
+    return Device(id=f"gpu:{uuid}", kind="gpu", memory_pool=f"gpu:{uuid}")
+
+
+class Refused(Exception):
+    """Stands for pynvml.NVMLError."""
+
+
+Trace = Callable[[int], int]
+
+
+@dataclass(frozen=True)
+class Card:
+    """What it can tell, as functions of time in ms; None: not supported."""
+
+    energy_mj: Trace | None = None
+    instant_mw: Trace | None = None
+    average_mw: Trace | None = None
+    usage_mw: Trace | None = None
+    module_mw: Trace | None = None
+    mig: int | None = None
+    capability: tuple[int, int] = (9, 0)
+
+    def field(self, field: int, scope: int) -> Trace | None:
+        return {
+            (nvml.POWER_INSTANT, nvml.GPU): self.instant_mw,
+            (nvml.POWER_AVERAGE, nvml.GPU): self.average_mw,
+            (nvml.POWER_INSTANT, nvml.MODULE): self.module_mw,
+        }[field, scope]
+
+
+class Library:
+    NVMLError = Refused
+    NVML_SUCCESS = 0
+    NVML_DEVICE_MIG_ENABLE = 1
+
+    def __init__(self, cards: Mapping[str, Card]) -> None:
+        self.cards = cards
+        self.now_ms = 1000
+        self.broken = ""
+
+    def nvmlInit(self) -> None:
+        self.told(None if self.broken else 0)
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> Card:
+        if uuid not in self.cards:
+            raise Refused("Not Found")
+        return self.cards[uuid]
+
+    def nvmlDeviceGetMigMode(self, card: Card) -> list[int]:
+        return [self.told(card.mig), 0]
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, card: Card) -> int:
+        return self.told(card.energy_mj and card.energy_mj(self.now_ms))
+
+    def nvmlDeviceGetPowerUsage(self, card: Card) -> int:
+        return self.told(card.usage_mw and card.usage_mw(self.now_ms))
+
+    def nvmlDeviceGetCudaComputeCapability(self, card: Card) -> tuple[int, int]:
+        return card.capability
+
+    def nvmlDeviceGetFieldValues(self, card: Card, fields: list[tuple[int, int]]) -> list[SimpleNamespace]:
+        trace = card.field(*fields[0])
+        self.told(0)
+        milliwatts = trace(self.now_ms) if trace else 0
+        status = 0 if trace else NOT_SUPPORTED
+        return [SimpleNamespace(nvmlReturn=status, value=SimpleNamespace(uiVal=milliwatts))]
+
+    def told(self, value: int | None) -> int:
+        if value is None or self.broken:
+            raise Refused(self.broken or "Not Supported")
+        return value
+
+
+def busy_mw(now_ms: int) -> int:
+    """100 W, and 600 W for the middle second of each three."""
+    return 600_000 if now_ms // 1000 % 3 == 1 else 100_000
+
+
+def busy_mj(now_ms: int) -> int:
+    """What `busy_mw` adds up to, as the counter shows it: anew each 100 ms."""
+    return sum(busy_mw(ms) for ms in range(0, now_ms // 100 * 100, 10)) // 100
+
+
+HOPPER = Card(energy_mj=busy_mj, instant_mw=busy_mw, average_mw=busy_mw, usage_mw=busy_mw, mig=0)
+
+
+def found(
+    monkeypatch: pytest.MonkeyPatch, library: Library, *devices: Device, machine: str = "x86_64"
+) -> tuple[Nvml, dict[str, Domain], dict[str, str]]:
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    meter = Nvml({})
+    answers = list(meter.domains(devices))
+    domains = {each.id: each for each in answers if isinstance(each, Domain)}
+    return meter, domains, {each.what: each.reason for each in answers if isinstance(each, Absent)}
+
+
+def test_a_gpu_gives_its_counter_and_its_power_inside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = Library({ONE: HOPPER, OTHER: HOPPER})
+    _, domains, absent = found(monkeypatch, library, CPU, gpu(ONE))
+    assert not absent and [*domains] == [f"nvml/{ONE}/energy", f"nvml/{ONE}/power"]
+    energy, power = domains.values()
+    assert (energy.quantity, energy.method, energy.parent) == ("energy", "counter", None)
+    assert (power.quantity, power.method, power.parent) == ("power", "integrated", energy.id)
+    assert energy.covers == power.covers == (f"gpu:{ONE}",)
+
+
+def test_the_counter_and_the_integral_of_the_power_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = Library({ONE: HOPPER})
+    meter, domains, _ = found(monkeypatch, library, gpu(ONE))
+    energy, power = domains.values()
+    joules, watts = [], []
+    for library.now_ms in range(1000, 13_001, 100):
+        joules += [sample.value for sample in meter.read(energy)]
+        watts += [sample.value for sample in meter.read(power)]
+    assert joules[-1] - joules[0] == pytest.approx(sum(watts[:-1]) * 0.1)
+    assert joules[-1] - joules[0] == pytest.approx((600 + 100 + 100) * 4)
+
+
+@pytest.mark.parametrize(
+    ("lacks", "capability", "source", "averaging_ns"),
+    [
+        ((), (9, 0), "POWER_INSTANT", None),
+        (("instant_mw",), (9, 0), "POWER_AVERAGE", 1_000_000_000),
+        (("instant_mw", "average_mw"), (8, 6), "PowerUsage", 1_000_000_000),
+        (("instant_mw", "average_mw"), (8, 0), "PowerUsage", None),
+        (("instant_mw", "average_mw"), (7, 0), "PowerUsage", None),
+    ],
+)
+def test_power_comes_by_the_best_way_that_the_driver_knows(
+    monkeypatch: pytest.MonkeyPatch,
+    lacks: tuple[str, ...],
+    capability: tuple[int, int],
+    source: str,
+    averaging_ns: int | None,
+) -> None:
+    card = replace(HOPPER, capability=capability, **dict.fromkeys(lacks))
+    _, domains, _ = found(monkeypatch, Library({ONE: card}), gpu(ONE))
+    power = domains[f"nvml/{ONE}/power"]
+    assert source in power.source
+    assert power.averaging_ns == averaging_ns
+
+
+def test_before_volta_there_is_power_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    pascal = Card(usage_mw=busy_mw, capability=(6, 1))
+    _, domains, absent = found(monkeypatch, Library({ONE: pascal}), gpu(ONE))
+    assert [(each.quantity, each.parent) for each in domains.values()] == [("power", None)]
+    assert not absent
+
+
+def test_a_gpu_without_a_sensor_is_named_and_not_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    mute = Card(usage_mw=lambda _: 0)
+    _, domains, absent = found(monkeypatch, Library({ONE: mute}), gpu(ONE))
+    assert not domains and "sensor" in absent[f"gpu:{ONE}"]
+
+
+def test_a_grace_hopper_module_holds_the_gpu_and_covers_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    superchip = Library({ONE: replace(HOPPER, module_mw=busy_mw)})
+    _, domains, _ = found(monkeypatch, superchip, CPU, gpu(ONE), machine="aarch64")
+    module = domains[f"nvml/{ONE}/module"]
+    assert module.covers == (f"gpu:{ONE}", "cpu:0")
+    assert domains[f"nvml/{ONE}/energy"].parent == module.id
+    assert domains[f"nvml/{ONE}/power"].parent == f"nvml/{ONE}/energy"
+    _, domains, _ = found(monkeypatch, superchip, CPU, gpu(ONE))  # beside an x86 the scope means nothing
+    assert f"nvml/{ONE}/module" not in domains
+
+
+def test_several_gpus_with_a_module_scope_may_share_one_so_it_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = Library({ONE: replace(HOPPER, module_mw=busy_mw), OTHER: Card(usage_mw=busy_mw, module_mw=busy_mw)})
+    _, domains, absent = found(monkeypatch, both, gpu(ONE), gpu(OTHER), machine="aarch64")
+    assert [*absent] == [f"nvml/{ONE}/module", f"nvml/{OTHER}/module"]
+    assert domains[f"nvml/{ONE}/energy"].parent is None
+    assert f"nvml/{OTHER}/power" not in domains  # of the GPU or of its module: nobody says
+
+
+@pytest.mark.parametrize("uuid", [ONE, "MIG-5d1cae40-0000-4000-8000-000000000003"])
+def test_a_slice_has_no_meter(monkeypatch: pytest.MonkeyPatch, uuid: str) -> None:
+    sliced = replace(HOPPER, mig=1 if uuid == ONE else None)
+    _, domains, absent = found(monkeypatch, Library({uuid: sliced}), gpu(uuid))
+    assert not domains and "nvidia-smi -mig 0" in absent[f"gpu:{uuid}"]
+
+
+def test_each_gpu_of_a_group_has_its_own_meters(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = Library({ONE: HOPPER, OTHER: HOPPER})
+    group = Device(id="gpu:both", kind="gpu", memory_pool="gpu:both", parts=(f"gpu:{ONE}", f"gpu:{OTHER}"))
+    _, domains, _ = found(monkeypatch, library, group)
+    assert sorted(each.covers for each in domains.values() if each.quantity == "energy") == [
+        (f"gpu:{ONE}",),
+        (f"gpu:{OTHER}",),
+    ]
+
+
+def test_a_gpu_that_the_driver_does_not_know_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, domains, absent = found(monkeypatch, Library({}), gpu(ONE))
+    assert not domains and absent == {f"gpu:{ONE}": "NVML: Not Found"}
+
+
+def test_without_a_driver_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = Library({})
+    library.broken = "NVML Shared Library Not Found"
+    _, domains, absent = found(monkeypatch, library, gpu(ONE))
+    assert not domains
+    assert "NVML Shared Library Not Found" in absent["nvml"] and "nvidia-smi" in absent["nvml"]
+
+
+def test_a_gpu_that_falls_off_the_bus_is_an_error_and_not_a_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = Library({ONE: HOPPER})
+    meter, domains, _ = found(monkeypatch, library, gpu(ONE))
+    library.broken = "GPU is lost"
+    for domain in domains.values():
+        with pytest.raises(OSError, match="GPU is lost"):
+            meter.read(domain)
+
+
+def test_it_takes_no_options() -> None:
+    with pytest.raises(UsageError, match="index"):
+        Nvml({"index": "0"})

@@ -1,0 +1,187 @@
+"""Powercap trees as the kernel documents them, laid out in a folder: none of them was copied from a machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from harness.errors import UsageError
+from harness.meters.rapl import Rapl
+from harness.schema import Absent, Device, Domain
+
+RANGE_UJ = 262_143_328_850
+CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
+HASWELL = "vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 63\nmodel name\t: Made up\n\n"
+SANDY_BRIDGE = HASWELL.replace("63", "45")
+AMD = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 1\n\n"
+
+
+def tree(root: Path, zones: dict[str, str], cpuinfo: str = HASWELL) -> Path:
+    """Zones by folder, each with its name; each counter stands at one joule."""
+    for folder, name in zones.items():
+        zone = root / "sys/class/powercap" / folder
+        zone.mkdir(parents=True)
+        (zone / "name").write_text(f"{name}\n")
+        (zone / "max_energy_range_uj").write_text(f"{RANGE_UJ}\n")
+        (zone / "energy_uj").write_text("1000000\n")
+    (root / "proc").mkdir()
+    (root / "proc/cpuinfo").write_text(cpuinfo)
+    return root
+
+
+def found(root: Path, *devices: Device) -> tuple[dict[str, Domain], dict[str, str]]:
+    answers = list(Rapl({}, root).domains(devices or (CPU,)))
+    domains = {each.id: each for each in answers if isinstance(each, Domain)}
+    return domains, {each.what: each.reason for each in answers if isinstance(each, Absent)}
+
+
+def test_packages_and_memory_are_taken_and_what_lies_inside_them_or_mirrors_them_is_not(tmp_path: Path) -> None:
+    zones = {
+        "intel-rapl:0": "package-0",
+        "intel-rapl:0:0": "core",
+        "intel-rapl:0:1": "uncore",
+        "intel-rapl:0:2": "dram",
+        "intel-rapl-mmio:0": "package-0",
+    }
+    domains, absent = found(tree(tmp_path, zones))
+    assert {id: each.covers for id, each in domains.items()} == {
+        "rapl/intel-rapl:0": ("cpu:0",),
+        "rapl/intel-rapl:0:2": ("memory",),
+    }
+    assert not absent
+    package = domains["rapl/intel-rapl:0"]
+    assert (package.method, package.boundary, package.parent) == ("counter", "devices", None)
+    assert package.wrap_joules == RANGE_UJ / 1e6
+
+
+def test_two_sockets_cover_the_processor_only_together(tmp_path: Path) -> None:
+    zones = {
+        "intel-rapl:0": "package-0",
+        "intel-rapl:10": "dram",
+        "intel-rapl:2": "package-1",
+        "intel-rapl:1:0": "dram",
+    }
+    domains, _ = found(tree(tmp_path, zones))
+    assert domains["rapl/intel-rapl:0"].covers == ("cpu:0/1-of-2",)
+    assert domains["rapl/intel-rapl:2"].covers == ("cpu:0/2-of-2",)
+    assert {domains["rapl/intel-rapl:10"].covers, domains["rapl/intel-rapl:1:0"].covers} == {
+        ("memory/1-of-2",),
+        ("memory/2-of-2",),
+    }
+
+
+def test_a_socket_that_cannot_be_read_leaves_the_processor_uncovered(tmp_path: Path) -> None:
+    root = tree(tmp_path, {"intel-rapl:0": "package-0", "intel-rapl:1": "package-1"})
+    (root / "sys/class/powercap/intel-rapl:1/energy_uj").unlink()
+    domains, absent = found(root)
+    assert [each.covers for each in domains.values()] == [("cpu:0/1-of-2",)]
+    assert [*absent] == ["rapl package-1 (intel-rapl:1)"]
+
+
+def test_psys_contains_the_others_and_covers_no_device(tmp_path: Path) -> None:
+    zones = {"intel-rapl:0": "package-0", "intel-rapl:0:0": "dram", "intel-rapl:1": "psys"}
+    domains, _ = found(tree(tmp_path, zones))
+    psys = domains["rapl/intel-rapl:1"]
+    assert (psys.boundary, psys.covers, psys.parent) == ("node", ("platform",), None)
+    assert {each.parent for each in domains.values()} == {None, psys.id}
+
+
+def test_slices_of_the_processor_are_covered_with_it(tmp_path: Path) -> None:
+    halves = [Device(id=f"cpu:0.{part}", kind="cpu", memory_pool="host") for part in (0, 1)]
+    elsewhere = Device(id="cpu:9", kind="cpu", memory_pool="another")
+    domains, _ = found(tree(tmp_path, {"intel-rapl:0": "package-0"}), *halves, elsewhere)
+    assert domains["rapl/intel-rapl:0"].covers == ("cpu:0", "cpu:0.0", "cpu:0.1")
+
+
+@pytest.mark.parametrize(("cpuinfo", "method"), [(HASWELL, "counter"), (SANDY_BRIDGE, "modelled"), (AMD, "counter")])
+def test_counters_before_haswell_are_a_model(tmp_path: Path, cpuinfo: str, method: str) -> None:
+    domains, _ = found(tree(tmp_path, {"intel-rapl:0": "package-0"}, cpuinfo))
+    assert domains["rapl/intel-rapl:0"].method == method
+
+
+def test_amd_dies_that_each_show_the_whole_socket_are_refused(tmp_path: Path) -> None:
+    dies = {f"intel-rapl:{die}": f"package-0-die-{die}" for die in (0, 1)}
+    domains, absent = found(tree(tmp_path / "amd", dies, AMD))
+    assert not domains
+    assert all("6.12" in reason for reason in absent.values())
+    domains, absent = found(tree(tmp_path / "intel", dies))  # Intel's dies count for themselves
+    assert [each.covers for each in domains.values()] == [("cpu:0/1-of-2",), ("cpu:0/2-of-2",)]
+
+
+def test_without_permission_it_says_the_command_that_gives_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tree(tmp_path, {"intel-rapl:0": "package-0", "intel-rapl:0:0": "core"})
+    opened = os.open
+
+    def guarded(path: Path, flags: int) -> int:  # root may read all, and so might whoever runs this test
+        if Path(path).name == "energy_uj":
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, flags)
+
+    monkeypatch.setattr(os, "open", guarded)
+    domains, absent = found(root)
+    assert not domains
+    assert [*absent] == ["rapl package-0 (intel-rapl:0)"]
+    (reason,) = absent.values()
+    assert "sudo chmod a+r /sys/class/powercap/intel-rapl*:*/energy_uj" in reason
+    assert 'SUBSYSTEM=="powercap"' in reason
+
+
+def test_a_machine_without_zones_says_why(tmp_path: Path) -> None:
+    domains, absent = found(tmp_path)
+    assert not domains
+    assert "modprobe intel_rapl_msr" in absent["rapl"]
+
+
+@pytest.mark.parametrize("content", ["", "many\n", "0\n"])
+def test_a_zone_without_a_range_is_not_used_since_its_wraps_could_not_be_undone(tmp_path: Path, content: str) -> None:
+    root = tree(tmp_path, {"intel-rapl:0": "package-0"})
+    (root / "sys/class/powercap/intel-rapl:0/max_energy_range_uj").write_text(content)
+    domains, absent = found(root)
+    assert not domains and absent
+
+
+def test_readings_are_the_counter_as_it_stands_wraps_and_all(tmp_path: Path) -> None:
+    """A made-up load of 40 to 300 W for ten minutes, with a counter of 262 kJ behind it that wraps in the middle of it;
+    modular steps of what the meter hands over must give the energy back."""
+    root = tree(tmp_path, {"intel-rapl:0": "package-0"})
+    meter = Rapl({}, root)
+    (domain,) = (each for each in meter.domains([CPU]) if isinstance(each, Domain))
+    assert domain.wrap_joules
+    counter = root / "sys/class/powercap/intel-rapl:0/energy_uj"
+    true_joules, readings = 250_000.0, []
+    for joules in load():
+        true_joules += joules
+        counter.write_text(f"{round(true_joules * 1e6) % RANGE_UJ}\n")
+        readings.append(meter.read(domain)[0])
+    assert all(reading.at_ns is None for reading in readings)
+    values = [reading.value for reading in readings]
+    assert min(values) < values[0] < max(values)  # it wrapped
+    steps = [(after - before) % domain.wrap_joules for before, after in pairwise(values)]
+    assert sum(steps) == pytest.approx(sum(load()) - next(load()), rel=1e-6)
+
+
+def load() -> Iterator[float]:
+    """Joules of each five seconds."""
+    return (5 * (40.0 if second // 60 % 2 else 300.0) for second in range(0, 600, 5))
+
+
+def test_a_counter_that_goes_away_is_an_error_and_not_a_zero(tmp_path: Path) -> None:
+    root = tree(tmp_path, {"intel-rapl:0": "package-0"})
+    meter = Rapl({}, root)
+    (domain,) = (each for each in meter.domains([CPU]) if isinstance(each, Domain))
+    counter = root / "sys/class/powercap/intel-rapl:0/energy_uj"
+    counter.write_text("")
+    with pytest.raises(OSError, match="holds no number"):
+        meter.read(domain)
+    counter.unlink()
+    with pytest.raises(OSError):
+        meter.read(domain)
+
+
+def test_it_takes_no_options() -> None:
+    with pytest.raises(UsageError, match="psys"):
+        Rapl({"psys": "yes"})
