@@ -24,7 +24,7 @@ Precision = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4"]
 BITS_PER_WEIGHT: dict[str, int] = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4}
 
 Tier = Literal["smoke", "edge", "server"]
-ScenarioName = Literal["single-stream", "offline", "server"]
+ScenarioName = Literal["single-stream", "offline", "server", "mixed"]
 Int64s = npt.NDArray[np.int64]
 
 
@@ -48,6 +48,10 @@ class Device(Fact):
     memory_bytes: int | None = Field(default=None, gt=0)
     precisions: tuple[Precision, ...] = ()
     """What the silicon computes natively by this route, best first."""
+    slice_of: str | None = None
+    """The device that this one is a part of: an adapter is given that one, in a process that is pinned to `cores`."""
+    cores: tuple[int, ...] = ()
+    """The hardware threads of a slice, as the operating system numbers them."""
 
     @property
     def silicon(self) -> frozenset[str]:
@@ -410,6 +414,8 @@ class Record(Fact):
     completions: Annotated[Completions | None, SkipValidation, SkipJsonSchema(), Field(exclude=True)] = None
     """Lies beside result.json as raw/<key>.npz."""
     error: Failure | None = None
+    cut_short: Failure | None = None
+    """What ended a part of a mixed phase early; what had been completed is kept."""
 
     @model_validator(mode="after")
     def _completions_xor_error(self) -> Record:
