@@ -19,8 +19,8 @@ import numpy as np
 
 from harness.contracts import Array, Feed, Graph, Session, Spec, Weights
 from harness.errors import Unsupported
-from harness.schema import BITS_PER_WEIGHT, Cost
-from suites import exported, weights
+from harness.schema import BITS_PER_WEIGHT, Cost, Gate
+from suites import answers, exported, weights
 from suites.diffusion import shapes
 from suites.diffusion.shapes import PROMPT_TOKENS, TextShape, UNetShape, VaeShape
 from suites.latency import LIMITS
@@ -35,6 +35,11 @@ ALTERED = 4
 """Values of each noise, and tokens of each prompt, that an issue replaces."""
 LATENT_SCALE = 8
 """Pixels a side for each of the latent's."""
+
+GATES = {"smoke": 0.05, "edge": 0.05, "server": 0.05}
+"""Set from docs/separation/diffusion.md; the server tier has edge's number and is unmeasured."""
+TRAINED_GATE = 0.1
+"""Of a checkpoint's weights; unmeasured."""
 
 BIAS = 0.125
 GAINS = {
@@ -138,6 +143,8 @@ class Diffusion:
         self.latency = LIMITS[tier][self.name]
         self.shape = TIERS[tier]
         self.options = options
+        at_most = TRAINED_GATE if "weights" in options else GATES[tier]
+        self.gate = Gate(metric="unexplained variance of the worst image (1 − R²)", at_most=at_most)
 
     def weights(self) -> Weights:
         specs = exported.specs(self.name, self.tier, self.graphs)
@@ -226,24 +233,49 @@ class Diffusion:
         (image,) = session.run("decode", latent)
         yield session.get(image)
 
+    def units(self, batch: int) -> int:
+        return batch
+
+    def reference(self) -> Diffusion:
+        return self
+
+    def quality(self, answer: Array, reference: Array) -> float:
+        """Of the worst image 1 − R², around the mean of each of its channels: no image that stays the same
+        explains more of another one than such a mean does."""
+        answers.checked(answer, reference.shape)
+        return float(answers.unexplained(answer, reference, reference.mean((2, 3), keepdims=True)).max())
+
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
-        """The U-Net's weights are read once a step, the others once; of the embeddings one row a token."""
+        """The U-Net's weights are read once a step, the others once; of the embeddings one row a token.
+
+        At the least the prompt's keys and values are computed once an image. Streamed are no more than three passes
+        over the U-Net: a cache of a quarter of four would hold it.
+        """
         tier = self.shape
         texts = [text for text in (tier.text, tier.text_2) if text]
-        works = {
-            "text": shapes.total(shapes.text_encoder(text) for text in texts),
-            "unet": shapes.unet(tier.unet, tier.latent_size),
-            "vae": shapes.vae_decoder(tier.vae, tier.latent_size),
-        }
+        text = shapes.total(shapes.text_encoder(each) for each in texts)
+        unet, vae = shapes.unet(tier.unet, tier.latent_size), shapes.vae_decoder(tier.vae, tier.latent_size)
         prompts = tier.prompts * batch
-        flops = prompts * works["text"].flops + tier.steps * prompts * works["unet"].flops + batch * works["vae"].flops
-        unread = sum(max(0, text.vocabulary - prompts * PROMPT_TOKENS) * text.width for text in texts)
-        read = works["text"].weights - unread + tier.steps * works["unet"].weights + works["vae"].weights
-        context = prompts * PROMPT_TOKENS * sum(text.width for text in texts)
+        flops = prompts * text.flops + tier.steps * prompts * unet.flops + batch * vae.flops
+        repeated = (tier.steps - 1) * shapes.of_the_prompt(tier.unet).flops
+        least = prompts * (text.least_flops + tier.steps * unet.least_flops - repeated) + batch * vae.least_flops
+        unread = sum(max(0, each.vocabulary - prompts * PROMPT_TOKENS) * each.width for each in texts)
+        read = text.weights - unread + tier.steps * unet.weights + vae.weights
+        streamed = text.weights - sum(shapes.embeddings(each).weights for each in texts)
+        streamed += min(tier.steps, 3) * unet.weights + vae.weights
+        context = prompts * PROMPT_TOKENS * sum(each.width for each in texts)
         latent = batch * 4 * tier.latent_size**2
         moved = (tier.steps + 1) * context + 2 * (tier.steps + 1) * latent + batch * 3 * tier.image_size**2
-        bytes_ = read * BITS_PER_WEIGHT[precision] / 8 + moved * min(BITS_PER_WEIGHT[precision], 16) / 8
-        return (Cost(name="image", flops=flops, bytes=bytes_),)
+        weight_bytes = BITS_PER_WEIGHT[precision] / 8
+        return (
+            Cost(
+                name="image",
+                flops=flops,
+                bytes=read * weight_bytes + moved * min(weight_bytes, 2),
+                least_flops=least,
+                streamed_bytes=streamed * weight_bytes,
+            ),
+        )
 
 
 def rule(name: str, shape: tuple[int, ...]) -> Fill:

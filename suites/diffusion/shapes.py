@@ -8,7 +8,7 @@ scheduler: together below 1 %.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 PROMPT_TOKENS = 77
 TIME_SIZES = 6
@@ -92,9 +92,11 @@ class Work:
 
     weights: int = 0
     flops: int = 0
+    least_flops: int = 0
+    """By Winograd's F(4×4, 3×3) in the convolutions that it fits, which are all 3 × 3 ones of stride 1."""
 
     def __add__(self, other: Work) -> Work:
-        return Work(self.weights + other.weights, self.flops + other.flops)
+        return Work(self.weights + other.weights, self.flops + other.flops, self.least_flops + other.least_flops)
 
 
 def total(works: Iterable[Work]) -> Work:
@@ -102,12 +104,14 @@ def total(works: Iterable[Work]) -> Work:
 
 
 def linear(width: int, out: int, rows: int = 1, bias: bool = True) -> Work:
-    return Work(width * out + bias * out, 2 * width * out * rows)
+    flops = 2 * width * out * rows
+    return Work(width * out + bias * out, flops, flops)
 
 
-def conv(channels: int, out: int, size: int, kernel: int = 3) -> Work:
+def conv(channels: int, out: int, size: int, kernel: int = 3, stride: int = 1) -> Work:
     """size: height and width of the result."""
-    return linear(channels * kernel**2, out, rows=size**2)
+    work = linear(channels * kernel**2, out, rows=size**2)
+    return replace(work, least_flops=work.flops // 4) if kernel == 3 and stride == 1 else work
 
 
 def norm(channels: int) -> Work:
@@ -115,11 +119,17 @@ def norm(channels: int) -> Work:
 
 
 def attention(queries: int, keys: int, width: int) -> Work:
-    return Work(flops=4 * queries * keys * width)
+    flops = 4 * queries * keys * width
+    return Work(flops=flops, least_flops=flops)
+
+
+def embeddings(shape: TextShape) -> Work:
+    """The rows are counted as weights, though few are read; looking them up as nothing."""
+    return Work(weights=(shape.vocabulary + PROMPT_TOKENS) * shape.width)
 
 
 def text_encoder(shape: TextShape) -> Work:
-    """For one prompt; the embeddings' rows are counted as weights, though few are read."""
+    """For one prompt, its embeddings included."""
     n, width = PROMPT_TOKENS, shape.width
     layer = total(
         (
@@ -131,12 +141,11 @@ def text_encoder(shape: TextShape) -> Work:
             linear(4 * width, width, n),
         )
     )
-    embeddings = Work(weights=(shape.vocabulary + n) * width)
     if shape.projection is None:
         layers = shape.layers - shape.penultimate
-        return total((embeddings, *[layer] * layers, norm(0 if shape.penultimate else width)))
+        return total((embeddings(shape), *[layer] * layers, norm(0 if shape.penultimate else width)))
     pooled = linear(width, shape.projection, bias=False)
-    return total((embeddings, *[layer] * shape.layers, norm(width), pooled))
+    return total((embeddings(shape), *[layer] * shape.layers, norm(width), pooled))
 
 
 def res_block(channels: int, out: int, size: int, time: int | None = None) -> Work:
@@ -188,7 +197,7 @@ def unet(shape: UNetShape, size: int) -> Work:
             skips.append(width)
         if level < last:
             size //= 2
-            works.append(conv(width, width, size))
+            works.append(conv(width, width, size, stride=2))
             skips.append(width)
     works += [res_block(channels, channels, size, time), attend(channels, shape.middle_depth, size)]
     works.append(res_block(channels, channels, size, time))
@@ -200,6 +209,14 @@ def unet(shape: UNetShape, size: int) -> Work:
             size *= 2
             works.append(conv(width, width, size))
     return total((*works, norm(first), conv(first, 4, size)))
+
+
+def of_the_prompt(shape: UNetShape) -> Work:
+    """What `unet` counts for each step although it is the same in all of them: the prompt's keys and values."""
+    times = 2 * shape.layers + 1  # that a level's transformer stands in the U-Net, down and up
+    blocks = [*zip(shape.channels, (times * depth for depth in shape.depths), strict=True)]
+    blocks.append((shape.channels[-1], shape.middle_depth))
+    return total(linear(shape.context, width, PROMPT_TOKENS, bias=False) for width, n in blocks for _ in range(2 * n))
 
 
 def vae_decoder(shape: VaeShape, size: int) -> Work:

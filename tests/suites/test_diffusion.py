@@ -15,7 +15,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from harness.contracts import Array, Feed, Weights
-from harness.errors import Unsupported
+from harness.errors import Unsupported, WrongAnswer
 from suites.diffusion import TIERS, Diffusion, rule, shapes
 from suites.diffusion.pipeline import Denoise, noise_levels
 from suites.diffusion.shapes import SD15_UNET, SD15_VAE, SDXL_UNET, TextShape, UNetShape, VaeShape
@@ -289,8 +289,9 @@ def test_the_cost_model_counts_every_weight(tier: str) -> None:
 class OnDevice:
     """A session in torch, on the CPU with the suite's weights, or on the meta device for shapes alone."""
 
-    def __init__(self, suite: Diffusion, weights: Weights | None) -> None:
+    def __init__(self, suite: Diffusion, weights: Weights | None, dtype: torch.dtype = torch.float32) -> None:
         self.device = "meta" if weights is None else "cpu"
+        self.dtype = dtype
         self.modules = {name: graph.module() for name, graph in suite.graphs().items()}
         self.calls: list[tuple[str, list[tuple[int, ...]]]] = []
         for module in self.modules.values():
@@ -301,9 +302,11 @@ class OnDevice:
                 values = np.empty(tuple(tensor.shape), np.float32)
                 weights.read(name, values)
                 tensor.copy_(torch.from_numpy(values))
+            module.to(dtype)
 
     def put(self, array: Array) -> Any:
-        return torch.from_numpy(array).to(self.device)
+        tensor = torch.from_numpy(array).to(self.device)
+        return tensor.to(self.dtype) if tensor.is_floating_point() else tensor
 
     def state(self, graph: str) -> Any:
         raise AssertionError("no graph of diffusion has a state")
@@ -317,7 +320,7 @@ class OnDevice:
     def get(self, tensor: Any) -> Array:
         if tensor.is_meta:
             return np.zeros(tensor.shape, np.float32)
-        array: Array = tensor.numpy()
+        array: Array = tensor.float().numpy()
         return array
 
 
@@ -360,6 +363,70 @@ def test_a_batch_is_its_samples(smoke: tuple[Diffusion, OnDevice]) -> None:
     both = ask(suite, feed, session)
     second = ask(suite, {name: array[1:] for name, array in feed.items()}, session)
     np.testing.assert_allclose(both[1:], second, atol=1e-3 * np.abs(both).max())
+
+
+@pytest.fixture(scope="module")
+def answered(smoke: tuple[Diffusion, OnDevice]) -> list[tuple[Feed, Array]]:
+    """Feeds of two prompts and their images in fp32."""
+    suite, session = smoke
+    return [(feed, ask(suite, feed, session)) for feed in islice(suite.feeds(2, seed=1), 2)]
+
+
+def gate_of(suite: Diffusion) -> float:
+    assert suite.gate is not None
+    return suite.gate.at_most
+
+
+def test_the_reference_is_the_suite_itself_and_explains_itself(
+    smoke: tuple[Diffusion, OnDevice], answered: list[tuple[Feed, Array]]
+) -> None:
+    suite, _ = smoke
+    (_, image), _ = answered
+    assert suite.reference() is suite
+    assert suite.units(2) == len(image)
+    assert suite.quality(image, image) == 0
+
+
+def test_bf16_passes_the_gate(smoke: tuple[Diffusion, OnDevice], answered: list[tuple[Feed, Array]]) -> None:
+    suite, _ = smoke
+    session = OnDevice(suite, suite.weights(), torch.bfloat16)
+    for feed, image in answered:
+        assert 0 < suite.quality(ask(suite, feed, session), image) < gate_of(suite)
+
+
+def test_an_image_that_did_not_come_from_the_feed_fails(
+    smoke: tuple[Diffusion, OnDevice], answered: list[tuple[Feed, Array]]
+) -> None:
+    suite, _ = smoke
+    (_, before), (_, image) = answered
+    assert suite.quality(before, image) > 1
+    for constant in (np.zeros_like(image), np.full_like(image, image.mean()), np.broadcast_to(before[:1], image.shape)):
+        assert suite.quality(constant.astype(np.float32), image) > 10 * gate_of(suite)
+
+
+def test_the_worst_image_of_a_feed_decides(
+    smoke: tuple[Diffusion, OnDevice], answered: list[tuple[Feed, Array]]
+) -> None:
+    suite, _ = smoke
+    (_, before), (_, image) = answered
+    assert suite.quality(np.stack([image[0], before[1]]), image) == suite.quality(before[1:], image[1:])
+
+
+def test_an_answer_of_another_kind_is_no_answer(
+    smoke: tuple[Diffusion, OnDevice], answered: list[tuple[Feed, Array]]
+) -> None:
+    suite, _ = smoke
+    (_, image), _ = answered
+    unfinished = image.copy()
+    unfinished[1, 2, 3, 4] = np.nan
+    for answer in (image[:1], image[:, :, ::2, ::2], image.astype(np.float64), unfinished):
+        with pytest.raises(WrongAnswer):
+            suite.quality(answer, image)
+
+
+def test_a_checkpoint_has_a_gate_of_its_own() -> None:
+    drawn, trained = Diffusion("edge", {}), Diffusion("edge", {"weights": "sd15"})
+    assert gate_of(drawn) < gate_of(trained)
 
 
 def test_feeds_are_repeatable_and_never_alike() -> None:
@@ -408,12 +475,54 @@ def test_each_step_is_counted() -> None:
     assert all_steps.costs("fp16", 1)[0].flops - one.costs("fp16", 1)[0].flops == 19 * 2 * unet
 
 
+@pytest.mark.parametrize("tier", TIERS)
+def test_the_least_work_has_the_keys_and_values_of_the_prompt_once(tier: str) -> None:
+    suite = Diffusion(tier, {})
+    shape = suite.shape
+    denoise = suite.graphs()["denoise"].module()
+    layers = [layer for name, layer in denoise.named_modules() if name.endswith(("attn2.to_k", "attn2.to_v"))]
+    assert shapes.of_the_prompt(shape.unet).weights == sum(count(layer) for layer in layers)
+    one, all_steps = (each.costs("fp16", 1)[0].least_flops or 0 for each in (in_one_step(tier), suite))
+    again = shapes.unet(shape.unet, shape.latent_size).least_flops - shapes.of_the_prompt(shape.unet).flops
+    assert all_steps - one == (shape.steps - 1) * shape.prompts * again
+
+
 def test_narrower_weights_take_fewer_bytes_and_a_batch_shares_them() -> None:
     suite = Diffusion("edge", {})
     bytes_of = {bits: suite.costs(bits, 1)[0].bytes for bits in ("fp32", "fp16", "int4")}
     assert bytes_of["fp32"] == pytest.approx(2 * bytes_of["fp16"], rel=0.01)
     assert bytes_of["int4"] < 0.27 * bytes_of["fp16"]
     assert suite.costs("fp16", 8)[0].bytes < 1.02 * bytes_of["fp16"]
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_the_least_work_leaves_out_three_quarters_of_winograds_multiplications(tier: str) -> None:
+    """Counted by the modules' own convolutions; what is left out but for them is the prompt's part of later steps."""
+    suite = in_one_step(tier)
+    sizes: dict[Any, int] = {}
+    session = OnDevice(suite, None)
+    for module in session.modules.values():
+        for layer in module.modules():
+            if isinstance(layer, torch.nn.Conv2d) and layer.kernel_size == (3, 3) and layer.stride == (1, 1):
+
+                def count_flops(layer: Any, _: Any, output: Any) -> None:
+                    sizes[layer] = 2 * layer.weight[0].numel() * output.numel()
+
+                layer.register_forward_hook(count_flops)
+    ask(suite, next(suite.feeds(1, seed=1)), session)
+    (cost,) = suite.costs("fp16", 1)
+    assert cost.least_flops is not None
+    assert cost.flops - cost.least_flops == pytest.approx(0.75 * sum(sizes.values()), rel=1e-6)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_what_is_streamed_is_read_and_does_not_fit_a_quarter_of_it(tier: str) -> None:
+    """An accused engine would else be one that keeps the U-Net in its cache."""
+    suite = Diffusion(tier, {})
+    (cost,) = suite.costs("int8", 1)
+    assert cost.streamed_bytes < cost.bytes
+    if tier != "smoke":
+        assert shapes.unet(suite.shape.unet, suite.shape.latent_size).weights > cost.streamed_bytes / 4
 
 
 def test_an_unknown_tier_is_refused() -> None:
