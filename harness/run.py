@@ -119,14 +119,19 @@ def measure(
     try:
         suite = equipment.suite(route)
         with Worker(
-            equipment.adapters[route.adapter], chosen.options, scratch, logs / f"{share.key}.log", chosen.python
+            equipment.adapters[route.adapter],
+            chosen.options,
+            scratch,
+            logs / f"{share.key}.log",
+            chosen.python,
+            device.cores,
         ) as worker:
             opened = worker.call(
                 "open",
                 equipment.timeout_s,
                 on_stage,
                 key=share.key,
-                device=device.model_dump(),
+                device=device.whole.model_dump(),
                 suite=equipment.spec(route),
                 precision=route.precision,
                 free_bytes=_free_bytes(device),

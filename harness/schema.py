@@ -57,6 +57,13 @@ class Device(Fact):
     def silicon(self) -> frozenset[str]:
         return frozenset(self.parts or (self.id,))
 
+    @property
+    def whole(self) -> Device:
+        """As its adapter knows it: of a slice, the device that it is a part of."""
+        if self.slice_of is None:
+            return self
+        return self.model_copy(update={"id": self.slice_of, "slice_of": None, "cores": ()})
+
 
 class Route(Fact):
     """One way to run one suite on one device."""

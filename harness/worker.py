@@ -25,7 +25,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,11 +60,18 @@ class WorkerFailed(Exception):
 class Worker:
     """A running worker. Use as a context manager: leaving it kills the process and all its children.
 
-    log: where its stdout and stderr go. scratch: its TMPDIR, which the caller removes.
+    log: where its stdout and stderr go. scratch: its TMPDIR, which the caller removes. cores: that it is pinned to,
+    before its adapter is loaded; any where there are none.
     """
 
     def __init__(
-        self, adapter: Plugin, options: Mapping[str, str], scratch: Path, log: Path, python: str = sys.executable
+        self,
+        adapter: Plugin,
+        options: Mapping[str, str],
+        scratch: Path,
+        log: Path,
+        python: str = sys.executable,
+        cores: Sequence[int] = (),
     ) -> None:
         self.log = log
         self.peak_pss_bytes = 0
@@ -76,7 +83,7 @@ class Worker:
         self._answers, answers = os.pipe()
         self._stage = ""
         command = [python, "-P", "-m", "harness.worker", str(requests), str(answers)]
-        setup = {"adapter": [adapter.name, adapter.spec], "options": dict(options)}
+        setup = {"adapter": [adapter.name, adapter.spec], "options": dict(options), "cores": list(cores)}
         try:
             with log.open("ab") as output:
                 self._process = subprocess.Popen(
@@ -518,8 +525,11 @@ def main() -> None:
     os.set_inheritable(answers, False)
     os.dup2(2, 1)
     _die_with_parent()
+    setup = json.loads(sys.argv[3])
+    if setup["cores"]:
+        os.sched_setaffinity(0, setup["cores"])
     with open(requests) as reader, open(answers, "w") as writer:
-        serve(reader, writer, json.loads(sys.argv[3]))
+        serve(reader, writer, setup)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ LAYERS = (
         "harness.noise",
         "harness.plugins",
         "harness.run",
+        "harness.slices",
         "harness.store",
         "harness.system",
         "harness.workbench",

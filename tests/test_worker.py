@@ -182,6 +182,13 @@ def test_several_slots_overlap_feeds_of_one_suite_but_never_two_suites(tmp_path:
     assert other[0] >= max(first[1], second[1])
 
 
+def test_a_slice_is_pinned_before_its_adapter_is_loaded(tmp_path: Path) -> None:
+    cores = sorted(os.sched_getaffinity(0))[:1]
+    with Worker(ACME, {"mode": "fine"}, tmp_path, tmp_path / "log", cores=cores) as acme:
+        assert opened(acme)["facts"] == {"engine": "acme 1"}
+        assert psutil.Process(acme.pid).cpu_affinity() == cores
+
+
 def test_noise_on_stdout_is_harmless(tmp_path: Path) -> None:
     with worker(tmp_path, "noisy") as acme:
         opened(acme)
