@@ -17,6 +17,7 @@ LAYERS = (
     {  # pure: no file, process, device or clock
         "harness.arrivals",
         "harness.compare",
+        "harness.energy",
         "harness.honesty",
         "harness.plan",
         "harness.stats",

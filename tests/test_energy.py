@@ -1,0 +1,402 @@
+"""Joules from raw samples: right to a thousandth, or none with the reason; never negative, never counted twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness import energy
+from harness.energy import Reading, cumulative, reading
+from harness.schema import Device, Domain, Metering, Samples
+from tests.golden.sample import result
+
+S, MS = 1_000_000_000, 1_000_000
+CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
+GPU = Device(id="gpu:a", kind="gpu", memory_pool="gpu:a")
+
+
+def domain(id: str = "d", covers: tuple[str, ...] = ("cpu:0",), **fields: Any) -> Domain:
+    return Domain.model_validate(
+        {"id": id, "meter": "m", "covers": covers, "boundary": "devices", "quantity": "energy", "method": "counter"}
+        | {"source": "a test"}
+        | fields
+    )
+
+
+POWER: dict[str, Any] = {"quantity": "power", "method": "integrated"}
+
+
+def samples(at_ns: Any, values: Any, took_ns: int = 20_000) -> Samples:
+    at = np.asarray(at_ns, np.int64)
+    return Samples(at - took_ns // 2, at + took_ns // 2, np.asarray(values, np.float64))
+
+
+def joules_until(at_ns: Any) -> Any:
+    """Of a machine that draws 200 W, and 80 W more in a sine of 7 s."""
+    t = np.asarray(at_ns, np.float64) / S
+    return 200 * t + 80 * 7 / (2 * np.pi) * (1 - np.cos(2 * np.pi * t / 7))
+
+
+def watts_at(at_ns: Any) -> Any:
+    return 200 + 80 * np.sin(2 * np.pi * np.asarray(at_ns, np.float64) / S / 7)
+
+
+EVERY = np.arange(0, 70 * S, 100 * MS)
+
+
+def counter(start: float = 0.0, wrap: float | None = None, at: Any = EVERY) -> Samples:
+    values = joules_until(at) + start
+    return samples(at, values % wrap if wrap else values)
+
+
+def test_a_counter_between_its_updates_is_interpolated() -> None:
+    read = reading(domain(), counter(), 5_033 * MS, 65_077 * MS)
+    assert read.joules == pytest.approx(joules_until(65_077 * MS) - joules_until(5_033 * MS), rel=1e-4)
+    assert (read.reasons, read.period_ns) == ((), 100 * MS)
+    assert read.edge_uncertainty == pytest.approx(0.2 / 60.044)
+    assert read.joules and read.watts == pytest.approx(read.joules / 60.044)
+
+
+def test_a_counter_that_updates_rarely_is_taken_where_it_changed() -> None:
+    """Updated every 300 ms, read every 100 ms."""
+    seen = samples(EVERY, joules_until(EVERY // (300 * MS) * (300 * MS)))
+    read = reading(domain(), seen, 2_050 * MS, 68_050 * MS)
+    assert read.period_ns == 300 * MS
+    assert read.joules == pytest.approx(joules_until(68_050 * MS) - joules_until(2_050 * MS), rel=1e-3)
+
+
+@pytest.mark.parametrize("start", [0, 100, 899.99, 950])
+def test_wraps_are_undone(start: float) -> None:
+    read = reading(domain(wrap_joules=1000), counter(start, wrap=1000), 1 * S, 69 * S)
+    assert read.joules == pytest.approx(joules_until(69 * S) - joules_until(1 * S), rel=1e-4)
+
+
+def test_a_gap_that_may_hide_a_second_wrap_has_no_joules() -> None:
+    at = np.concatenate((EVERY[EVERY < 30 * S], EVERY[EVERY > 36 * S]))  # six seconds are 1200 J
+    read = reading(domain(wrap_joules=1000), counter(wrap=1000, at=at), 1 * S, 69 * S)
+    assert (read.joules, read.reasons) == (None, ("may have wrapped twice",))
+
+
+def test_a_counter_misses_nothing_in_a_gap_and_power_does() -> None:
+    at = np.concatenate((EVERY[EVERY < 30 * S], EVERY[EVERY > 31 * S]))
+    read = reading(domain(), counter(at=at), 1 * S, 69 * S)
+    assert read.joules == pytest.approx(joules_until(69 * S) - joules_until(1 * S), rel=1e-4)
+    assert read.longest_gap_ns == 1200 * MS
+    assert reading(domain(**POWER), samples(at, watts_at(at)), 1 * S, 69 * S).reasons == ("gap",)
+    assert reading(domain(), counter(at=at), 1 * S, 30_500 * MS).reasons == ("gap",), "an edge lies in it"
+
+
+@pytest.mark.parametrize("wrap", [None, 262_143.0])
+def test_a_counter_that_begins_anew_has_no_joules_where_it_did(wrap: float | None) -> None:
+    values = joules_until(EVERY) + 1000
+    values[EVERY > 30 * S] -= values[301]
+    seen = samples(EVERY, values)
+    assert reading(domain(wrap_joules=wrap), seen, 1 * S, 69 * S).reasons == ("jumped back",)
+    assert cumulative(domain(wrap_joules=wrap), seen, np.array([1 * S, 69 * S])) is None
+    assert reading(domain(wrap_joules=wrap), seen, 31 * S, 69 * S).valid
+
+
+def test_a_counter_that_stands_still_has_no_joules() -> None:
+    values = joules_until(np.minimum(EVERY, 40 * S))
+    assert reading(domain(), samples(EVERY, values), 1 * S, 69 * S).reasons[-1] == "stood still"
+    assert reading(domain(), samples(EVERY, values), 1 * S, 39 * S).valid
+    assert reading(domain(), samples(EVERY, values), 45 * S, 69 * S).reasons == ("stood still",)
+    assert reading(domain(), samples(EVERY, np.full(len(EVERY), 7.0)), 1 * S, 69 * S).reasons == ("stood still",)
+
+
+def test_power_is_integrated_by_trapezoids() -> None:
+    read = reading(domain(**POWER), samples(EVERY, watts_at(EVERY)), 5_033 * MS, 65_077 * MS)
+    assert read.joules == pytest.approx(joules_until(65_077 * MS) - joules_until(5_033 * MS), rel=1e-3)
+
+
+def test_power_that_is_polled_faster_than_it_updates_has_the_period_of_its_changes() -> None:
+    held = samples(EVERY, watts_at(EVERY // S * S))
+    assert reading(domain(**POWER), held, 1 * S, 60 * S).period_ns == 1 * S
+
+
+def test_power_that_never_changes_is_a_stuck_sensor_unless_it_stamps_its_own() -> None:
+    flat = np.full(len(EVERY), 90.0)
+    assert reading(domain(**POWER), samples(EVERY, flat), 1 * S, 60 * S).reasons == ("stood still",)
+    read = reading(domain(**POWER), samples(EVERY, flat, took_ns=0), 1 * S, 60 * S)
+    assert read.joules == pytest.approx(59 * 90)
+
+
+def test_power_below_zero_has_no_joules() -> None:
+    watts = watts_at(EVERY)
+    watts[300] = -1
+    assert reading(domain(**POWER), samples(EVERY, watts), 1 * S, 60 * S).reasons == ("negative power",)
+
+
+def test_a_window_has_40_periods_or_no_joules_and_below_200_it_is_told() -> None:
+    power = domain(**POWER, averaging_ns=1 * S)
+    seen = samples(EVERY, watts_at(EVERY))
+    assert reading(domain(), counter(), 1 * S, 4_990 * MS).reasons == ("window too short",)
+    assert reading(domain(), counter(), 1 * S, 5_010 * MS).reasons == ("short window",)
+    assert reading(domain(), counter(), 1 * S, 5_010 * MS).valid
+    assert reading(power, seen, 1 * S, 40 * S).reasons == ("window too short",), "a mean over a second"
+    assert reading(power, seen, 1 * S, 42 * S).reasons == ("short window",)
+
+
+def test_the_edges_are_extrapolated_by_one_period_and_no_more() -> None:
+    seen = counter(at=np.arange(10 * S, 60 * S + 1, 100 * MS))
+    read = reading(domain(), seen, 9_905 * MS, 60_095 * MS)
+    assert read.joules == pytest.approx(joules_until(60_095 * MS) - joules_until(9_905 * MS), rel=1e-3)
+    assert reading(domain(), seen, 9_800 * MS, 50 * S).reasons == ("began late",)
+    assert reading(domain(), seen, 20 * S, 60_200 * MS).reasons == ("ended early",)
+    assert reading(domain(), seen, 20 * S, 60_200 * MS, lost=True).reasons == ("lost",)
+
+
+@pytest.mark.parametrize(
+    ("at", "lost", "why"),
+    [
+        ([], False, "no samples"),
+        ([], True, "lost"),
+        ([5], False, "ended early"),
+        ([5, 6], False, "ended early"),
+        ([5, 6], True, "lost"),
+        ([95], False, "began late"),
+        ([95, 96], False, "began late"),
+    ],
+)
+def test_a_window_without_samples_says_why(at: list[int], lost: bool, why: str) -> None:
+    seen = samples(np.array(at) * S, np.array(at) * 3.0)
+    assert reading(domain(), seen, 10 * S, 90 * S, lost).reasons == (why,)
+    assert reading(domain(), None, 10 * S, 90 * S).reasons == ("no samples",)
+
+
+def test_no_window_is_misuse() -> None:
+    with pytest.raises(ValueError, match="does not last"):
+        reading(domain(), counter(), 5 * S, 5 * S)
+
+
+def valid(id: str, joules: float = 100.0) -> Reading:
+    return Reading(id, 0, 10 * S, "counter", joules, edge_uncertainty=0.01)
+
+
+def summed(*domains: Domain, broken: tuple[str, ...] = (), devices: tuple[Device, ...] = (CPU, GPU)) -> energy.Total:
+    readings = {each.id: valid(each.id) for each in domains if each.id not in broken}
+    readings |= {id: Reading(id, 0, 10 * S, "counter", None, ("gap",)) for id in broken}
+    return energy.boundary(domains, readings, devices)
+
+
+PACKAGE = domain("package")
+DRAM = domain("dram", ("memory",))
+BOARD = domain("gpu", ("gpu:a",))
+BOARD_POWER = domain("gpu-power", ("gpu:a",), parent="gpu", **POWER)
+MODULE = domain("module", ("cpu:0", "gpu:a"), **POWER)
+PLATFORM = domain("psys", ("platform",), boundary="node")
+NODE = domain("bmc", ("cpu:0", "gpu:a", "memory", "node"), boundary="node", **POWER)
+WALL = domain("plug", ("cpu:0", "gpu:a", "memory", "node"), boundary="wall", quantity="power", method="external")
+
+
+@pytest.mark.parametrize(
+    ("domains", "broken", "boundary", "added"),
+    [
+        ((PACKAGE, DRAM, BOARD, BOARD_POWER, PLATFORM), (), "devices", {"package", "dram", "gpu"}),
+        ((PACKAGE, DRAM, BOARD, BOARD_POWER), ("gpu",), "devices", {"package", "dram", "gpu-power"}),
+        ((PACKAGE, BOARD, NODE), (), "node", {"bmc"}),
+        ((PACKAGE, BOARD, NODE, WALL), (), "wall", {"plug"}),
+        ((PACKAGE, BOARD, WALL), ("plug",), "devices", {"package", "gpu"}),
+        ((MODULE, BOARD.model_copy(update={"parent": "module"})), (), "devices", {"module"}),
+        ((PACKAGE, DRAM), (), None, {"package", "dram"}),
+        ((PLATFORM,), (), None, set()),
+        ((), (), None, set()),
+    ],
+)
+def test_the_widest_boundary_that_holds_every_device_decides(
+    domains: tuple[Domain, ...], broken: tuple[str, ...], boundary: str | None, added: set[str]
+) -> None:
+    found = summed(*domains, broken=broken)
+    assert (found.boundary, set(found.domains)) == (boundary, added)
+    assert found.joules == (None if boundary is None else 100.0 * len(added))
+
+
+def test_what_is_not_metered_is_named() -> None:
+    found = summed(PACKAGE, domain("model", ("gpu:a",), method="modelled"))
+    assert (found.boundary, found.joules, found.unmetered) == (None, None, ("gpu:a",))
+    assert found.reasons == ("gpu:a is not metered", "model is modelled, not measured")
+    assert summed(PACKAGE, BOARD, broken=("gpu",)).reasons == ("gpu:a is not metered", "gpu: gap")
+    assert summed(PACKAGE, BOARD).unmetered[0] == "memory"
+    assert summed(WALL).unmetered == ()
+
+
+def test_the_host_counts_even_where_no_adapter_reaches_it() -> None:
+    assert summed(BOARD, devices=(GPU,)).unmetered == ("cpu:0",)
+    assert summed(BOARD, PACKAGE, devices=(GPU,)).boundary == "devices"
+
+
+def test_a_device_in_pieces_is_covered_by_all_of_them() -> None:
+    one, two = domain("p0", ("cpu:0/1-of-2",)), domain("p1", ("cpu:0/2-of-2",))
+    assert summed(one, two, devices=(CPU,)).joules == 200
+    assert summed(one, devices=(CPU,)).unmetered == ("cpu:0",)
+    assert summed(one, two, PACKAGE, devices=(CPU,)).joules == 100, "the whole and its pieces are never added"
+    sliced = Device(id="cpu:1", kind="cpu", memory_pool="host", parts=("cpu:0",))
+    assert summed(one, two, devices=(sliced,)).boundary == "devices"
+    assert summed(domain("p", ("cpu:0/0-of-0",)), devices=(CPU,)).boundary is None
+
+
+def test_domains_of_a_circle_do_not_hang() -> None:
+    one, two = domain("a", parent="b"), domain("b", ("gpu:a",), parent="a")
+    assert len(summed(one, two).domains) == 1
+
+
+def metered(*domains: Domain, seen: Samples | None = None, lost: dict[str, str] | None = None) -> Any:
+    metering = Metering(
+        phase="p",
+        begin_ns=0,
+        end_ns=70 * S,
+        cpu_ns=0,
+        idle_ns=((0, 10 * S), (60 * S, 70 * S)),
+        samples={each.id: seen or counter() for each in domains},
+        lost=lost or {},
+    )
+    whole = result()
+    devices = (CPU, GPU)
+    return whole.model_copy(update={"devices": devices, "domains": domains, "meterings": (metering,)})
+
+
+def test_the_total_of_a_window_its_blocks_and_its_idle_power() -> None:
+    whole = metered(PACKAGE, BOARD, BOARD_POWER, seen=counter())
+    found = energy.total(whole, "p", 10 * S, 60 * S)
+    assert found.joules is not None and found.joules == pytest.approx(
+        2 * (joules_until(60 * S) - joules_until(10 * S)), rel=1e-4
+    )
+    assert found.idle_watts[0] == pytest.approx(2 * joules_until(10 * S) / 10, rel=1e-2)
+    edges = np.linspace(10 * S, 60 * S, 101).astype(np.int64)
+    cut = energy.blocks(whole, "p", edges)
+    assert cut is not None and len(cut) == 100 and cut.sum() == pytest.approx(found.joules)
+    assert energy.device_watts(whole, "p", GPU, 10 * S, 60 * S) == pytest.approx(found.joules / 2 / 50)
+
+
+def test_without_a_meter_there_is_a_reason_and_no_number() -> None:
+    for whole in (result(), metered(PACKAGE)):
+        found = energy.total(whole, "elsewhere", 10 * S, 60 * S)
+        assert (found.boundary, found.joules, found.reasons) == (None, None, ("no meter was read",))
+        assert energy.blocks(whole, "elsewhere", np.array([10 * S, 60 * S])) is None
+        assert energy.device_watts(whole, "elsewhere", GPU, 10 * S, 60 * S) is None
+    assert energy.device_watts(metered(MODULE), "p", GPU, 10 * S, 60 * S) is None, "a module is nobody's own"
+
+
+def test_two_sources_of_a_device_are_compared() -> None:
+    readings = {"gpu": valid("gpu", 100), "gpu-power": valid("gpu-power", 108), "package": valid("package", 50)}
+    [(counter, integral, by)] = energy.disagreements((PACKAGE, BOARD, BOARD_POWER), readings)
+    assert (counter.id, integral.id, round(by, 3)) == ("gpu", "gpu-power", 0.08)
+
+
+def test_the_power_over_time_has_holes_where_it_is_not_known() -> None:
+    at, watts = energy.power(domain(), counter())
+    assert len(at) == len(watts) + 1 and watts == pytest.approx(watts_at((at[1:] + at[:-1]) / 2), rel=1e-2)
+    values = joules_until(EVERY)
+    values[EVERY > 30 * S] -= values[301]
+    assert np.isnan(energy.power(domain(), samples(EVERY, values))[1]).sum() == 1
+    assert len(energy.power(domain(), samples([], []))[1]) == 0
+
+
+# A thousand made-up machines.
+
+LEAVES = ("cpu:0", "gpu:a", "gpu:b", "memory", "npu:c", "gpu:d")
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> tuple[tuple[Domain, ...], dict[str, float]]:
+    """A containment tree over some leaves, with rival meters of the same things; and the joules of each leaf."""
+    leaves = draw(st.lists(st.sampled_from(LEAVES), min_size=1, unique=True))
+    joules = {leaf: draw(st.floats(0.5, 1e4)) for leaf in leaves}
+    domains: list[Domain] = []
+
+    def grow(covers: tuple[str, ...], parent: str | None) -> None:
+        name = f"d{len(domains)}"
+        if draw(st.booleans()) or parent is None:
+            kind = draw(st.sampled_from(("counter", "integrated", "external", "modelled")))
+            declared = parent if draw(st.booleans()) else None  # a meter does not know another's domains
+            quantity = "energy" if kind == "counter" else "power"
+            domains.append(domain(name, covers, method=kind, quantity=quantity, parent=declared))
+            parent = name
+        if len(covers) > 1:
+            cut = draw(st.integers(1, len(covers) - 1))
+            grow(covers[:cut], parent)
+            grow(covers[cut:], parent)
+        elif draw(st.booleans()):
+            domains.append(domain(f"{name}x", covers, parent=parent, **POWER))
+
+    grow(tuple(leaves), None)
+    if draw(st.booleans()):
+        domains.append(domain("plug", tuple(leaves), boundary="wall", quantity="power", method="external"))
+    return tuple(draw(st.permutations(domains))), joules
+
+
+@settings(max_examples=1000, deadline=None)
+@given(trees(), st.data())
+def test_no_joule_is_counted_twice(made: tuple[tuple[Domain, ...], dict[str, float]], data: st.DataObject) -> None:
+    domains, joules = made
+    broken = data.draw(st.sets(st.sampled_from([each.id for each in domains])))
+    readings = {
+        each.id: Reading(each.id, 0, S, each.method, None, ("gap",))
+        if each.id in broken
+        else Reading(each.id, 0, S, each.method, sum(joules[leaf] for leaf in each.covers))
+        for each in domains
+    }
+    devices = tuple(
+        Device(id=leaf, kind="cpu", memory_pool="host" if leaf == "cpu:0" else leaf)
+        for leaf in joules
+        if leaf != "memory"
+    )
+    found = energy.boundary(domains, readings, devices)
+    known = {each.id: each for each in domains}
+    added = [known[id] for id in found.domains]
+    covered = [leaf for each in added for leaf in each.covers]
+    assert len(covered) == len(set(covered))
+    assert not any(each.method == "modelled" or each.id in broken for each in added)
+    if found.joules is None:
+        assert found.boundary is None and found.reasons
+    else:
+        assert {device.id for device in devices} <= set(covered)
+        assert found.joules == pytest.approx(sum(joules[leaf] for leaf in set(covered)))
+        assert {each.boundary for each in added} == {found.boundary}
+    usable = {leaf for each in domains if each.id not in broken and each.method != "modelled" for leaf in each.covers}
+    needed = {"cpu:0", *(device.id for device in devices)}
+    assert (found.boundary is not None) == (needed <= usable), "all that can be covered is"
+
+
+@st.composite
+def curves(draw: st.DrawFn) -> tuple[Any, Any]:
+    """(at_ns, joules since then) of a power that changes every so often, from 0 to 1 kW."""
+    steps = draw(st.lists(st.tuples(st.integers(50 * MS, 20 * S), st.floats(0, 1000)), min_size=1, max_size=8))
+    at = np.concatenate(([0], np.cumsum([length for length, _ in steps])))
+    return at, np.concatenate(([0.0], np.cumsum([length / S * watts for length, watts in steps])))
+
+
+@settings(max_examples=1000, deadline=None)
+@given(curves(), st.data())
+def test_joules_are_true_and_add_up_or_there_are_none(curve: tuple[Any, Any], data: st.DataObject) -> None:
+    turns, sums = curve
+    period = data.draw(st.integers(5 * MS, 400 * MS))
+    at = np.arange(0, turns[-1] + period, period) + data.draw(st.integers(-period, period))
+    power = data.draw(st.booleans())
+    wrap = None if power else data.draw(st.none() | st.floats(2000.0, 1e5))
+    truth = np.interp(at, turns, sums)
+    each = domain(wrap_joules=wrap, **(POWER if power else {}))
+    slopes = np.append(np.diff(sums) / np.diff(turns) * S, 0.0)
+    values = slopes[np.clip(np.searchsorted(turns, at, side="right") - 1, 0, len(slopes) - 1)] if power else truth
+    seen = samples(at, values if wrap is None else values % wrap, took_ns=0 if power else 1000)
+    begin, middle, end = sorted(
+        data.draw(st.lists(st.integers(0, int(turns[-1])), min_size=3, max_size=3, unique=True))
+    )
+    whole = reading(each, seen, begin, end)
+    assert whole.valid or whole.reasons
+    if whole.joules is None:
+        return
+    assert whole.joules >= 0
+    true = np.interp(end, turns, sums) - np.interp(begin, turns, sums)
+    rough = len(turns) if power else 2  # of power each turn of the curve is off by up to half a period
+    assert abs(whole.joules - true) <= rough * period / S * 1000 + 1e-6 * sums[-1] + 1e-6
+    parts = [reading(each, seen, begin, middle).joules, reading(each, seen, middle, end).joules]
+    if parts[0] is not None and parts[1] is not None:
+        assert parts[0] + parts[1] == pytest.approx(whole.joules, rel=1e-6, abs=1e-5)
+    rising = cumulative(each, seen, np.array([begin, middle, end]))
+    assert rising is not None and (np.diff(rising) >= -1e-9).all()
+    assert rising[-1] == pytest.approx(whole.joules)
