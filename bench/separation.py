@@ -2,8 +2,8 @@
 
     python -m bench.separation SUITE TIER [--feeds N]      prints the table that docs/method.md holds
 
-Honest rows are precisions of weights and activations; the others leave work out. The threshold is the geometric mean of the
-worst honest value and the mildest cheat, so that the distance to both is the same factor; 3 is asked for.
+Honest rows are precisions of weights and activations; the others leave work out. The threshold is the geometric mean
+of the worst honest value and the mildest cheat, so that the distance to both is the same factor; 3 is asked for.
 The rows of a suite are in bench/cheats/<suite>.py, as `values(tier, feeds) -> Iterator[Row]`.
 """
 
@@ -72,8 +72,8 @@ def rounded(x: torch.Tensor, precision: str) -> torch.Tensor:
 
 @contextmanager
 def activations(module: nn.Module, precision: str) -> Iterator[None]:
-    """Inside, what goes into every linear layer and convolution, and what comes out of it, is rounded: the output only in the
-    floating-point formats, since integer kernels accumulate and hand on in a wider one."""
+    """Inside, what goes into every linear layer and convolution, and what comes out of it, is rounded: the output only
+    in the floating-point formats, since integer kernels accumulate and hand on in a wider one."""
     from torch import nn
 
     def before(_: nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
@@ -105,7 +105,8 @@ def table(rows: list[Row]) -> str:
     factor = math.sqrt(mildest.extreme / max(worst.extreme, 1e-12))
     lines += [
         "",
-        f"Worst honest: {worst.name}. Mildest cheat: {mildest.name}. Middle {middle:.2g}, a factor of {factor:.1f} from both.",
+        f"Worst honest: {worst.name}. Mildest cheat: {mildest.name}. "
+        f"Middle {middle:.2g}, a factor of {factor:.1f} from both.",
     ]
     return "\n".join(lines)
 

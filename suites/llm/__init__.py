@@ -1,6 +1,8 @@
 """Greedy decoding at batch 1 with a static cache: the shapes of Llama 3.
 
-The prompt is random tokens, the answer always as long as the tier says: there is no end token.
+The prompt is random tokens, the answer always as long as the tier says: there is no end token. What a token is judged
+by are the logits that an fp32 network has behind the same tokens, so an answer that took the other side of a near tie
+is not judged by what it would have been without.
 """
 
 from __future__ import annotations
@@ -14,10 +16,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.contracts import Array, Feed, Graph, Session, Spec, Weights
-from harness.errors import Unsupported
-from harness.schema import BITS_PER_WEIGHT, Cost
+from harness.contracts import Array, Feed, Graph, Session, Spec, Suite, Weights
+from harness.errors import Unsupported, WrongAnswer
+from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits
 from suites import exported
+from suites.answers import checked
 from suites.latency import LIMITS
 from suites.weights import Draw, Fill, checkpoint, drawn
 
@@ -81,6 +84,12 @@ def gains(sharp_layers: int, name: str, shape: tuple[int, ...]) -> Fill:
     return Draw(QUERY_GAIN if sharp else 1.0)
 
 
+METRIC = "worst mean regret of 32 tokens in a row, in standard deviations of the logits"
+RUN = 32  # tokens; a layer left out for some, or a token made up, does not hide behind those that were computed
+GATES = {"smoke": 0.05, "edge": 0.05, "server": 0.05}
+TRAINED = 0.5  # unmeasured: four bits are not exact for trained weights, which costs more than any rounding here
+
+
 class Llm:
     """A Llama-style decoder: greedy, batch 1, static KV cache.
 
@@ -90,15 +99,16 @@ class Llm:
     name = "llm"
     version = "1"
     unit = "token"
-    scenarios = ("single-stream", "server")
+    scenarios: Sequence[str] = ("single-stream", "server")
 
     def __init__(self, tier: str, options: Mapping[str, str]) -> None:
         if tier not in SHAPES:
             raise Unsupported(f"llm has no tier {tier!r}", f"it has {', '.join(SHAPES)}")
         self.tier = tier
-        self.latency = LIMITS[tier][self.name]
+        self.latency: LatencyLimits | None = LIMITS[tier][self.name]
         self.shape = SHAPES[tier]
         self.options = options
+        self.gate: Gate | None = Gate(metric=METRIC, at_most=TRAINED if "weights" in options else GATES[tier])
 
     def weights(self) -> Weights:
         specs = exported.specs(self.name, self.tier, self.graphs)
@@ -143,11 +153,37 @@ class Llm:
             ids, position = session.run("step", ids, position, state=state)
             yield session.get(ids)
 
+    def units(self, batch: int) -> int:
+        return self.shape.tokens_out * batch
+
+    def reference(self) -> Suite:
+        return Teacher(self.tier, self.options)
+
+    def quality(self, answer: Array, reference: Array) -> float:
+        """answer: [tokens_out] int64. reference: [tokens_out, vocabulary], of a Teacher.
+
+        A token's regret is how far its logit lies below the best one. That grows with the square of the error of the
+        logits, since a token must be both near the top and overtaken: the mean of many tells rounding from work left
+        out better than any count of tokens that differ.
+        """
+        tokens = self._tokens(answer)
+        best, chosen = reference.max(1), reference[np.arange(len(tokens)), tokens]
+        regret = (best - chosen) / reference.std(1)
+        return float(regret.reshape(-1, RUN).mean(1, dtype=np.float64).max())
+
+    def _tokens(self, answer: Array) -> Array:
+        """The answer, where it is tokens of this vocabulary, as many as the tier asks for; else WrongAnswer."""
+        tokens = checked(answer, (self.shape.tokens_out,), "int64")
+        if strange := int(((tokens < 0) | (tokens >= self.shape.vocabulary)).sum()):
+            raise WrongAnswer(f"{strange} of {len(tokens)} tokens are not in the vocabulary of {self.shape.vocabulary}")
+        return tokens
+
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
         """Prefill, then decode with the mean length of context.
 
         FLOPs: linear layers, and attention over the tokens that are seen; not norms, rotary positions, softmax and
-        other element-wise work. Bytes: all weights once, the rows of the embedding, and the cache as it is written
+        other element-wise work. Least FLOPs: of the last layer a prefill needs keys and values of all tokens, the rest
+        of the last one only. Bytes: all weights once, the rows of the embedding, and the cache as it is written
         and read. Of an untied model's embedding only those rows count. 4-bit scales are not counted.
         """
         shape = self.shape
@@ -155,6 +191,7 @@ class Llm:
         activation_bytes = 4 if precision == "fp32" else 2
         projections = shape.width * shape.head_dim * 2 * (shape.heads + shape.kv_heads)
         layer = projections + 3 * shape.width * shape.hidden
+        last = layer - shape.width * shape.head_dim * 2 * shape.kv_heads  # what the last layer does for one token
         head = shape.vocabulary * shape.width
         norms = shape.width * (2 * shape.layers + 1)
         entry = 2 * shape.layers * shape.kv_heads * shape.head_dim * activation_bytes  # a token's place in the cache
@@ -162,13 +199,49 @@ class Llm:
         def cost(name: str, tokens: int, context: float, seen: float, yields: int) -> Cost:
             """tokens go in, context is then in the cache, seen is the sum over tokens of what each attends to."""
             linear = 2.0 * (tokens * shape.layers * layer + head)
-            attention = 4.0 * shape.layers * shape.heads * shape.head_dim * seen
-            weights_bytes = (shape.layers * layer + head + norms + tokens * shape.width) * bits / 8
-            cache_bytes = entry * (tokens + context)
+            pair = 4.0 * shape.heads * shape.head_dim  # of a token that goes in and one that it sees, in one layer
+            flops = linear + pair * shape.layers * seen
+            matrices_bytes = (shape.layers * layer + head) * bits / 8
+            rows_bytes = (norms + tokens * shape.width) * bits / 8
             return Cost(
-                name=name, flops=linear + attention, bytes=weights_bytes + cache_bytes + 8 * (tokens + 1), yields=yields
+                name=name,
+                flops=flops,
+                bytes=matrices_bytes + rows_bytes + entry * (tokens + context) + 8 * (tokens + 1),
+                yields=yields,
+                least_flops=flops - 2.0 * (tokens - 1) * last - pair * (seen - context),
+                streamed_bytes=matrices_bytes,
             )
 
         into, out = shape.tokens_in, shape.tokens_out
         mean = into + out / 2  # of into + 1 to into + out - 1
         return (cost("prefill", into, into, into * (into + 1) / 2, 1), cost("decode", 1, mean, mean, out - 1))
+
+
+class Teacher(Llm):
+    """What the audit runs: the prompt and an answer at once, one yield, the logits that chose each of its tokens.
+
+    Its graph is for torch only, and its weights are those of the suite.
+    """
+
+    def graphs(self) -> Mapping[str, Graph]:
+        step = super().graphs()["step"]
+        outputs = {"logits": Spec((self.shape.tokens_out, self.shape.vocabulary))}
+        return {"teach": Graph({"ids": step.inputs["ids"]}, step.state, outputs, self._taught, _not_exported)}
+
+    def _taught(self) -> nn.Module:
+        import torch
+
+        from suites.llm.network import Taught
+
+        with torch.device("meta"):
+            return Taught(self.shape).eval()
+
+    def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
+        """feed: with the `answer`. Raises WrongAnswer where that is not one."""
+        ids = np.concatenate((feed["ids"], self._tokens(feed["answer"])[:-1]))
+        (logits,) = session.run("teach", session.put(ids), state=session.state("teach"))
+        yield session.get(logits)
+
+
+def _not_exported() -> bytes:
+    raise Unsupported("the llm's reference has no ONNX graph", "it runs by the torch adapter")

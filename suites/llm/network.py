@@ -15,13 +15,7 @@ from torch.nn import functional as F
 from suites.llm import Shape
 
 
-class Step(nn.Module):
-    """ids [tokens] int64 at positions from `position` [1] int64 on -> the next token [1] and the next position [1].
-
-    One graph for prefill and decode. caches: k and v of each layer in turn, [kv_heads, context, head_dim],
-    written in place. Trap: position + tokens must not go beyond the context; nothing checks it.
-    """
-
+class Network(nn.Module):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.shape = shape
@@ -29,13 +23,30 @@ class Step(nn.Module):
         if not shape.tied:
             self.lm_head = nn.Linear(shape.width, shape.vocabulary, bias=False)
 
+    def logits(self, ids: Tensor, position: Tensor, *caches: Tensor, rows: int = 1) -> Tensor:
+        """[rows, vocabulary], behind each of the last `rows` of `ids`."""
+        head = self.model.embed_tokens if self.shape.tied else self.lm_head
+        return F.linear(self.model(ids, position, *caches, rows=rows), head.weight)
+
+
+class Step(Network):
+    """ids [tokens] int64 at positions from `position` [1] int64 on -> the next token [1] and the next position [1].
+
+    One graph for prefill and decode. caches: k and v of each layer in turn, [kv_heads, context, head_dim],
+    written in place. Trap: position + tokens must not go beyond the context; nothing checks it.
+    """
+
     def forward(self, ids: Tensor, position: Tensor, *caches: Tensor) -> tuple[Tensor, Tensor]:
         return self.logits(ids, position, *caches).argmax(-1), position + ids.shape[0]
 
-    def logits(self, ids: Tensor, position: Tensor, *caches: Tensor) -> Tensor:
-        """[1, vocabulary], behind the last of `ids`."""
-        head = self.model.embed_tokens if self.shape.tied else self.lm_head
-        return F.linear(self.model(ids, position, *caches), head.weight)
+
+class Taught(Network):
+    """ids, a prompt and its answer but for the last token -> the logits that each token of the answer was chosen by,
+    [tokens_out, vocabulary]. caches: as a Step's, and fresh."""
+
+    def forward(self, ids: Tensor, *caches: Tensor) -> Tensor:
+        start = torch.zeros(1, dtype=torch.int64, device=ids.device)
+        return self.logits(ids, start, *caches, rows=self.shape.tokens_out)
 
 
 class Decoder(nn.Module):
@@ -46,14 +57,14 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
         self.norm = RmsNorm(shape)
 
-    def forward(self, ids: Tensor, position: Tensor, *caches: Tensor) -> Tensor:
-        """[1, width], the last token's."""
+    def forward(self, ids: Tensor, position: Tensor, *caches: Tensor, rows: int = 1) -> Tensor:
+        """[rows, width], of the last `rows` tokens."""
         x = self.embed_tokens(ids)
         places = position + torch.arange(ids.shape[0], device=ids.device)
         rotation = rotary(self.shape, places, x.dtype)
         for i, layer in enumerate(self.layers):
             x = layer(x, places, rotation, caches[2 * i], caches[2 * i + 1])
-        last: Tensor = self.norm(x[-1:])
+        last: Tensor = self.norm(x[-rows:])
         return last
 
 
