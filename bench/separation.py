@@ -52,7 +52,8 @@ def integers(weight: torch.Tensor, bits: int, group: int | None = GROUP) -> torc
     top = 2 ** (bits - 1)
     scale = padded.abs().amax(-1, keepdim=True) / (top if group else top - 1)
     whole = (padded / scale.clamp_min(1e-30)).round().clamp(-top, top - 1)
-    return (whole * scale).reshape(rows, -1)[:, :columns].reshape(weight.shape).to(weight.dtype)
+    narrow: torch.Tensor = (whole * scale).reshape(rows, -1)[:, :columns].reshape(weight.shape).to(weight.dtype)
+    return narrow
 
 
 def rounded(x: torch.Tensor, precision: str) -> torch.Tensor:

@@ -44,9 +44,9 @@ class Taught(Network):
     """ids, a prompt and its answer but for the last token -> the logits that each token of the answer was chosen by,
     [tokens_out, vocabulary]. caches: as a Step's, and fresh."""
 
-    def forward(self, ids: Tensor, *caches: Tensor) -> Tensor:
+    def forward(self, ids: Tensor, *caches: Tensor) -> tuple[Tensor]:
         start = torch.zeros(1, dtype=torch.int64, device=ids.device)
-        return self.logits(ids, start, *caches, rows=self.shape.tokens_out)
+        return (self.logits(ids, start, *caches, rows=self.shape.tokens_out),)
 
 
 class Decoder(nn.Module):

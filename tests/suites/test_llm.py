@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.contracts import Array, Feed
-from harness.errors import Unsupported
+from harness.contracts import Array, Feed, Suite
+from harness.errors import Unsupported, WrongAnswer
 from suites.llm import SHAPES, Llm, Shape
 
 torch = pytest.importorskip("torch")
@@ -46,20 +46,22 @@ def caches(shape: Shape) -> list[Any]:
 class Eager:
     """A session on the suite's own module, with its drawn weights."""
 
-    def __init__(self, suite: Llm) -> None:
-        self.suite = suite
-        self.module: Any = suite.graphs()["step"].module().to_empty(device="cpu")
+    def __init__(self, suite: Suite, dtype: Any = torch.float32) -> None:
+        self.suite, self.dtype = suite, dtype
+        (graph,) = suite.graphs().values()
+        self.module: Any = graph.module().to_empty(device="cpu")
         weights = suite.weights()
         assert set(weights.names()) == self.module.state_dict().keys()
         for name, tensor in self.module.state_dict().items():
             weights.read(name, tensor.numpy())
+        self.module.to(dtype)
 
     def put(self, array: Array) -> Any:
         return torch.from_numpy(array)
 
     def state(self, graph: str) -> Any:
         specs = self.suite.graphs()[graph].state.values()
-        return [torch.zeros([size for size in spec.shape if isinstance(size, int)]) for spec in specs]
+        return [torch.zeros([int(size) for size in spec.shape], dtype=self.dtype) for spec in specs]
 
     def run(self, graph: str, *inputs: Any, state: Any = None) -> Sequence[Any]:
         outputs: Sequence[Any] = self.module(*inputs, *state)
@@ -153,6 +155,15 @@ def test_decode_bytes_are_the_weights_and_the_cache() -> None:
     assert decode.bytes == pytest.approx(4 * 1_235_814_400 + cache, rel=0.001)
     _, four_bit = Llm("edge", {}).costs("int4", 1)
     assert four_bit.bytes < decode.bytes / 7.9
+    assert decode.streamed_bytes == pytest.approx(4 * 1_235_814_400, rel=0.001)
+
+
+def test_the_least_is_a_prefill_whose_last_layer_answers_for_the_last_token_only() -> None:
+    prefill, decode = Llm("edge", {}).costs("fp32", 1)
+    assert decode.least_flops == decode.flops
+    last = 2 * 2048 * (2048 + 2048 + 3 * 8192)  # queries, output, and the three of the SwiGLU
+    attention = 4 * 2048 * (128 * 129 / 2 - 128)
+    assert prefill.least_flops == pytest.approx(prefill.flops - 127 * last - attention, rel=1e-9)
 
 
 def test_feeds_are_never_alike_and_come_again_from_the_same_seed() -> None:
@@ -213,6 +224,84 @@ def test_a_skipped_layer_shows_and_rounding_does_not() -> None:
     rounded = first_tokens()
     assert (skipped != exact).mean() > 0.5
     assert (rounded != exact).mean() < 0.1
+
+
+@pytest.fixture(scope="module")
+def audit() -> tuple[Llm, Eager, Eager, Feed]:
+    suite = Llm("smoke", {})
+    return suite, Eager(suite), Eager(suite.reference()), next(suite.feeds(1, 0))
+
+
+def judged(audit: tuple[Llm, Eager, Eager, Feed], answer: Array) -> float:
+    suite, _, teacher, feed = audit
+    reference = np.concatenate(list(teacher.suite.infer(teacher, {**feed, "answer": answer})))
+    return suite.quality(answer, reference)
+
+
+def answer_of(suite: Llm, session: Eager, feed: Feed) -> Array:
+    return np.concatenate(list(suite.infer(session, feed)))
+
+
+def test_the_teacher_would_have_answered_the_same(audit: tuple[Llm, Eager, Eager, Feed]) -> None:
+    suite, session, teacher, feed = audit
+    answer = answer_of(suite, session, feed)
+    assert answer.shape == (suite.units(1),)
+    assert answer.dtype == np.int64
+    assert judged(audit, answer) < 1e-6  # not 0: the order of the sums differs, and a tie may go the other way
+    assert teacher.suite.weights().names() == suite.weights().names()
+    with pytest.raises(Unsupported, match="no ONNX graph"):
+        teacher.suite.graphs()["teach"].onnx()
+
+
+def test_bf16_passes(audit: tuple[Llm, Eager, Eager, Feed]) -> None:
+    suite, _, _, feed = audit
+    assert suite.gate is not None
+    assert 0 < judged(audit, answer_of(suite, Eager(suite, torch.bfloat16), feed)) < suite.gate.at_most / 3
+
+
+@pytest.mark.parametrize("layer", range(4))
+def test_a_skipped_layer_fails(audit: tuple[Llm, Eager, Eager, Feed], layer: int) -> None:
+    suite, session, _, feed = audit
+    assert suite.gate is not None
+    skipped = session.module.model.layers[layer]
+    skipped.forward = lambda x, *rest: x
+    answer = answer_of(suite, session, feed)
+    del skipped.forward
+    assert judged(audit, answer) > 3 * suite.gate.at_most
+
+
+def test_what_was_not_computed_from_this_feed_fails(audit: tuple[Llm, Eager, Eager, Feed]) -> None:
+    suite, session, _, feed = audit
+    assert suite.gate is not None
+    answer = answer_of(suite, session, feed)
+    other = answer_of(suite, session, next(itertools.islice(suite.feeds(1, 0), 1, 2)))
+    one_made_up = answer.copy()
+    one_made_up[77] = 7
+    for wrong in (other, np.full_like(answer, answer[0]), np.append(answer[:96], answer[:32]), one_made_up):
+        assert judged(audit, wrong) > suite.gate.at_most
+
+
+def test_what_is_no_answer_is_told(audit: tuple[Llm, Eager, Eager, Feed]) -> None:
+    suite = audit[0]
+    answer = np.arange(128)
+    reference = np.zeros((128, 4096), np.float32)
+    for wrong, complaint in (
+        (answer.astype(np.int32), r"int32 \(128,\), and should be int64"),
+        (answer.astype(np.float32) * np.nan, "float32"),
+        (answer[:127], r"\(127,\)"),
+        (answer[:, None], r"\(128, 1\)"),
+        (answer - 1, "1 of 128 tokens are not in the vocabulary of 4096"),
+        (answer + 4000, "32 of 128 tokens"),
+    ):
+        with pytest.raises(WrongAnswer, match=complaint):
+            suite.quality(wrong, reference)
+        with pytest.raises(WrongAnswer, match=complaint):
+            judged(audit, wrong)
+
+
+def test_real_weights_have_a_gate_of_their_own() -> None:
+    drawn, real = Llm("edge", {}).gate, Llm("edge", {"weights": "somewhere"}).gate
+    assert drawn is not None and real is not None and drawn.at_most < real.at_most
 
 
 def test_a_tier_that_is_not_there_is_refused_and_torch_is_not_needed_to_ask() -> None:
