@@ -27,6 +27,10 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
     "meters": {
         "nvml": "harness.meters.nvml:Nvml",
         "rapl": "harness.meters.rapl:Rapl",
+        "amdsmi": "harness.meters.amdsmi:AmdSmi",
+        "hwmon": "harness.meters.hwmon:Hwmon",
+        "ipmi": "harness.meters.ipmi:Ipmi",
+        "redfish": "harness.meters.redfish:Redfish",
         "external": "harness.meters.external:External",
     },
     "suites": {

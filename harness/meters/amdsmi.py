@@ -1,0 +1,198 @@
+"""AMD GPUs, by AMD SMI (package amdsmi of ROCm, imported when it is asked): the energy accumulator, and power.
+
+The accumulator has stood still, run backwards and been off by whole factors on released cards (ROCm/amdsmi issues 22,
+38 and 115), so it is watched against the power for a second before it is believed. Of an MI250's two dies the first
+reports for both.
+
+Written against AMD's documentation and run on a fake library: never on a real GPU.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+from uuid import UUID
+
+from harness.contracts import Sample
+from harness.errors import UsageError
+from harness.schema import Absent, Device, Domain
+
+SOURCE = "rocm.docs.amd.com/projects/amdsmi"
+WATCH_TIMES, WATCH_S = 10, 0.1
+AGREE = 2.0  # times, up or down: idle power comes in whole watts, and the accumulator is not in step with it
+POWERS = ("current_socket_power", "average_socket_power", "socket_power")  # watts; which ones a card knows differs
+NO_POWER = (0, 0xFFFF)  # what it says where it does not know
+INSTALL = "install ROCm, and the amdsmi of /opt/rocm/share/amd_smi with pip"
+PERMIT = "sudo usermod -aG render,video $USER, and log in again"
+
+
+@dataclass(frozen=True)
+class Glance:
+    at_s: float
+    joules: float | None
+    watts: float | None
+
+
+@dataclass(frozen=True)
+class Card:
+    """As the library lists them: a die of an MI250 is one of its own."""
+
+    ids: frozenset[str]
+    """By which an adapter may name it: its serial number, or, as PyTorch prints it, the characters of that in hex."""
+    product: str
+    joules: Callable[[], float]
+    watts: Callable[[], float]
+
+
+class AmdSmi:
+    """clock, sleep: of seconds, for tests."""
+
+    name = "amdsmi"
+
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        if options:
+            raise UsageError(f"the meter amdsmi takes no options: {', '.join(options)}")
+        self._clock, self._sleep = clock, sleep
+        self._reads: dict[str, Callable[[], float]] = {}
+
+    def domains(self, devices: Iterable[Device]) -> Iterator[Domain | Absent]:
+        """Takes a second where there are such GPUs."""
+        known = {part for device in devices for part in device.silicon if part.startswith("gpu:GPU-")}
+        try:
+            import amdsmi as smi
+        except Exception as error:  # also OSError or KeyError, from looking for its library
+            yield Absent(what="amdsmi", reason=f"{error}: {INSTALL}")
+            return
+        try:
+            smi.amdsmi_init()
+            cards = [_card(smi, handle) for handle in smi.amdsmi_get_processor_handles()]
+        except smi.AmdSmiException as error:
+            yield Absent(what="amdsmi", reason=f"{error}: {PERMIT}")
+            return
+        if not any(card.ids & known for card in cards):
+            yield Absent(what="amdsmi", reason=f"none of its {len(cards)} GPUs is a device that an adapter found")
+            return
+        glances = self._watched(cards)
+        position = 0
+        while position < len(cards):
+            dies = 2 if "MI250" in cards[position].product else 1
+            group = slice(position, position + dies)
+            position += dies
+            ids = tuple(min(card.ids & known, default="") for card in cards[group])
+            if any(ids):
+                yield from self._domains(cards[group], ids, glances[group])
+
+    def read(self, domain: Domain) -> Sequence[Sample]:
+        return (Sample(self._reads[domain.id]()),)
+
+    def _watched(self, cards: Sequence[Card]) -> list[list[Glance]]:
+        glances: list[list[Glance]] = [[] for _ in cards]
+        for turn in range(WATCH_TIMES + 1):
+            if turn:
+                self._sleep(WATCH_S)
+            for card, seen in zip(cards, glances, strict=True):
+                seen.append(Glance(self._clock(), _known(card.joules), _known(card.watts)))
+        return glances
+
+    def _domains(
+        self, dies: Sequence[Card], ids: Sequence[str], glances: Sequence[Sequence[Glance]]
+    ) -> Iterator[Domain | Absent]:
+        """Of one board; ids: of its dies, empty where no adapter reaches one."""
+        covers = tuple(id for id in ids if id)
+        if any(glance.watts or (glance.joules or 0) > 0 for other in glances[1:] for glance in other):
+            reason = "both dies of this MI250 report, and whether each does for both is not documented"
+            yield from (Absent(what=id, reason=f"AMD SMI: {reason}") for id in covers)
+            return
+        seen, card, parent = glances[0], dies[0], None
+        name = f"amdsmi/{covers[0].removeprefix('gpu:')}"
+        if problem := _problem(seen):
+            yield Absent(what=f"{covers[0]} energy counter", reason=f"AMD SMI: {problem}")
+        else:
+            parent = f"{name}/energy"
+            self._reads[parent] = card.joules
+            yield _domain(parent, covers, "amdsmi_get_energy_count")
+        if all(glance.watts for glance in seen):
+            self._reads[f"{name}/power"] = card.watts
+            yield _domain(f"{name}/power", covers, "amdsmi_get_power_info", parent, power=True)
+
+
+def _problem(seen: Sequence[Glance]) -> str:
+    """Why the accumulator cannot be believed; empty: it can."""
+    joules = [glance.joules for glance in seen if glance.joules is not None]
+    if len(joules) < len(seen):
+        return "it has no energy counter, as in a virtual machine"
+    if any(after < before for before, after in pairwise(joules)):
+        return "its energy counter runs backwards"
+    if joules[-1] == joules[0]:
+        return "its energy counter stands still"
+    watts = [glance.watts for glance in seen if glance.watts]
+    if not watts:
+        return ""
+    counted = (joules[-1] - joules[0]) / (seen[-1].at_s - seen[0].at_s)
+    mean = sum(watts) / len(watts)
+    if not mean / AGREE <= counted <= mean * AGREE:
+        return f"its energy counter rises by {counted:.3g} W while its power is {mean:.3g} W"
+    return ""
+
+
+def _card(smi: Any, handle: Any) -> Card:
+    asic = smi.amdsmi_get_gpu_asic_info(handle)
+    serial = str(asic["asic_serial"]).lower().removeprefix("0x").zfill(16)
+    names = {f"gpu:GPU-{serial}"}
+    if len(serial) == 16:
+        names.add(f"gpu:GPU-{UUID(bytes=serial.encode())}")
+
+    def joules() -> float:
+        count = smi.amdsmi_get_energy_count(handle)
+        accumulator = count["energy_accumulator"] if "energy_accumulator" in count else count["power"]  # before 6.1
+        return float(accumulator) * float(count["counter_resolution"]) / 1e6
+
+    def watts() -> float:
+        power = smi.amdsmi_get_power_info(handle)
+        for name in POWERS:
+            value = power.get(name)
+            if isinstance(value, int | float) and value not in NO_POWER:
+                return float(value)
+        raise OSError("AMD SMI: it tells no power")
+
+    return Card(frozenset(names), str(asic.get("market_name", "")), _reader(smi, joules), _reader(smi, watts))
+
+
+def _reader(smi: Any, read: Callable[[], float]) -> Callable[[], float]:
+    """Raises OSError in place of the library's own errors."""
+
+    def call() -> float:
+        try:
+            return read()
+        except (smi.AmdSmiException, KeyError, ValueError) as error:
+            raise OSError(f"AMD SMI: {error}") from error
+
+    return call
+
+
+def _known(read: Callable[[], float]) -> float | None:
+    try:
+        return read()
+    except OSError:
+        return None
+
+
+def _domain(id: str, covers: tuple[str, ...], source: str, parent: str | None = None, power: bool = False) -> Domain:
+    return Domain(
+        id=id,
+        meter="amdsmi",
+        covers=covers,
+        boundary="devices",
+        quantity="power" if power else "energy",
+        method="integrated" if power else "counter",
+        parent=parent,
+        source=f"{source}; {SOURCE}",
+    )

@@ -1,0 +1,220 @@
+"""Sensors of boards and cards, by Linux's hwmon: /sys/class/hwmon/*/energy*_input and power*_average or _input.
+
+What a sensor covers its driver seldom says, so only these are taken by themselves: the energy of an Intel card (i915,
+xe), the sockets of NVIDIA Grace, and a board's only ACPI power meter. Any other is named, and taken as its owner says:
+
+    [meter.hwmon]
+    "corsairpsu/power1" = "node"                # chip/channel = what it covers
+    "ina3221/power1" = "cpu:0,gpu:xpu0"
+
+Written against the kernel's documentation and run on made-up trees of files: never on a real machine's sensors.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.contracts import Sample
+from harness.errors import UsageError
+from harness.schema import Absent, Device, Domain
+
+ROOT = Path("/")
+SOURCE = "Linux hwmon; docs.kernel.org/hwmon/sysfs-interface.html"
+FILE = re.compile(r"(energy|power)(\d+)_(input|average)")
+KEY = re.compile(r"[A-Za-z0-9_.-]+/(energy|power)\d+")
+INTEL = ("xe", "i915")
+GRACE = re.compile(r"(Module|Grace) Power Socket (\d+)")
+INSIDE_GRACE = re.compile(r"(CPU|SysIO) Power Socket \d+")
+MS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Sensor:
+    folder: str
+    """`hwmon3`: another one after the next boot."""
+    chip: str
+    file: Path
+    channel: str
+    """`energy1`."""
+    label: str
+    averaging_ns: int | None
+
+    @property
+    def key(self) -> str:
+        return f"{self.chip}/{self.channel}"
+
+    @property
+    def id(self) -> str:
+        return f"hwmon/{self.folder}/{self.channel}"
+
+
+class Hwmon:
+    """root: the file system to read."""
+
+    name = "hwmon"
+
+    def __init__(self, options: Mapping[str, str], root: Path = ROOT) -> None:
+        for key, covers in options.items():
+            if not KEY.fullmatch(key) or not covers:
+                raise UsageError(
+                    f"the meter hwmon cannot take {key} = {covers!r}", hint='say "chip/power1" = "node", or device ids'
+                )
+        self._options = options
+        self._folder = root / "sys/class/hwmon"
+        self._files: dict[str, Path] = {}
+
+    def domains(self, devices: Iterable[Device]) -> Iterator[Domain | Absent]:
+        devices = list(devices)
+        sensors = [*_sensors(self._folder)]
+        if not sensors:
+            yield Absent(what="hwmon", reason="no driver here offers power or energy in /sys/class/hwmon")
+        cpus = sorted({"cpu:0"} | {each.id for each in devices if each.kind == "cpu" and each.memory_pool == "host"})
+        everything = (*sorted({part for each in devices for part in (each.id, *each.silicon)}), "memory", "node")
+        gpus = sorted({part for each in devices for part in each.silicon if part.startswith("gpu:")})
+        chosen = [*self._chosen(sensors, everything)]
+        rest = [each for each in sensors if each.key not in self._options]
+        chosen += [*_intel(rest, gpus), *_grace(rest, cpus, gpus), *_power_meters(rest, everything)]
+        for sensor, answer in chosen:
+            if isinstance(answer, Absent):
+                yield answer
+                continue
+            try:
+                _number(sensor.file)
+            except PermissionError:
+                yield Absent(what=sensor.key, reason=f"only root may read it: sudo chmod a+r {sensor.file}")
+            except OSError as error:
+                yield Absent(what=sensor.key, reason=f"it cannot be read: {error}")
+            else:
+                self._files[answer.id] = sensor.file
+                yield answer
+
+    def read(self, domain: Domain) -> Sequence[Sample]:
+        return (Sample(_number(self._files[domain.id]) / 1e6),)
+
+    def _chosen(
+        self, sensors: Sequence[Sensor], everything: tuple[str, ...]
+    ) -> Iterator[tuple[Sensor, Domain | Absent]]:
+        """Those that the options name, and all those that nobody knows."""
+        for sensor in sensors:
+            said = self._options.get(sensor.key)
+            twins = sum(each.key == sensor.key for each in sensors)
+            if said is None:
+                if sensor.chip not in (*INTEL, "power_meter"):
+                    yield sensor, _unknown(sensor, "what it covers is not known")
+            elif twins > 1:
+                yield sensor, Absent(what=sensor.key, reason=f"{twins} sensors have this name")
+            else:
+                covers = tuple(said.replace(" ", "").split(","))
+                yield sensor, _domain(sensor, everything if covers == ("node",) else covers, node="node" in covers)
+
+
+def _intel(sensors: Sequence[Sensor], gpus: Sequence[str]) -> Iterator[tuple[Sensor, Domain | Absent]]:
+    """A card holds its package; nothing joins the sensor's PCI address with a device but that each is the only one."""
+    energies = [each for each in sensors if each.chip in INTEL and each.channel.startswith("energy")]
+    cards = {each.file.parent for each in energies}
+    xpus = [gpu for gpu in gpus if gpu.startswith(("gpu:xpu", "gpu:GPU-8680"))]  # Intel's vendor id
+    card = next((each for each in energies if each.label == "card"), None)
+    for sensor in energies:
+        if len(cards) != 1 or len(xpus) != 1:
+            yield (
+                sensor,
+                _unknown(sensor, f"{len(cards)} Intel cards and {len(xpus)} devices: which is which is not told"),
+            )
+        elif sensor.label in ("card", "pkg", ""):
+            yield sensor, _domain(sensor, (xpus[0],), parent=card.id if card and sensor != card else None)
+
+
+def _grace(
+    sensors: Sequence[Sensor], cpus: Sequence[str], gpus: Sequence[str]
+) -> Iterator[tuple[Sensor, Domain | Absent]]:
+    """A module holds a Grace socket, which holds its memory and the rails cpu and sysio, and the GPU beside it."""
+    found = [(sensor, match[1]) for sensor in sensors if (match := GRACE.fullmatch(sensor.label))]
+    modules = [sensor for sensor, kind in found if kind == "Module"]
+    sockets = [sensor for sensor, kind in found if kind == "Grace"]
+    alone = len(modules) == 1 and len(gpus) == 1
+    for module in modules:
+        if alone:
+            yield module, _domain(module, (gpus[0], *cpus, "memory"))
+        else:
+            yield module, _unknown(module, f"{len(modules)} modules and {len(gpus)} GPUs: which is which is not told")
+    for number, socket in enumerate(sorted(sockets, key=lambda each: each.label), 1):
+        part = f"/{number}-of-{len(sockets)}" if len(sockets) > 1 else ""
+        covers = tuple(f"{each}{part}" for each in (*cpus, "memory"))
+        yield socket, _domain(socket, covers, parent=modules[0].id if alone else None)
+
+
+def _power_meters(sensors: Sequence[Sensor], everything: tuple[str, ...]) -> Iterator[tuple[Sensor, Domain | Absent]]:
+    """ACPI's meter of the machine, if there is one and it does not say that it measures something else."""
+    meters = [
+        each
+        for each in sensors
+        if each.chip == "power_meter" and not GRACE.fullmatch(each.label) and not INSIDE_GRACE.fullmatch(each.label)
+    ]
+    for meter in meters:
+        folder = meter.file.parent
+        if _text(folder / f"{meter.channel}_is_battery") == "1":
+            yield meter, _unknown(meter, "it meters a battery")
+        elif len(meters) > 1 or any((folder / "measures").glob("*")):
+            yield meter, _unknown(meter, "it meters a part of the machine")
+        else:
+            yield meter, _domain(meter, everything, node=True)
+
+
+def _domain(sensor: Sensor, covers: tuple[str, ...], node: bool = False, parent: str | None = None) -> Domain:
+    energy = sensor.channel.startswith("energy")
+    return Domain(
+        id=sensor.id,
+        meter="hwmon",
+        covers=covers,
+        boundary="node" if node else "devices",
+        quantity="energy" if energy else "power",
+        method="counter" if energy else "integrated",
+        averaging_ns=sensor.averaging_ns,
+        parent=parent,
+        source=f"{sensor.key} {sensor.label}".strip() + f": {SOURCE}",
+    )
+
+
+def _unknown(sensor: Sensor, why: str) -> Absent:
+    what = f"{sensor.key} {sensor.label}".strip()
+    return Absent(what=what, reason=f'{why}: say so in mixmark.toml, [meter.hwmon] "{sensor.key}" = "node" or devices')
+
+
+def _sensors(folder: Path) -> Iterator[Sensor]:
+    """The ACPI meters keep their files one folder further down."""
+    for chip in sorted(folder.glob("hwmon*")):
+        name = _text(chip / "name") or _text(chip / "device/name")
+        found: dict[str, Path] = {}
+        for file in sorted((*chip.glob("*"), *chip.glob("device/*")), key=lambda each: each.name):
+            if match := FILE.fullmatch(file.name):
+                found.setdefault(f"{match[1]}{match[2]}", file)  # the average stands before the input
+        for channel, file in found.items():
+            about = file.parent / channel
+            label = _text(Path(f"{about}_label")) or _text(Path(f"{about}_oem_info"))
+            interval_ms = _text(Path(f"{about}_average_interval"))
+            averaging_ns = int(interval_ms) * MS if interval_ms.isdecimal() and file.name.endswith("average") else None
+            yield Sensor(chip.name, name, file, channel, label, averaging_ns)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _number(path: Path) -> int:
+    """Raises OSError, also where it is no number."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        text = os.read(handle, 64)
+    finally:
+        os.close(handle)
+    try:
+        return int(text)
+    except ValueError:
+        raise OSError(f"{path} holds no number: {text!r}") from None

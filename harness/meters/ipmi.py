@@ -1,0 +1,85 @@
+"""The node's power by its own management controller: `ipmitool dcmi power reading` on this machine, no network.
+
+A controller reports whole watts, filtered in a way that its maker seldom tells.
+
+Written against the DCMI specification and run on a script that answers as ipmitool does: never on a real controller.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from harness.contracts import Sample
+from harness.errors import MixmarkError, UsageError
+from harness.meters.bmc import PATIENCE_S, Controller, node
+from harness.schema import Absent, Device, Domain
+
+ROOT = Path("/")
+DEVICES = ("dev/ipmi0", "dev/ipmi/0", "dev/ipmidev/0")
+COMMAND = ("ipmitool", "dcmi", "power", "reading")
+SOURCE = "IPMI DCMI 1.5, Get Power Reading, by ipmitool"
+WATTS = re.compile(r"Instantaneous power reading:\s*(\d+)\s*Watts")
+STATE = re.compile(r"Power reading state is:\s*(\w+)")
+
+
+class Ipmi:
+    """root: the file system in which the controller's device is looked for."""
+
+    name = "ipmi"
+
+    def __init__(self, options: Mapping[str, str], root: Path = ROOT) -> None:
+        if options:
+            raise UsageError(f"the meter ipmi takes no options: {', '.join(options)}")
+        self._root = root
+        self._controller = Controller(_ask)
+
+    def domains(self, devices: Iterable[Device]) -> Iterator[Domain | Absent]:
+        if reason := self._missing():
+            yield Absent(what="ipmi", reason=reason)
+            return
+        try:
+            watts = _ask()
+        except (OSError, MixmarkError) as error:
+            yield Absent(what="ipmi", reason=str(error))
+            return
+        if watts <= 0:
+            yield Absent(what="ipmi", reason="the controller says 0 W: it has no power sensor")
+            return
+        yield node(self.name, devices, SOURCE)
+
+    def read(self, domain: Domain) -> Sequence[Sample]:
+        return self._controller.take()
+
+    def _missing(self) -> str:
+        device = next((path for name in DEVICES if (path := self._root / name).exists()), None)
+        if device is None:
+            return "there is no /dev/ipmi0: sudo modprobe ipmi_si ipmi_devintf, if this machine has a BMC"
+        if not os.access(device, os.R_OK | os.W_OK):
+            return (
+                f"only root may use it: sudo setfacl -m u:$USER:rw {device}; that lets you do all that a BMC can, "
+                "switching the machine off included"
+            )
+        if shutil.which(COMMAND[0]) is None:
+            return "ipmitool is not installed: sudo apt install ipmitool"
+        return ""
+
+
+def _ask() -> float:
+    """Raises OSError or MixmarkError."""
+    try:
+        done = subprocess.run(COMMAND, capture_output=True, text=True, errors="replace", timeout=PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        raise MixmarkError(f"ipmitool did not answer within {PATIENCE_S:g} s") from None
+    said = WATTS.search(done.stdout)
+    state = STATE.search(done.stdout)
+    if done.returncode != 0 or said is None:
+        words = (done.stderr or done.stdout).strip().splitlines()
+        raise MixmarkError(f"ipmitool: {words[-1][:200] if words else f'exit status {done.returncode}'}")
+    if state and state[1] != "activated":
+        raise MixmarkError(f"ipmitool: the power reading is {state[1]}: sudo ipmitool dcmi power activate")
+    return float(said[1])

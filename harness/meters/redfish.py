@@ -1,0 +1,158 @@
+"""The node's power by the web service of its management controller.
+
+    [meter.redfish]
+    url = "https://192.0.2.7"
+    user = "reader"                     # an account that may only read is enough
+    password_env = "BMC_PASSWORD"       # the name of an environment variable: the password itself is never written down
+    chassis = "Self"                    # where several have a power reading
+    verify = "no"                       # or the path of a certificate: BMCs mostly sign their own
+
+Neither the address nor the account comes into a result.
+
+Written against DMTF's schemas and run against a server of our own on this machine: never against a real controller.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import os
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from http.client import HTTPException
+from typing import Any
+from urllib.parse import urlsplit
+
+from harness.contracts import Sample
+from harness.errors import MixmarkError, UsageError
+from harness.meters.bmc import PATIENCE_S, Controller, node
+from harness.schema import Absent, Device, Domain
+
+OPTIONS = {"url", "user", "password_env", "chassis", "verify"}
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+LONGEST = 1 << 20
+MOST_CHASSIS = 32
+
+
+class Redfish:
+    name = "redfish"
+
+    def __init__(self, options: Mapping[str, str], environment: Mapping[str, str] | None = None) -> None:
+        known = f"[meter.redfish] takes {', '.join(sorted(OPTIONS))}"
+        if unknown := options.keys() - OPTIONS:
+            raise UsageError(f"the meter redfish does not know {', '.join(sorted(unknown))}", hint=known)
+        self._url = options.get("url", "").rstrip("/")
+        place = urlsplit(self._url)
+        if self._url and place.scheme != "https" and not (place.scheme == "http" and place.hostname in LOOPBACK):
+            raise UsageError("the meter redfish needs an https:// address", hint=known)
+        if place.username or place.password or place.path or place.query:
+            raise UsageError("the meter redfish takes the bare address, https://HOST[:PORT], as url", hint=known)
+        self._chassis = options.get("chassis")
+        self._headers = {"Accept": "application/json", "OData-Version": "4.0"}
+        if "user" in options:
+            password = (os.environ if environment is None else environment).get(options.get("password_env", ""), "")
+            token = base64.b64encode(f"{options['user']}:{password}".encode()).decode()
+            self._headers["Authorization"] = f"Basic {token}"
+        self._opener = _opener(options.get("verify", "yes"))
+        self._path = ""
+        self._controller = Controller(self._ask)
+
+    def domains(self, devices: Iterable[Device]) -> Iterator[Domain | Absent]:
+        if not self._url:
+            yield Absent(what="redfish", reason="no controller is named: [meter.redfish] url = … in mixmark.toml")
+            return
+        try:
+            found = self._found()
+        except (OSError, MixmarkError) as error:
+            yield Absent(what="redfish", reason=str(error))
+            return
+        if self._chassis is not None:
+            found = {name: path for name, path in found.items() if name == self._chassis}
+        if len(found) != 1:
+            several = f"several chassis have one, say chassis = {' or '.join(sorted(found))}"
+            yield Absent(what="redfish", reason=several if found else "no chassis has a power reading above 0 W")
+            return
+        ((name, self._path),) = found.items()
+        yield node(self.name, devices, f"Redfish {self._path.split('/')[-1]} of chassis {name}, DMTF DSP0268")
+
+    def read(self, domain: Domain) -> Sequence[Sample]:
+        return self._controller.take()
+
+    def _found(self) -> dict[str, str]:
+        """Chassis and the path of the resource that has their power, EnvironmentMetrics before the older Power."""
+        found = {}
+        members = self._get("/redfish/v1/Chassis").get("Members", ())
+        for member in members[:MOST_CHASSIS] if isinstance(members, list) else ():
+            path = _link(member)
+            chassis = self._get(path) if path else {}
+            for way in ("EnvironmentMetrics", "Power"):
+                link = _link(chassis.get(way))
+                watts = _watts(self._get(link)) if link else None
+                if watts:
+                    found[path.rstrip("/").split("/")[-1]] = link.rstrip("/")
+                    break
+        return found
+
+    def _ask(self) -> float:
+        watts = _watts(self._get(self._path))
+        if watts is None:
+            raise MixmarkError("the controller's answer has no power reading any more")
+        return watts
+
+    def _get(self, path: str) -> dict[str, Any]:
+        """Raises MixmarkError, which names neither the address nor the account."""
+        if not path.startswith("/") or path.startswith("//"):
+            raise MixmarkError("the controller sends us to another address")
+        request = urllib.request.Request(self._url + path, headers=self._headers)
+        try:
+            with self._opener.open(request, timeout=PATIENCE_S) as answer:
+                content = json.loads(answer.read(LONGEST))
+        except urllib.error.HTTPError as error:
+            with error:
+                advice = ": check user and password_env" if error.code in (401, 403) else ""
+                raise MixmarkError(f"the controller answers {error.code} {error.reason} for {path}{advice}") from None
+        except urllib.error.URLError as error:
+            raise MixmarkError(f"the controller cannot be reached: {error.reason}") from None
+        except (OSError, HTTPException, ValueError, RecursionError) as error:
+            raise MixmarkError(f"the controller's answer for {path} cannot be read: {error}") from None
+        if not isinstance(content, dict):
+            raise MixmarkError(f"the controller's answer for {path} is no resource")
+        return content
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """The account is for this controller only."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+def _opener(verify: str) -> urllib.request.OpenerDirector:
+    try:
+        context = ssl.create_default_context(cafile=None if verify in ("yes", "no", "true", "false") else verify)
+    except OSError as error:
+        raise UsageError(f"the certificate {verify} cannot be read: {error}") from error
+    if verify in ("no", "false"):
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    no_proxy = urllib.request.ProxyHandler({})
+    return urllib.request.build_opener(no_proxy, _NoRedirect, urllib.request.HTTPSHandler(context=context))
+
+
+def _link(value: object) -> str:
+    path = value.get("@odata.id") if isinstance(value, dict) else None
+    return path if isinstance(path, str) else ""
+
+
+def _watts(resource: Mapping[str, Any]) -> float | None:
+    """Of EnvironmentMetrics.PowerWatts.Reading, or of the first of Power.PowerControl."""
+    powers = resource.get("PowerWatts"), resource.get("PowerControl")
+    first = powers[1][0] if isinstance(powers[1], list) and powers[1] else None
+    for holder, name in ((powers[0], "Reading"), (first, "PowerConsumedWatts")):
+        value = holder.get(name) if isinstance(holder, dict) else None
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0:
+            return float(value)
+    return None

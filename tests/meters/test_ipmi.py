@@ -1,0 +1,147 @@
+"""ipmitool is a script of ours that answers as the real one does; no controller was ever here."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.contracts import Sample
+from harness.errors import MixmarkError, UsageError
+from harness.meters import bmc
+from harness.meters.bmc import EVERY_NS, MOST_FAILURES, Controller
+from harness.meters.ipmi import Ipmi
+from harness.schema import Absent, Device, Domain
+
+CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
+READING = """
+    Instantaneous power reading:                   {watts} Watts
+    Minimum during sampling period:                108 Watts
+    Maximum during sampling period:                469 Watts
+    Average power reading over sample period:      220 Watts
+    IPMI timestamp:                           Sat Nov 21 05:00:00 2026
+    Sampling period:                          00000001 Seconds.
+    Power reading state is:                   {state}
+"""
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """A root with a controller's device, and an ipmitool that says so."""
+
+    def build(watts: int = 231, state: str = "activated", status: int = 0, error: str = "") -> Path:
+        (tmp_path / "dev").mkdir(exist_ok=True)
+        (tmp_path / "dev/ipmi0").touch()
+        tool = tmp_path / "bin/ipmitool"
+        tool.parent.mkdir(exist_ok=True)
+        said = READING.format(watts=watts, state=state) if not error else ""
+        tool.write_text(f"#!/bin/sh\ncat <<'EOF'\n{said}\nEOF\necho '{error}' >&2\nexit {status}\n")
+        tool.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
+        return tmp_path
+
+    return build
+
+
+def gathered(take: Callable[[], object]) -> list[Sample]:
+    """The first answer."""
+    for _ in range(2000):
+        samples = take()
+        if samples:
+            assert isinstance(samples, list)
+            return samples
+        time.sleep(0.005)
+    raise AssertionError("no answer")
+
+
+def test_the_controller_gives_the_power_of_the_node(machine: Callable[..., Path]) -> None:
+    meter = Ipmi({}, machine())
+    (domain,) = meter.domains([CPU])
+    assert isinstance(domain, Domain)
+    assert (domain.boundary, domain.quantity, domain.covers) == ("node", "power", ("cpu:0", "memory", "node"))
+    assert gathered(lambda: meter.read(domain)) == [Sample(231.0)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ({"watts": 0}, "0 W"),
+        ({"state": "deactivated"}, "ipmitool dcmi power activate"),
+        ({"status": 1, "error": "DCMI request failed because: Invalid command (c1)"}, "Invalid command"),
+    ],
+)
+def test_a_controller_without_a_power_reading_says_why(
+    machine: Callable[..., Path], answer: dict[str, object], reason: str
+) -> None:
+    (absent,) = Ipmi({}, machine(**answer)).domains([CPU])
+    assert isinstance(absent, Absent) and reason in absent.reason
+
+
+def test_what_is_missing_is_said_with_its_command(
+    machine: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (absent,) = Ipmi({}, tmp_path / "nowhere").domains([CPU])
+    assert isinstance(absent, Absent) and "modprobe ipmi_si" in absent.reason
+    root = machine()
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    (absent,) = Ipmi({}, root).domains([CPU])
+    assert isinstance(absent, Absent) and "apt install ipmitool" in absent.reason
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    (absent,) = Ipmi({}, root).domains([CPU])
+    assert isinstance(absent, Absent) and "setfacl" in absent.reason
+
+
+def test_a_tool_that_hangs_is_given_up(machine: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    root = machine()
+    (root / "bin/ipmitool").write_text("#!/bin/sh\nexec sleep 60\n")
+    monkeypatch.setattr("harness.meters.ipmi.PATIENCE_S", 0.05)
+    (absent,) = Ipmi({}, root).domains([CPU])
+    assert isinstance(absent, Absent) and "did not answer" in absent.reason
+
+
+def test_it_takes_no_options() -> None:
+    with pytest.raises(UsageError, match="host"):
+        Ipmi({"host": "bmc"})
+
+
+class TestController:
+    def test_it_is_asked_once_a_second_and_nobody_waits_for_it(self) -> None:
+        now_ns = 0
+        asked: list[int] = []
+
+        def ask() -> float:
+            asked.append(now_ns)
+            return 5.0
+
+        controller = Controller(ask, clock=lambda: now_ns)
+        assert gathered(controller.take) == [Sample(5.0)]
+        now_ns = EVERY_NS - 1
+        assert controller.take() == []
+        assert asked == [0]
+        now_ns = EVERY_NS
+        assert gathered(controller.take) == [Sample(5.0)]
+        assert asked == [0, EVERY_NS]
+
+    def test_a_failure_now_and_then_is_a_gap_but_several_in_a_row_are_the_end(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(bmc, "EVERY_NS", 0)
+        answers: list[float | Exception] = [7.0, OSError("busy"), 8.0]
+        answers += [MixmarkError("gone")] * MOST_FAILURES
+
+        def ask() -> float:
+            answer = answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        controller = Controller(ask)
+        assert gathered(controller.take) == [Sample(7.0)]
+        assert gathered(controller.take) == [Sample(8.0)]
+        for _ in range(2):
+            with pytest.raises(MixmarkError, match="gone"):
+                gathered(controller.take)
+        assert not answers
