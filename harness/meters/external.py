@@ -59,7 +59,7 @@ LONGEST_LINE = 4096
 CONNECT_S = 2.0
 MS = 1_000_000
 AHEAD_NS = 100 * MS  # a stamp in the future by more: the clocks disagree
-BEHIND_NS = 60_000 * MS  # a new line about longer ago: the clocks disagree, or the writer holds lines back
+BEHIND_NS = 60_000 * MS  # a line that comes later than this after its stamp: they disagree, or its writer holds it
 STEP_NS = 100 * MS  # of the wall clock, against CLOCK_MONOTONIC
 JUMP = 500.0  # from one reading to the next, up or down: milli or kilo got lost or found
 MOST_WATTS = 100_000.0  # no machine that this program runs on draws more
@@ -97,6 +97,7 @@ class Feed(Protocol):
 
 class External:
     name = "external"
+    needs_section = True
 
     def __init__(self, options: Mapping[str, str], clock: Clock | None = None) -> None:
         if unknown := options.keys() - OPTIONS:
@@ -121,6 +122,7 @@ class External:
         self._line = 0
         self._last: Sample | None = None
         self._wall_offset_ns = 0
+        self._emptied_ns = 0
 
     def domains(self, devices: Iterable[Device]) -> Iterator[Domain | Absent]:
         """Opens the source. A log begins here: what it holds already is over."""
@@ -158,7 +160,8 @@ class External:
 
     def _open(self) -> None:
         options = self._options
-        self._wall_offset_ns = self._clock.wall_ns() - self._clock.monotonic_ns()
+        self._emptied_ns = self._clock.monotonic_ns()
+        self._wall_offset_ns = self._clock.wall_ns() - self._emptied_ns
         if "path" in options:
             log = Log(Path(options["path"]))
             self._layout = _header(log.header, self._unit)
@@ -186,9 +189,13 @@ class External:
             if samples and sample.at_ns == samples[-1].at_ns:
                 samples.pop()  # of several at one instant, as without stamps, the last is the newest
             samples.append(sample)
-        stamped = samples and self._layout and self._layout.stamp is not None
-        if stamped and abs(self._clock.wall_ns() - now_ns - self._wall_offset_ns) > STEP_NS:
+        stamped = self._layout is not None and self._layout.stamp is not None
+        if samples and stamped and abs(self._clock.wall_ns() - now_ns - self._wall_offset_ns) > STEP_NS:
             raise Lost("this machine's wall clock was set meanwhile, so the meter's stamps mean nothing")
+        if len(new) < CHUNK:
+            self._emptied_ns = now_ns
+        elif not stamped:  # more is waiting, as after a rest of ours: none of this is of just now
+            return []
         return samples
 
     def _sample(self, line: bytes, now_ns: int) -> Sample | None:
@@ -220,7 +227,7 @@ class External:
             raise Lost(f"line {self._line} is torn or wrong: {_shown(line)} ({error})") from error
         at_ns = now_ns if wall_ns is None else wall_ns + self._offset_ns - self._wall_offset_ns
         sample = Sample(value, at_ns)
-        if problem := _problem(sample, self._last, layout.unit in POWER, now_ns):
+        if problem := _problem(sample, self._last, layout.unit in POWER, self._emptied_ns, now_ns):
             raise Lost(f"line {self._line}: {problem}")
         self._last = sample
         return sample
@@ -337,8 +344,11 @@ _DISAGREE = "the clocks disagree (NTP, timezone, offset_ms)"
 _HEADER = "timestamp,watts (or joules, kilowatt_hours, …)"
 
 
-def _problem(sample: Sample, last: Sample | None, is_power: bool, now_ns: int) -> str:
-    """Why a reading cannot be what it says; empty: it can. A counter's fall is the harness's to judge."""
+def _problem(sample: Sample, last: Sample | None, is_power: bool, emptied_ns: int, now_ns: int) -> str:
+    """Why a reading cannot be what it says; empty: it can. A counter's fall is the harness's to judge.
+
+    It came between `emptied_ns`, when there was nothing left to read, and now.
+    """
     at_ns = sample.at_ns or 0
     if not math.isfinite(sample.value):
         return "it is no number"
@@ -346,8 +356,9 @@ def _problem(sample: Sample, last: Sample | None, is_power: bool, now_ns: int) -
         return f"{sample.value:g} is negative"
     if at_ns - now_ns > AHEAD_NS:
         return f"its stamp is {(at_ns - now_ns) / 1e9:.1f} s in the future: {_DISAGREE}"
-    if now_ns - at_ns > BEHIND_NS:
-        return f"it comes with a stamp {(now_ns - at_ns) / 1e9:.0f} s old: {_DISAGREE}, or its writer holds it back"
+    if emptied_ns - at_ns > BEHIND_NS:
+        late_s = (emptied_ns - at_ns) / 1e9
+        return f"it came {late_s:.0f} s or more after its stamp: {_DISAGREE}, or its writer holds it back"
     if last is None or last.at_ns is None:
         return f"{sample.value:g} W: are these milliwatts?" if is_power and sample.value > MOST_WATTS else ""
     if at_ns < last.at_ns:

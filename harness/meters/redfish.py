@@ -39,6 +39,7 @@ MOST_CHASSIS = 32
 
 class Redfish:
     name = "redfish"
+    needs_section = True
 
     def __init__(self, options: Mapping[str, str], environment: Mapping[str, str] | None = None) -> None:
         known = f"[meter.redfish] takes {', '.join(sorted(OPTIONS))}"

@@ -140,7 +140,7 @@ class TestLog:
             ("\x00\x01\x02\n", "line 2 is no text"),
             ("1760000000,100\n1759999999,100\n", "line 3: its stamp is 1.0 s before"),
             ("1760000000.2,100\n", "0.2 s in the future: the clocks disagree"),
-            ("1759996400,100\n", "3600 s old: the clocks disagree"),
+            ("1759996400,100\n", "3600 s or more after its stamp: the clocks disagree"),
             ("2025-10-09T08:53:20,100\n", "no zone"),
             ("yesterday,100\n", "torn or wrong"),
             ("1760000000,100\n1760000000,0.1\n", "100 W and then 0.1 W: are the units mixed up"),
@@ -176,6 +176,16 @@ class TestLog:
         hands.step_ns = -2 * SECOND
         append(log, "1759999998,100\n")
         assert "wall clock was set" in fate(meter, domain)
+
+    def test_lines_that_lay_there_while_nobody_read_are_not_late(self, log: Path) -> None:
+        hands = Hands()
+        meter, domain = opened({"path": str(log)}, hands.clock)
+        append(log, "1760000000,100\n")
+        hands.now_ns += 3600 * SECOND
+        append(log, "1760003600,101\n")
+        assert [sample.value for sample in meter.read(domain)] == [100, 101]
+        append(log, "1760003500,102\n")
+        assert "it came 100 s or more after its stamp" in fate(meter, domain)
 
     def test_a_log_that_just_ends_gives_nothing_more(self, log: Path) -> None:
         hands = Hands()
@@ -286,6 +296,13 @@ class TestTcp:
             first, second = gather(meter, domain, 2)
             assert (first.value, second.value) == (45.0, 46.0)
             assert (second.at_ns or 0) - (first.at_ns or 0) == pytest.approx(SECOND / 2, rel=1e-3)
+
+    def test_what_piled_up_during_a_rest_is_not_of_now(self, server: socket.socket) -> None:
+        meter, domain, peer = self.joined(server)
+        with peer:
+            peer.sendall(b"100\n" * (CHUNK // 4) + b"250\n")
+            time.sleep(0.05)
+            assert [sample.value for sample in gather(meter, domain, 1)] == [250]
 
     @pytest.mark.parametrize(
         ("sent", "reason"),

@@ -125,6 +125,16 @@ class TestController:
         assert gathered(controller.take) == [Sample(5.0)]
         assert asked == [0, EVERY_NS]
 
+    def test_an_answer_that_nobody_took_in_time_is_dropped(self) -> None:
+        now_ns = 0
+        controller = Controller(lambda: 5.0, clock=lambda: now_ns)
+        controller.take()
+        assert controller._thread is not None
+        controller._thread.join()
+        now_ns = EVERY_NS
+        assert controller.take() == []  # and asks again
+        assert gathered(controller.take) == [Sample(5.0)]
+
     def test_a_failure_now_and_then_is_a_gap_but_several_in_a_row_are_the_end(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
