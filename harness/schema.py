@@ -485,7 +485,8 @@ class Samples:
 class Metering(Fact):
     """What the meters read during one phase."""
 
-    phase: str
+    phase: str = Field(pattern=r"^[a-z0-9.-]+$")
+    """Also the stem of its raw file."""
     begin_ns: int
     end_ns: int
     cpu_ns: int = Field(ge=0)

@@ -1,8 +1,10 @@
 """The result folder: one journal line and one raw file after every cell, result.json at the end.
 
-    result.json      the result without its stamps, written by rename when the run ends
-    journal.jsonl    first line: the result without records; then one line a record, the last of a key wins
-    raw/<key>.npz    the stamps of a record, and its key
+    result.json             the result without stamps and samples, written by rename when the run ends
+    journal.jsonl           first line: the result as it began; then a line for each thing that came to it,
+                            {"record": …}, {"metering": …} or {"phase": …}; the last of a key wins
+    raw/<key>.npz           the stamps of a record, and its key
+    raw/<phase>.energy.npz  the samples of a metering, and its phase
 
 A crash costs the cell that was running. Every OSError becomes a ResultError, and nothing already written is lost.
 """
@@ -24,9 +26,11 @@ import numpy as np
 from pydantic import ValidationError
 
 from harness.errors import ResultError
-from harness.schema import SCHEMA, Completions, Record, Result
+from harness.schema import SCHEMA, Completions, Fact, Metering, Phase, Record, Result, Samples
 
 COLUMNS = tuple(column.name for column in fields(Completions))
+SAMPLES = tuple(column.name for column in fields(Samples))
+KINDS = {"record": ("records", "key"), "metering": ("meterings", "phase"), "phase": ("phases", "name")}
 # What numpy and zipfile raise on a damaged or hostile file; RuntimeError covers encrypted and unknown members.
 DAMAGE = (ValueError, LookupError, OSError, EOFError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error)
 MAX_JSON_BYTES = 64 << 20  # a record is a few kB
@@ -35,18 +39,40 @@ MAX_RAW_BYTES = 1 << 30  # uncompressed; five minutes at 100,000 marks/s take ha
 
 @dataclass(frozen=True)
 class Store:
-    """An open result folder; one process writes to it."""
+    """An open result folder; one process writes to it. What was added is on disk for good when a call returns."""
 
     path: Path
 
     def append(self, record: Record) -> None:
-        """On disk for good when it returns: the stamps first, then the line that names them."""
+        """The stamps first, then the line that names them."""
         with _named(f"cannot write record {record.key} to {self.path}"):
             if record.completions is not None:
                 columns = {name: getattr(record.completions, name) for name in COLUMNS}
                 with _replaced(self.path / "raw" / f"{record.key}.npz") as file:
                     np.savez(file, key=np.array(record.key), **columns)
-            _append_line(self.path / "journal.jsonl", _dumped(record))
+            self._journal("record", record)
+
+    def meter(self, metering: Metering) -> None:
+        """The samples first, then the line that names them."""
+        with _named(f"cannot write the energy of {metering.phase} to {self.path}"):
+            columns = {
+                f"{name}_{number}": getattr(samples, name)
+                for number, samples in enumerate(metering.samples.values())
+                for name in SAMPLES
+            }
+            ids = np.array(list(metering.samples), np.str_)
+            with _replaced(self.path / "raw" / f"{metering.phase}.energy.npz") as file:
+                np.savez(file, key=np.array(metering.phase), domains=ids, **columns)
+            self._journal("metering", metering)
+
+    def plan(self, phase: Phase) -> None:
+        """One that was planned while the run went on; it comes behind those that were planned before."""
+        with _named(f"cannot write the plan of {phase.name} to {self.path}"):
+            self._journal("phase", phase)
+
+    def _journal(self, kind: str, fact: Fact) -> None:
+        line = json.dumps({kind: fact.model_dump(mode="json")}, allow_nan=False).encode() + b"\n"
+        _append_line(self.path / "journal.jsonl", line)
 
     def finish(self, result: Result) -> None:
         """Writes result.json; result.finished says whether the run is over or can be resumed."""
@@ -55,12 +81,12 @@ class Store:
 
 
 def create(path: Path, header: Result, needs_bytes: int = 0) -> Store:
-    """A new folder for the run that `header` describes, a Result without records that is not finished.
+    """A new folder for the run that `header` describes, a Result without records and meterings that is not finished.
 
     Raises ResultError where the folder holds something, cannot be written, or the disk has not `needs_bytes` left.
     """
-    if header.records or header.finished:
-        raise ValueError("the header of a run has no records and is not finished")
+    if header.records or header.meterings or header.finished:
+        raise ValueError("the header of a run has no records and no meterings and is not finished")
     with _named(f"cannot write results to {path}"):
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise ResultError(f"{path} exists and is not an empty folder", "--resume it, or choose another --out")
@@ -108,8 +134,8 @@ def export_json_schema() -> dict[str, Any]:
     return Result.model_json_schema(mode="serialization")
 
 
-def _dumped(fact: Record | Result, indent: int | None = None) -> bytes:
-    return json.dumps(fact.model_dump(mode="json"), indent=indent, allow_nan=False).encode() + b"\n"
+def _dumped(result: Result, indent: int | None = None) -> bytes:
+    return json.dumps(result.model_dump(mode="json"), indent=indent, allow_nan=False).encode() + b"\n"
 
 
 def _replayed(journal: Path) -> dict[str, Any]:
@@ -117,11 +143,21 @@ def _replayed(journal: Path) -> dict[str, Any]:
     lines = _read(journal).split(b"\n")[:-1]
     if not lines:
         raise ResultError(f"{journal} is empty", "start a new run in another folder")
-    header, *records = [_parsed(journal, line, number) for number, line in enumerate(lines, 1)]
-    return header | {"records": list({str(record.get("key")): record for record in records}.values())}
+    header, *added = [_parsed(journal, line, number) for number, line in enumerate(lines, 1)]
+    _check_version(journal, header)
+    found: dict[str, dict[str, Any]] = {name: {} for name, _ in KINDS.values()}
+    for number, line in enumerate(added, 2):
+        [(kind, fact)] = line.items() if len(line) == 1 else [("", None)]
+        if kind not in KINDS or not isinstance(fact, dict):
+            raise ResultError(f"line {number} of {journal} is not of a Mixmark journal", "it was edited; run again")
+        name, key = KINDS[kind]
+        found[name][str(fact.get(key))] = fact
+    planned = header.get("phases")
+    later = [*(planned if isinstance(planned, list) else ()), *found.pop("phases").values()]
+    return header | {name: list(facts.values()) for name, facts in found.items()} | {"phases": later}
 
 
-def _joined(folder: Path, source: Path, content: dict[str, Any]) -> Result:
+def _check_version(source: Path, content: dict[str, Any]) -> None:
     version = content.get("schema_version")
     if version != SCHEMA:
         if not isinstance(version, int):
@@ -131,13 +167,20 @@ def _joined(folder: Path, source: Path, content: dict[str, Any]) -> Result:
             f"{source} has schema {version}, from {age} Mixmark; this one reads {SCHEMA}",
             "update Mixmark" if version > SCHEMA else "read it with the Mixmark that wrote it",
         )
-    records = content.pop("records", None)
-    if not isinstance(records, list):
-        raise ResultError(f"{source} has no list of records")
+
+
+def _joined(folder: Path, source: Path, content: dict[str, Any]) -> Result:
+    _check_version(source, content)
+    records, meterings = content.pop("records", None), content.pop("meterings", None)
+    if not isinstance(records, list) or not isinstance(meterings, list):
+        raise ResultError(f"{source} has no list of records and meterings")
     try:
         header = Result.model_validate(content | {"records": ()})
-        facts = [_record(folder, fields) for fields in records]
-        return Result(**{name: getattr(header, name) for name in Result.model_fields} | {"records": tuple(facts)})
+        facts = {
+            "records": tuple(_record(folder, each) for each in records),
+            "meterings": tuple(_metering(folder, each) for each in meterings),
+        }
+        return Result(**{name: getattr(header, name) for name in Result.model_fields} | facts)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "result"
@@ -152,23 +195,40 @@ def _record(folder: Path, content: Any) -> Record:
         return Record.model_validate(content)
     stand_in = Completions(*(np.array([value]) for value in (0, 0, 1, 0, 1)))
     key = Record.model_validate(content | {"completions": stand_in}).key
-    return Record.model_validate(content | {"completions": _stamps(folder / "raw" / f"{key}.npz", key)})
+    with _raw(folder / "raw" / f"{key}.npz", key) as arrays:
+        columns = [arrays[name] for name in COLUMNS]
+        if any(column.dtype != np.int64 for column in columns):
+            raise ValueError("stamps are int64")
+        completions = Completions(*columns)
+    return Record.model_validate(content | {"completions": completions})
 
 
-def _stamps(path: Path, key: str) -> Completions:
+def _metering(folder: Path, content: Any) -> Metering:
+    """As a record."""
+    metering = Metering.model_validate(content)
+    with _raw(folder / "raw" / f"{metering.phase}.energy.npz", metering.phase) as arrays:
+        samples = {}
+        for number, id in enumerate(arrays["domains"].ravel().tolist()):
+            columns = [arrays[f"{name}_{number}"] for name in SAMPLES]
+            if [column.dtype for column in columns] != [np.int64, np.int64, np.float64]:
+                raise ValueError("samples are int64 stamps and float64 values")
+            samples[str(id)] = Samples(*columns)
+    return metering.model_copy(update={"samples": samples})
+
+
+@contextmanager
+def _raw(path: Path, key: str) -> Iterator[Any]:
+    """The arrays of a raw file. What goes wrong with them inside becomes a ResultError."""
     if not path.is_file():  # neither absent nor a device or a pipe
         raise ResultError(f"{path} is missing", "copy the whole result folder, raw/ included")
     try:
         with zipfile.ZipFile(path) as archive:
             if sum(member.file_size for member in archive.infolist()) > MAX_RAW_BYTES:
-                raise ValueError(f"more than {MAX_RAW_BYTES >> 20} MiB of stamps")
+                raise ValueError(f"more than {MAX_RAW_BYTES >> 20} MiB of raw data")
         with np.load(path, allow_pickle=False) as arrays:
             if str(arrays["key"]) != key:
                 raise ValueError(f"it belongs to {str(arrays['key'])[:80]!r}")
-            columns = [arrays[name] for name in COLUMNS]
-            if any(column.dtype != np.int64 for column in columns):
-                raise ValueError("stamps are int64")
-            return Completions(*columns)
+            yield arrays
     except DAMAGE as error:
         raise ResultError(f"{path} is damaged: {error}", "copy the result folder again, or run again") from error
 

@@ -13,29 +13,38 @@ import pytest
 
 from harness import store
 from harness.errors import ResultError
-from harness.schema import Failure, Result
+from harness.schema import Failure, Limits, Metering, Phase, Result, Samples, Share, Task
 from tests.golden.sample import closed_loop, record, result, sample
 
 
 def header(whole: Result) -> Result:
-    return whole.model_copy(update={"records": (), "finished": False})
+    return whole.model_copy(update={"records": (), "meterings": (), "finished": False})
 
 
 def written(path: Path, whole: Result) -> store.Store:
     keeper = store.create(path, header(whole))
     for each in whole.records:
         keeper.append(each)
+    for metering in whole.meterings:
+        keeper.meter(metering)
     return keeper
 
 
 def same(one: Result, other: Result) -> bool:
-    stamps = [[each.completions and list(each.completions) for each in whole.records] for whole in (one, other)]
-    return one.model_dump() == other.model_dump() and stamps[0] == stamps[1]
+    return one.model_dump() == other.model_dump() and raw(one) == raw(other)
+
+
+def raw(whole: Result) -> list[object]:
+    samples = [
+        {id: [getattr(each, name).tolist() for name in store.SAMPLES] for id, each in metering.samples.items()}
+        for metering in whole.meterings
+    ]
+    return [[each.completions and list(each.completions) for each in whole.records], samples]
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A finished result of one record that ran and one that failed."""
+    """A finished result of one record that ran, one that failed, and the energy of a phase."""
     whole = small()
     written(tmp_path / "run", whole).finish(whole)
     return tmp_path / "run"
@@ -43,7 +52,17 @@ def folder(tmp_path: Path) -> Path:
 
 def small() -> Result:
     failure = Failure(kind="hung", message="no unit for 60 s")
-    return result(record("a", "llm", "token", closed_loop([[5, 6]])), record("b", "llm", "token", error=failure))
+    whole = result(record("a", "llm", "token", closed_loop([[5, 6]])), record("b", "llm", "token", error=failure))
+    return whole.model_copy(update={"meterings": (metering("a"),)})
+
+
+def metering(phase: str, joules: float = 7.5) -> Metering:
+    stamps = np.array([10, 20], np.int64)
+    read = {
+        "rapl/intel-rapl:0": Samples(stamps, stamps + 1, np.array([5.0, joules])),
+        "plug": Samples(stamps[:0], stamps[:0], np.zeros(0)),
+    }
+    return Metering(phase=phase, begin_ns=5, end_ns=25, cpu_ns=3, samples=read, lost={"plug": "its peer closed it"})
 
 
 def test_a_result_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -57,7 +76,7 @@ def test_a_crash_costs_one_cell(tmp_path: Path) -> None:
     whole = small()
     written(tmp_path, whole)
     with (tmp_path / "journal.jsonl").open("ab") as journal:
-        journal.write(b'{"key": "torn')
+        journal.write(b'{"record": {"key": "torn')
     assert same(store.open(tmp_path), whole.model_copy(update={"finished": False}))
 
 
@@ -76,11 +95,27 @@ def test_a_resumed_run_goes_on_behind_the_torn_line(tmp_path: Path) -> None:
         store.resume(tmp_path)
 
 
+def test_a_phase_that_is_planned_late_and_its_energy_are_replayed(tmp_path: Path) -> None:
+    whole = small()
+    keeper = written(tmp_path, whole)
+    route = whole.records[0].route
+    limits = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=0, min_feeds=1)
+    share = Share(key="mix.llm", route=route, scenario="offline", limits=limits)
+    mixed = Phase(name="mixed", tasks=(Task(device="cpu:0", shares=(share,)),))
+    keeper.plan(mixed)
+    store.resume(tmp_path).meter(metering("mixed", joules=8))
+    store.resume(tmp_path).meter(metering("mixed", joules=9))
+    again = store.open(tmp_path)
+    assert again.phases == (mixed,)
+    assert [each.phase for each in again.meterings] == ["a", "mixed"]
+    assert again.meterings[1].samples["rapl/intel-rapl:0"].values.tolist() == [5, 9], "the last one counts"
+
+
 def test_an_interrupted_result_is_continued_from_its_journal(tmp_path: Path) -> None:
     whole = small()
     keeper = store.create(tmp_path, header(whole))
     keeper.append(whole.records[0])
-    keeper.finish(whole.model_copy(update={"records": whole.records[:1], "finished": False}))
+    keeper.finish(whole.model_copy(update={"records": whole.records[:1], "meterings": (), "finished": False}))
     store.resume(tmp_path).append(whole.records[1])
     assert len(store.open(tmp_path).records) == 2
 
@@ -157,6 +192,9 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
         ({"records": 5}, "no list of records"),
         ({"records": [5]}, "does not hold together"),
         ({"records": [{"key": "../../etc/passwd"}]}, "does not hold together"),
+        ({"meterings": None}, "no list of records and meterings"),
+        ({"meterings": [5]}, "does not hold together"),
+        ({"meterings": [{"phase": "../a", "begin_ns": 0, "end_ns": 1, "cpu_ns": 0}]}, "does not hold together"),
         ({"seed": -1}, "seed"),
         ({"surprise": 1}, "surprise"),
         ({"seed": float("nan")}, "NaN is not a number"),
@@ -175,11 +213,14 @@ def test_a_file_that_is_no_result_is_refused(folder: Path, content: bytes) -> No
         store.open(folder)
 
 
-def test_a_damaged_line_inside_the_journal_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "line", ["{]", "{}", '{"key": "a"}', '{"record": 5}', '{"record": {}, "phase": {}}', '{"x": {}}']
+)
+def test_a_damaged_line_inside_the_journal_is_named(tmp_path: Path, line: str) -> None:
     written(tmp_path, small())
     journal = tmp_path / "journal.jsonl"
     lines = journal.read_bytes().splitlines(keepends=True)
-    journal.write_bytes(b"".join([lines[0], b"{]\n", lines[2]]))
+    journal.write_bytes(b"".join([lines[0], line.encode() + b"\n", lines[2]]))
     with pytest.raises(ResultError, match="line 2 of"):
         store.open(tmp_path)
 
@@ -233,6 +274,34 @@ CASES = [
 def test_stamps_that_are_not_the_records_are_refused(folder: Path, case: str) -> None:
     hostile(folder / "raw" / "a.npz", case)
     with pytest.raises(ResultError, match=r"a\.npz is (missing|damaged)"):
+        store.open(folder)
+
+
+SAMPLES = {"before_ns": [0], "after_ns": [1], "values": [5.0]}
+
+
+@pytest.mark.parametrize(
+    "case", ["missing", "truncated", "another's", "a column short", "backwards", "nan", "integers"]
+)
+def test_samples_that_are_not_the_meterings_are_refused(folder: Path, case: str) -> None:
+    path = folder / "raw" / "a.energy.npz"
+    columns = {f"{name}_0": np.array(column) for name, column in SAMPLES.items()}
+    key = "z" if case == "another's" else "a"
+    if case == "a column short":
+        del columns["values_0"]
+    elif case == "backwards":
+        columns["after_ns_0"] = np.array([-1])
+    elif case == "nan":
+        columns["values_0"] = np.array([np.nan])
+    elif case == "integers":
+        columns["values_0"] = np.array([5])
+    content = path.read_bytes()
+    path.unlink()
+    if case == "truncated":
+        path.write_bytes(content[:-40])
+    elif case != "missing":
+        np.savez(path, key=np.array(key), domains=np.array(["d"]), **columns)  # type: ignore[arg-type]  # as above
+    with pytest.raises(ResultError, match=r"a\.energy\.npz is (missing|damaged)"):
         store.open(folder)
 
 
