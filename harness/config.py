@@ -1,4 +1,4 @@
-"""mixmark.toml: what adapters and suites are built with, and the interpreter that an adapter's worker runs in.
+"""mixmark.toml: what adapters, suites and meters are built with, and the interpreter that an adapter's worker runs in.
 
 [adapter.torch]
 threads = 8
@@ -9,6 +9,9 @@ mode = "fast"
 
 [suite.dlrm]
 rows = "full"
+
+[meter.external]
+path = "power.csv"
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ class AdapterConfig:
 class Config:
     adapters: Mapping[str, AdapterConfig] = field(default_factory=dict)
     suites: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    meters: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def adapter(self, name: str) -> AdapterConfig:
         return self.adapters.get(name, AdapterConfig())
@@ -49,16 +53,16 @@ def load(path: Path | None) -> Config:
         content = tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"cannot read the configuration {path}: {error}") from error
-    if unknown := set(content) - {"adapter", "suite"}:
+    if unknown := set(content) - {"adapter", "suite", "meter"}:
         raise UsageError(f"{path} has {', '.join(sorted(unknown))}, which Mixmark does not know", hint=SECTIONS)
     adapters = {}
     for name, options in _sections(path, content, "adapter").items():
         python = options.pop("python", sys.executable)
         adapters[name] = AdapterConfig(python, options)
-    return Config(adapters, _sections(path, content, "suite"))
+    return Config(adapters, _sections(path, content, "suite"), _sections(path, content, "meter"))
 
 
-SECTIONS = "it takes sections [adapter.NAME] (python = … and options) and [suite.NAME] (options)"
+SECTIONS = "it takes sections [adapter.NAME] (python = … and options), [suite.NAME] and [meter.NAME] (options)"
 
 
 def _sections(path: Path, content: Mapping[str, object], kind: str) -> dict[str, dict[str, str]]:

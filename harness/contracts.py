@@ -155,7 +155,10 @@ class Sample:
 
 
 class Meter(Protocol):
-    """A source of energy readings; built with its options, a Mapping[str, str]. It unwraps and integrates nothing."""
+    """A source of energy readings; built with its options, a Mapping[str, str]. It unwraps and integrates nothing.
+
+    A class with `needs_section = True` is asked only where mixmark.toml has a [meter.NAME]. One thread reads it.
+    """
 
     name: str
 

@@ -31,6 +31,7 @@ LAYERS = (
         "harness.discover",
         "harness.doctor",
         "harness.drive",
+        "harness.metering",
         "harness.noise",
         "harness.plugins",
         "harness.run",

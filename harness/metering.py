@@ -1,0 +1,249 @@
+"""Reads the meters while phases run. Their samples are only collected here; `energy` draws the conclusions.
+
+Each meter is read by a thread of its own, so one that hangs takes only itself away. Without a domain there is no
+thread, and nothing waits.
+
+    with Meters(config, devices) as meters:       # header: domains=meters.domains, absent=(…, *meters.absent)
+        for phase in phases:
+            meters.begin()
+            meters.rest(idle_s)                   # before the phase's workers are started: what the machine idles at
+            …                                     # the phase
+            meters.rest(idle_s)                   # after they are gone
+            if metering := meters.drain(phase.name):
+                store.meter(metering)
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import cast
+
+import numpy as np
+
+from harness import plugins, system
+from harness.config import Config
+from harness.contracts import Meter, Sample
+from harness.errors import MixmarkError, UsageError
+from harness.plugins import Plugin
+from harness.schema import Absent, Device, Domain, Metering, Samples
+
+INTERVAL_S = 0.1
+PATIENCE_S = 2.0  # for one read; a meter that takes longer is lost
+ASKING_S = 30.0  # for what a meter covers: a driver may have to wake, a controller to answer
+PER_AVERAGE = 4  # reads while a power that is a mean over some time renews itself
+MAX_REASON = 1000  # characters: some fixes are two commands
+NAME = "meter"
+
+
+class Meters:
+    """The meters that are here. Raises UsageError where the configuration asks for what a meter does not know."""
+
+    def __init__(self, config: Config, devices: Sequence[Device], found: Mapping[str, Plugin] | None = None) -> None:
+        found = plugins.find("meters") if found is None else found
+        self.absent: tuple[Absent, ...] = tuple(
+            Absent(what=f"[meter.{name}]", reason="configured, but there is no such meter")
+            for name in config.meters
+            if name not in found
+        )
+        self.domains: tuple[Domain, ...] = ()
+        self._readers: list[_Reader] = []
+        self._begin_ns = 0
+        self._idle_ns: list[tuple[int, int]] = []
+        for name, plugin in found.items():
+            self._ask(name, plugin, config.meters.get(name), devices)
+
+    def _ask(self, name: str, plugin: Plugin, options: Mapping[str, str] | None, devices: Sequence[Device]) -> None:
+        try:
+            loaded = plugin.load()
+            if options is None and getattr(loaded, "needs_section", False):
+                return
+            meter = cast(Meter, loaded(options or {}))
+            told = _within(ASKING_S, lambda: list(meter.domains(devices)))
+            fresh = [Domain.model_validate(each) for each in told if not isinstance(each, Absent)]
+        except UsageError:
+            raise
+        except Exception as error:
+            self.absent += (Absent(what=f"{NAME} {name}", reason=_said(error)),)
+            return
+        known = {each.id for each in self.domains}
+        twice = [each.id for each in fresh if each.id in known]
+        missing = [each for each in told if isinstance(each, Absent)]
+        missing += [Absent(what=id, reason="another meter has a domain of this name") for id in twice]
+        self.absent += tuple(
+            Absent(what=_what(name, each.what), reason=system.clean(each.reason, MAX_REASON)) for each in missing
+        )
+        if taken := [each for each in fresh if each.id not in known]:
+            self.domains += tuple(taken)
+            self._readers.append(_Reader(meter, taken))
+
+    def __enter__(self) -> Meters:
+        for reader in self._readers:
+            reader.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for reader in self._readers:
+            reader.end()
+
+    def begin(self) -> None:
+        """From here on samples are kept."""
+        self._begin_ns = time.monotonic_ns()
+        self._idle_ns = []
+        for reader in self._readers:
+            reader.begin()
+
+    def rest(self, seconds: float) -> None:
+        """Waits while nothing of ours runs, so that it is known what the machine draws when idle."""
+        if self._readers and seconds > 0:
+            begin_ns = time.monotonic_ns()
+            time.sleep(seconds)
+            self._idle_ns.append((begin_ns, time.monotonic_ns()))
+
+    def drain(self, phase: str) -> Metering | None:
+        """All since `begin`, and one last read; then the meters rest. None where there is no domain."""
+        if not self._readers:
+            return None
+        for reader in self._readers:
+            reader.finish()
+        for reader in self._readers:
+            reader.wait()
+        return Metering(
+            phase=phase,
+            begin_ns=self._begin_ns,
+            end_ns=time.monotonic_ns(),
+            cpu_ns=sum(reader.cpu_ns - reader.cpu_before_ns for reader in self._readers),
+            idle_ns=tuple(self._idle_ns),
+            samples={id: samples for reader in self._readers for id, samples in reader.samples().items()},
+            lost={id: why for reader in self._readers for id, why in reader.lost.items()},
+        )
+
+
+class _Reader(threading.Thread):
+    """Reads one meter. A domain that raises is lost for good, and all of them where a read takes too long."""
+
+    def __init__(self, meter: Meter, domains: Iterable[Domain]) -> None:
+        super().__init__(name=NAME, daemon=True)  # a read that never returns must not keep the program alive
+        self._meter = meter
+        self._domains = {
+            each.id: (each, max(1, round((each.averaging_ns or 0) / 1e9 / PER_AVERAGE / INTERVAL_S)))
+            for each in domains
+        }
+        self.lost: dict[str, str] = {}
+        self.cpu_ns = self.cpu_before_ns = 0
+        self._rows: dict[str, list[tuple[int, int, float]]] = {}
+        self._state = "resting"
+        self._wake, self._rested = threading.Event(), threading.Event()
+
+    def begin(self) -> None:
+        self._rows = {id: [] for id in self._domains}
+        self.cpu_before_ns = self.cpu_ns
+        self._rested.clear()
+        self._become("reading")
+
+    def finish(self) -> None:
+        self._become("finishing")
+
+    def end(self) -> None:
+        self._become("ended")
+
+    def _become(self, state: str) -> None:
+        self._state = state
+        self._wake.set()
+
+    def wait(self) -> None:
+        """Until the last read is done; a read that takes longer than anybody should wait loses the meter."""
+        if self.lost.keys() < self._domains.keys() and not self._rested.wait(PATIENCE_S):
+            for id in self._domains:
+                self.lost.setdefault(id, f"a read took longer than {PATIENCE_S:g} s")
+            self.end()
+
+    def samples(self) -> dict[str, Samples]:
+        found = {}
+        for id, rows in self._rows.items():
+            rows = list(rows)  # a reader that is lost may still come back
+            before, after, values = zip(*rows, strict=True) if rows else ((), (), ())
+            columns = np.array(before, np.int64), np.array(after, np.int64), np.array(values, np.float64)
+            found[id] = Samples(*columns)
+        return found
+
+    def run(self) -> None:
+        passes = 0
+        while self._state != "ended":
+            self._wake.clear()
+            begin_s = time.monotonic()
+            if self._state in ("reading", "finishing"):
+                finishing = self._state == "finishing"
+                for domain, every in self._domains.values():
+                    if domain.id not in self.lost and (finishing or passes % every == 0):
+                        self._read(domain)
+                passes += 1
+                self.cpu_ns = time.thread_time_ns()
+                if finishing:
+                    self._state, passes = "resting", 0
+                    self._rested.set()
+            self._wake.wait(begin_s + INTERVAL_S - time.monotonic() if self._state == "reading" else None)
+
+    def _read(self, domain: Domain) -> None:
+        before_ns = time.monotonic_ns()
+        try:
+            samples = self._meter.read(domain)
+            after_ns = time.monotonic_ns()
+            if after_ns - before_ns > PATIENCE_S * 1e9:
+                raise TimeoutError(f"a read took {(after_ns - before_ns) / 1e9:.1f} s")
+            if domain.id in self.lost:  # nobody waited for it
+                return
+            rows = self._rows[domain.id]
+            for sample in samples:
+                rows.append(_row(sample, before_ns, after_ns, rows[-1] if rows else None))
+        except Exception as error:  # whatever a plugin raises, it costs its own domain
+            self.lost[domain.id] = _said(error)
+
+
+def _row(sample: Sample, before_ns: int, after_ns: int, last: tuple[int, int, float] | None) -> tuple[int, int, float]:
+    value = float(sample.value)
+    if not math.isfinite(value):
+        raise ValueError(f"it read {value}")
+    if sample.at_ns is not None:
+        before_ns = after_ns = int(sample.at_ns)
+    if last is not None and before_ns < last[0]:
+        raise ValueError("its stamps run backwards")
+    return before_ns, after_ns, value
+
+
+def _within(seconds: float, call: Callable[[], list[Domain | Absent]]) -> list[Domain | Absent]:
+    """Raises TimeoutError where it takes longer; it is then left to itself."""
+    answers: list[list[Domain | Absent]] = []
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            answers.append(call())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=work, name=NAME, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if errors:
+        raise errors[0]
+    if not answers:
+        raise TimeoutError(f"it did not say within {seconds:g} s what it covers")
+    return answers[0]
+
+
+def _what(meter: str, what: str) -> str:
+    what = system.clean(what)
+    return f"{NAME} {what}" if what.startswith(meter) else f"{NAME} {meter}: {what}"
+
+
+def _said(error: BaseException) -> str:
+    """A plugin's own words, or what went wrong where it has none."""
+    hint = getattr(error, "hint", "")
+    told = str(error) if isinstance(error, MixmarkError) else f"{type(error).__name__}: {error}"
+    return system.clean(f"{told}; {hint}" if hint else told, MAX_REASON)

@@ -1,0 +1,60 @@
+"""A vendor's meter, exact or broken: `mode` says how."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+from mixmark import Absent, Device, Domain, Meter, MixmarkError, Sample
+
+WATTS = 50.0
+
+
+class Joules:
+    """Counts 50 W on every device, and tells that a probe is missing."""
+
+    name = "joules"
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.mode = options.get("mode", "fine")
+        self.reads = 0
+
+    def domains(self, devices: Iterable[Device]) -> Iterable[Domain | Absent]:
+        if self.mode == "broken driver":
+            raise RuntimeError("libjoules.so: cannot open\x1b[31m shared object file")
+        if self.mode == "absent":
+            yield Absent(what="probe 2", reason="not plugged in: plug it in")
+            return
+        for device in devices:
+            yield Domain(
+                id=f"{self.name}/{device.id}",
+                meter=self.name,
+                covers=(device.id,),
+                boundary="devices",
+                quantity="energy",
+                method="counter",
+                source="a test",
+            )
+
+    def read(self, domain: Domain) -> Sequence[Sample]:
+        self.reads += 1
+        if self.mode == "dies" and self.reads > 3:
+            raise MixmarkError("the probe was pulled out", hint="plug it in again")
+        if self.mode == "hangs" and self.reads > 3:
+            time.sleep(1000)
+        if self.mode == "nan":
+            return (Sample(float("nan")),)
+        if self.mode == "backwards":
+            return (Sample(1.0, 10), Sample(2.0, 9))
+        return (Sample(WATTS * time.monotonic_ns() / 1e9),)
+
+
+class Plug(Joules):
+    """Only where it is configured."""
+
+    name = "plug"
+    needs_section = True
+
+
+def _matches(joules: Joules) -> Meter:
+    return joules

@@ -1,0 +1,167 @@
+"""Meters are read while phases run; whatever one of them does costs only itself."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness import energy, metering
+from harness.config import Config
+from harness.errors import UsageError
+from harness.metering import Meters
+from harness.plugins import Plugin
+from harness.schema import Device, Metering
+from tests.fakes.meters import WATTS
+
+FAKES = {name: Plugin("meters", name, f"tests.fakes.meters:{name.title()}", "test") for name in ("joules", "plug")}
+CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
+NPU = Device(id="npu:acme0", kind="npu", memory_pool="npu:acme0")
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(metering, "INTERVAL_S", 0.005)
+    monkeypatch.setattr(metering, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(metering, "ASKING_S", 0.3)
+    yield
+    assert not [each for each in threading.enumerate() if each.name == metering.NAME and not each.daemon]
+
+
+def read(config: Config, seconds: float = 0.4) -> tuple[Meters, Metering]:
+    with Meters(config, (CPU, NPU), FAKES) as meters:
+        meters.begin()
+        meters.rest(seconds)
+        drained = meters.drain("a")
+        assert drained is not None
+        return meters, drained
+
+
+def test_what_a_meter_counts_becomes_joules_of_a_window() -> None:
+    meters, drained = read(Config())
+    assert [each.id for each in meters.domains] == ["joules/cpu:0", "joules/npu:acme0"]
+    (begin, end), domain = drained.idle_ns[0], meters.domains[0]
+    samples = drained.samples[domain.id]
+    at_ns = samples.before_ns[[0, -1]]
+    joules = energy.cumulative(domain, samples, at_ns)
+    assert joules is not None and joules[1] == pytest.approx(WATTS * (at_ns[1] - at_ns[0]) / 1e9, rel=0.1)
+    assert drained.begin_ns <= begin < end <= drained.end_ns
+    assert samples.before_ns[0] >= drained.begin_ns and samples.after_ns[-1] <= drained.end_ns
+    assert samples.after_ns[-1] >= end, "one last read"
+    assert 0 < drained.cpu_ns < drained.end_ns - drained.begin_ns
+
+
+def test_each_phase_has_its_own_samples() -> None:
+    with Meters(Config(), (CPU,), FAKES) as meters:
+        drained = []
+        for phase in ("a", "b"):
+            meters.begin()
+            time.sleep(0.03)
+            drained.append(meters.drain(phase))
+        first, second = (each.samples["joules/cpu:0"] for each in drained if each)
+    assert len(first.values) >= 2 and len(second.values) >= 2
+    assert first.after_ns[-1] < second.before_ns[0]
+
+
+def test_a_meter_that_needs_a_section_is_asked_only_with_one() -> None:
+    with Meters(Config(), (CPU,), FAKES) as meters:
+        assert {each.meter for each in meters.domains} == {"joules"}
+    with Meters(Config(meters={"plug": {}}), (CPU,), FAKES) as meters:
+        assert {each.meter for each in meters.domains} == {"joules", "plug"}
+
+
+def test_without_a_domain_nothing_is_read_and_no_time_is_spent() -> None:
+    threads = threading.active_count()
+    with Meters(Config(), (), FAKES) as meters:
+        assert threading.active_count() == threads
+        meters.begin()
+        meters.rest(1000)
+        assert meters.drain("a") is None
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [
+        ("broken driver", "meter joules: RuntimeError: libjoules.so: cannot open shared object file"),
+        ("absent", "meter joules: probe 2: not plugged in: plug it in"),
+    ],
+)
+def test_what_is_not_there_is_named_with_its_reason(mode: str, said: str) -> None:
+    meters = Meters(Config(meters={"joules": {"mode": mode}, "gone": {}}), (CPU,), FAKES)
+    assert [f"{each.what}: {each.reason}" for each in meters.absent] == [
+        "[meter.gone]: configured, but there is no such meter",
+        said,
+    ]
+    assert meters.domains == ()
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [
+        ("dies", "the probe was pulled out; plug it in again"),
+        ("nan", "ValueError: it read nan"),
+        ("backwards", "ValueError: its stamps run backwards"),
+        ("hangs", "a read took longer than 0.3 s"),
+    ],
+)
+def test_a_meter_that_breaks_loses_its_domains_and_nobody_else_s(mode: str, said: str) -> None:
+    meters, drained = read(Config(meters={"joules": {"mode": mode}, "plug": {}}))
+    assert drained.lost and set(drained.lost.values()) == {said}
+    assert {id.split("/")[0] for id in drained.lost} == {"joules"}
+    assert len(drained.samples["plug/cpu:0"].values) > 10
+    lost = energy.reading(meters.domains[0], drained.samples["joules/cpu:0"], drained.begin_ns, drained.end_ns, True)
+    assert lost.joules is None
+
+
+def test_a_meter_that_hangs_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Meters(Config(meters={"joules": {"mode": "hangs"}}), (CPU,), FAKES) as meters:
+        meters.begin()
+        time.sleep(0.1)
+        meters.drain("a")
+        monkeypatch.setattr(metering, "PATIENCE_S", 1000)
+        meters.begin()
+        drained = meters.drain("b")
+        assert drained and drained.lost and not len(drained.samples["joules/cpu:0"].values)
+
+
+def test_a_meter_that_never_says_what_it_covers_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.fakes.meters.Joules.domains", lambda self, devices: time.sleep(1000))
+    [absent] = Meters(Config(), (CPU,), FAKES).absent
+    assert "it did not say within 0.3 s what it covers" in absent.reason
+
+
+def test_two_meters_with_the_same_domain_are_told_apart() -> None:
+    twin = Plugin("meters", "twin", FAKES["joules"].spec, "test")
+    meters = Meters(Config(), (CPU,), {"joules": FAKES["joules"], "twin": twin})
+    assert len(meters.domains) == 1
+    assert [each.reason for each in meters.absent] == ["another meter has a domain of this name"]
+
+
+def test_a_wrong_option_is_misuse(tmp_path: Path) -> None:
+    file = tmp_path / "strict.py"
+    file.write_text(
+        "from mixmark import UsageError\n"
+        "class Strict:\n"
+        "  name = 'strict'\n"
+        "  def domains(self, devices): ...\n"
+        "  def read(self, domain): ...\n"
+        "  def __init__(self, options): raise UsageError('strict takes no options')\n"
+    )
+    with pytest.raises(UsageError, match="takes no options"):
+        Meters(Config(), (CPU,), {"strict": Plugin("meters", "strict", f"{file}:Strict", "test")})
+
+
+def test_power_that_is_a_mean_is_not_read_more_often_than_it_renews_itself() -> None:
+    with Meters(Config(), (CPU,), FAKES) as meters:
+        mean = meters.domains[0].model_copy(update={"averaging_ns": 100_000_000})
+        reader = metering._Reader(meters._readers[0]._meter, [mean])
+        reader.start()
+        reader.begin()
+        time.sleep(0.2)
+        reader.finish()
+        reader.wait()
+        reader.end()
+    assert 2 <= len(reader.samples()[mean.id].values) <= 20, "every 25 ms, not every 5"
