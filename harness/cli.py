@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from harness.schema import Record, Result
     from harness.store import Store
 
+LIVE_S = 5.0
 FREE_DISK_BYTES = 1 << 30  # results are small; an engine may lay weights on disk while it loads
 CONFIG = click.option(
     "--config", type=click.Path(path_type=Path), help="Configuration file.  [default: mixmark.toml, where there is one]"
@@ -170,6 +171,81 @@ def adapters(adapters: tuple[str, ...], config: Path | None, as_json: bool) -> N
     rows = [(each["name"], each["origin"], each["spec"], ", ".join(each["devices"]) or "–") for each in listed]
     _print_table(("adapter", "from", "plugin", "devices"), rows, "no adapter")
     _print_absent(found.absent)
+
+
+@main.command()
+@ADAPTER
+@CONFIG
+@JSON
+def meters(adapters: tuple[str, ...], config: Path | None, as_json: bool) -> None:
+    """Show the sources of energy readings, what each covers and says now, and what would make missing ones readable.
+
+    It reads for five seconds: the period is the time between updates that were seen, the step the smallest change.
+
+    Example: mixmark meters
+    """
+    from harness import config as configuration
+    from harness import energy, metering, workbench
+    from harness.schema import Absent
+
+    configured = configuration.load(config)
+    devices = workbench.look(adapters, configured).devices
+    with metering.Meters(configured, devices) as found:
+        seen = metering.live(found, LIVE_S)
+    missing = [
+        *found.absent,
+        *(Absent(what=f"meter {name}", reason=f"[meter.{name}] in mixmark.toml has it read") for name in found.unasked),
+    ]
+    short = {"window too short", "short window"}
+    readable = {
+        each.domain.id for each in seen if each.domain.method != "modelled" and short.issuperset(each.reading.reasons)
+    }
+    chosen = energy.antichain(found.domains, readable, devices)
+    unmetered = energy.uncovered(chosen, devices)
+    boundary = chosen[0].boundary if chosen and not unmetered else None
+    if as_json:
+        told = [
+            {
+                **each.domain.model_dump(mode="json"),
+                "reads": each.reads,
+                "period_ns": each.reading.period_ns,
+                "resolution": each.resolution,
+                "watts": each.watts,
+                "reasons": list(each.reading.reasons),
+                "added": each.domain in chosen,
+            }
+            for each in seen
+        ]
+        absent = [each.model_dump() for each in missing]
+        _print_json({"domains": told, "boundary": boundary, "unmetered": list(unmetered), "absent": absent})
+        return
+    rows = []
+    for each in seen:
+        unit = "J" if each.domain.quantity == "energy" else "W"
+        period_ns, step = each.reading.period_ns, each.resolution
+        trouble = ", ".join(reason for reason in each.reading.reasons if reason not in short)
+        rows.append(
+            (
+                each.domain.id,
+                ", ".join(each.domain.covers),
+                each.domain.boundary,
+                each.domain.method,
+                "–" if period_ns is None else f"{period_ns / 1e6:,.0f} ms",
+                "–" if step is None else f"{step:.3g} {unit}",
+                "–" if each.watts is None else f"{each.watts:,.1f} W",
+                trouble or ("added" if each.domain in chosen else ""),
+            )
+        )
+    _print_table(
+        ("domain", "covers", "boundary", "method", "period", "step", "now", ""),
+        rows,
+        "no meter: nothing here is metered",
+    )
+    if rows:
+        click.echo(f"\na run here has energy of class {boundary}" if boundary else "\na run here has no efficiency")
+    if unmetered:
+        click.echo(f"not metered: {', '.join(unmetered)}")
+    _print_absent(missing)
 
 
 @main.command()

@@ -19,14 +19,16 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import cast
 
 import numpy as np
 
-from harness import plugins, system
+from harness import energy, plugins, system
 from harness.config import Config
 from harness.contracts import Meter, Sample
+from harness.energy import Reading
 from harness.errors import MixmarkError, UsageError
 from harness.plugins import Plugin
 from harness.schema import Absent, Device, Domain, Metering, Samples
@@ -50,6 +52,8 @@ class Meters:
             if name not in found
         )
         self.domains: tuple[Domain, ...] = ()
+        self.unasked: tuple[str, ...] = ()
+        """Meters that need a section in mixmark.toml and have none."""
         self._readers: list[_Reader] = []
         self._begin_ns = 0
         self._idle_ns: list[tuple[int, int]] = []
@@ -60,6 +64,7 @@ class Meters:
         try:
             loaded = plugin.load()
             if options is None and getattr(loaded, "needs_section", False):
+                self.unasked += (name,)
                 return
             meter = cast(Meter, loaded(options or {}))
             told = _within(ASKING_S, lambda: list(meter.domains(devices)))
@@ -122,6 +127,39 @@ class Meters:
             samples={id: samples for reader in self._readers for id, samples in reader.samples().items()},
             lost={id: why for reader in self._readers for id, why in reader.lost.items()},
         )
+
+
+@dataclass(frozen=True)
+class Live:
+    """What a domain says now."""
+
+    domain: Domain
+    reading: Reading
+    reads: int
+    watts: float | None
+    """Also where the reading is too short for joules."""
+    resolution: float | None
+    """The smallest change that was seen: joules or watts. None: it did not change."""
+
+
+def live(meters: Meters, seconds: float) -> list[Live]:
+    """Reads all domains for so long."""
+    meters.begin()
+    begin_ns = time.monotonic_ns()
+    time.sleep(seconds if meters.domains else 0)
+    end_ns = time.monotonic_ns()
+    drained = meters.drain("live")
+    return [_live(domain, drained, begin_ns, end_ns) for domain in meters.domains] if drained else []
+
+
+def _live(domain: Domain, drained: Metering, begin_ns: int, end_ns: int) -> Live:
+    samples = drained.samples[domain.id]
+    read = energy.reading(domain, samples, begin_ns, end_ns, domain.id in drained.lost)
+    changes = np.abs(np.diff(samples.values))
+    _, watts = energy.power(domain, samples)
+    known = watts[np.isfinite(watts)]
+    now = read.watts if read.valid else float(known.mean()) if len(known) else None
+    return Live(domain, read, len(samples.values), now, float(changes[changes > 0].min()) if changes.any() else None)
 
 
 class _Reader(threading.Thread):

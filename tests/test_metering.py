@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from harness import energy, metering
+from harness import cli, energy, metering, plugins
 from harness.config import Config
 from harness.errors import UsageError
 from harness.metering import Meters
 from harness.plugins import Plugin
-from harness.schema import Device, Metering
+from harness.schema import Absent, Device, Metering
 from tests.fakes.meters import WATTS
 
 FAKES = {name: Plugin("meters", name, f"tests.fakes.meters:{name.title()}", "test") for name in ("joules", "plug")}
@@ -165,3 +167,37 @@ def test_power_that_is_a_mean_is_not_read_more_often_than_it_renews_itself() -> 
         reader.wait()
         reader.end()
     assert 2 <= len(reader.samples()[mean.id].values) <= 20, "every 25 ms, not every 5"
+
+
+ACME = f"{Path(__file__).parent / 'fakes' / 'acme.py'}:Acme"
+
+
+def typed(monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
+    specs = {name: plugin.spec for name, plugin in FAKES.items()}
+    monkeypatch.setitem(plugins.BUILT_IN, "meters", specs)
+    monkeypatch.setattr(cli, "LIVE_S", 0.3)
+    done = CliRunner().invoke(cli.main, ["meters", "--adapter", ACME, *words])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_mixmark_meters_tells_what_is_read_and_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = typed(monkeypatch)
+    assert "joules/npu:acme0" in said and "added" in said
+    assert "a run here has no efficiency\nnot metered: cpu:0" in said
+    assert "meter plug: [meter.plug] in mixmark.toml has it read" in said
+
+
+def test_mixmark_meters_tells_machines_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = json.loads(typed(monkeypatch, "--json"))
+    [domain] = told["domains"]
+    assert domain["watts"] == pytest.approx(WATTS, rel=0.2)
+    assert domain["period_ns"] > 0 and domain["resolution"] > 0
+    assert (domain["added"], told["boundary"], told["unmetered"]) == (True, None, ["cpu:0"])
+    assert [each["what"] for each in told["absent"]] == ["meter plug"]
+
+
+def test_mixmark_meters_without_one_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.fakes.meters.Joules.domains", lambda self, devices: [Absent(what="x", reason="gone")])
+    said = typed(monkeypatch)
+    assert "no meter: nothing here is metered" in said and "meter joules: x: gone" in said
