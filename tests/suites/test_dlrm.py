@@ -1,6 +1,7 @@
-"""DLRM-DCNv2 computes its formula, listens to dense and sparse features, and costs what torch counts."""
+"""DLRM-DCNv2 computes its formula, listens to all it is given, tells rounding from cheating, costs what torch counts."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
@@ -10,12 +11,14 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from harness.contracts import Feed
-from harness.errors import Unsupported
-from suites.dlrm import HOTNESS, LOOKUPS, SHAPES, Dlrm, _popular, rows_touched
+from harness.contracts import Array, Feed, State
+from harness.errors import Unsupported, WrongAnswer
+from suites.dlrm import FIXED, GATES, HOTNESS, LOOKUPS, SET_ASIDE, SHAPES, TRAINED, Dlrm, _popular, rows_touched
 from suites.dlrm.network import dlrm
 
 Floats = npt.NDArray[np.float64]
+
+TABLE = "model.sparse_arch.embedding_bag_collection.embedding_bags.t_cat_{}.weight"
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +49,7 @@ def by_formula(state: Mapping[str, Floats], dense: Floats, indices: npt.NDArray[
     features = [perceptrons(dense, "model.dense_arch.model._mlp", 3)]
     start = 0
     for table, hot in enumerate(HOTNESS):
-        rows = state[f"model.sparse_arch.embedding_bag_collection.embedding_bags.t_cat_{table}.weight"]
+        rows = state[TABLE.format(table)]
         features.append(np.sum([rows[index] for index in indices[start : start + hot]], axis=0))
         start += hot
     x0 = x = np.concatenate(features)
@@ -80,6 +83,75 @@ def test_exported_it_gathers_and_says_the_same(network: nn.Module) -> None:
     ]
     with torch.inference_mode():
         assert torch.allclose(program.module()(*inputs)[0], network(*inputs)[0], rtol=1e-4, atol=1e-5)
+
+
+@dataclass
+class Session:
+    """As an adapter's, over the network that is already loaded."""
+
+    network: nn.Module
+    runs: int = 0
+
+    def put(self, array: Array) -> torch.Tensor:
+        return torch.from_numpy(array)
+
+    def state(self, graph: str) -> State:
+        raise AssertionError("it has none")
+
+    def run(self, graph: str, *inputs: torch.Tensor, state: State | None = None) -> tuple[torch.Tensor]:
+        self.runs += 1
+        with torch.inference_mode():
+            out: tuple[torch.Tensor] = self.network(*inputs)
+        return out
+
+    def get(self, tensor: torch.Tensor) -> Array:
+        return np.asarray(tensor.float().numpy())
+
+
+def test_a_reference_adds_how_much_logits_vary_and_finds_out_once(network: nn.Module) -> None:
+    suite, session = Dlrm("smoke", {}).reference(), Session(network)
+    one, other = islice(Dlrm("smoke", {}).feeds(1, seed=4), 2)
+    first = np.concatenate([*suite.infer(session, {**one, "answer": np.zeros(1, np.float32)})])
+    second = np.concatenate([*suite.infer(session, other)])
+    assert session.runs == 3  # one for each feed, one for the fixed samples
+    assert first.shape == second.shape == (2,) and first[0] == logits(network, one)[0]
+    many = logits(network, next(Dlrm("smoke", {}).feeds(8 * FIXED, seed=5)))
+    assert first[1] == second[1] == pytest.approx(many.var(), rel=0.2)
+
+
+def judged(answer: Array, reference: Array) -> float:
+    """By the suite, where the variance over inputs is 1."""
+    return Dlrm("smoke", {}).quality(answer, np.append(reference, np.float32(1)))
+
+
+def test_one_sample_in_256_is_set_aside_and_none_of_a_small_feed() -> None:
+    for samples, aside in ((1, 0), (256, 0), (257, 1), (2048, 7)):
+        truth, answer = np.zeros((2, samples), np.float32)
+        answer[:aside] = 100
+        assert judged(answer, truth) == 0
+        answer[aside] = 2
+        assert judged(answer, truth) == 4
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (np.zeros(3, np.float32), r"float32 \(3,\)"),
+        (np.zeros((4, 1), np.float32), r"float32 \(4, 1\)"),
+        (np.zeros(4, np.float64), "float64"),
+        (np.array([0, np.nan, np.inf, 0], np.float32), "2 values that are not finite"),
+    ],
+)
+def test_what_no_honest_run_answers(answer: Array, told: str) -> None:
+    with pytest.raises(WrongAnswer, match=told):
+        judged(answer, np.zeros(4, np.float32))
+
+
+def test_every_tier_has_a_gate_and_a_checkpoint_its_own() -> None:
+    assert Dlrm("edge", {}).gate == GATES["edge"] and Dlrm("server", {"rows": "full"}).gate == GATES["server"]
+    assert Dlrm("server", {"weights": "somewhere"}).gate is TRAINED
+    assert Dlrm("server", {"rows": "full"}).reference().weights().spec(TABLE.format(0)).shape[0] == 40_000_000
+    assert Dlrm("smoke", {}).units(7) == 7 and GATES["smoke"].samples == SET_ASIDE
 
 
 def test_both_kinds_of_features_matter(network: nn.Module) -> None:
