@@ -5,7 +5,7 @@ xe), the sockets of NVIDIA Grace, and a board's only ACPI power meter. Any other
 
     [meter.hwmon]
     "corsairpsu/power1" = "node"                # chip/channel = what it covers
-    "ina3221/power1" = "cpu:0,gpu:xpu0"
+    "ina226/power1" = "cpu:0,gpu:xpu0"
 
 Written against the kernel's documentation and run on made-up trees of files: never on a real machine's sensors.
 """

@@ -21,6 +21,7 @@ from harness.schema import Absent, Device, Domain
 
 ROOT = Path("/")
 SOURCE = "Linux powercap, energy_uj; docs.kernel.org/power/powercap/powercap.html"
+UNTOLD = "; AMD does not say whether it is measured or modelled"
 PACKAGE = re.compile(r"package-(\d+)(?:-die-\d+)?")
 
 # Sandy Bridge and Ivy Bridge, by family and model: their counters come from a model of events, not from a sensor
@@ -93,7 +94,7 @@ class Rapl:
                     method="modelled" if vendor == "GenuineIntel" and model in MODELLED else "counter",
                     wrap_joules=zone.wrap_joules,
                     parent=None if zone.id == parent else parent,
-                    source=f"{zone.name}: {SOURCE}",
+                    source=f"{zone.name}: {SOURCE}{UNTOLD if vendor == 'AuthenticAMD' else ''}",
                 )
 
     def read(self, domain: Domain) -> Sequence[Sample]:

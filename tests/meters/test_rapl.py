@@ -101,6 +101,7 @@ def test_slices_of_the_processor_are_covered_with_it(tmp_path: Path) -> None:
 def test_counters_before_haswell_are_a_model(tmp_path: Path, cpuinfo: str, method: str) -> None:
     domains, _ = found(tree(tmp_path, {"intel-rapl:0": "package-0"}, cpuinfo))
     assert domains["rapl/intel-rapl:0"].method == method
+    assert ("AMD does not say" in domains["rapl/intel-rapl:0"].source) == (cpuinfo == AMD)
 
 
 def test_amd_dies_that_each_show_the_whole_socket_are_refused(tmp_path: Path) -> None:
