@@ -7,6 +7,7 @@ it is in nobody's latency, and it is why feeds come from a pool.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import random
 import threading
@@ -30,6 +31,7 @@ MISSES = 2  # …or the next one must: a single slow trial on a noisy machine mu
 LOOKS_GROW = 1.5  # each look at the precision comes so much later than the one before: every look is a chance to
 # stop by luck, and at 1.1 the intervals of autocorrelated steps covered the truth too seldom
 KEPT_BYTES = 128 << 20  # of answers: three minutes of images from this machine, seconds from a fast one
+AROUND_BYTES = 256  # of Python's objects, in which an answer and its digest lie
 
 
 class Overloaded(Exception):
@@ -56,17 +58,34 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or any(sign in words for sign in signs)
 
 
+def seal(answers: Iterable[tuple[int, bytes]]) -> str:
+    """A hash of (serial, answer) in their order: told when the window ends, it binds what is handed over later."""
+    return _sealed(_digest(serial, answer) for serial, answer in answers)
+
+
+def _digest(serial: int, answer: bytes) -> bytes:
+    digest = hashlib.blake2b(serial.to_bytes(8, "little"), digest_size=16)
+    digest.update(answer)
+    return digest.digest()
+
+
+def _sealed(digests: Iterable[bytes]) -> str:
+    return hashlib.blake2b(b"".join(digests)).hexdigest()
+
+
 class Answers:
     """What the runner yielded, feed by feed, for the auditor to draw from; thinned by chance where it grows too large.
 
-    Chance is asked once a feed is over: which ones are kept cannot be known while they are computed.
+    Chance is asked once a feed is over: which ones are kept cannot be known while they are computed. Each is hashed
+    then, so that the seal of all costs nothing when the window ends.
     """
 
     def __init__(self, most_bytes: int = KEPT_BYTES, chance: Callable[[], float] | None = None) -> None:
         self._most_bytes = most_bytes
         self._chance = chance or random.SystemRandom().random
         self._lock = threading.Lock()
-        self._kept: list[tuple[int, bytes]] = []
+        self._kept: list[tuple[int, bytes, bytes]] = []
+        """Serial, answer and digest."""
         self._like: tuple[np.dtype[np.generic], tuple[int, ...]] | None = None
         self._bytes = 0
         self._portion = 1.0
@@ -82,21 +101,26 @@ class Answers:
                 raise WrongAnswer("the answers to two feeds differ in shape")
             if self._portion < 1 and self._chance() >= self._portion:
                 return
-            self._kept.append((serial, answer))
-            self._bytes += len(answer)
+            self._kept.append((serial, answer, _digest(serial, answer)))
+            self._bytes += len(answer) + AROUND_BYTES
             if self._bytes > self._most_bytes and len(self._kept) > 1:
                 self._portion /= 2
                 self._kept = [each for each in self._kept if self._chance() < 0.5] or self._kept[:1]
-                self._bytes = sum(len(each) for _, each in self._kept)
+                self._bytes = len(self._kept) * (len(answer) + AROUND_BYTES)
+
+    @property
+    def seal(self) -> str:
+        """That `seal` gives of what is kept."""
+        return _sealed(digest for _, _, digest in self._kept)
 
     def save(self, path: Path) -> None:
         """serials [kept] int64, from 0 in the order of the feeds; answers [kept, units, …]."""
         dtype, tail = self._like or (np.dtype(np.int64), ())
-        answers = np.frombuffer(b"".join(answer for _, answer in self._kept), dtype)
+        answers = np.frombuffer(b"".join(answer for _, answer, _ in self._kept), dtype)
         with path.open("wb") as file:
             np.savez(
                 file,
-                serials=np.array([serial for serial, _ in self._kept], np.int64),
+                serials=np.array([serial for serial, _, _ in self._kept], np.int64),
                 answers=answers.reshape(len(self._kept), -1, *tail) if len(answers) else answers,
             )
 
@@ -290,13 +314,14 @@ def best_batch(
     limits: Limits,
     room: Callable[[], int | None] = lambda: None,
     clock: Clock = time.monotonic_ns,
+    units: Callable[[int], int | None] = lambda batch: None,
 ) -> tuple[int, tuple[Trial, ...]]:
     """Doubles the batch from 1 until two trials in turn bring no further 3 %, memory ends, or the search's time does.
 
     A trial is the fastest of the feeds that fit in a twentieth of the search (at least one, after one to warm up):
     the fastest, because a search on a noisy machine must not end at the first slow feed.
     room: bytes of memory left, or None where nobody knows; a batch is not tried when the last doubling
-    took more than half of what is left.
+    took more than half of what is left. units: of a feed of so many samples; None: nobody counts.
     """
     begin = clock()
     trials: list[Trial] = []
@@ -306,7 +331,7 @@ def best_batch(
     room_before = room()
     while True:
         pool = feeds(batch)
-        log = Log()
+        log = Log(units(batch))
         try:
             log.feed(runner, next(pool), clock)
             first = len(log.ends)
@@ -320,8 +345,8 @@ def best_batch(
         done = merged([log])
         took = done.marks_ns[done.ends - 1] - done.issued_ns
         fastest = first + int(np.argmin(took[first:]))
-        units = int(done.units[done.starts[fastest] : done.ends[fastest]].sum())
-        trials.append(Trial(batch=batch, units=units, elapsed_ns=max(1, int(took[fastest]))))
+        counted = int(done.units[done.starts[fastest] : done.ends[fastest]].sum())
+        trials.append(Trial(batch=batch, units=counted, elapsed_ns=max(1, int(took[fastest]))))
         rate = trials[-1].units / trials[-1].elapsed_ns
         if rate >= RISE * best_rate:
             best, best_rate, misses = batch, rate, 0

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import hashlib
 import itertools
 import json
 import math
@@ -78,6 +79,8 @@ class Worker:
         self._oom_kills = _oom_kills()
         self.stages_ns: dict[str, int] = {}
         """When each stage was last heard of, on this process's clock."""
+        self.seal: str | None = None
+        """Of the answers that the last window had, told when it ended: what is handed over later must have it."""
         self._pending = b""
         requests, self._requests = os.pipe()
         self._answers, answers = os.pipe()
@@ -156,6 +159,7 @@ class Worker:
             if "stage" in answer:
                 self._stage = answer["stage"]
                 self.stages_ns[self._stage] = time.monotonic_ns()
+                self.seal = answer.get("seal", self.seal)
                 on_stage(self._stage)
             elif "failure" in answer:
                 raise WorkerFailed(Failure.model_validate(answer["failure"]))
@@ -271,10 +275,13 @@ class _Served:
         free_bytes: int | None,
         reference: bool = False,
     ) -> dict[str, Any]:
-        """reference: what the auditor runs in place of the suite."""
+        """reference: what the auditor runs in place of the suite.
+
+        The adapter gets a suite of its own: whatever it does to it, the harness's feeds and units are others.
+        """
         self.say({"stage": "loading"})
-        place, built = Device.model_validate(device), plugins.suite(**suite)
-        runs = built.reference() if reference else built
+        place, built, runs = Device.model_validate(device), plugins.suite(**suite), plugins.suite(**suite)
+        runs = runs.reference() if reference else runs
         need = needed_bytes(runs, precision)
         if free_bytes is not None and need > free_bytes:
             needs, free = f"{need / 2**30:.1f} GiB", f"{free_bytes / 2**30:.1f} GiB"
@@ -307,13 +314,17 @@ class _Served:
         if batch is None:
             self.say({"stage": "searching the best batch"})
             batch, trials = drive.best_batch(
-                it.runner, lambda size: it.suite.feeds(size, seed + 1), bounds, lambda: _room(it.device)
+                it.runner,
+                lambda size: it.suite.feeds(size, feed_seed(seed, "search")),
+                bounds,
+                lambda: _room(it.device),
+                units=it.suite.units,
             )
         self.say({"stage": "warming up"})
-        drive.warm_up(it.runner, it.suite.feeds(batch, seed + 2), bounds)
+        drive.warm_up(it.runner, it.suite.feeds(batch, feed_seed(seed, "warm-up")), bounds)
         if scenario == "server" and rate_per_s is None:
             self.say({"stage": "searching the highest rate"})
-            rate_per_s, rate_trials = _highest_rate(it, bounds, seed + 3)
+            rate_per_s, rate_trials = _highest_rate(it, bounds, seed)
         feeds = it.suite.feeds(batch, seed)
         feeds = itertools.chain([next(feeds)], feeds)  # the pool is made before the window
         units, kept = it.suite.units(batch), drive.Answers()
@@ -325,7 +336,7 @@ class _Served:
             bounds = _enough(it.suite, bounds, rate_per_s)
             arrivals = poisson(rate_per_s, seed)
             done = drive.open_loop(it.runner, feeds, arrivals, bounds, lanes=lanes, units=units, answers=kept)
-        self.say({"stage": "measured"})
+        self.say({"stage": "measured", "seal": kept.seal})
         with open(out, "wb") as file:
             np.savez(file, allow_pickle=False, **vars(done))
         kept.save(Path(answers))
@@ -341,7 +352,8 @@ class _Served:
         """Warms up for single feeds, which then come by `feed`."""
         it = self.opened[key]
         self.say({"stage": "warming up"})
-        drive.warm_up(it.runner, it.suite.feeds(batch, seed + 2), Limits.model_validate(limits))
+        warm = it.suite.feeds(batch, feed_seed(seed, "warm-up"))
+        drive.warm_up(it.runner, warm, Limits.model_validate(limits))
         feeds = it.suite.feeds(batch, seed)
         it.feeds = enumerate(itertools.chain([next(feeds)], feeds))
         it.log = drive.Log(it.suite.units(batch), drive.Answers())
@@ -407,6 +419,11 @@ class _Served:
         return {}
 
 
+def feed_seed(seed: int, *of: object) -> int:
+    """Another seed: who sees the feeds of this one cannot tell those of `seed`."""
+    return int.from_bytes(hashlib.sha256("/".join(map(str, (seed, *of))).encode()).digest()[:4], "big")
+
+
 def _enough(suite: Suite, bounds: Limits, rate_per_s: float) -> Limits:
     """As many feeds as the latency limit's percentile takes, where they arrive in time."""
     needed = stats.sample_needed(suite.latency.percentile) if suite.latency else 0
@@ -419,10 +436,11 @@ def _highest_rate(it: _Opened, bounds: Limits, seed: int) -> tuple[float, tuple[
     limits = it.suite.latency
     if limits is None:
         raise Unsupported(f"{it.suite.name} has no latency limits, so it has no highest rate", "give a --rate")
-    serials = itertools.count(seed)
+    seeds = (feed_seed(seed, "rate", trial) for trial in itertools.count())
+    units = it.suite.units(1)
     begin = time.monotonic_ns()
     once = bounds.model_copy(update={"min_ns": bounds.warmup_ns // 2, "max_ns": bounds.warmup_ns, "min_feeds": 1})
-    closed = drive.closed_loop(it.runner, it.suite.feeds(1, next(serials)), once)
+    closed = drive.closed_loop(it.runner, it.suite.feeds(1, next(seeds)), once, units=units)
     service_s = stats.in_flight_ns(closed) / len(closed) / 1e9
     needed = stats.sample_needed(limits.percentile)
     if needed * service_s * 1e9 > bounds.max_ns:
@@ -432,10 +450,10 @@ def _highest_rate(it: _Opened, bounds: Limits, seed: int) -> tuple[float, tuple[
     trial = bounds.model_copy(update={"min_ns": 0, "max_ns": longest_ns, "min_feeds": needed})
 
     def keeps(rate_per_s: float) -> tuple[int, bool]:
-        serial = next(serials)
-        feeds, arrivals = it.suite.feeds(1, serial), poisson(rate_per_s, serial)
+        seed = next(seeds)
+        feeds, arrivals = it.suite.feeds(1, seed), poisson(rate_per_s, seed)
         try:
-            done = drive.open_loop(it.runner, feeds, arrivals, trial, lanes=it.runner.slots)
+            done = drive.open_loop(it.runner, feeds, arrivals, trial, lanes=it.runner.slots, units=units)
         except drive.Overloaded:
             return 0, False
         return len(done), bool(stats.keeps(done, limits))

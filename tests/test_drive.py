@@ -11,7 +11,18 @@ import numpy as np
 import pytest
 
 from harness.contracts import Array, Feed, Runner
-from harness.drive import Answers, Overloaded, best_batch, closed_loop, highest_rate, open_loop, plain, warm_up
+from harness.drive import (
+    AROUND_BYTES,
+    Answers,
+    Overloaded,
+    best_batch,
+    closed_loop,
+    highest_rate,
+    open_loop,
+    plain,
+    seal,
+    warm_up,
+)
 from harness.errors import WrongAnswer
 from harness.schema import Completions, Limits
 
@@ -370,7 +381,7 @@ def test_an_answer_is_what_was_there_when_it_was_stamped(tmp_path: Path) -> None
 
 
 def test_answers_that_outgrow_memory_are_thinned_by_chance(tmp_path: Path) -> None:
-    kept = Answers(most_bytes=80, chance=random.Random(1).random)
+    kept = Answers(most_bytes=10 * (16 + AROUND_BYTES), chance=random.Random(1).random)
     closed_loop(units(1, 1), numbered(), limits(min_feeds=1000), Clock(), answers=kept)
     kept.save(tmp_path / "answers.npz")
     with np.load(tmp_path / "answers.npz") as handed:
@@ -378,6 +389,17 @@ def test_answers_that_outgrow_memory_are_thinned_by_chance(tmp_path: Path) -> No
     assert 1 <= len(serials) <= 10
     assert (np.diff(serials) > 0).all()
     assert serials[-1] > 500  # and not the first ones only
+
+
+def test_the_seal_is_of_what_is_handed_over(tmp_path: Path) -> None:
+    for most in (10 * (16 + AROUND_BYTES), 10**9):
+        kept = Answers(most_bytes=most, chance=random.Random(1).random)
+        closed_loop(units(1, 1), numbered(), limits(min_feeds=50), Clock(), answers=kept)
+        kept.save(tmp_path / "answers.npz")
+        with np.load(tmp_path / "answers.npz") as handed:
+            pairs = [(int(serial), answer.tobytes()) for serial, answer in zip(*handed.values(), strict=True)]
+        assert seal(pairs) == kept.seal
+        assert seal(pairs[1:]) != kept.seal
 
 
 def test_answers_of_different_shapes_are_wrong() -> None:
