@@ -17,8 +17,10 @@ LAYERS = (
     {  # pure: no file, process, device or clock
         "harness.arrivals",
         "harness.compare",
+        "harness.dispatch",
         "harness.energy",
         "harness.honesty",
+        "harness.place",
         "harness.plan",
         "harness.stats",
         "harness.steady",
