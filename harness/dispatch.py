@@ -1,18 +1,28 @@
 """Which suite a device runs next in the mixed phase. Pure: the parent tells the time and what happened.
 
 while the phase lasts: for each device that holds fewer feeds than it may: suite = dispatcher.next(device, now)
-where it is None, ask again after the next `finished` of any device
+where it is None, ask again after the next `finished` or `lost` of any device
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from math import isclose
 
+from harness.errors import MixmarkError
 from harness.schema import Placement, Rate
 
 REBALANCE_NS = 5_000_000_000
+MEMORY_NS = 5_000_000_000  # what was observed counts half after so long
+PRIOR_S = 5.0  # how much work the solo rates stand for
+SLOWEST = 1e-3  # of a solo rate: a plan needs rates above 0
 LEAD = 0.02  # of the mixes that every stream has done
 BETTER = 1.01  # another set of routes must promise so much more: else it is noise, and the plan would flap
+SAME = 0.01  # paces that moved by no more need no new plan
+IDLE = 0.01  # of its time that a plan must leave to a device for that to be more than rounding
 
 Pair = tuple[str, str]
 """Suite, device."""
@@ -20,14 +30,35 @@ Planner = Callable[[Mapping[str, float], Sequence[Rate]], Placement]
 """A plan for a mix (units by suite) over these rates; `place.place` with the rest bound."""
 
 
+@dataclass
+class _Observed:
+    """How fast a device works, against its solo rates; older work counts less."""
+
+    due_s: float
+    """That the work would have taken at solo rates."""
+    took_s: float
+    at_ns: int
+
+    def add(self, due_s: float, took_s: float, at_ns: int) -> None:
+        fades = 0.5 ** (max(0, at_ns - self.at_ns) / MEMORY_NS)
+        self.due_s, self.took_s = self.due_s * fades + due_s, self.took_s * fades + took_s
+        self.at_ns = max(at_ns, self.at_ns)
+
+    @property
+    def pace(self) -> float:
+        """1 is the solo rate."""
+        return self.due_s / self.took_s
+
+
 class Dispatcher:
     """Keeps the streams of all suites in the proportion of the mix, each device to the suites that its plan gives it.
 
     A stream's progress is in mixes, units over m_w; a quantum (a feed) counts from when it is handed out. A device gets
     the planned suite that is least advanced, so wrong rates right themselves; every few seconds the plan is made again
-    from the observed rates. No quantum is handed out by which its stream would lead the least advanced one by more than
-    2 % or one quantum for each feed that its devices may hold. A device to which the plan leaves idle time gets
-    one only for a stream that no other is behind. So while nothing is in flight, some device has work: the one that is
+    from the observed rates. No quantum is handed out by which its stream would lead the least advanced one by more
+    than 2 %, or one quantum for every feed that the devices may hold: so much may be in flight elsewhere while the
+    device of the least advanced one is busy with another suite. A device to which the plan leaves idle time gets one
+    only for a stream that no other is behind. So while nothing is in flight, some device has work: the one that is
     planned for the least advanced stream.
     """
 
@@ -36,44 +67,158 @@ class Dispatcher:
         mix_units: Mapping[str, float],
         placement: Placement,
         quanta: Mapping[Pair, int],
-        holds: Mapping[str, int],
+        slots: Mapping[str, int],
         plan: Planner,
         begin_ns: int,
     ) -> None:
         """quanta: units of a feed, of every (suite, device) that is loaded, planned or not.
-        holds: feeds that each device may have at once: those that it runs (slots) and those that wait behind them.
+        slots: feeds that each device runs at a time; one more may wait behind them.
         Raises ValueError where the placement uses what is not loaded."""
-        raise NotImplementedError
+        self._mix_units = dict(mix_units)
+        self._quanta, self._slots, self._plan = dict(quanta), dict(slots), plan
+        solo = {(rate.suite, rate.device): rate for rate in placement.rates}
+        self._solo = {pair: rate for pair, rate in solo.items() if pair in quanta and pair[0] in mix_units}
+        unready = {pair for pair in _used(placement) if pair not in quanta or pair[1] not in slots}
+        if unready:
+            raise ValueError(f"planned, but not loaded: {', '.join(' on '.join(pair) for pair in sorted(unready))}")
+        self._finished: dict[str, float] = dict.fromkeys(mix_units, 0.0)
+        self._in_flight: Counter[Pair] = Counter()
+        self._held = dict.fromkeys(slots, 0)
+        self._progress = dict.fromkeys(mix_units, 0.0)  # in mixes, what is in flight included
+        self._of_pair: dict[Pair, _Observed] = {}
+        self._of_device: dict[str, _Observed] = {}
+        self._placement = placement
+        self._begin_ns = self._checked_ns = begin_ns
+        self._planned = dict.fromkeys(self._solo, 1.0)
+        self._adopt(placement)
 
     @property
     def placement(self) -> Placement:
         """The plan as it is now."""
-        raise NotImplementedError
+        return self._placement
 
     @property
     def units(self) -> Mapping[str, float]:
         """Finished, of each suite."""
-        raise NotImplementedError
+        return self._finished
 
     @property
     def mixes(self) -> float:
         """Finished by all streams that still have a device."""
-        raise NotImplementedError
+        return min((self._finished[suite] / count for suite, count in self._mix_units.items()), default=0.0)
 
     @property
     def abandoned(self) -> tuple[str, ...]:
         """Suites that no device is left for; the others go on in proportion."""
-        raise NotImplementedError
+        return tuple(suite for suite in self._finished if suite not in self._mix_units)
 
     def next(self, device: str, now_ns: int) -> str | None:
         """The suite whose next feed the device shall get, which counts as handed out; None: wait."""
-        raise NotImplementedError
+        if now_ns - self._checked_ns >= REBALANCE_NS:
+            self._rebalance(now_ns)
+        if device not in self._slots or self._held[device] > self._slots[device]:
+            return None
+        progress = self._progress
+        for suite in sorted(self._suites_of.get(device, ()), key=progress.__getitem__):
+            behind = min((at for other, at in progress.items() if other != suite), default=progress[suite])
+            after = progress[suite] + self._quanta[suite, device] / self._mix_units[suite]
+            if device in self._has_idle_time:
+                ready = progress[suite] <= behind
+            else:
+                ready = after - behind <= max(LEAD * behind, self._allowed)
+            if ready:
+                self._in_flight[suite, device] += 1
+                self._held[device] += 1
+                progress[suite] = after
+                return suite
+        return None
 
     def finished(self, device: str, suite: str, units: int, begin_ns: int, end_ns: int) -> None:
         """A feed that was handed out is done, or failed. units: that count, 0 where it failed or broke its limit.
         begin_ns, end_ns: when the device worked on it, not when it was queued."""
-        raise NotImplementedError
+        pair = suite, device
+        if not self._in_flight[pair]:
+            raise ValueError(f"{device} was given no feed of {suite}")
+        self._in_flight[pair] -= 1
+        self._held[device] -= 1
+        self._finished[suite] += units
+        if suite in self._progress:
+            self._progress[suite] += (units - self._quanta[pair]) / self._mix_units[suite]
+        due_s = units / self._solo[pair].units_per_s
+        took_s = (end_ns - begin_ns) / 1e9 / self._slots[device]
+        for seen in (
+            self._of_pair.setdefault(pair, _Observed(PRIOR_S, PRIOR_S, self._begin_ns)),
+            self._of_device.setdefault(device, _Observed(PRIOR_S, PRIOR_S, self._begin_ns)),
+        ):
+            seen.add(due_s, took_s, end_ns)
 
     def lost(self, device: str, now_ns: int) -> None:
         """The device is gone and what it had in flight with it."""
-        raise NotImplementedError
+        for (suite, holder), count in self._in_flight.items():
+            if holder == device and suite in self._progress:
+                self._progress[suite] -= count * self._quanta[suite, device] / self._mix_units[suite]
+        del self._slots[device], self._held[device]
+        for table in (self._quanta, self._solo, self._in_flight):
+            for pair in [pair for pair in table if pair[1] == device]:
+                del table[pair]
+        able = {suite for suite, _ in self._solo}
+        self._mix_units = {suite: count for suite, count in self._mix_units.items() if suite in able}
+        self._progress = {suite: self._progress[suite] for suite in self._mix_units}
+        self._rebalance(now_ns)
+
+    def _rebalance(self, now_ns: int) -> None:
+        """Keeps to the routes in use unless others promise more; where no plan can be made, to the plan as it was."""
+        self._checked_ns = now_ns
+        now = {pair: self._pace(pair) for pair in self._solo if pair[0] in self._mix_units}
+        before = self._planned
+        if now.keys() == before.keys() and all(isclose(now[pair], before[pair], rel_tol=SAME) for pair in now):
+            return
+        self._planned = now
+        if not now:
+            return
+        rates = [
+            self._solo[pair].model_copy(update={"units_per_s": self._solo[pair].units_per_s * pace})
+            for pair, pace in now.items()
+        ]
+        used = _used(self._placement)
+        plans = []
+        for each in ([rate for rate in rates if (rate.suite, rate.device) in used], rates):
+            with suppress(MixmarkError):
+                plans.append(self._plan(self._mix_units, each))
+        if plans:
+            kept, best = plans[0], plans[-1]
+            self._placement = best if _worth(best) > _worth(kept) * BETTER else kept
+        self._adopt(self._placement)
+
+    def _pace(self, pair: Pair) -> float:
+        """As observed; what has not been tried goes at the pace of the rest of its device."""
+        seen = self._of_pair.get(pair) or self._of_device.get(pair[1])
+        return max(SLOWEST, seen.pace) if seen else 1.0
+
+    def _adopt(self, placement: Placement) -> None:
+        pairs = {pair for pair in _used(placement) if pair in self._solo and pair[0] in self._mix_units}
+        planned = {suite for suite, _ in pairs}
+        pairs |= {pair for pair in self._solo if pair[0] in self._mix_units.keys() - planned}  # any is better than none
+        self._placement = placement
+        self._suites_of: dict[str, list[str]] = {device: [] for device in self._slots}
+        given = dict.fromkeys(self._slots, 0.0)
+        for suite, device in sorted(pairs):
+            self._suites_of[device].append(suite)
+            given[device] += placement.shares.get(suite, {}).get(device, 1.0)
+        self._allowed = sum(
+            (self._slots[device] + 1) * max(self._quanta[suite, device] / self._mix_units[suite] for suite in suites)
+            for device, suites in self._suites_of.items()
+            if suites
+        )
+        self._has_idle_time = {device for device, parts in given.items() if parts < 1 - IDLE}
+
+
+def _used(placement: Placement) -> set[Pair]:
+    return {(suite, device) for suite, parts in placement.shares.items() for device, part in parts.items() if part}
+
+
+def _worth(placement: Placement) -> float:
+    """What the objective is about."""
+    if placement.objective == "efficiency" and placement.watts:
+        return placement.mixes_per_s / placement.watts
+    return placement.mixes_per_s

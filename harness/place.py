@@ -10,17 +10,19 @@ optimum u[d] is what device d adds, v[w] what a unit is worth, a device runs onl
 and at most |W| + |D| − 1 of the x are above 0. It bounds what is measured where devices run one feed at a time at no
 more than their solo rates; a device that overlaps feeds may do better.
 
-For mixes per joule, t = 1 / watts and y = x t make the ratio linear (Charnes & Cooper, Naval Research Logistics
-Quarterly 9, 1962); with t = 1 the same program is the one above, so both are built by one function.
+Mixes per joule are a ratio of two such sums; it is maximised by a sequence of these programs (Dinkelbach), which ends
+where the one program of Charnes & Cooper does, and still does so when some of the unknowns are whole numbers.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+import numpy as np
 
 from harness.errors import MixmarkError, UsageError
 from harness.schema import Device, Placement, Rate
@@ -29,6 +31,7 @@ Objective = Literal["throughput", "efficiency"]
 Shares = dict[str, dict[str, float]]
 """x[suite][device]; what is 0 is left out."""
 NOTHING = 1e-9  # a smaller part of a device's time is a solver's rounding
+GAP = 1e-3  # of the optimum, where whole numbers are left to find: rates are known less well
 EXACT = 1e-6  # to which figures of a certificate agree: it went through decimal text
 
 
@@ -65,7 +68,7 @@ def place(
     """The best plan. Its `rates` hold one route for each (suite, device): the one that the best plan uses, else the
     fastest.
 
-    rates: any number of routes for each pair; suites outside the mix are ignored.
+    rates: any number of routes for each pair; suites outside the mix and devices outside `devices` are ignored.
     pool_bytes: free memory of each pool that is limited. What is resident of a pool (a worker holds its own weights)
     must fit; a rate whose memory nobody knows counts nothing.
     host_share: the part of every CPU device's time that one accelerator's host threads take, where the plan uses it.
@@ -74,13 +77,71 @@ def place(
     Raises UsageError where no device runs a suite, two devices share silicon, or efficiency is asked for without
     power; MixmarkError where the mix does not fit into memory.
     """
-    raise NotImplementedError
+    known = {device.id for device in devices}
+    wanted = [rate for rate in rates if rate.suite in mix_units and rate.device in known]
+    _check(mix_units, wanted, devices)
+    if objective == "efficiency":
+        _check_power(wanted, devices, power)
+    problem = _Problem(mix_units, wanted, devices, pool_bytes or {}, host_share)
+    problem_power = power if objective == "efficiency" else None
+    best = _best(problem, problem_power)
+    chosen = _one_each(wanted, best)
+    kept = {id(rate) for rate in chosen}
+    if any(part and id(rate) not in kept for rate, part in zip(wanted, best, strict=True)):  # a pair on two routes
+        best = _best(_Problem(mix_units, chosen, devices, pool_bytes or {}, host_share), problem_power)
+    else:
+        part_of = {id(rate): part for rate, part in zip(wanted, best, strict=True)}
+        best = [part_of[id(rate)] for rate in chosen]
+    shares, mixes_per_s = _trimmed(mix_units, chosen, best)
+    limit = bound(mix_units, chosen)
+    return Placement(
+        objective=objective,
+        rates=tuple(chosen),
+        shares=shares,
+        mixes_per_s=mixes_per_s,
+        bound_per_s=limit.mixes_per_s,
+        bound_shares=limit.shares,
+        suite_prices=dict(limit.suite_prices),
+        device_prices=dict(limit.device_prices),
+        watts=predicted_watts(shares, chosen, devices, power),
+    )
 
 
 def bound(mix_units: Mapping[str, float], rates: Sequence[Rate]) -> Bound:
     """λ*: with every route resident and no host threads, the fastest route of each pair. Raises UsageError where no
     device runs a suite."""
-    raise NotImplementedError
+    from scipy.optimize import linprog
+
+    fastest = _fastest([rate for rate in rates if rate.suite in mix_units])
+    _check(mix_units, fastest, ())
+    suites, devices = list(mix_units), list(dict.fromkeys(rate.device for rate in fastest))
+    pace = np.array([rate.units_per_s / mix_units[rate.suite] for rate in fastest])  # mixes/s of a whole device
+    ell, unit = _units(mix_units, fastest)
+    upper = np.zeros((len(suites) + len(devices), len(fastest) + 1))
+    for column, rate in enumerate(fastest):
+        upper[suites.index(rate.suite), column] = -pace[column] * unit[rate.suite] / ell
+        upper[len(suites) + devices.index(rate.device), column] = unit[rate.suite]
+    upper[: len(suites), -1] = 1
+    ends = np.repeat((0.0, 1.0), (len(suites), len(devices)))
+    gain = np.zeros(len(fastest) + 1)
+    gain[-1] = -1
+    found = linprog(gain, A_ub=upper, b_ub=ends, method="highs-ds")
+    if found.status != 0:
+        raise MixmarkError(f"the solver found no bound: {found.message}")
+    # Made exact: prices that add up to 1 a mix, and of each device what its best use is worth.
+    worth = np.maximum(-found.ineqlin.marginals[: len(suites)], 0)
+    worth /= worth.sum()
+    prices = dict.fromkeys(devices, 0.0)
+    for column, rate in enumerate(fastest):
+        prices[rate.device] = max(prices[rate.device], float(pace[column] * worth[suites.index(rate.suite)]))
+    parts = [_cleared(part) * unit[rate.suite] for rate, part in zip(fastest, found.x[:-1], strict=True)]
+    shares, _ = _trimmed(mix_units, fastest, parts)
+    return Bound(
+        math.fsum(prices.values()),
+        shares,
+        {suite: float(worth[row]) / mix_units[suite] for row, suite in enumerate(suites)},
+        prices,
+    )
 
 
 def best_kind(mix_units: Mapping[str, float], rates: Sequence[Rate], devices: Iterable[Device]) -> tuple[str, float]:
@@ -89,9 +150,316 @@ def best_kind(mix_units: Mapping[str, float], rates: Sequence[Rate], devices: It
     All of a kind count together, equal or not and slices of a part like the part, so that no machine gains by how it
     is divided. ("", 0.0) where no kind runs every suite.
     """
-    raise NotImplementedError
+    kinds: dict[str, set[str]] = defaultdict(set)
+    for device in devices:
+        kinds[device.kind].add(device.id)
+    best = ("", 0.0)
+    for kind, ids in kinds.items():
+        own = [rate for rate in rates if rate.device in ids]
+        if mix_units.keys() <= {rate.suite for rate in own}:
+            best = max(best, (kind, bound(mix_units, own).mixes_per_s), key=lambda each: each[1])
+    return best
 
 
 def verify(placement: Placement, mix_units: Mapping[str, float]) -> tuple[str, ...]:
     """What is wrong with the plan or its bound, by arithmetic alone: empty where both are proven."""
-    raise NotImplementedError
+    speed = {(rate.suite, rate.device): rate.units_per_s for rate in placement.rates}
+    if len(speed) < len(placement.rates):
+        return ("two routes for one suite on one device",)
+    value, cost = placement.suite_prices, placement.device_prices
+    problems = []
+    if min((*value.values(), *cost.values()), default=0) < 0:
+        problems.append("a price is below 0")
+    a_mix = math.fsum(count * value.get(suite, 0) for suite, count in mix_units.items())
+    if not math.isclose(a_mix, 1, rel_tol=EXACT):
+        problems.append(f"the prices of the units of a mix add up to {a_mix:g}, not 1")
+    for (suite, device), rate in speed.items():
+        if suite in mix_units and cost.get(device, 0) * (1 + EXACT) < rate * value.get(suite, 0):
+            problems.append(f"{device} is priced below what it earns with {suite}")
+    dual = math.fsum(cost.values())
+    for name, shares, claimed in (
+        ("the bound", placement.bound_shares, placement.bound_per_s),
+        ("the plan", placement.shares, placement.mixes_per_s),
+    ):
+        try:
+            reached = _reached(mix_units, shares, speed)
+        except ValueError as error:
+            problems.append(f"{name} {error}")
+            continue
+        if not math.isclose(reached, claimed, rel_tol=EXACT):
+            problems.append(f"{name} reaches {reached:g} mix/s, not {claimed:g}")
+    if not math.isclose(dual, placement.bound_per_s, rel_tol=EXACT):
+        problems.append(f"the devices are worth {dual:g} mix/s, which is not the bound of {placement.bound_per_s:g}")
+    if placement.mixes_per_s > placement.bound_per_s * (1 + EXACT):
+        problems.append("the plan is above its bound")
+    return tuple(problems)
+
+
+def predicted_watts(
+    shares: Shares, rates: Sequence[Rate], devices: Sequence[Device], power: Power | None
+) -> float | None:
+    """Of the boundary while the plan runs; None where a part of it is unknown."""
+    if power is None or any(device.id not in power.idle_watts for device in devices):
+        return None
+    watts = power.rest_watts + math.fsum(power.idle_watts.values())
+    for rate in rates:
+        if part := shares.get(rate.suite, {}).get(rate.device):
+            if rate.watts is None:
+                return None
+            watts += part * max(0.0, rate.watts - power.idle_watts[rate.device])
+    return watts
+
+
+def _reached(mix_units: Mapping[str, float], shares: Shares, speed: Mapping[tuple[str, str], float]) -> float:
+    """Mixes per second of these shares. Raises ValueError where they cannot be."""
+    given: dict[str, float] = defaultdict(float)
+    done: dict[str, float] = dict.fromkeys(mix_units, 0.0)
+    for suite, devices in shares.items():
+        for device, part in devices.items():
+            if (suite, device) not in speed or suite not in mix_units:
+                raise ValueError(f"uses {suite} on {device}, for which it has no rate")
+            if part < 0:
+                raise ValueError(f"gives {suite} on {device} less than no time")
+            given[device] += part
+            done[suite] += part * speed[suite, device]
+    if over := [device for device, parts in given.items() if parts > 1 + EXACT]:
+        raise ValueError(f"gives more than all of the time of {', '.join(over)}")
+    return min(done[suite] / count for suite, count in mix_units.items())
+
+
+def _check(mix_units: Mapping[str, float], rates: Sequence[Rate], devices: Sequence[Device]) -> None:
+    able = {rate.suite for rate in rates}
+    if missing := [suite for suite in mix_units if suite not in able]:
+        raise UsageError(
+            f"no device can run {', '.join(missing)}",
+            hint="the mix needs every suite; the solo records say why each route failed",
+        )
+    used, owner = {rate.device for rate in rates}, dict[str, str]()
+    for device in devices:
+        for part in device.silicon if device.id in used else ():
+            if part in owner:
+                raise UsageError(
+                    f"{owner[part]} and {device.id} are the same silicon, {part}", hint="leave one out with --device"
+                )
+            owner[part] = device.id
+
+
+def _check_power(rates: Sequence[Rate], devices: Sequence[Device], power: Power | None) -> None:
+    known = power.idle_watts if power else {}
+    blind = [device.id for device in devices if device.id not in known]
+    blind += [f"{rate.suite} on {rate.device}" for rate in rates if rate.watts is None]
+    if blind:
+        raise UsageError(
+            f"the power of {', '.join(dict.fromkeys(blind))} is not known",
+            hint="--objective efficiency plans with watts: `mixmark meters` says what is missing",
+        )
+
+
+def _fastest(rates: Sequence[Rate]) -> list[Rate]:
+    best: dict[tuple[str, str], Rate] = {}
+    for rate in rates:
+        key = (rate.suite, rate.device)
+        if key not in best or rate.units_per_s > best[key].units_per_s:
+            best[key] = rate
+    return list(best.values())
+
+
+def _one_each(rates: Sequence[Rate], parts: Sequence[float]) -> list[Rate]:
+    """Of each pair the route that does most in the plan, else the fastest."""
+    best: dict[tuple[str, str], tuple[float, float, Rate]] = {}
+    for rate, part in zip(rates, parts, strict=True):
+        key, merit = (rate.suite, rate.device), (part * rate.units_per_s, rate.units_per_s, rate)
+        if key not in best or merit[:2] > best[key][:2]:
+            best[key] = merit
+    return [rate for _, _, rate in best.values()]
+
+
+def _units(mix_units: Mapping[str, float], rates: Sequence[Rate]) -> tuple[float, dict[str, float]]:
+    """What λ and the x of each suite are counted in while solving, so that all of them are about 1: the mixes per
+    second of a device that does everything as fast as any, and the part of its time that each suite then takes."""
+    paces = dict.fromkeys(mix_units, 0.0)
+    for rate in rates:
+        paces[rate.suite] = max(paces[rate.suite], rate.units_per_s / mix_units[rate.suite])
+    ell = 1 / math.fsum(1 / pace for pace in paces.values())
+    return ell, {suite: ell / pace for suite, pace in paces.items()}
+
+
+def _cleared(value: float) -> float:
+    return float(value) if value > NOTHING else 0.0
+
+
+def _trimmed(mix_units: Mapping[str, float], rates: Sequence[Rate], parts: Sequence[float]) -> tuple[Shares, float]:
+    """The shares without what the solver gave too much, or would give one suite a surplus; mixes per second."""
+    time: dict[str, float] = defaultdict(float)
+    for rate, part in zip(rates, parts, strict=True):
+        time[rate.device] += part
+    kept = [part / max(1.0, time[rate.device]) for rate, part in zip(rates, parts, strict=True)]
+    paces = dict.fromkeys(mix_units, 0.0)
+    for rate, part in zip(rates, kept, strict=True):
+        paces[rate.suite] += part * rate.units_per_s / mix_units[rate.suite]
+    slowest = min(paces.values())
+    shares: Shares = defaultdict(dict)
+    for rate, part in zip(rates, kept, strict=True):
+        if part:
+            shares[rate.suite][rate.device] = part * slowest / paces[rate.suite]
+    return dict(shares), slowest
+
+
+def _best(problem: _Problem, power: Power | None) -> list[float]:
+    """The parts with most mixes per second, or per joule where power is given.
+
+    Dinkelbach's algorithm (Management Science 13, 1967): η = λ / watts of the plan before prices the watts of the next
+    one, until η rises no more. It ends at the optimum, whole numbers included.
+    """
+    if power is None:
+        return problem.solve([0.0] * len(problem.rates))
+    base = power.rest_watts + math.fsum(power.idle_watts.values())
+    extra = [max(0.0, (rate.watts or 0) - power.idle_watts[rate.device]) for rate in problem.rates]
+    best, efficiency = list[float](), 0.0
+    while True:
+        parts = problem.solve([efficiency * watts for watts in extra])
+        _, mixes_per_s = _trimmed(problem.mix_units, problem.rates, parts)
+        reached = mixes_per_s / (base + math.fsum(part * watts for part, watts in zip(parts, extra, strict=True)))
+        if reached <= efficiency * (1 + EXACT):
+            return best if efficiency > reached else parts
+        best, efficiency = parts, reached
+
+
+class _Problem:
+    """The mixed-integer program over any routes. Columns: x of each rate and λ (in `_units`), then what is 0 or 1:
+    whether a route is resident, an accelerator used, a host free of its threads.
+
+    What must be whole is left fractional until a solution breaks its rule: one in ten plans needs any of it.
+    """
+
+    def __init__(
+        self,
+        mix_units: Mapping[str, float],
+        rates: Sequence[Rate],
+        devices: Sequence[Device],
+        pool_bytes: Mapping[str, int],
+        host_share: float,
+    ) -> None:
+        known = {device.id: device for device in devices}
+        self.rates, self.mix_units, self.pool_bytes, self.host_share = rates, mix_units, pool_bytes, host_share
+        self.ell, self.unit = _units(mix_units, rates)
+        self.pools = [known[rate.device].memory_pool for rate in rates]
+        self.of = {id: [k for k, rate in enumerate(rates) if rate.device == id] for id in {r.device: 0 for r in rates}}
+        hosts = [id for id in self.of if known[id].kind == "cpu"]
+        self.hosts = hosts if host_share else []
+        self.helped = [id for id in self.of if known[id].kind != "cpu"] if self.hosts else []
+        needed: dict[str, int] = defaultdict(int)
+        for rate, pool in zip(rates, self.pools, strict=True):
+            needed[pool] += rate.memory_bytes or 0
+        self.short = [pool for pool, size in pool_bytes.items() if needed[pool] > size]
+        self.columns = {name: at for at, name in enumerate(self._names())}
+        self.whole: set[tuple[str, object]] = set()
+
+    def _names(self) -> Iterator[tuple[str, object]]:
+        yield from (("part", k) for k in range(len(self.rates)))
+        yield "mixes", ""
+        yield from (("resident", k) for k in self._budgeted(*self.short))
+        yield from (("used", id) for id in self.helped)
+        yield from (("free", id) for id in self.hosts if self._crowd > 1)
+
+    @property
+    def _crowd(self) -> float:
+        """Of a host's time, what all accelerators together would take."""
+        return self.host_share * len(self.helped)
+
+    def _budgeted(self, *pools: str) -> list[int]:
+        return [k for k, rate in enumerate(self.rates) if self.pools[k] in pools and rate.memory_bytes]
+
+    def _rows(self) -> Iterator[tuple[dict[int, float], float, float]]:
+        """Coefficients by column, lowest and highest value."""
+        at = self.columns
+        paces = [
+            rate.units_per_s / self.mix_units[rate.suite] * self.unit[rate.suite] / self.ell for rate in self.rates
+        ]
+        for suite in self.mix_units:
+            done = {k: pace for k, pace in enumerate(paces) if self.rates[k].suite == suite}
+            yield done | {at["mixes", ""]: -1.0}, 0, math.inf
+        for id, own in self.of.items():
+            time = {k: self.unit[self.rates[k].suite] for k in own}
+            if id in self.helped:
+                yield time | {at["used", id]: -1.0}, -math.inf, 0
+            elif id not in self.hosts:
+                yield time, -math.inf, 1
+            elif self._crowd <= 1:
+                yield time | {at["used", each]: self.host_share for each in self.helped}, -math.inf, 1
+            else:  # where more threads are needed than there are, the host computes nothing
+                yield time | {at["free", id]: -1.0}, -math.inf, 0
+                taken = {at["used", each]: self.host_share for each in self.helped}
+                yield time | taken | {at["free", id]: self._crowd - 1}, -math.inf, self._crowd
+        for pool in self.short:
+            for k in self._budgeted(pool):
+                most = min(1 / self.unit[self.rates[k].suite], len(self.of) / paces[k])  # all time, or all of the work
+                yield {k: 1.0, at["resident", k]: -most}, -math.inf, 0
+            sizes = {at["resident", k]: (self.rates[k].memory_bytes or 0) for k in self._budgeted(pool)}
+            yield {z: size / self.pool_bytes[pool] for z, size in sizes.items()}, -math.inf, 1
+
+    def solve(self, watts_price: Sequence[float]) -> list[float]:
+        """The part of its device's time for each rate, such that λ − Σ price · part is largest. Raises MixmarkError
+        where memory allows no plan."""
+        from scipy.optimize import Bounds, LinearConstraint, milp
+        from scipy.sparse import coo_array
+
+        rows = list(self._rows())
+        entries = [(row, at, value) for row, (line, _, _) in enumerate(rows) for at, value in line.items()]
+        row_of, column_of, values = zip(*entries, strict=True)
+        matrix = coo_array((values, (row_of, column_of)), shape=(len(rows), len(self.columns))).tocsr()
+        limits = LinearConstraint(matrix, [low for _, low, _ in rows], [high for _, _, high in rows])
+        gain = np.zeros(len(self.columns))
+        unit = [self.unit[rate.suite] for rate in self.rates]
+        gain[: len(self.rates)] = np.array(watts_price) * unit / self.ell
+        gain[self.columns["mixes", ""]] = -1
+        ceiling = np.ones(len(self.columns))
+        ceiling[: self.columns["mixes", ""] + 1] = np.inf
+        while True:
+            found = milp(
+                gain,
+                integrality=np.array([name in self.whole for name in self.columns]),
+                bounds=Bounds(0, ceiling),
+                constraints=limits,
+                options={"mip_rel_gap": GAP},
+            )
+            if found.x is None:
+                raise MixmarkError(f"the solver found no plan: {found.message}")
+            parts = [_cleared(part) * each for part, each in zip(found.x[: len(unit)], unit, strict=True)]
+            broken = self._broken(parts) - self.whole
+            if not broken:
+                break
+            self.whole |= broken
+        if not any(parts):
+            self._explain()
+        return parts
+
+    def _broken(self, parts: Sequence[float]) -> set[tuple[str, object]]:
+        """What must be whole, for the solution takes more memory or threads than it pays for."""
+        broken: set[tuple[str, object]] = set()
+        for pool in self.short:
+            if sum(self.rates[k].memory_bytes or 0 for k in self._budgeted(pool) if parts[k]) > self.pool_bytes[pool]:
+                broken |= {("resident", k) for k in self._budgeted(pool)}
+        taken = self.host_share * sum(any(parts[k] for k in self.of[id]) for id in self.helped)
+        for host in self.hosts:
+            time = sum(parts[k] for k in self.of[host])
+            if time and time + taken > 1 + EXACT:
+                broken |= {name for name in self.columns if name[0] in ("used", "free")}
+        return broken
+
+    def _explain(self) -> None:
+        """Raises MixmarkError: which suite no memory holds, or that not all fit together."""
+        room = ", ".join(f"{pool} {_gib(self.pool_bytes[pool])}" for pool in self.short)
+        for suite in self.mix_units:
+            sizes = {k: rate.memory_bytes or 0 for k, rate in enumerate(self.rates) if rate.suite == suite}
+            if all(size > self.pool_bytes.get(self.pools[k], math.inf) for k, size in sizes.items()):
+                least = _gib(min(sizes.values()))
+                raise MixmarkError(f"{suite} needs {least}, and there is {room}", hint="try fewer bits a weight")
+        raise MixmarkError(
+            f"not all of {', '.join(self.mix_units)} fit into memory at once: there is {room}",
+            hint="try fewer bits a weight, or a smaller tier",
+        )
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB"

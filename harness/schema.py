@@ -560,6 +560,8 @@ class Placement(Fact):
     """λ*: of this plan."""
     bound_per_s: float = Field(ge=0)
     """The best that any plan over these rates gets, residency and the objective left aside."""
+    bound_shares: dict[str, dict[str, float]]
+    """That reach it."""
     suite_prices: dict[str, float]
     """v_w, of the bound: Σ m_w v_w = 1."""
     device_prices: dict[str, float]
