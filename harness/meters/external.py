@@ -55,6 +55,7 @@ OPTIONS = {
     *("path", "connect", "listen", "serial", "baud", "unit", "boundary", "covers", "accuracy", "timezone", "offset_ms")
 }
 CHUNK = 65536  # bytes taken by one read: what comes faster waits in the kernel
+PILE = 4096  # a read that finds more finds what lay there while we rested, and more may be on its way
 LONGEST_LINE = 4096
 CONNECT_S = 2.0
 MS = 1_000_000
@@ -192,9 +193,9 @@ class External:
         stamped = self._layout is not None and self._layout.stamp is not None
         if samples and stamped and abs(self._clock.wall_ns() - now_ns - self._wall_offset_ns) > STEP_NS:
             raise Lost("this machine's wall clock was set meanwhile, so the meter's stamps mean nothing")
-        if len(new) < CHUNK:
+        if len(new) < PILE:
             self._emptied_ns = now_ns
-        elif not stamped:  # more is waiting, as after a rest of ours: none of this is of just now
+        elif not stamped:  # when these were true nobody knows
             return []
         return samples
 

@@ -301,7 +301,7 @@ class TestTcp:
         meter, domain, peer = self.joined(server)
         with peer:
             peer.sendall(b"100\n" * (CHUNK // 4) + b"250\n")
-            time.sleep(0.05)
+            time.sleep(0.1)
             assert [sample.value for sample in gather(meter, domain, 1)] == [250]
 
     @pytest.mark.parametrize(
