@@ -1,5 +1,6 @@
-"""DLRM-DCNv2 computes its formula, listens to all it is given, tells rounding from cheating, costs what torch counts."""
+"""DLRM-DCNv2 computes its formula, listens to all it is given, tells rounding from cheats, costs what torch counts."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -11,10 +12,25 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from bench.cheats.dlrm import BAGS, CROSS, LARGEST, MLP, Rounded, Way, audits, opened, to
 from harness.contracts import Array, Feed, State
 from harness.errors import Unsupported, WrongAnswer
-from suites.dlrm import FIXED, GATES, HOTNESS, LOOKUPS, SET_ASIDE, SHAPES, TRAINED, Dlrm, _popular, rows_touched
+from suites.dlrm import (
+    FIXED,
+    GATES,
+    HOTNESS,
+    LOOKUPS,
+    SET_ASIDE,
+    SHAPES,
+    TRAINED,
+    Dlrm,
+    _changing,
+    _popular,
+    rows_touched,
+    rule,
+)
 from suites.dlrm.network import dlrm
+from suites.weights import RMS, Draw
 
 Floats = npt.NDArray[np.float64]
 
@@ -152,6 +168,73 @@ def test_every_tier_has_a_gate_and_a_checkpoint_its_own() -> None:
     assert Dlrm("server", {"weights": "somewhere"}).gate is TRAINED
     assert Dlrm("server", {"rows": "full"}).reference().weights().spec(TABLE.format(0)).shape[0] == 40_000_000
     assert Dlrm("smoke", {}).units(7) == 7 and GATES["smoke"].samples == SET_ASIDE
+
+
+@pytest.fixture(scope="module")
+def smoke() -> tuple[Way, Array]:
+    """The suite as it is, with its logits on fixed samples and one feed."""
+    torch.manual_seed(0)
+    way, *_ = opened("smoke", feeds=1)
+    return way, way()
+
+
+def test_rounding_passes_and_less_precision_than_declared_fails(smoke: tuple[Way, Array]) -> None:
+    way, truth = smoke
+    gate = GATES["smoke"].at_most
+    assert set(audits(way, truth, truth)) == {0}
+    assert max(audits(way, way(batch=100), truth)) < gate / 1000
+    assert max(audits(way, way(dtype=torch.bfloat16), truth)) < gate / 100
+    with Rounded("int8"):
+        assert max(audits(way, way.changed(to(8, None))(), truth)) < gate / 3
+        assert max(audits(way, way.changed(to(4))(), truth)) < gate
+    with Rounded("fp8"):
+        assert max(audits(way, way(), truth)) < gate
+    assert min(audits(way, way.changed(to(3))(), truth)) > 3 * gate
+
+
+def test_an_answer_that_is_not_computed_fails(smoke: tuple[Way, Array]) -> None:
+    way, truth = smoke
+    previous, constant = np.roll(truth, 1), np.full_like(truth, truth[:FIXED].mean())
+    tenth = np.where(np.arange(len(truth)) % 10, truth, previous)
+    for answer in (previous, constant, tenth):
+        assert min(audits(way, answer, truth)) > 3 * GATES["smoke"].at_most
+
+
+@pytest.mark.parametrize("layer", [CROSS.format(1), MLP.format(1)])
+def test_a_skipped_layer_fails(smoke: tuple[Way, Array], layer: str) -> None:
+    way, truth = smoke
+    assert min(audits(way, way.without(layer)(), truth)) > 3 * GATES["smoke"].at_most
+
+
+@pytest.mark.parametrize(
+    "away",
+    [
+        {11: np.s_[:]},  # the mildest of 26 to leave out
+        {LARGEST: np.s_[:, 50:]},
+        {table: np.s_[:, 1:] for table in range(26)},
+    ],
+)
+def test_rows_that_are_not_looked_up_fail(smoke: tuple[Way, Array], away: Mapping[int, slice]) -> None:
+    way, truth = smoke
+    assert min(audits(way, way.averaged(away)(), truth)) > GATES["smoke"].at_most
+
+
+@pytest.mark.parametrize("tier", SHAPES)
+def test_no_table_counts_for_little(tier: str) -> None:
+    dim = SHAPES[tier].dim
+    for table, (rows, hot) in enumerate(zip(SHAPES[tier].rows, HOTNESS, strict=True)):
+        drawn = rule(TABLE.format(table), (rows, dim))
+        assert isinstance(drawn, Draw)
+        assert 0.6 < drawn.scale((rows, dim)) * RMS * math.sqrt(hot * _changing(rows)) < 1.25
+
+
+def test_pooled_rows_vary_as_lookups_that_meet_say(smoke: tuple[Way, Array]) -> None:
+    way, _ = smoke
+    for table, hot in enumerate(HOTNESS):
+        rows = way.weights[TABLE.format(table)]
+        pooled = nn.functional.embedding_bag(way.indices[:, BAGS[table]], rows, mode="sum")
+        expected = rows.square().mean() * hot * _changing(SHAPES["smoke"].rows[table])
+        assert float(pooled.var(0).mean()) == pytest.approx(float(expected), rel=0.35)
 
 
 def test_both_kinds_of_features_matter(network: nn.Module) -> None:

@@ -1,0 +1,197 @@
+"""DLRM-DCNv2: honest precisions, and ways to do less.
+
+Each value is of 256 samples: a feed of that size, and the smallest audit, which is as many feeds at batch 1. Only rows
+that are looked up are held, so the tables of edge take a third of a gigabyte, and 0.5 GB one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice, pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from bench.separation import GROUP, Row, integers, rounded
+from harness.contracts import Array
+from suites.dlrm import CROSS_LAYERS, FIXED, HOTNESS, SCRAMBLE, SET_ASIDE, Dlrm, rule
+from suites.dlrm.network import dlrm
+from suites.weights import drawn
+
+BATCH = 2048
+TABLE = "model.sparse_arch.embedding_bag_collection.embedding_bags.t_cat_{}.weight"
+CROSS = "model.inter_arch.crossnet.W_kernels.{}"
+MLP = "model.over_arch.model.0._mlp.{}._linear.weight"
+HEADS = np.cumsum((0, *HOTNESS))
+BAGS = [slice(*ends) for ends in pairwise(HEADS)]
+LARGEST = int(np.argmax(HOTNESS))
+
+Change = Callable[[str, Tensor], Tensor]
+"""From a weight's name and values to its new values."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """Everything that an answer comes from: weights, dense features [samples, 13] and indices [samples, 214].
+
+    A table is cut to the rows in use and ends with their average over all lookups: the best that somebody can put in
+    a row's place without looking it up.
+    """
+
+    suite: Dlrm
+    weights: Mapping[str, Tensor]
+    dense: Tensor
+    indices: Tensor
+
+    def __call__(self, batch: int = BATCH, dtype: torch.dtype = torch.float32) -> Array:
+        """The logits [samples], computed in `dtype`, `batch` samples at a time."""
+        network = dlrm(replace(self.suite.shape, rows=tuple(len(self.weights[TABLE.format(i)]) for i in range(26))))
+        network.load_state_dict({name: weight.to(dtype) for name, weight in self.weights.items()}, assign=True)
+        parts = zip(torch.split(self.dense.to(dtype), batch), torch.split(self.indices, batch), strict=True)
+        with torch.inference_mode():
+            logits = torch.cat([network(*part)[0] for part in parts])
+        return np.asarray(logits.float().numpy())
+
+    def changed(self, change: Change) -> Way:
+        return replace(self, weights={name: change(name, weight) for name, weight in self.weights.items()})
+
+    def without(self, layer: str) -> Way:
+        """A cross layer's W at zero hands its input on; so does a layer of the MLP that is the identity."""
+        off = torch.eye if layer.startswith("model.over_arch") else torch.zeros
+        return self.changed(lambda name, weight: off(*weight.shape) if name == layer else weight)
+
+    def averaged(self, away: Mapping[int, Any]) -> Way:
+        """Looks up the average instead: of a table's bag [samples, hotness], what is indexed so."""
+        indices = self.indices.numpy().copy()
+        for table, where in away.items():
+            indices[:, BAGS[table]][where] = len(self.weights[TABLE.format(table)]) - 1
+        return replace(self, indices=torch.from_numpy(indices))
+
+
+def opened(tier: str, feeds: int) -> tuple[Way, Array, Way]:
+    """The suite as it is, on FIXED samples and then the feeds; the rank of each index by popularity, from 0; and with
+    each table hashed to a tenth of its rows."""
+    suite = Dlrm(tier, {})
+    samples = [next(suite.feeds(FIXED, seed=0)), *islice(suite.feeds(BATCH, seed=1), feeds)]
+    dense = torch.from_numpy(np.concatenate([each["dense"] for each in samples]))
+    indices = np.concatenate([each["indices"] for each in samples])
+    source, weights = suite.weights(), {}
+    ranks, exact, hashed = (np.empty_like(indices) for _ in range(3))
+    for table, (rows, bag) in enumerate(zip(suite.shape.rows, BAGS, strict=True)):
+        ranks[:, bag] = indices[:, bag] * pow(SCRAMBLE, -1, rows) % rows
+        both = np.stack((indices[:, bag], indices[:, bag] % max(1, rows // 10)))
+        used, places = np.unique(both, return_inverse=True)
+        exact[:, bag], hashed[:, bag] = places.reshape(both.shape)
+        whole = np.empty((rows, suite.shape.dim), np.float32)
+        source.read(TABLE.format(table), whole)
+        average = whole[indices[:, bag]].mean((0, 1))[None]
+        weights[TABLE.format(table)] = torch.from_numpy(np.concatenate((whole[used], average)))
+    weights |= others(suite, seed=0)
+    way = Way(suite, weights, dense, torch.from_numpy(exact))
+    return way, ranks, replace(way, indices=torch.from_numpy(hashed))
+
+
+def others(suite: Dlrm, seed: int) -> dict[str, Tensor]:
+    """All weights but the tables, drawn with a seed: the suite's is 0."""
+    specs = {name: suite.weights().spec(name) for name in suite.weights().names() if "t_cat" not in name}
+    source, weights = drawn(suite.name, specs, rule, seed), {}
+    for name, spec in specs.items():
+        weights[name] = torch.empty([int(size) for size in spec.shape])
+        source.read(name, weights[name].numpy())
+    return weights
+
+
+class Rounded(TorchFunctionMode):
+    """Inside, what goes into every linear layer is rounded, those of the crossing too, which are no modules."""
+
+    def __init__(self, precision: str) -> None:
+        super().__init__()
+        self._precision = precision
+
+    def __torch_function__(self, call, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]  # as torch has it
+        if call is F.linear:
+            args = (rounded(args[0], self._precision), *args[1:])
+        return call(*args, **(kwargs or {}))
+
+
+def to(bits: int, group: int | None = GROUP, part: str = "") -> Change:
+    """Weights whose names hold `part` as integers."""
+    return lambda name, weight: integers(weight, bits, group) if part in name else weight
+
+
+def two_of_four(name: str, weight: Tensor) -> Tensor:
+    """The smaller half of every four weights along the contraction axis at zero, as sparse tensor cores have it."""
+    if "t_cat" in name or weight.shape[-1] % 4:
+        return weight
+    fours = weight.reshape(-1, 4)
+    kept = torch.zeros_like(fours).scatter(1, fours.abs().topk(2).indices, 1)
+    return (fours * kept).reshape(weight.shape)
+
+
+def half_the_rank(name: str, weight: Tensor) -> Tensor:
+    if name != CROSS.format(CROSS_LAYERS - 1):
+        return weight
+    rank = weight.shape[1]
+    return weight * (torch.arange(rank) < rank // 2)
+
+
+def audits(way: Way, answer: Array, reference: Array) -> tuple[float, ...]:
+    """The suite's quality of each 256 samples behind the fixed ones, which give the variance."""
+    variance = reference[:FIXED].var(keepdims=True)
+    parts = zip(*(each[FIXED:].reshape(-1, SET_ASIDE) for each in (answer, reference)), strict=True)
+    return tuple(way.suite.quality(part, np.append(truth, variance)) for part, truth in parts)
+
+
+def values(tier: str, feeds: int) -> Iterator[Row]:
+    way, ranks, hashed = opened(tier, feeds)
+    reference = way()
+
+    def row(name: str, answer: Array, honest: bool = False) -> Row:
+        return Row(name, honest, audits(way, answer, reference))
+
+    yield row("fp32, batch 32", way(batch=32), honest=True)
+    yield row("bf16", way(dtype=torch.bfloat16), honest=True)
+    yield row("fp16", way(dtype=torch.float16), honest=True)
+    for bits, group in ((8, None), (4, GROUP)):
+        narrow = way.changed(to(bits, group))
+        yield row(f"int{bits} weights and tables", narrow(), honest=True)
+        with Rounded("int8"):
+            yield row(f"int{bits} weights and tables, int8 activations", narrow(), honest=True)
+    for precision, said in (("int8-tensor", "int8 activations, one scale a tensor"), ("fp8", "fp8 activations")):
+        with Rounded(precision):
+            yield row(said, way(), honest=True)
+
+    for bits in (3, 2):
+        yield row(f"int{bits} weights and tables", way.changed(to(bits))())
+    for part, said in (("t_cat", "tables"), ("arch.model", "MLPs"), ("kernels", "cross layers")):
+        yield row(f"int3 {said}", way.changed(to(3, part=part))())
+    yield row("two of four weights pruned, tables whole", way.changed(two_of_four)())
+    for layer in range(CROSS_LAYERS):
+        yield row(f"cross layer {layer} skipped", way.without(CROSS.format(layer))())
+    yield row("half the rank of the last cross layer", way.changed(half_the_rank)())
+    yield row("1024 × 1024 layer skipped", way.without(MLP.format(1))())
+    yield row("dense features ignored", replace(way, dense=torch.zeros_like(way.dense))())
+
+    ignored = [row(f"table {table} ignored", way.averaged({table: np.s_[:]})()) for table in range(len(HOTNESS))]
+    ignored.sort(key=lambda row: row.extreme)
+    yield replace(ignored[0], note="the mildest of 26")
+    yield replace(ignored[-1], note="the severest of 26")
+    yield row("tables hashed to a tenth of their rows", hashed())
+    rows = zip(way.suite.shape.rows, BAGS, strict=True)
+    tail = {table: ranks[:, bag] >= max(1, count // 10) for table, (count, bag) in enumerate(rows)}
+    yield row("only the popular tenth of each table", way.averaged(tail)())
+    yield row("first index of a bag only", way.averaged({table: np.s_[:, 1:] for table in range(len(HOTNESS))})())
+    half = {table: np.s_[:, -(-hot // 2) :] for table, hot in enumerate(HOTNESS)}
+    yield row("half of every bag", way.averaged(half)())
+    yield row(f"half of the largest bag, {max(HOTNESS)} rows", way.averaged({LARGEST: half[LARGEST]})())
+
+    yield row("other weights, tables kept", replace(way, weights={**way.weights, **others(way.suite, seed=1)})())
+    yield row("the previous answer", np.roll(reference, 1))
+    yield row("a constant answer", np.full_like(reference, reference[:FIXED].mean()))
+    lazy = np.random.default_rng(0).random(len(reference)) < 0.1
+    yield row("the previous answer for a random tenth", np.where(lazy, np.roll(reference, 1), reference))
