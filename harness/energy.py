@@ -15,7 +15,7 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from harness.schema import Boundary, Device, Domain, Int64s, Metering, Result, Samples
+from harness.schema import Boundary, Device, Domain, Int64s, Metering, Record, Result, Samples
 from harness.stats import Floats
 
 Reason = Literal[
@@ -323,7 +323,8 @@ def uncovered(domains: Iterable[Domain], devices: Iterable[Device]) -> tuple[str
 
 
 def _whole(device: Device, covers: Collection[str]) -> bool:
-    return _covered(device.id, covers) or all(_covered(part, covers) for part in device.silicon)
+    """A slice is metered where the device is that it is a part of."""
+    return _covered(device.whole.id, covers) or all(_covered(part, covers) for part in device.silicon)
 
 
 def _covered(whole: str, covers: Collection[str]) -> bool:
@@ -403,6 +404,44 @@ def total(result: Result, phase: str, begin_ns: int, end_ns: int) -> Total:
         for each in zip(*added, strict=True)
     )
     return replace(found, idle_watts=idle if found.boundary else ())
+
+
+def of_record(result: Result, record: Record) -> Total | None:
+    """In the record's window, from its first issue to its last mark. None where nothing finished; and where other
+    records share its phase, since no meter tells whose joules are whose."""
+    sharing = [each for each in result.records if each.phase == record.phase]
+    planned = [
+        share for each in result.phases if each.name == record.phase for task in each.tasks for share in task.shares
+    ]
+    if record.completions is None or max(len(sharing), len(planned)) > 1:
+        return None
+    begin_ns, end_ns = int(record.completions.issued_ns.min()), int(record.completions.marks_ns.max())
+    return total(result, record.phase, begin_ns, end_ns) if end_ns > begin_ns else None
+
+
+def profile(result: Result, phase: str, edges_ns: Int64s) -> Floats:
+    """[edges - 1], mean watts of the domains that the phase's `total` would add, whole phase long; NaN where one of
+    them is not known. For a chart: short blocks of a source that updates rarely are interpolated."""
+    metering = metered(result, phase)
+    watts = np.full(len(edges_ns) - 1, np.nan)
+    if metering is None:
+        return watts
+    found = {each.id: power(each, samples) for each in result.domains if (samples := metering.samples.get(each.id))}
+    readable = {each.id for each in result.domains if each.method != "modelled" and each.id in found}
+    sums = np.zeros(len(watts))
+    chosen = antichain(result.domains, {id for id in readable if np.isfinite(found[id][1]).any()}, result.devices)
+    for each in chosen:
+        at_ns, steps = found[each.id]
+        length_s = np.diff(at_ns) / 1e9
+        known = np.isfinite(steps)
+        joules, seconds = (
+            np.interp(edges_ns, at_ns, np.concatenate((np.zeros(1), np.cumsum(np.where(known, each, 0)))))
+            for each in (steps * length_s, length_s)
+        )
+        whole_s = np.diff(edges_ns) / 1e9
+        covered_s = np.diff(seconds)
+        sums += np.where(covered_s > whole_s * (1 - 1e-6), np.diff(joules) / whole_s, np.nan)
+    return sums if chosen else watts
 
 
 def blocks(result: Result, phase: str, edges_ns: Int64s) -> Floats | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from statistics import median
+from typing import Literal
 
-from harness import honesty, stats
-from harness.schema import Conditions, Finding, GpuConditions, Record, Result
+from harness import energy, honesty, stats
+from harness.schema import Conditions, Domain, Finding, GpuConditions, Record, Result
 from harness.steady import window
 
 DRIFT = 0.10  # a probe that moves further than this between its records: the machine changed speed
@@ -21,6 +22,7 @@ MEMORY_STALL = 0.001  # of the window: a stop this long is below what any interv
 FAULTS_PER_S = 1.0  # a disk takes some 10 ms for a page, so one a second is 1 % of the time
 CLOCK_DROP = 0.03
 CANARY_DRIFT = 0.02
+METERING = 0.005  # of one core
 CLOCK_STEP_NS = 100_000_000  # NTP slews by 0.5 ms a second at most; the rest is room for a late thread
 SLOWED = ("hardware slowdown", "software thermal slowdown", "hardware thermal slowdown", "power brake")
 
@@ -41,12 +43,82 @@ def finished(result: Result) -> Iterator[Finding]:
 
 
 def energy_known(result: Result) -> Iterator[Finding]:
-    yield Finding(
-        rule="energy_known",
-        severity="note",
-        about="run",
-        message="energy not measured: this version reads no meter, so there is no efficiency",
-    )
+    """Something here is metered; else what would make it so."""
+    if not result.domains:
+        fixes = [f"{each.what}: {each.reason}" for each in result.absent if each.what.startswith("meter ")]
+        told = "; ".join(fixes) or "mixmark meters shows what would make it readable"
+        message = f"energy not measured, so there is no efficiency: {told}"
+        yield Finding(rule="energy_known", severity="note", about="run", message=message)
+
+
+def energy_whole(result: Result) -> Iterator[Finding]:
+    """What is metered covers every device, used or not, the host's processor included, by measurement."""
+    if result.domains and (missing := energy.uncovered(_meterable(result), result.devices)):
+        modelled = [each.id for each in result.domains if each.method == "modelled"]
+        also = f" ({', '.join(modelled)} is modelled, and does not count)" if modelled else ""
+        message = f"energy of a part only, so there is no efficiency: nothing meters {', '.join(missing)}{also}"
+        yield Finding(rule="energy_whole", severity="warning", about="run", message=message)
+
+
+def energy_valid(result: Result) -> Iterator[Finding]:
+    """Every domain whose joules would be added has them in every record's window, and its edges are within 1 %."""
+    needed = [each.id for each in _meterable(result)]
+    for record, found in _energies(result):
+        metering = energy.metered(result, record.phase)
+        if metering is None:
+            message = "no energy: the meters were not read in its phase"
+            yield Finding(rule="energy_valid", severity="warning", about=record.key, message=message)
+            continue
+        for id in needed:
+            reasons = found.readings[id].reasons
+            severity: Literal["note", "warning"] = "note"
+            if reasons == ("short window",):
+                message = f"energy of {id}: {energy.ENOUGH_PERIODS} of its updates do not fit into the window: ±5 %"
+            elif reasons == ("window too short",):
+                message = f"no energy of {id}: {energy.FEWEST_PERIODS} of its updates do not fit into the window"
+            elif reasons:
+                why = ", ".join((*reasons, *((metering.lost[id],) if id in metering.lost else ())))
+                severity = "warning"
+                message = f"no energy of {id}: {why}"
+            else:
+                continue
+            yield Finding(rule="energy_valid", severity=severity, about=record.key, message=message)
+
+
+def energy_agrees(result: Result) -> Iterator[Finding]:
+    """A device's energy counter and the integral of its power differ by at most 5 %."""
+    for record, found in _energies(result):
+        for counter, integral, by in energy.disagreements(result.domains, found.readings):
+            if abs(by) > energy.CROSS_CHECK:
+                message = (
+                    f"the integral of {integral.id} is {by * 100:+.1f} % off the counter {counter.id} "
+                    f"(limit {_percent(energy.CROSS_CHECK)})"
+                )
+                yield Finding(rule="energy_agrees", severity="warning", about=record.key, message=message)
+
+
+def metering_cheap(result: Result) -> Iterator[Finding]:
+    """Reading the meters took at most 0.5 % of one core."""
+    for metering in result.meterings:
+        share = metering.cpu_ns / max(metering.end_ns - metering.begin_ns, 1)
+        if share > METERING:
+            message = f"reading the meters took {_percent(share)} of one core (limit {_percent(METERING)})"
+            yield Finding(rule="metering_cheap", severity="warning", about=metering.phase, message=message)
+
+
+def _meterable(result: Result) -> tuple[Domain, ...]:
+    """The domains that would be added if all were read well."""
+    measured = {each.id for each in result.domains if each.method != "modelled"}
+    return energy.antichain(result.domains, measured, result.devices)
+
+
+def _energies(result: Result) -> Iterator[tuple[Record, energy.Total]]:
+    """Of the records that have a phase for themselves, the probes' left out."""
+    for record in result.records:
+        if record.route.suite != stats.PROBE and result.domains:
+            found = energy.of_record(result, record)
+            if found is not None:
+                yield record, found
 
 
 def enough_feeds(result: Result) -> Iterator[Finding]:
@@ -388,6 +460,10 @@ RULES: tuple[Callable[[Result], Iterator[Finding]], ...] = (
     ceiling_known,
     enough_feeds,
     energy_known,
+    energy_whole,
+    energy_valid,
+    energy_agrees,
+    metering_cheap,
 )
 
 

@@ -1,20 +1,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
 from harness import validate
 from harness.schema import (
+    Absent,
     Conditions,
     Cost,
+    Domain,
     Failure,
     Finding,
     LatencyLimits,
     Limits,
+    Metering,
     Phase,
     Result,
+    Samples,
     Share,
     Task,
 )
@@ -74,8 +79,74 @@ def test_a_probe_that_slows_down_is_a_warning() -> None:
     assert "20 %" in message
 
 
-def test_energy_is_always_called_unknown_in_this_version() -> None:
-    assert [finding.severity for finding in validate.energy_known(done())] == ["note"]
+def metered(watts: float = 50.0, lost: dict[str, str] | None = None, cpu_ns: int = 0, seconds: int = 60) -> Result:
+    """A record of a minute on a host with two sources of joules: a counter, and power beside it."""
+    at_ns = np.arange(-5, seconds + 5, 0.1) * SECOND
+    begin, end = int(at_ns[0]), int(at_ns[-1])
+    base: dict[str, Any] = {"meter": "m", "covers": ("cpu:0",), "boundary": "devices", "source": "a test"}
+    domains = (
+        Domain(id="package", quantity="energy", method="counter", **base),
+        Domain(id="power", quantity="power", method="integrated", parent="package", **base),
+    )
+    end_of = {id: len(at_ns) // 2 if id in (lost or {}) else len(at_ns) for id in ("package", "power")}
+    stamps = at_ns.astype(np.int64)
+    values = {"package": 50.0 * at_ns / SECOND, "power": np.full(len(at_ns), watts)}
+    samples = {id: Samples(stamps[:end], stamps[:end], values[id][:end]) for id, end in end_of.items()}
+    metering = Metering(phase="a", begin_ns=begin, end_ns=end, cpu_ns=cpu_ns, samples=samples, lost=lost or {})
+    whole = result(record("a", "llm", "token", closed_loop([[SECOND] * seconds])))
+    changed = {"devices": whole.devices[:1], "domains": domains, "meterings": (metering,)}
+    return whole.model_copy(update=changed)
+
+
+def test_a_run_without_a_meter_says_what_would_make_one_readable() -> None:
+    absent = (Absent(what="meter rapl", reason="sudo chmod"), Absent(what="adapter x", reason="not here"))
+    unmetered = done().model_copy(update={"absent": absent})
+    [(severity, _, message)] = said(validate.energy_known, unmetered)
+    assert (severity, message) == ("note", "energy not measured, so there is no efficiency: meter rapl: sudo chmod")
+    assert "mixmark meters" in said(validate.energy_known, done())[0][2]
+    assert said(validate.energy_known, metered()) == []
+
+
+def test_energy_of_a_part_is_a_warning() -> None:
+    gpu = result().devices[1]
+    whole = metered()
+    assert said(validate.energy_whole, whole) == []
+    more = whole.model_copy(update={"devices": (*whole.devices, gpu)})
+    [(severity, about, message)] = said(validate.energy_whole, more)
+    assert (severity, about, gpu.id in message) == ("warning", "run", True)
+    modelled = tuple(each.model_copy(update={"method": "modelled"}) for each in whole.domains)
+    assert (
+        "package, power is modelled"
+        in said(validate.energy_whole, whole.model_copy(update={"domains": modelled}))[0][2]
+    )
+    assert said(validate.energy_whole, done()) == []
+
+
+def test_energy_that_is_not_known_says_why() -> None:
+    assert said(validate.energy_valid, metered()) == []
+    assert said(validate.energy_valid, metered(lost={"package": "its peer closed it"})) == [
+        ("warning", "a", "no energy of package: lost, its peer closed it")
+    ]
+    assert said(validate.energy_valid, metered(lost={"power": "gone"})) == [], "it is not added"
+    [(severity, _, message)] = said(validate.energy_valid, metered(seconds=10))
+    assert (severity, message.split(":")[0]) == ("note", "energy of package")
+    assert said(validate.energy_valid, metered(seconds=3)) == [
+        ("note", "a", "no energy of package: 40 of its updates do not fit into the window")
+    ]
+    unread = metered().model_copy(update={"meterings": ()})
+    assert said(validate.energy_valid, unread) == [("warning", "a", "no energy: the meters were not read in its phase")]
+
+
+def test_a_counter_and_the_integral_of_power_agree_within_5_percent() -> None:
+    assert said(validate.energy_agrees, metered(watts=52.0)) == []
+    [(severity, _, message)] = said(validate.energy_agrees, metered(watts=53.0))
+    assert (severity, "+6.0 % off the counter package" in message) == ("warning", True)
+
+
+def test_metering_takes_half_a_percent_of_a_core_at_most() -> None:
+    assert said(validate.metering_cheap, metered(cpu_ns=SECOND // 4)) == []
+    [(severity, _, message)] = said(validate.metering_cheap, metered(cpu_ns=SECOND))
+    assert (severity, "1.4 % of one core" in message) == ("warning", True)
 
 
 SECOND = 1_000_000_000
