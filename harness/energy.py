@@ -42,7 +42,7 @@ CLASSES: tuple[Boundary, ...] = get_args(Boundary)  # the widest first
 LEFT_OUT: Mapping[Boundary, tuple[str, ...]] = {
     "wall": (),
     "node": ("power supply",),
-    "devices": ("mainboard", "drives", "fans", "network", "power supply"),
+    "devices": ("memory", "mainboard", "drives", "fans", "network", "power supply"),
 }
 PIECE = re.compile(r"(.+)/(\d{1,4})-of-([1-9]\d{0,3})")
 
@@ -357,8 +357,10 @@ class Total:
     idle_watts: tuple[float | None, ...] = ()
     """Of the domains that were added, before and after the phase. None: not known."""
 
-    def watts(self, length_ns: int) -> float | None:
-        return None if self.joules is None else self.joules * 1e9 / length_ns
+    @property
+    def watts(self) -> float | None:
+        watts = [self.readings[each].watts for each in self.domains]
+        return None if self.joules is None else sum(each for each in watts if each is not None)
 
 
 def boundary(domains: Sequence[Domain], readings: Mapping[str, Reading], devices: Iterable[Device]) -> Total:
@@ -380,8 +382,8 @@ def boundary(domains: Sequence[Domain], readings: Mapping[str, Reading], devices
         return Total(None, None, names, missing, tuple(reasons), None, readings)
     added = [readings[each.id] for each in chosen]
     kind = chosen[0].boundary
-    memory = _covered("memory", {each for domain in chosen for each in domain.covers})
-    outside = (*(() if memory or kind != "devices" else ("memory",)), *LEFT_OUT[kind])
+    covers = {each for domain in chosen for each in domain.covers}
+    outside = tuple(each for each in LEFT_OUT[kind] if not _covered(each, covers))
     joules = sum(each.joules for each in added if each.joules is not None)
     edges = max((each.edge_uncertainty for each in added if each.edge_uncertainty is not None), default=None)
     return Total(kind, joules, tuple(each.domain for each in added), outside, (), edges, readings)

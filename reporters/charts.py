@@ -105,6 +105,45 @@ def throughput(
     return _svg(key, "Throughput over the window", description + steady, body)
 
 
+def power(key: str, edges_ns: Int64s, watts: Floats, *, window_ns: tuple[int, int], mean_watts: float | None) -> Markup:
+    """The power in each block, as steps with holes where it is not known; its axis starts at zero.
+
+    edges_ns: [blocks + 1] since the first feed; watts: [blocks], NaN where unknown, and somewhere known. A band marks
+    the window.
+    """
+    time, time_ns = _time_unit(int(edges_ns[-1] - edges_ns[0]))
+    floor, top = HEIGHT - BOTTOM, 2 * ROW
+    known = watts[np.isfinite(watts)]
+    tall = Axis(0, max(float(known.max()), 1e-3) * 1.08, floor, top)
+    marks = tall.ticks(5)
+    left = _left_margin(marks)
+    wide = Axis(edges_ns[0] / time_ns, edges_ns[-1] / time_ns, left, WIDTH - RIGHT)
+    begin, end = (wide(edge / time_ns) for edge in window_ns)
+    body = _across(tall, marks, left)
+    body += Markup('<rect class="band" x="{}" y="{}" width="{}" height="{}"/>').format(
+        begin, top, round(end - begin, 1), floor - top
+    )
+    steps, drawing = [], False
+    for start, stop, value in zip(edges_ns[:-1].tolist(), edges_ns[1:].tolist(), watts.tolist(), strict=True):
+        if math.isfinite(value):
+            move = "V{}" if drawing else "M" + f"{wide(start / time_ns)} " + "{}"
+            steps.append(move.format(tall(value)) + f"H{wide(stop / time_ns)}")
+        drawing = math.isfinite(value)
+    body += Markup('<path class="line" d="{}"/>').format("".join(steps))
+    body += _joined('<path class="edge" d="M{} {}V{}"/>', ((x, top, floor) for x in (begin, end)))
+    body += _text("word", begin + 6, floor - 8, "window")
+    body += _text("name", left, ROW, "W")
+    extremes = " to ".join(figures.prefixed(float(each), "W") for each in (known.min(), known.max()))
+    said = ""
+    if mean_watts is not None:
+        said = f"mean of the window {figures.prefixed(mean_watts, 'W')}"
+        body += Markup('<path class="overall" d="M{} {}H{}"/>').format(begin, tall(mean_watts), end)
+        body += _text("value end", wide.end_px, ROW, said)
+    body += _below(wide, f"{time} since the first feed")
+    holes = "; with holes where it is not known" if len(known) < len(watts) else ""
+    return _svg(key, "Power", f"From {extremes}{holes}{said and '; '}{said}.", body)
+
+
 def distribution(
     key: str, values_ns: Int64s, percentiles: Sequence[tuple[str, int]], *, title: str, of: str = "feeds"
 ) -> Markup:

@@ -11,7 +11,7 @@ from rich.text import Text
 from harness import stats, validate
 from harness.schema import Result
 from reporters import figures
-from reporters.figures import UNKNOWN, Row, plain
+from reporters.figures import Row, plain
 
 WIDTH = 120
 
@@ -51,6 +51,8 @@ def _head(out: Console, result: Result) -> None:
     for device in result.devices:
         size = "" if device.memory_bytes is None else f", {figures.significant(device.memory_bytes / 2**30)} GiB"
         out.print(f"  {names[device.id]}  {plain(device.name) or device.kind}{size}")
+    if told := figures.scope(figures.rows(result)):
+        out.print(f"  {told}")
     out.print()
 
 
@@ -64,11 +66,21 @@ def _table(*columns: str) -> Table:
 
 def _rates(result: Result) -> Table:
     names = figures.device_names(result)
+    rows = figures.cells(result)
     table = _table(
-        "suite", "device", "adapter", "scenario", "type", ">throughput", "latency", "tail", ">roofline", ">energy"
+        "suite",
+        "device",
+        "adapter",
+        "scenario",
+        "type",
+        ">throughput",
+        "latency",
+        "tail",
+        ">roof-\nline",
+        ">energy\na unit",
     )
     suite = ""
-    for row in figures.cells(result):
+    for row in rows:
         route = row.record.route
         if suite and route.suite != suite:
             table.add_row()
@@ -83,7 +95,7 @@ def _rates(result: Result) -> Table:
             typical,
             tail,
             figures.share(row.roofline),
-            UNKNOWN,
+            "\n".join(figures.spent(row.energy)[: figures.told(rows)]),
         )
         suite = route.suite
     return table

@@ -15,7 +15,8 @@ COLUMNS = (
     "key", "suite", "suite_version", "tier", "device", "adapter", "precision", "weights", "scenario", "batch",
     "rate_per_s", "run", "status", "reason", "feeds", "unit", "units", "throughput_per_s", "half_width",
     *(f"{stream}_{name}" for stream in STREAMS for name in LATENCIES),
-    "roofline_fraction", "energy_per_unit_j", "load_ns", "peak_pss_bytes",
+    "roofline_fraction", "energy_per_unit_j", "energy_j", "power_w", "idle_before_w", "idle_after_w",
+    "energy_boundary", "energy_edge_uncertainty", "load_ns", "peak_pss_bytes",
 )  # fmt: skip
 
 
@@ -48,10 +49,18 @@ def _row(row: figures.Row) -> list[object]:
         row.half_width,
         *(getattr(latency, name) for latency in streams for name in LATENCIES),
         row.roofline,
-        None,  # no meter is read yet
+        *_energy(row.energy),
         record.load_ns,
         record.peak_pss_bytes,
     ]
+
+
+def _energy(energy: figures.Energy | None) -> tuple[object, ...]:
+    if energy is None:
+        return (None,) * 7
+    before, after = (*energy.idle_watts, None, None)[:2]
+    joules = (energy.joules_per_unit, energy.joules, energy.watts, before, after)
+    return (*joules, energy.boundary, energy.edge_uncertainty)
 
 
 def _cell(text: str) -> str:

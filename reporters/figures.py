@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
 
-from harness import stats
-from harness.schema import Finding, Int64s, Record, Result
+from harness import energy, stats
+from harness.schema import Boundary, Finding, Int64s, Record, Result
 from harness.steady import window
 
 UNKNOWN = "–"
+PREFIXES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0), ("m", 1e-3), ("µ", 1e-6))
 UNITS = {"token": "tok", "image": "img", "sample": "samples"}
 
 
@@ -38,6 +39,21 @@ class Latency:
 
 
 @dataclass(frozen=True)
+class Energy:
+    """Of the whole machine in a record's window, idle included."""
+
+    boundary: Boundary
+    joules: float
+    joules_per_unit: float
+    watts: float
+    idle_watts: tuple[float | None, ...]
+    """Before the work and after it. None: not known."""
+    edge_uncertainty: float | None
+    left_out: tuple[str, ...]
+    """What the boundary does not hold."""
+
+
+@dataclass(frozen=True)
 class Row:
     """A record and what follows from it."""
 
@@ -54,6 +70,8 @@ class Row:
     """Known only where feeds have several marks, as has time_per_unit."""
     time_per_unit: Latency
     roofline: float | None
+    energy: Energy | None = None
+    """None: not measured, or only in part; the findings say why."""
     runs: int = 1
     """That the throughput is of; all else is of the run with the median throughput."""
     median_per_s: float | None = None
@@ -73,10 +91,10 @@ def rows(result: Result) -> list[Row]:
     measured = [record for record in result.records if record.route.suite != stats.PROBE]
     suites = list(dict.fromkeys(record.route.suite for record in measured))
     measured.sort(key=lambda record: suites.index(record.route.suite))
-    return [_row(record, known) for record in measured]
+    return [_row(record, result, known) for record in measured]
 
 
-def _row(record: Record, known: dict[stats.CeilingKey, stats.Ceiling]) -> Row:
+def _row(record: Record, result: Result, known: dict[stats.CeilingKey, stats.Ceiling]) -> Row:
     nothing = latency(None)
     done = record.completions
     if done is None:
@@ -96,6 +114,23 @@ def _row(record: Record, known: dict[stats.CeilingKey, stats.Ceiling]) -> Row:
         first_mark=latency(stats.first_mark_ns(done) if len(streams) else None),
         time_per_unit=latency(streams),
         roofline=stats.achieved(record, known).fraction,
+        energy=_energy(record, result),
+    )
+
+
+def _energy(record: Record, result: Result) -> Energy | None:
+    found = energy.of_record(result, record) if result.domains else None
+    if not record.completions or not found or found.boundary is None or found.joules is None or found.watts is None:
+        return None
+    per_unit = found.joules / stats.units(record.completions)
+    return Energy(
+        boundary=found.boundary,
+        joules=found.joules,
+        joules_per_unit=per_unit,
+        watts=found.watts,
+        idle_watts=found.idle_watts,
+        edge_uncertainty=found.edge_uncertainty,
+        left_out=found.unmetered,
     )
 
 
@@ -171,11 +206,36 @@ def throughput(row: Row) -> tuple[str, ...]:
     return tuple(told)
 
 
+def spent(energy: Energy | None) -> tuple[str, ...]:
+    """(963 mJ, 235 W, devices): what a unit took, the mean power, and whose; – where that is not known."""
+    if energy is None:
+        return (UNKNOWN,)
+    return prefixed(energy.joules_per_unit, "J"), prefixed(energy.watts, "W"), energy.boundary
+
+
+def told(measured: Iterable[Row]) -> int:
+    """How much of `spent` a table tells: whose joules they are only where they are not all of the same boundary."""
+    return 3 if len({row.energy.boundary for row in measured if row.energy}) > 1 else 2
+
+
+def scope(measured: Iterable[Row]) -> str:
+    """What the joules are of, and what is not in them; empty where there are none."""
+    kinds = dict.fromkeys((row.energy.boundary, row.energy.left_out) for row in measured if row.energy)
+    parts = [f"{boundary} (without {', '.join(left_out)})" if left_out else boundary for boundary, left_out in kinds]
+    return f"energy of the {' or the '.join(parts)}, idle included" if parts else ""
+
+
+def idle(energy: Energy) -> str:
+    """61.2 W before, 64.0 W after."""
+    told = zip(energy.idle_watts, ("before", "after"), strict=False)
+    return ", ".join(f"{prefixed(watts, 'W')} {when}" for watts, when in told if watts is not None) or UNKNOWN
+
+
 def prefixed(value: float | None, unit: str) -> str:
     """With an SI prefix: 1.49e11, FLOP/s -> 149 GFLOP/s."""
     if value is None:
         return UNKNOWN
-    for prefix, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+    for prefix, size in PREFIXES:
         if value >= size * 0.9995:
             return f"{significant(value / size)} {prefix}{unit}"
     return f"{significant(value)} {unit}"

@@ -16,12 +16,13 @@ import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from harness import stats, validate
+from harness import energy, stats, validate
 from harness.schema import Completions, Finding, Int64s, LatencyLimits, Record, Result, System
 from harness.steady import window
 from reporters import charts, figures
 from reporters.figures import Latency, Row
 
+POWER_BLOCKS = 160  # of a chart 480 px wide
 ABBREVIATED = {"token": (" (TTFT)", " (TPOT)")}
 
 
@@ -39,7 +40,9 @@ def report(result: Result) -> str:
             (suite, list(each)) for suite, each in groupby(figures.cells(result), lambda row: row.record.route.suite)
         ],
         ceilings=stats.ceilings(result.records),
-        panels=[_panel(row, found) for row in rows if row.record.completions],
+        panels=[_panel(row, result, found) for row in rows if row.record.completions],
+        scope=figures.scope(rows),
+        last=figures.told(rows),
         findings=figures.merged(
             result, tuple(each for each in found if not (each.rule == "finished" and each.about in failed))
         ),
@@ -75,11 +78,11 @@ class Panel:
     facts: tuple[tuple[str, str], ...]
 
 
-def _panel(row: Row, found: Iterable[Finding]) -> Panel:
+def _panel(row: Row, result: Result, found: Iterable[Finding]) -> Panel:
     return Panel(
         row,
         tuple(_figures(row)),
-        tuple(_charts(row)),
+        (*_charts(row), *_power(row, result)),
         tuple(finding for finding in found if finding.about == row.record.key),
         tuple(_facts(row.record)),
     )
@@ -95,9 +98,20 @@ def _figures(row: Row) -> Iterator[tuple[str, str]]:
     if row.record.latency_limits is not None:
         yield "Limits", _limits(row.record.latency_limits)
     yield "Roofline", figures.share(row.roofline)
-    yield "Energy", figures.UNKNOWN
+    yield "Energy", " · ".join(_spent(row))
     yield "Feeds", f"{row.feeds:,}"
     yield f"{row.record.unit.capitalize()}s", f"{row.units:,}"
+
+
+def _spent(row: Row) -> Iterator[str]:
+    if row.energy is None:
+        yield figures.UNKNOWN
+        return
+    joules, watts, boundary = figures.spent(row.energy)
+    yield f"{joules} a {row.record.unit}"
+    yield f"{watts} of the {boundary}"
+    if (idle := figures.idle(row.energy)) != figures.UNKNOWN:
+        yield f"idle {idle}"
 
 
 def _total_name(row: Row) -> str:
@@ -149,6 +163,23 @@ def _charts(row: Row) -> Iterator[tuple[str, Markup]]:
     if len(gaps_ns := _gaps_ns(done)) > 1:
         caption = f"Time between {row.record.unit}s"  # those of a feed hang together: they carry no percentile
         yield caption, charts.distribution(f"{key}-gaps", gaps_ns, (), title=caption, of="gaps")
+
+
+def _power(row: Row, result: Result) -> Iterator[tuple[str, Markup]]:
+    """(caption, SVG) of the phase around the record, where it has it for itself and some of it is metered."""
+    done, metering = row.record.completions, energy.metered(result, row.record.phase)
+    if done is None or metering is None or energy.of_record(result, row.record) is None:
+        return
+    begin_ns, end_ns = int(done.issued_ns.min()), int(done.marks_ns.max())
+    first_ns, last_ns = min(metering.begin_ns, begin_ns), max(metering.end_ns, end_ns)
+    edges_ns = np.linspace(first_ns, last_ns, POWER_BLOCKS + 1).astype(np.int64)
+    watts = energy.profile(result, row.record.phase, edges_ns)
+    if np.isfinite(watts).any():
+        mean_watts = row.energy.watts if row.energy else None
+        window_ns = (0, end_ns - begin_ns)
+        of = f"Power of the {row.energy.boundary}" if row.energy else "Power of what is metered"
+        key = f"{row.record.key}-power"
+        yield of, charts.power(key, edges_ns - begin_ns, watts, window_ns=window_ns, mean_watts=mean_watts)
 
 
 def _gaps_ns(done: Completions) -> Int64s:

@@ -36,5 +36,5 @@ def _derived(row: figures.Row) -> dict[str, Any]:
         "first_mark": asdict(row.first_mark),
         "time_per_unit": asdict(row.time_per_unit),
         "roofline_fraction": row.roofline,
-        "energy_per_unit_j": None,
+        "energy": None if row.energy is None else asdict(row.energy),
     }

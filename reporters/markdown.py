@@ -11,7 +11,7 @@ from reporters.figures import UNKNOWN, plain
 
 COLUMNS = (
     "suite", "device", "adapter", "scenario", "type", "feeds", "throughput", "latency", "tail", "first mark",
-    "time per unit", "roofline", "energy",
+    "time per unit", "roofline", "energy per unit",
 )  # fmt: skip
 
 
@@ -26,8 +26,12 @@ def _lines(result: Result) -> Iterator[str]:
     yield f"## Mixmark: {result.tier} tier, {result.preset}, {state}"
     yield ""
     yield _cell(f"{system.cpu_model or 'CPU'}, {system.kernel}, {result.created_utc}, Mixmark {system.mixmark}")
+    if told := figures.scope(figures.rows(result)):
+        yield ""
+        yield _cell(told)
     yield ""
-    yield from _table(COLUMNS, [_row(row, names) for row in figures.cells(result)], right_from=5)
+    rows = figures.cells(result)
+    yield from _table(COLUMNS, [_row(row, names, figures.told(rows)) for row in rows], right_from=5)
     if known := stats.ceilings(result.records):
         yield ""
         ceilings = [
@@ -49,7 +53,7 @@ def _lines(result: Result) -> Iterator[str]:
         yield f"- **absent** {_cell(f'{absent.what}: {absent.reason}')}"
 
 
-def _row(row: figures.Row, names: dict[str, str]) -> Sequence[str]:
+def _row(row: figures.Row, names: dict[str, str], told: int) -> Sequence[str]:
     route = row.record.route
     return (
         route.suite,
@@ -64,7 +68,7 @@ def _row(row: figures.Row, names: dict[str, str]) -> Sequence[str]:
         figures.typical(row.first_mark),
         figures.typical(row.time_per_unit),
         figures.share(row.roofline),
-        UNKNOWN,
+        ", ".join(figures.spent(row.energy)[:told]),
     )
 
 

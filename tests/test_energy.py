@@ -278,6 +278,9 @@ def test_without_a_meter_there_is_a_reason_and_no_number() -> None:
         assert (found.boundary, found.joules, found.reasons) == (None, None, ("no meter was read",))
         assert energy.blocks(whole, "elsewhere", np.array([10 * S, 60 * S])) is None
         assert energy.device_watts(whole, "elsewhere", GPU, 10 * S, 60 * S) is None
+    sliced = Device(id="cpu:0a", kind="cpu", memory_pool="host", slice_of="cpu:0")
+    assert energy.uncovered((PACKAGE,), (sliced,)) == (), "a slice is metered with its whole"
+    assert energy.device_watts(metered(PACKAGE), "p", sliced, 10 * S, 60 * S) is None, "whose joules are not its own"
     assert energy.device_watts(metered(MODULE), "p", GPU, 10 * S, 60 * S) is None, "a module is nobody's own"
 
 

@@ -26,6 +26,7 @@ from harness.schema import (
 from tests.golden.sample import GPU, closed_loop, probe, record, result, sample
 
 Rule = Callable[[Result], Iterator[Finding]]
+ENERGY = {"energy_known", "energy_whole", "energy_agrees", "metering_cheap"}  # tests of their own, below
 HONESTY = {"units_counted", "clock_bracketed", "slower_than_light", "little_between"}  # tests/test_honesty.py
 FORWARD = (Cost(name="forward", flops=1e10, bytes=1e8),)
 
@@ -399,4 +400,4 @@ def everything() -> Result:
 
 def test_findings_asks_every_rule() -> None:
     asked = {finding.rule for finding in validate.findings(everything())}
-    assert asked == {rule.__name__ for rule in validate.RULES} - {"precise", "latency_kept", *HONESTY}
+    assert asked == {rule.__name__ for rule in validate.RULES} - {"precise", "latency_kept", *HONESTY, *ENERGY}

@@ -1,4 +1,7 @@
-"""Four suites by two adapters on a made-up machine: one failure, one refusal, two probes, one absent adapter."""
+"""Four suites by two adapters on a made-up machine: one failure, one refusal, two probes, one absent adapter.
+
+The processor and the GPU are metered, and a meter dies in the middle of a record.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,14 @@ from harness.schema import (
     Completions,
     Cost,
     Device,
+    Domain,
     Failure,
+    Metering,
     Precision,
     Record,
     Result,
     Route,
+    Samples,
     ScenarioName,
     System,
 )
@@ -129,7 +135,55 @@ def result(*records: Record, finished: bool = True, absent: tuple[Absent, ...] =
 GPU = "gpu:GPU-5d1cae40-0000-4000-8000-0123456789ab"
 
 
+DOMAINS = tuple(
+    Domain.model_validate(
+        {"id": id, "meter": meter, "covers": covers, "boundary": "devices", "source": "a test", **kind}
+    )
+    for id, meter, covers, kind in (
+        (
+            "rapl/intel-rapl:0",
+            "rapl",
+            ("cpu:0",),
+            {"quantity": "energy", "method": "counter", "wrap_joules": 262_143.0},
+        ),
+        ("nvml/GPU-5d1cae40/energy", "nvml", (GPU,), {"quantity": "energy", "method": "counter"}),
+        ("nvml/GPU-5d1cae40/power", "nvml", (GPU,), {"quantity": "power", "method": "integrated"}),
+    )
+)
+SECOND = 1_000 * MS
+
+
+def metering(of: Record, lost: bool = False) -> Metering:
+    """Five seconds idle, the record, five seconds idle: 35 W and 95 W of the processor, 40 W and 310 W of the GPU."""
+    assert of.completions is not None
+    end_ns = int(of.completions.marks_ns.max())
+    at_ns = np.arange(-6 * SECOND, end_ns + 6 * SECOND, 100 * MS)
+    working_s = np.clip(at_ns, 0, end_ns) / 1e9
+    on_gpu = of.route.device == GPU
+    host = 35 * at_ns / 1e9 + (20 if on_gpu else 60) * working_s + 260_000
+    board = 40 * at_ns / 1e9 + (270 if on_gpu else 0) * working_s + 9_000
+    watts = np.where((at_ns > 0) & (at_ns < end_ns) & on_gpu, 310.0, 40.0) + np.sin(at_ns / 4e8)
+    columns = dict(zip((each.id for each in DOMAINS), (host % 262_143.0, board, watts), strict=True))
+    read = {id: len(at_ns) // 2 if lost and id == DOMAINS[0].id else len(at_ns) for id in columns}
+    return Metering(
+        phase=of.phase,
+        begin_ns=int(at_ns[0]),
+        end_ns=int(at_ns[-1]),
+        cpu_ns=len(at_ns) * 120_000,
+        idle_ns=((int(at_ns[0]), -SECOND), (end_ns + SECOND, int(at_ns[-1]))),
+        samples={id: Samples(at_ns[: read[id]], at_ns[: read[id]] + 40_000, columns[id][: read[id]]) for id in columns},
+        lost={DOMAINS[0].id: "OSError: No such device"} if lost else {},
+    )
+
+
 def sample() -> Result:
+    measured = unmetered()
+    done = [each for each in measured.records if each.completions and each.route.suite != "probe"]
+    meterings = tuple(metering(each, lost=each.key.startswith("007")) for each in done)
+    return measured.model_copy(update={"domains": DOMAINS, "meterings": meterings})
+
+
+def unmetered() -> Result:
     decode = (Cost(name="prefill", flops=3e11, bytes=4.5e9), Cost(name="decode", flops=2.5e9, bytes=4.5e9, yields=127))
     fast_decode = (
         Cost(name="prefill", flops=3e11, bytes=2.5e9),

@@ -24,7 +24,7 @@ from harness.schema import (
     Task,
 )
 from reporters import charts, html
-from tests.golden.sample import MS, closed_loop, record, result, sample
+from tests.golden.sample import MS, closed_loop, record, result, sample, unmetered
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 HOSTILE = "\"'><script>document.title='owned'</script><img src=https://evil.example/x onerror=alert(1)>&\u202e\x1b[31m"
@@ -190,6 +190,26 @@ def test_how_the_machine_fared_is_told() -> None:
     assert "hottest CPU sensor" not in facts, "unknown is not 0"
 
 
+def test_the_power_over_time_has_the_window_marked() -> None:
+    text = html.report(sample())
+    assert text.count("Power of the devices</figcaption>") == 6
+    assert text.count("Power of what is metered</figcaption>") == 1, "where the processor's meter died"
+    assert "mean of the window 365 W" in text
+    assert "365 W of the devices · idle 75.0 W before, 75.0 W after" in "".join(Page(text).words)
+    assert "Energy of the devices (without memory, mainboard" in text
+    assert "Power of" not in html.report(unmetered())
+
+
+def test_power_stands_as_high_as_it_is_and_has_holes_where_it_is_not_known() -> None:
+    edges = np.arange(5) * 10**9 - 10**9
+    drawn = charts.power("a", edges, np.array([50.0, np.nan, 100, 100]), window_ns=(0, 2 * 10**9), mean_watts=75.0)
+    line = re.search(r'class="line" d="M[\d.]+ ([\d.]+)H[\d.]+M[\d.]+ ([\d.]+)H[\d.]+V([\d.]+)H', drawn)
+    assert line is not None
+    low, high, same = (charts.HEIGHT - charts.BOTTOM - float(y) for y in line.groups())
+    assert high == same == pytest.approx(2 * low, abs=0.2)
+    assert "with holes where it is not known; mean of the window 75.0 W" in drawn
+
+
 @pytest.mark.parametrize(
     ("low", "high", "about", "labels"),
     [
@@ -221,7 +241,7 @@ def test_labels_of_percentiles_that_lie_together_do_not_cover_each_other() -> No
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome on PATH")
-@pytest.mark.parametrize(("whole", "charts_drawn"), [(sample(), 17), (hostile(), 4)], ids=["sample", "hostile"])
+@pytest.mark.parametrize(("whole", "charts_drawn"), [(sample(), 24), (hostile(), 4)], ids=["sample", "hostile"])
 def test_a_real_browser_shows_the_charts_and_runs_nothing(whole: Result, charts_drawn: int, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     page.write_text(html.report(whole), encoding="utf-8")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from harness.schema import Failure, RateTrial, Result
 from reporters import console, figures, markdown
 from reporters import csv as csv_reporter
-from tests.golden.sample import FOLDER, REPORTERS, closed_loop, record, result, sample
+from tests.golden.sample import DOMAINS, FOLDER, GPU, REPORTERS, closed_loop, record, result, sample
 
 
 @pytest.mark.parametrize("name", REPORTERS)
@@ -38,6 +39,22 @@ def test_a_message_with_escape_sequences_stays_text() -> None:
     assert "\n=cmd" not in markdown.report(whole)
 
 
+def test_joules_of_different_boundaries_are_told_apart() -> None:
+    whole = sample()
+    plug = DOMAINS[1].model_copy(update={"id": "plug", "boundary": "wall", "covers": ("cpu:0", GPU)})
+    meterings = [
+        each.model_copy(update={"samples": {**each.samples, "plug": each.samples[DOMAINS[1].id]}})
+        if number == 0
+        else each
+        for number, each in enumerate(whole.meterings)
+    ]
+    several = whole.model_copy(update={"domains": (*DOMAINS, plug), "meterings": tuple(meterings)})
+    text = console.report(several)
+    assert "energy of the wall or the devices (without memory" in text
+    assert re.search(r" wall$", text, re.MULTILINE) and re.search(r" devices$", text, re.MULTILINE)
+    assert not re.search(r" devices$", console.report(whole), re.MULTILINE)
+
+
 def test_a_spreadsheet_finds_no_formula() -> None:
     whole = result(record("a", "=cmd()", "@token", closed_loop([[5]])))
     row = next(csv.DictReader(csv_reporter.report(whole).splitlines()))
@@ -48,9 +65,14 @@ def test_unknown_is_empty_in_csv_and_null_in_json() -> None:
     rows = {row["key"]: row for row in csv.DictReader(REPORTERS["report.csv"](sample()).splitlines())}
     failed = rows["005.diffusion.onnxruntime.cpu-0.fp32"]
     assert (failed["status"], failed["throughput_per_s"], failed["latency_mean_ns"]) == ("failed", "", "")
-    assert all(row["energy_per_unit_j"] == "" for row in rows.values())
+    unmetered = rows["007.dlrm.onnxruntime.cpu-0.fp32"]
+    assert {unmetered[name] for name in ("energy_per_unit_j", "power_w", "energy_boundary")} == {""}
+    metered = rows["003.llm.torch.gpu.bf16"]
+    assert float(metered["power_w"]) == pytest.approx(365, rel=0.01)
+    assert metered["energy_boundary"] == "devices"
     derived = json.loads(REPORTERS["report.json"](sample()))["derived"]
     assert derived["005.diffusion.onnxruntime.cpu-0.fp32"]["throughput_per_s"] is None
+    assert derived["007.dlrm.onnxruntime.cpu-0.fp32"]["energy"] is None
     assert derived["001.llm.torch.cpu-0.fp32"]["latency"]["p99_ns"] is None
 
 
