@@ -104,6 +104,26 @@ def place(
         suite_prices=dict(limit.suite_prices),
         device_prices=dict(limit.device_prices),
         watts=predicted_watts(shares, chosen, devices, power),
+        pool_bytes=dict(pool_bytes or {}),
+        host_share=host_share,
+        idle_watts=dict(power.idle_watts) if power else {},
+        rest_watts=power.rest_watts if power else None,
+    )
+
+
+def replan(
+    placement: Placement, mix_units: Mapping[str, float], devices: Sequence[Device], objective: Objective
+) -> Placement:
+    """The plan for an objective from all that this one was made from."""
+    power = None if placement.rest_watts is None else Power(placement.idle_watts, placement.rest_watts)
+    return place(
+        mix_units,
+        placement.rates,
+        devices,
+        objective,
+        pool_bytes=placement.pool_bytes,
+        host_share=placement.host_share,
+        power=power,
     )
 
 

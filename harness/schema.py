@@ -9,6 +9,7 @@ which parent and workers of one machine share.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -509,16 +510,16 @@ class ServiceLimits(Fact):
 
 
 class Mix(Fact):
-    """A bundle of work; once published, a name always means the same."""
+    """A bundle of work; a published one is named by its tier and a number, and always means the same."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
     tier: Tier
     units: dict[str, float] = Field(min_length=1)
     """m_w: of each suite, in one mix."""
     limits: dict[str, ServiceLimits] = {}
-    nominal_flops_per_s: float = Field(gt=0)
-    """Of the device for which each suite's part takes a quarter of a second."""
-    nominal_bytes_per_s: float = Field(gt=0)
+    nominal_flops_per_s: float | None = Field(default=None, gt=0)
+    """Of the device for which each suite's part takes a quarter of a second. None: the units were not derived so."""
+    nominal_bytes_per_s: float | None = Field(default=None, gt=0)
 
     @model_validator(mode="after")
     def _counts_are_positive(self) -> Mix:
@@ -527,6 +528,11 @@ class Mix(Fact):
         if strangers := self.limits.keys() - self.units.keys():
             raise ValueError(f"mix {self.name}: limits of {', '.join(sorted(strangers))}, which is not in it")
         return self
+
+    @property
+    def frozen(self) -> bool:
+        """By its name; whether it is what was published under it, the checker of submissions tells."""
+        return re.fullmatch(r"(smoke|edge|server)-[0-9]+", self.name) is not None
 
 
 class Rate(Fact):
@@ -568,6 +574,14 @@ class Placement(Fact):
     """u_d ≥ r[w,d] v_w; Σ u_d is the bound."""
     watts: float | None = None
     """Predicted of the boundary. None: not measured."""
+    pool_bytes: dict[str, int] = {}
+    """Free memory of each pool that the plan kept to."""
+    host_share: float = Field(default=0, ge=0)
+    """Of every CPU device's time, what the host threads of one accelerator that is used take."""
+    idle_watts: dict[str, float] = {}
+    """Of each device in the boundary, as far as it was measured."""
+    rest_watts: float | None = Field(default=None, ge=0)
+    """Of what is no device. None: nobody knows the power of the boundary."""
 
 
 class Absent(Fact):

@@ -28,7 +28,12 @@ def test_the_wheel_holds_the_product_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     top = {name.split("/")[0] for name in names if ".dist-info" not in name}
     assert top <= {"harness", "suites", "reporters", "submissions", "mixmark.py"}
-    assert {"mixmark.py", "harness/adapters/torch.py", "suites/graphs/llm-edge-step.onnx.xz"} <= set(names)
+    assert {
+        "mixmark.py",
+        "harness/mixes.toml",
+        "harness/adapters/torch.py",
+        "suites/graphs/llm-edge-step.onnx.xz",
+    } <= set(names)
     assert not [name for name in names if name.startswith("submissions/entries")]
     assert wheel.stat().st_size < 5_000_000
 
