@@ -26,6 +26,7 @@ Reason = Literal[
     "gap",
     "stood still",
     "jumped back",
+    "jumped ahead",
     "may have wrapped twice",
     "negative power",
     "window too short",
@@ -35,7 +36,7 @@ Reason = Literal[
 FEWEST_PERIODS = 40  # in a window: each edge may be off by a period, together 5 %
 ENOUGH_PERIODS = 200  # 1 %
 MOST_MISSED = 3  # periods without a reading of power, or without a change of a counter that is read
-PLAUSIBLE = 10  # times the highest power seen: a step back beyond it is no wrap, and a gap that could hold it hides one
+PLAUSIBLE = 20  # times the power that is seen but for a twentieth of the time: a counter that says more is wrong
 CROSS_CHECK = 0.05  # that a counter and the integral of power beside it may differ
 HOST = "cpu:0"
 CLASSES: tuple[Boundary, ...] = get_args(Boundary)  # the widest first
@@ -158,10 +159,10 @@ def power(domain: Domain, samples: Samples) -> tuple[Int64s, Floats]:
     if points is None:
         return np.zeros(1, np.int64), np.zeros(0)
     gaps_ns = np.diff(points.at_ns)
-    watts = points.steps * 1e9 / gaps_ns
-    known = (watts >= 0) & (gaps_ns <= MOST_MISSED * (points.period_ns or np.inf))
-    highest = watts[known & ~points.wrapped].max(initial=0)
-    return points.at_ns, np.where(known & (watts <= PLAUSIBLE * highest), watts, np.nan)
+    known = (points.steps >= 0) & (gaps_ns <= MOST_MISSED * (points.period_ns or np.inf))
+    if domain.quantity == "energy":
+        known &= _paced_watts(points) <= _plausible_watts(points)
+    return points.at_ns, np.where(known, points.steps * 1e9 / gaps_ns, np.nan)
 
 
 def idle_watts(domain: Domain, metering: Metering) -> tuple[float | None, ...]:
@@ -237,19 +238,31 @@ def _problems(domain: Domain, points: _Points, begin_ns: int, end_ns: int, lost:
         yield "gap"
     if domain.quantity == "power" and (points.watts < 0).any():
         yield "negative power"
-    if (points.steps < 0).any() and domain.quantity == "energy":
-        yield "jumped back"
-    if domain.wrap_joules is not None and domain.quantity == "energy":
-        yield from _wraps(points, domain.wrap_joules)
+    if domain.quantity == "energy":
+        yield from _jumps(points, domain.wrap_joules)
 
 
-def _wraps(points: _Points, wrap_joules: float) -> Iterator[Reason]:
+def _jumps(points: _Points, wrap_joules: float | None) -> Iterator[Reason]:
     """A reset looks like a wrap but for the power that it would have taken; a long gap may hide a second wrap."""
-    limit_watts = PLAUSIBLE * points.watts[~points.wrapped].max(initial=0)
-    if (points.watts[points.wrapped] > limit_watts).any() and limit_watts:
+    limit_watts, watts = _plausible_watts(points), _paced_watts(points)
+    beyond = watts > limit_watts
+    if (points.steps < 0).any() or (beyond & points.wrapped).any():
         yield "jumped back"
-    if (np.diff(points.at_ns) / 1e9 * limit_watts >= wrap_joules).any() or (points.wrapped.any() and not limit_watts):
+    if (beyond & ~points.wrapped).any():
+        yield "jumped ahead"
+    if wrap_joules is not None and (np.diff(points.at_ns) / 1e9 * limit_watts >= wrap_joules).any():
         yield "may have wrapped twice"
+
+
+def _paced_watts(points: _Points) -> Floats:
+    """[points - 1]; two reads in quick succession show a whole update in no time, so it counts as a period's."""
+    return points.steps * 1e9 / np.maximum(np.diff(points.at_ns), points.period_ns or 0)
+
+
+def _plausible_watts(points: _Points) -> float:
+    """Infinite where a counter does nothing but wrap: anything may have happened."""
+    counted = _paced_watts(points)[~points.wrapped & (points.steps >= 0)]
+    return PLAUSIBLE * float(np.quantile(counted, 0.95)) if len(counted) else float("inf")
 
 
 def overlap(one: Domain, other: Domain, domains: Mapping[str, Domain]) -> bool:
