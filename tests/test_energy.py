@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -299,44 +301,39 @@ def test_the_power_over_time_has_holes_where_it_is_not_known() -> None:
     assert len(energy.power(domain(), samples([], []))[1]) == 0
 
 
-# A thousand made-up machines.
-
+# A thousand made-up machines. Hypothesis draws their seeds only: drawing each number by itself takes ten times as long.
+MACHINES = settings(max_examples=1000, deadline=None)
+SEEDS = st.integers(0, 2**32 - 1)
 LEAVES = ("cpu:0", "gpu:a", "gpu:b", "memory", "npu:c", "gpu:d")
 
 
-@st.composite
-def trees(draw: st.DrawFn) -> tuple[tuple[Domain, ...], dict[str, float]]:
-    """A containment tree over some leaves, with rival meters of the same things; and the joules of each leaf."""
-    leaves = draw(st.lists(st.sampled_from(LEAVES), min_size=1, unique=True))
-    joules = {leaf: draw(st.floats(0.5, 1e4)) for leaf in leaves}
-    domains: list[Domain] = []
-
-    def grow(covers: tuple[str, ...], parent: str | None) -> None:
-        name = f"d{len(domains)}"
-        if draw(st.booleans()) or parent is None:
-            kind = draw(st.sampled_from(("counter", "integrated", "external", "modelled")))
-            declared = parent if draw(st.booleans()) else None  # a meter does not know another's domains
-            quantity = "energy" if kind == "counter" else "power"
-            domains.append(domain(name, covers, method=kind, quantity=quantity, parent=declared))
-            parent = name
-        if len(covers) > 1:
-            cut = draw(st.integers(1, len(covers) - 1))
-            grow(covers[:cut], parent)
-            grow(covers[cut:], parent)
-        elif draw(st.booleans()):
-            domains.append(domain(f"{name}x", covers, parent=parent, **POWER))
-
-    grow(tuple(leaves), None)
-    if draw(st.booleans()):
-        domains.append(domain("plug", tuple(leaves), boundary="wall", quantity="power", method="external"))
-    return tuple(draw(st.permutations(domains))), joules
+def grown(random: Random, covers: tuple[str, ...], parent: str | None = None) -> Iterator[Domain]:
+    """A containment tree over some leaves, with rival meters of the same things; a meter may not know another's."""
+    name = f"d{random.getrandbits(64)}"
+    if random.random() < 0.5 or parent is None:
+        method = random.choice(("counter", "integrated", "external", "modelled"))
+        quantity = "energy" if method == "counter" else "power"
+        yield domain(name, covers, method=method, quantity=quantity, parent=random.choice((parent, None)))
+        parent = name
+    if len(covers) > 1:
+        cut = random.randint(1, len(covers) - 1)
+        yield from grown(random, covers[:cut], parent)
+        yield from grown(random, covers[cut:], parent)
+    elif random.random() < 0.5:
+        yield domain(f"{name}x", covers, parent=parent, **POWER)
 
 
-@settings(max_examples=1000, deadline=None)
-@given(trees(), st.data())
-def test_no_joule_is_counted_twice(made: tuple[tuple[Domain, ...], dict[str, float]], data: st.DataObject) -> None:
-    domains, joules = made
-    broken = data.draw(st.sets(st.sampled_from([each.id for each in domains])))
+@MACHINES
+@given(SEEDS)
+def test_no_joule_is_counted_twice(seed: int) -> None:
+    random = Random(seed)
+    leaves = tuple(random.sample(LEAVES, random.randint(1, len(LEAVES))))
+    joules = {leaf: random.uniform(0.5, 1e4) for leaf in leaves}
+    domains = [*grown(random, leaves)]
+    if random.random() < 0.3:
+        domains.append(domain("plug", leaves, boundary="wall", quantity="power", method="external"))
+    random.shuffle(domains)
+    broken = {each.id for each in domains if random.random() < 0.3}
     readings = {
         each.id: Reading(each.id, 0, S, each.method, None, ("gap",))
         if each.id in broken
@@ -365,30 +362,25 @@ def test_no_joule_is_counted_twice(made: tuple[tuple[Domain, ...], dict[str, flo
     assert (found.boundary is not None) == (needed <= usable), "all that can be covered is"
 
 
-@st.composite
-def curves(draw: st.DrawFn) -> tuple[Any, Any]:
-    """(at_ns, joules since then) of a power that changes every so often, from 0 to 1 kW."""
-    steps = draw(st.lists(st.tuples(st.integers(50 * MS, 20 * S), st.floats(0, 1000)), min_size=1, max_size=8))
-    at = np.concatenate(([0], np.cumsum([length for length, _ in steps])))
-    return at, np.concatenate(([0.0], np.cumsum([length / S * watts for length, watts in steps])))
-
-
-@settings(max_examples=1000, deadline=None)
-@given(curves(), st.data())
-def test_joules_are_true_and_add_up_or_there_are_none(curve: tuple[Any, Any], data: st.DataObject) -> None:
-    turns, sums = curve
-    period = data.draw(st.integers(5 * MS, 400 * MS))
-    at = np.arange(0, turns[-1] + period, period) + data.draw(st.integers(-period, period))
-    power = data.draw(st.booleans())
-    wrap = None if power else data.draw(st.none() | st.floats(2000.0, 1e5))
+@MACHINES
+@given(SEEDS)
+def test_joules_are_true_and_add_up_or_there_are_none(seed: int) -> None:
+    """Of a power from 0 to 1 kW that changes every so often, read as power or as a counter that may wrap."""
+    random = Random(seed)
+    lengths = [random.randint(50 * MS, 20 * S) for _ in range(random.randint(1, 8))]
+    turns = np.concatenate(([0], np.cumsum(lengths)))
+    drawn = [length / S * random.choice((0, random.uniform(0, 1000), 1000)) for length in lengths]
+    sums = np.concatenate(([0.0], np.cumsum(drawn)))
+    period = random.randint(5 * MS, 400 * MS)
+    at = np.arange(0, turns[-1] + period, period) + random.randint(-period, period)
+    power = random.random() < 0.5
+    wrap = random.choice((None, random.uniform(2000.0, 1e5))) if not power else None
     truth = np.interp(at, turns, sums)
     each = domain(wrap_joules=wrap, **(POWER if power else {}))
     slopes = np.append(np.diff(sums) / np.diff(turns) * S, 0.0)
     values = slopes[np.clip(np.searchsorted(turns, at, side="right") - 1, 0, len(slopes) - 1)] if power else truth
     seen = samples(at, values if wrap is None else values % wrap, took_ns=0 if power else 1000)
-    begin, middle, end = sorted(
-        data.draw(st.lists(st.integers(0, int(turns[-1])), min_size=3, max_size=3, unique=True))
-    )
+    begin, middle, end = sorted(random.sample(range(int(turns[-1]) + 1), 3))
     whole = reading(each, seen, begin, end)
     assert whole.valid or whole.reasons
     if whole.joules is None:
