@@ -77,7 +77,7 @@ def pending(record: Record) -> bool:
 class Auditor:
     """Runs the audits that are drawn and not done, the reference of each suite loaded once.
 
-    suite: of a record, as a worker is told it. seed: of a suite's feeds. device: the reference runs there; where it is
+    suite: of a record, as a worker is told it. seed: of its feeds. device: the reference runs there; where it is
     not the CPU, the first feed is repeated on the CPU.
     """
 
@@ -85,7 +85,7 @@ class Auditor:
         self,
         folder: Path,
         suite: Callable[[Record], dict[str, Any]],
-        seed: Callable[[str], int],
+        seed: Callable[[Record], int],
         device: Device,
         timeout_s: float,
     ) -> None:
@@ -154,7 +154,7 @@ class Auditor:
             self._timeout_s,
             key=REFERENCE,
             batch=record.batch,
-            seed=self._seed(record.route.suite),
+            seed=self._seed(record),
             answers=str(answers),
         )
 

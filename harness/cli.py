@@ -18,8 +18,9 @@ import click
 from harness.errors import MixmarkError
 
 if TYPE_CHECKING:
+    from harness.metering import Meters
     from harness.run import Equipment
-    from harness.schema import Record, Result
+    from harness.schema import Mix, Result
     from harness.store import Store
 
 LIVE_S = 5.0
@@ -277,11 +278,24 @@ def meters(adapters: tuple[str, ...], config: Path | None, as_json: bool) -> Non
 )
 @click.option(
     "--preset",
-    type=click.Choice(["quick", "standard"]),
+    type=click.Choice(["quick", "standard", "official"]),
     default="quick",
     show_default=True,
-    help="quick: each suite's native scenario; standard: all scenarios, 30 s and 3 feeds at least.",
+    help="quick: each suite's native scenario; standard: all scenarios, 30 s and 3 feeds at least; official: 5 mixes.",
 )
+@click.option(
+    "--mix",
+    metavar="NAME|FILE|none",
+    help="All suites on all devices at once, in the end.  [default: that of the tier]",
+)
+@click.option(
+    "--objective",
+    type=click.Choice(["throughput", "efficiency"]),
+    default="throughput",
+    show_default=True,
+    help="What the mix is planned for.",
+)
+@click.option("--split-cpu", metavar="N|numa|type", help="Make several devices of the CPU's cores.")
 @click.option("--weights", multiple=True, metavar="SUITE=PATH", help="A public checkpoint instead of drawn weights.")
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Result folder.  [default: results/<time>-<tier>-<preset>]"
@@ -307,6 +321,9 @@ def run(
     rate: str | None,
     runs: int,
     preset: str,
+    mix: str | None,
+    objective: Any,
+    split_cpu: str | None,
     weights: tuple[str, ...],
     out: Path | None,
     seed: int | None,
@@ -325,6 +342,7 @@ def run(
 
     from harness import plan, store, workbench
     from harness.errors import UsageError
+    from harness.metering import Meters
     from harness.schema import BITS_PER_WEIGHT
 
     plan.pick("precision", precisions, BITS_PER_WEIGHT)
@@ -334,20 +352,27 @@ def run(
     before = store.open(resume) if resume else None
     if before and before.finished:
         raise UsageError(f"{resume} is finished", hint="there is nothing to resume; start a new run")
-    bench = workbench.prepare(adapters, config, weights)
+    bench = workbench.prepare(adapters, config, weights, split_cpu)
     plan.pick("scenario", scenarios, dict.fromkeys(each for one in bench.workloads for each in one.scenarios))
     workloads, ways = bench.chosen(suites), bench.ways(devices)
     if before and resume:
         bench.check_same(before)
-        header, folder, keeper = before, resume, store.resume(resume)
+        header, folder = before, resume
     else:
         phases = plan.solo(
             ways, workloads, tier, plan.PRESETS[preset], precisions, scenarios, bench.probe, rate_per_s, runs
         )
-        header = bench.header(phases, tier, preset, seed)
+        existing = [each.name for each in bench.workloads]
+        asked = _mix(mix, tier, [each.name for each in workloads], existing, rate is None)
+        header = bench.header(phases, tier, preset, seed, asked, objective)
         folder = out or Path("results") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{tier}-{preset}"
-        keeper = store.create(folder, header, needs_bytes=FREE_DISK_BYTES)
-    result = _performed(header, bench.equipment(header.seed, timeout), folder, keeper)
+    with Meters(bench.config, bench.found.devices) as meters:
+        if resume:
+            keeper = store.resume(resume)
+        else:
+            header = header.model_copy(update={"domains": meters.domains, "absent": (*header.absent, *meters.absent)})
+            keeper = store.create(folder, header, needs_bytes=FREE_DISK_BYTES)
+        result = _performed(header, bench.equipment(header.seed, timeout), folder, keeper, meters)
     _show(result, folder, as_json)
     sys.exit(_exit_code(result))
 
@@ -426,6 +451,7 @@ def selftest(
 
     from harness import compare as comparing
     from harness import noise, plan, store, workbench
+    from harness.metering import Meters
 
     bench = workbench.prepare(adapters, config)
     phases = plan.solo(
@@ -434,7 +460,8 @@ def selftest(
     header = bench.header(phases, tier, plan.SELFTEST.name)
     folder = out or Path("results") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-selftest"
     keeper = store.create(folder, header, needs_bytes=FREE_DISK_BYTES)
-    result = _performed(header, bench.equipment(header.seed, 600), folder, keeper)
+    with Meters(bench.config, (), {}) as nothing:
+        result = _performed(header, bench.equipment(header.seed, 600), folder, keeper, nothing)
     floors = comparing.floors(result)
     known = [floor for floor in floors.values() if floor is not None]
     where = str(noise.keep(max(known), result.created_utc)) if known and result.finished else None
@@ -507,38 +534,38 @@ def _results(path: Path) -> list[Result]:
     return [store.open(each) for each in inside or [path]]
 
 
-def _performed(header: Result, equipment: Equipment, folder: Path, keeper: Store) -> Result:
+def _performed(header: Result, equipment: Equipment, folder: Path, keeper: Store, meters: Meters) -> Result:
     """Runs what the header plans and does not have yet. Ctrl-C and a termination signal end it early, unfinished."""
     import signal
 
-    from harness import plan, run
+    from harness import plan
+    from harness.campaign import Campaign, Conduct
     from harness.progress import Progress
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    records = {record.key: record for record in header.records}
-    left = [p for p in header.phases if any(share.key not in records for task in p.tasks for share in task.shares)]
-    todo = [share for phase in left for task in phase.tasks for share in task.shares]
-
-    def keep(record: Record) -> None:
-        keeper.append(record)
-        records[record.key] = record
-
-    finished = False
+    done = {record.key for record in header.records} | {record.phase for record in header.records}
+    left = [p for p in header.phases if any(share.key not in done for task in p.tasks for share in task.shares)]
+    preset = plan.PRESETS.get(header.preset, plan.SELFTEST)
+    smoke = header.tier == "smoke"
+    conduct = Conduct(
+        limits=plan.SMOKE_MIX if smoke else preset.mix,
+        runs=preset.runs,
+        again=preset.again and not smoke,
+        idle_s=preset.idle_s,
+    )
     previous = signal.signal(signal.SIGTERM, interrupt)
     try:
-        with Progress(todo, {share.key: plan.expected_s(share) for share in todo}) as progress:
-            run.run(left, equipment, folder, keep, progress.observer)
-            equipment.auditor(folder, header.tier).run(list(records.values()), keep, progress.observer.auditing)
-        finished = True
+        with Progress(left) as progress:
+            campaign = Campaign(header, equipment, folder, keeper, meters, conduct, progress.observer)
+            campaign.run()
     except KeyboardInterrupt:
         pass
     finally:
         signal.signal(signal.SIGTERM, previous)
-    result = header.model_copy(update={"records": tuple(records.values()), "finished": finished})
-    keeper.finish(result)
-    return result
+    keeper.finish(campaign.result)
+    return campaign.result
 
 
 def _show(result: Result, folder: Path, as_json: bool) -> None:
@@ -557,6 +584,20 @@ def _exit_code(result: Result) -> int:
         return 130
     measured = [each for each in result.records if each.completions is not None and each.route.suite != plan.PROBE]
     return 1 if not measured or any(each.severity == "invalid" for each in validate.findings(result)) else 0
+
+
+def _mix(asked: str | None, tier: str, chosen: list[str], existing: list[str], whole: bool) -> Mix | None:
+    """The mix that a run ends with: the tier's where nothing else is asked and all of its suites run."""
+    if asked == "none":
+        return None
+    from harness import mixes
+    from harness.errors import UsageError
+
+    found = mixes.load(asked or f"{tier}-1", tier, existing)
+    missing = [suite for suite in found.units if suite not in chosen]
+    if asked and missing:
+        raise UsageError(f"mix {found.name} needs {', '.join(missing)}", hint="leave --suite away, or --mix none")
+    return found if whole and not missing else None
 
 
 def _rate(given: str | None, scenarios: tuple[str, ...]) -> float | None:

@@ -75,6 +75,11 @@ def clock_bracketed(result: Result) -> Iterator[Finding]:
             continue
         begin_ns, end_ns = int(done.issued_ns.min()), int(done.marks_ns.max())
         seen_ns = bracket[1] - bracket[0]
+        if record.scenario == "mixed":
+            if record.skew_ns is not None and record.skew_ns > SLACK_NS:
+                message = f"a stamp lies {record.skew_ns / 1e9:.2f} s outside of the time that its feed took here"
+                yield Finding(rule="clock_bracketed", severity="invalid", about=record.key, message=message)
+            continue
         slack_ns = SLACK_NS + SLACK_SHARE * seen_ns
         outside_ns = max(bracket[0] - begin_ns, end_ns - bracket[1])
         missing_ns = seen_ns - (end_ns - begin_ns) if record.scenario != "server" else 0
@@ -88,7 +93,7 @@ def little_between(result: Result) -> Iterator[Finding]:
     """What passes between feeds is in no throughput, so there must be little of it."""
     for record in result.records:
         done = record.completions
-        if done is None or record.scenario == "server" or record.route.suite == stats.PROBE or len(done) < 2:
+        if done is None or record.scenario in ("server", "mixed") or record.route.suite == stats.PROBE or len(done) < 2:
             continue
         span_ns = int(done.marks_ns.max() - done.issued_ns.min())
         between = 1 - stats.in_flight_ns(done) / span_ns if span_ns else 0.0

@@ -5,14 +5,40 @@ from __future__ import annotations
 import difflib
 import itertools
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
 
+import numpy as np
+
+from harness import energy, stats
+from harness.dispatch import Planner
 from harness.errors import UsageError
-from harness.schema import Device, Limits, Phase, Precision, Route, ScenarioName, Share, Task, Tier
+from harness.place import Objective, Power, place
+from harness.schema import (
+    Device,
+    Limits,
+    Mix,
+    Phase,
+    Placement,
+    Precision,
+    Rate,
+    Record,
+    Result,
+    Route,
+    ScenarioName,
+    ServiceLimits,
+    Share,
+    Task,
+    Tier,
+)
+from harness.validate import watched
 
 SECOND = 1_000_000_000
 PROBE = "probe"
+AGAIN = "again."
 
 
 @dataclass(frozen=True)
@@ -45,6 +71,14 @@ class Preset:
     name: str
     all_scenarios: bool
     limits: Limits
+    mix: Limits
+    """Of the mixed phase. Its warm-up is that of each suite alone."""
+    idle_s: float = 0.0
+    """For which the meters read a machine that does nothing, before and after each phase."""
+    runs: int = 1
+    """Mixed phases, each with fresh workers."""
+    again: bool = True
+    """Whether the routes that were chosen are measured once more: else the luckiest of noisy rates were chosen."""
 
 
 def _limits(
@@ -69,16 +103,25 @@ def _limits(
 
 
 PRESETS = {
-    "quick": Preset("quick", False, _limits(5, 12, 10, 28, 1, 0.05, 1)),  # 45 s a cell together, one long feed excepted
-    "standard": Preset("standard", True, _limits(10, 60, 30, 300, 3, 0.02, 3)),
+    "quick": Preset(  # 45 s a cell together, one long feed excepted; the mix 4 minutes with loading and audits
+        "quick", False, _limits(5, 12, 10, 28, 1, 0.05, 1), _limits(3, 0, 60, 120, 1, audits=1), 3, again=False
+    ),
+    "standard": Preset(
+        "standard", True, _limits(10, 60, 30, 300, 3, 0.02, 3), _limits(10, 0, 120, 900, 10, audits=3), 10
+    ),
+    "official": Preset(
+        "official", True, _limits(10, 60, 30, 300, 3, 0.02, 30), _limits(60, 0, 240, 36_000, 100, audits=30), 60, runs=5
+    ),
 }
-SELFTEST = Preset("selftest", False, _limits(3, 0, 5, 10, 3))  # short and many: what repeats is the process
 SMOKE = _limits(0.3, 1, 1, 5, 1, audits=1)  # the smoke tier is never ranked: it shows that everything works
+SMOKE_MIX = _limits(0.3, 0, 5, 15, 1, audits=1)
+SELFTEST = Preset("selftest", False, _limits(3, 0, 5, 10, 3), SMOKE_MIX)  # short and many: what repeats is the process
 PROBING = _limits(0, 0, 1.5, 10, 2)
 
 
 def expected_s(share: Share) -> float:
-    """About how long a share takes, for the progress display: load and start-up are guessed at a few seconds."""
+    """About how long a share takes, for the progress display: load and start-up are guessed at a few seconds. Of a
+    mixed phase, how long all of it takes."""
     start_s = 3 if share.route.tier == "smoke" or share.route.suite == PROBE else 10
     search_ns = share.limits.search_ns if share.batch is None or share.scenario == "server" else 0
     return start_s + (share.limits.warmup_ns + search_ns + share.limits.min_ns) / SECOND
@@ -170,3 +213,168 @@ def _scenarios(workload: Workload, preset: Preset, asked: Sequence[ScenarioName]
     else:
         closed = [each for each in workload.scenarios if each != "server"]
         yield from closed if preset.all_scenarios else closed[:1]
+
+
+def rates(result: Result, mix: Mix) -> tuple[Rate, ...]:
+    """The best solo rate of every route of the mix's suites that passed its gate, from feeds within the mix's limits.
+    Where routes were measured again, only those, and only by what they did then."""
+    by_route: dict[str, Rate] = {}
+    tried = [record for record in result.records if record.scenario != "mixed" and record.route.suite in mix.units]
+    again = [record for record in tried if record.phase.startswith(AGAIN)]
+    for record in again or tried:
+        if record.completions is None or record.scenario == "server" or not (record.audit and record.audit.passed):
+            continue
+        rate = _rate(result, record, mix.limits.get(record.route.suite))
+        key = record.route.model_dump_json()
+        if rate and (key not in by_route or rate.units_per_s > by_route[key].units_per_s):
+            by_route[key] = rate
+    return tuple(by_route.values())
+
+
+def _rate(result: Result, record: Record, limits: ServiceLimits | None) -> Rate | None:
+    done, route = record.completions, record.route
+    assert done is not None  # the caller looked
+    in_flight_ns = stats.in_flight_ns(done)
+    units = int(done.units[np.repeat(stats.within(done, limits), done.ends - done.starts)].sum())
+    if not in_flight_ns or not units:
+        return None
+    device = next((each for each in result.devices if each.id == route.device), None)
+    span = int(done.issued_ns.min()), int(done.marks_ns.max())
+    return Rate(
+        suite=route.suite,
+        device=route.device,
+        adapter=route.adapter,
+        precision=route.precision,
+        batch=record.batch or 1,
+        units_per_s=units * 1e9 / in_flight_ns,
+        watts=energy.device_watts(result, record.phase, device, *span) if device else None,
+        memory_bytes=record.peak_pss_bytes if device and device.memory_pool == "host" else record.needed_bytes,
+    )
+
+
+def again(result: Result, placement: Placement) -> tuple[Phase, ...]:
+    """The routes that a plan uses once more, alone, with the batch that was found."""
+    used = {(suite, device) for suite, parts in placement.shares.items() for device in parts}
+    phases = []
+    for rate in placement.rates:
+        if (rate.suite, rate.device) in used:
+            share = _share_of(result, rate)
+            name = f"{AGAIN}{share.key}"
+            limits = share.limits.model_copy(update={"search_ns": 0})
+            share = share.model_copy(update={"key": name, "batch": rate.batch, "limits": limits})
+            phases.append(Phase(name=name, tasks=(Task(device=rate.device, shares=(share,)),)))
+    return tuple(phases)
+
+
+def mixed(result: Result, placement: Placement, limits: Limits, run: int, pool_bytes: Mapping[str, int]) -> Phase:
+    """All devices at once. What the plan uses is loaded, and what else fits into memory, for when rates change."""
+    used = {(suite, device) for suite, parts in placement.shares.items() for device in parts}
+    pools = {device.id: device.memory_pool for device in result.devices}
+    left = dict(pool_bytes)
+    shares: dict[str, list[Share]] = defaultdict(list)
+    ordered = sorted(placement.rates, key=lambda rate: ((rate.suite, rate.device) not in used, -rate.units_per_s))
+    for rate in ordered:
+        pool, size = pools.get(rate.device, ""), rate.memory_bytes or 0
+        if (rate.suite, rate.device) not in used and size > left.get(pool, size):
+            continue
+        left[pool] = left.get(pool, size) - size
+        share = _share_of(result, rate)
+        key = f"mix{run}.{share.key.partition('.')[2].rpartition('.')[0]}"
+        update = {
+            "key": key,
+            "scenario": "mixed",
+            "batch": rate.batch,
+            "run": run,
+            "limits": limits,
+            "rate_per_s": None,
+        }
+        shares[rate.device].append(share.model_copy(update=update))
+    tasks = tuple(Task(device=device, shares=tuple(each)) for device, each in shares.items())
+    return Phase(name=f"mix{run}", tasks=tasks, placement=placement)
+
+
+def _share_of(result: Result, rate: Rate) -> Share:
+    """The solo share of the route that a rate is of."""
+    for share in (share for phase in result.phases for task in phase.tasks for share in task.shares):
+        route = share.route
+        if (route.suite, route.device, route.adapter, route.precision) == (
+            *(rate.suite, rate.device, rate.adapter),
+            rate.precision,
+        ):
+            return share
+    raise ValueError(f"nothing was planned of {rate.suite} on {rate.device} by {rate.adapter}")
+
+
+def later(
+    result: Result,
+    limits: Limits,
+    runs: int,
+    measure_again: bool,
+    objective: Objective,
+    pool_bytes: Mapping[str, int],
+) -> tuple[Phase, ...]:
+    """What comes next of a run whose planned phases are all over: the chosen routes alone once more, then the mixed
+    phases, one by one; nothing where there is no mix or all is done. Raises MixmarkError where no plan can be made."""
+    mix = result.mix
+    planned = [phase.placement for phase in result.phases if phase.placement]
+    if mix is None or len(planned) >= runs:
+        return ()
+    if planned:  # runs of one plan can be compared
+        return (mixed(result, planned[0], limits, len(planned) + 1, pool_bytes),)
+    host_share = _host_share(result)
+    placement = place(
+        mix.units,
+        rates(result, mix),
+        result.devices,
+        objective,
+        pool_bytes=pool_bytes,
+        host_share=host_share,
+        power=power(result),
+    )
+    if measure_again and not any(phase.name.startswith(AGAIN) for phase in result.phases):
+        return again(result, placement)
+    return (mixed(result, placement, limits, 1, pool_bytes),)
+
+
+def planner(result: Result, objective: Objective) -> Planner:
+    """Plans anew while a mixed phase runs: over what is loaded, so that memory is no question any more."""
+    fixed: dict[str, Any] = {"host_share": _host_share(result), "power": power(result)}
+    return lambda units, now: place(units, now, result.devices, objective, **fixed)
+
+
+def power(result: Result) -> Power | None:
+    """Of the machine while nothing runs, from the pauses around the phases. None where a device has no meter of its
+    own."""
+    idle: dict[str, list[float]] = defaultdict(list)
+    rest: list[float] = []
+    for metering in result.meterings:
+        for begin_ns, end_ns in metering.idle_ns:
+            each = {
+                device.id: energy.device_watts(result, metering.phase, device, begin_ns, end_ns)
+                for device in result.devices
+            }
+            known = {id: watts for id, watts in each.items() if watts is not None}
+            for id, watts in known.items():
+                idle[id].append(watts)
+            total = energy.total(result, metering.phase, begin_ns, end_ns)
+            if total.joules is not None:
+                rest.append(max(0.0, total.joules * 1e9 / (end_ns - begin_ns) - sum(known.values())))
+    if not all(device.id in idle for device in result.devices):
+        return None
+    return Power({id: median(watts) for id, watts in idle.items()}, median(rest) if rest else 0.0)
+
+
+def _host_share(result: Result) -> float:
+    """The part of the host's CPU time that a worker of an accelerator uses while it measures its hungriest suite."""
+    kinds = {device.id: device.kind for device in result.devices}
+    shares = []
+    for record in result.records:
+        if record.scenario == "mixed" or kinds.get(record.route.device, "cpu") == "cpu":
+            continue
+        own = [
+            block.own_ns / ((block.end_ns - block.begin_ns) * block.cpus)
+            for block in watched(record)
+            if block.own_ns is not None and block.cpus
+        ]
+        shares += [median(own)] if own else []
+    return min(1.0, max(shares, default=0.0))

@@ -1,13 +1,12 @@
-"""Runs the planned phases and records what happens. A phase that fails costs itself, never the run."""
+"""Measures one cell: a suite on a device, alone, in a fresh process. A cell that fails costs itself, never the run."""
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,7 +16,7 @@ from harness.conditions import Watch
 from harness.config import Config
 from harness.contracts import Suite
 from harness.plugins import Plugin
-from harness.schema import Device, Failure, Gate, Phase, Record, Route, Share, Tier
+from harness.schema import Device, Failure, Gate, Phase, Record, Route, ScenarioName, Share, Tier
 from harness.worker import Worker, failure_of, load_completions
 
 SECOND = 1_000_000_000
@@ -63,41 +62,10 @@ class Equipment:
         return Auditor(
             folder,
             lambda record: self.spec(record.route),
-            lambda suite: feed_seed(self.seed, suite),
+            lambda record: feed_seed(self.seed, stream(record.route, record.scenario)),
             device,
             self.timeout_s,
         )
-
-
-@dataclass(frozen=True)
-class Observer:
-    """Told what happens, in order. All do nothing unless given."""
-
-    started: Callable[[Share], None] = field(default=lambda share: None)
-    stage: Callable[[Share, str], None] = field(default=lambda share, stage: None)
-    auditing: Callable[[Record], None] = field(default=lambda record: None)
-    recorded: Callable[[Record], None] = field(default=lambda record: None)
-
-
-def run(
-    phases: Sequence[Phase],
-    equipment: Equipment,
-    folder: Path,
-    keep: Callable[[Record], None],
-    observer: Observer,
-) -> None:
-    """Runs the phases in order; each record is kept before the next phase starts.
-
-    folder: takes the workers' logs, and their scratch files while they run.
-    """
-    for phase in phases:
-        for task in phase.tasks:
-            for share in task.shares:
-                observer.started(share)
-                on_stage = functools.partial(observer.stage, share)
-                record = measure(phase, share, equipment, folder, on_stage)
-                keep(record)
-                observer.recorded(record)
 
 
 def measure(
@@ -134,9 +102,9 @@ def measure(
                 device=device.whole.model_dump(),
                 suite=equipment.spec(route),
                 precision=route.precision,
-                free_bytes=_free_bytes(device),
+                free_bytes=free_bytes(device),
             )
-            outcome |= {"load_ns": opened["load_ns"], "facts": opened["facts"]}
+            outcome |= {name: opened[name] for name in ("load_ns", "needed_bytes", "facts")}
             watch = Watch((worker.pid,)).start()  # before the window, so that starting it disturbs none of it
             longest_ns = share.limits.warmup_ns + share.limits.search_ns + share.limits.max_ns
             try:
@@ -148,7 +116,7 @@ def measure(
                     scenario=share.scenario,
                     batch=share.batch,
                     rate_per_s=share.rate_per_s,
-                    seed=feed_seed(equipment.seed, route.suite),
+                    seed=feed_seed(equipment.seed, stream(route, share.scenario)),
                     limits=share.limits.model_dump(),
                     out=str(stamps),
                     answers=str(answers),
@@ -163,7 +131,7 @@ def measure(
                 "latency_limits": suite.latency,
                 "bracket_ns": (worker.stages_ns["measuring"], worker.stages_ns["measured"]),
             }
-            outcome |= _drawn(suite.gate, share, batch, answers, folder)
+            outcome |= drawn(suite.gate, share, batch, answers, folder)
     except (ValueError, TypeError, OSError, EOFError) as error:
         outcome["error"] = Failure(kind="no result", message=f"the worker's stamps cannot be used: {error}")
     except Exception as error:  # the worker's failure, or what a suite's own code raised in this process
@@ -186,7 +154,7 @@ def measure(
     )
 
 
-def _drawn(gate: Gate | None, share: Share, batch: int, answers: Path, folder: Path) -> dict[str, Any]:
+def drawn(gate: Gate | None, share: Share, batch: int, answers: Path, folder: Path) -> dict[str, Any]:
     """The audit, drawn from what the worker handed over, or why there is none."""
     if gate is None or not share.limits.audits:
         return {"unaudited": f"{share.route.suite} has no gate" if gate is None else "not asked for"}
@@ -194,9 +162,14 @@ def _drawn(gate: Gate | None, share: Share, batch: int, answers: Path, folder: P
     return {"audit": audit.draw(answers, gate, share.limits.audits, batch, into)}
 
 
-def feed_seed(run_seed: int, suite: str) -> int:
-    """All routes of a suite see the same feeds in the same order."""
-    return int.from_bytes(hashlib.sha256(f"{run_seed}/{suite}".encode()).digest()[:4], "big")
+def stream(route: Route, scenario: ScenarioName) -> str:
+    """Names the feeds that a route sees. Alone, all routes of a suite see the same ones in the same order; in the mixed
+    phase each has its own."""
+    return f"{route.suite}/{route.device}/{route.adapter}" if scenario == "mixed" else route.suite
+
+
+def feed_seed(run_seed: int, stream: str) -> int:
+    return int.from_bytes(hashlib.sha256(f"{run_seed}/{stream}".encode()).digest()[:4], "big")
 
 
 def checkpoint_label(path: Path) -> str:
@@ -216,7 +189,7 @@ def checkpoint_label(path: Path) -> str:
     return f"{path.name} sampled-sha256:{digest.hexdigest()[:16]}"
 
 
-def _free_bytes(device: Device) -> int | None:
+def free_bytes(device: Device) -> int | None:
     free = system.memory_available_bytes() if device.memory_pool == "host" else device.memory_bytes
     return None if free is None else int(free * RESERVE)
 

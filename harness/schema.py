@@ -399,6 +399,8 @@ class Record(Fact):
     facts: dict[str, str] = {}
     """What really ran where, in the adapter's words."""
     load_ns: int | None = Field(default=None, ge=0)
+    needed_bytes: int | None = Field(default=None, ge=0)
+    """Of weights, state and runtime at batch 1, as they are budgeted."""
     peak_pss_bytes: int | None = Field(default=None, ge=0)
     """Of the worker's process tree, loading included."""
     trials: tuple[Trial, ...] = ()
@@ -413,7 +415,10 @@ class Record(Fact):
     feed_units: int | None = Field(default=None, gt=0)
     """That each feed holds."""
     bracket_ns: tuple[int, int] | None = None
-    """Between which the window lay, on the parent's clock."""
+    """Between which the window lay, on the parent's clock. Of a mixed phase, between which it dispatched."""
+    skew_ns: int | None = None
+    """Of a mixed phase: how far a stamp lay outside of the time between the feed's request and its answer, at the most.
+    Below 0: none did."""
     audit: Audit | None = None
     """None: the suite has no gate, or nobody could run the reference: `unaudited` says why."""
     unaudited: str = ""
@@ -650,6 +655,9 @@ class Result(Fact):
     domains: tuple[Domain, ...] = ()
     """That were sampled; what could not be read is in `absent`."""
     mix: Mix | None = None
+    """What the run ends with."""
+    objective: Literal["throughput", "efficiency"] = "throughput"
+    """That its mixed phases were planned for."""
     records: tuple[Record, ...]
     meterings: tuple[Metering, ...] = ()
     finished: bool

@@ -9,13 +9,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from harness import config as configuration
-from harness import noise, plan, plugins, run, system
+from harness import noise, plan, plugins, run, slices, system
 from harness.config import Config
 from harness.discover import Found, discover
 from harness.errors import MixmarkError, UsageError
+from harness.place import Objective
 from harness.plan import Way, Workload
 from harness.plugins import Plugin
-from harness.schema import Absent, Phase, Result, Tier
+from harness.schema import Absent, Mix, Phase, Result, Tier
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,15 @@ class Workbench:
     def probe(self) -> Workload | None:
         return next((each for each in self.workloads if each.name == plan.PROBE), None)
 
-    def header(self, phases: tuple[Phase, ...], tier: Tier, preset: str, seed: int | None = None) -> Result:
+    def header(
+        self,
+        phases: tuple[Phase, ...],
+        tier: Tier,
+        preset: str,
+        seed: int | None = None,
+        mix: Mix | None = None,
+        objective: Objective = "throughput",
+    ) -> Result:
         """A run that has not begun; without a seed, one is drawn now."""
         return Result(
             created_utc=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -59,6 +68,8 @@ class Workbench:
             devices=self.found.devices,
             absent=self.absent,
             noise_floor=noise.recall(),
+            mix=mix,
+            objective=objective,
             records=(),
             finished=False,
         )
@@ -113,8 +124,11 @@ def look(adapters: Sequence[str], config: Config) -> Found:
     return replace(found, absent=(*found.absent, *unused))
 
 
-def prepare(adapters: Sequence[str], config: Path | None, weights: Sequence[str] = ()) -> Workbench:
-    """Loads the suites, then asks the adapters. weights: SUITE=PATH each. Raises UsageError."""
+def prepare(
+    adapters: Sequence[str], config: Path | None, weights: Sequence[str] = (), split_cpu: str | None = None
+) -> Workbench:
+    """Loads the suites, then asks the adapters. weights: SUITE=PATH each. split_cpu: see `slices.split`. Raises
+    UsageError."""
     configured = configuration.load(config)
     suites = plugins.find("suites")
     plan.pick("suite in the configuration", list(configured.suites), suites)
@@ -131,6 +145,8 @@ def prepare(adapters: Sequence[str], config: Path | None, weights: Sequence[str]
         workloads.append(Workload(name, suite.version, tuple(suite.scenarios), options, label))
         units[name] = suite.unit
     found = look(adapters, configured)
+    if split_cpu:
+        found = replace(found, ways=slices.split(found.ways, split_cpu))
     everything = (*absent, *found.absent)
     return Workbench(configured, choose(adapters), suites, workloads, units, checkpoints, found, everything)
 

@@ -29,6 +29,7 @@ LAYERS = (
     },
     {
         "harness.audit",
+        "harness.campaign",
         "harness.conditions",
         "harness.config",
         "harness.discover",
@@ -36,6 +37,7 @@ LAYERS = (
         "harness.drive",
         "harness.metering",
         "harness.mixes",
+        "harness.mixed",
         "harness.noise",
         "harness.plugins",
         "harness.run",

@@ -1,0 +1,55 @@
+"""An adapter with as many devices as asked for, each as fast as asked for; the CPU's work is sleeping.
+
+options: `s.<device>.<suite>` seconds a sample; `die.<device>` after so many feeds the process is killed; `raise.<device>`,
+`hang.<device>` likewise.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+from mixmark import Array, Device, Feed, Runner, Suite, Unsupported
+
+
+class Player:
+    slots = 1
+
+    def __init__(self, suite: str, device: str, options: Mapping[str, str]) -> None:
+        self.facts = {"band": device}
+        self.sample_s = float(options[f"s.{device}.{suite}"])
+        self.ends = {how: int(options.get(f"{how}.{device}", 0)) for how in ("die", "raise", "hang")}
+        self.feeds = 0
+
+    def __call__(self, feed: Feed) -> Iterator[Array]:
+        self.feeds += 1
+        if self.feeds == self.ends["die"]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.feeds == self.ends["raise"]:
+            raise RuntimeError("a string broke")
+        if self.feeds == self.ends["hang"]:
+            time.sleep(1000)
+        time.sleep(self.sample_s * len(feed["x"]))
+        yield feed["x"]
+
+
+class Band:
+    name = "band"
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.options = options
+        self.devices = sorted({key.split(".")[1] for key in options if key.startswith("s.")})
+
+    def discover(self) -> Iterable[Device]:
+        for name in self.devices:
+            yield Device(id=f"npu:{name}", kind="npu", memory_pool=name, memory_bytes=8 << 30, precisions=("fp32",))
+
+    @contextmanager
+    def open(self, device: Device, suite: Suite, precision: str) -> Iterator[Runner]:
+        name = device.id.removeprefix("npu:")
+        if f"s.{name}.{suite.name}" not in self.options:
+            raise Unsupported(f"{name} does not play {suite.name}")
+        yield Player(suite.name, name, self.options)
