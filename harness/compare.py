@@ -101,7 +101,7 @@ def floors(result: Result) -> dict[str, float | None]:
     cells: dict[str, dict[int, float]] = defaultdict(dict)
     for record in result.records:
         value, _ = measured(record)
-        if value and record.route.suite != stats.PROBE:
+        if value and stats.is_cell(record):
             cells[f"{record.route.label}, {record.scenario}"][record.run] = value
     return {
         cell: floor_of([(runs[run], runs[run + 1]) for run in runs if run % 2 and run + 1 in runs])
@@ -267,7 +267,7 @@ def _routes(results: Sequence[Result]) -> list[tuple[Run, ...]]:
         devices = {device.id: device for device in result.devices}
         seen: dict[Hashable, int] = defaultdict(int)
         for record in result.records:
-            if record.route.suite == stats.PROBE:
+            if not stats.is_cell(record):
                 continue
             device = devices[record.route.device]
             run = Run(record, device, _state(result.system, device))

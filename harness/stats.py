@@ -27,6 +27,11 @@ CeilingKey = tuple[str, str, str]
 Floats = npt.NDArray[np.float64]
 
 
+def is_cell(record: Record) -> bool:
+    """Whether it is of a suite alone on a device: neither a probe nor a part of a mixed phase."""
+    return record.route.suite != PROBE and record.scenario != "mixed"
+
+
 def units(completions: Completions) -> int:
     return int(completions.units.sum())
 

@@ -125,7 +125,7 @@ def enough_feeds(result: Result) -> Iterator[Finding]:
     """No tail percentile where the sample does not carry the lowest of them."""
     needed = stats.sample_needed(stats.LOWEST_TAIL)
     for record in result.records:
-        if record.completions and record.route.suite != stats.PROBE and len(record.completions) < needed:
+        if record.completions and stats.is_cell(record) and len(record.completions) < needed:
             yield Finding(
                 rule="enough_feeds",
                 severity="note",
@@ -138,7 +138,7 @@ def ceiling_known(result: Result) -> Iterator[Finding]:
     """Why a record has no share of the roofline, or whose ceiling it was compared with."""
     known = stats.ceilings(result.records)
     for record in result.records:
-        if record.completions and record.route.suite != stats.PROBE and (note := stats.achieved(record, known).note):
+        if record.completions and stats.is_cell(record) and (note := stats.achieved(record, known).note):
             yield Finding(rule="ceiling_known", severity="note", about=record.key, message=f"roofline: {note}")
 
 
@@ -164,7 +164,7 @@ def speed_held(result: Result) -> Iterator[Finding]:
 def steady(result: Result) -> Iterator[Finding]:
     """A closed loop's window was steady, at least from some block of its first half on."""
     for record in result.records:
-        if record.completions is None or record.route.suite == stats.PROBE or record.scenario == "server":
+        if record.completions is None or not stats.is_cell(record) or record.scenario == "server":
             continue
         seen = window(record.completions)
         if seen is not None and seen.steady is False:

@@ -88,7 +88,7 @@ class Row:
 def rows(result: Result) -> list[Row]:
     """One a record but the probes' and the mix's, in the order of the run, suites kept together."""
     known = stats.ceilings(result.records)
-    measured = [each for each in result.records if each.route.suite != stats.PROBE and each.scenario != "mixed"]
+    measured = [record for record in result.records if stats.is_cell(record)]
     suites = list(dict.fromkeys(record.route.suite for record in measured))
     measured.sort(key=lambda record: suites.index(record.route.suite))
     return [_row(record, result, known) for record in measured]

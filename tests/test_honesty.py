@@ -120,3 +120,10 @@ def test_what_comes_from_a_cache_is_no_fraud() -> None:
 def test_the_last_level_is_the_largest_number() -> None:
     assert honesty.last_level_bytes({"L1d": "32K", "L2": "1024K", "L3": "33792K"}) == 33792 << 10
     assert honesty.last_level_bytes({}) is None
+
+
+def test_a_stamp_of_the_mixed_phase_lies_in_its_feeds_own_time() -> None:
+    part = cell(scenario="mixed", bracket_ns=(0, 100 * SECOND))  # each suite has a part of the window only
+    assert told(honesty.clock_bracketed, part.model_copy(update={"skew_ns": -5})) == []
+    [(severity, message)] = told(honesty.clock_bracketed, part.model_copy(update={"skew_ns": SECOND}))
+    assert (severity, message) == ("invalid", "a stamp lies 1.00 s outside of the time that its feed took here")

@@ -118,7 +118,7 @@ def test_two_devices_play_what_each_does_best(tmp_path: Path) -> None:
     assert low.bracket_ns == high.bracket_ns
     begin_ns, stop_ns = low.bracket_ns or (0, 0)
     assert low.completions.issued_ns.min() >= begin_ns
-    assert (low.completions.issued_ns > stop_ns).sum() <= 1  # the one that was queued
+    assert (low.completions.issued_ns > stop_ns).sum() <= 2  # what was just sent, and what was queued
     # They play at the same time…
     assert low.completions.issued_ns[-1] > high.completions.issued_ns[0]
     assert high.completions.issued_ns[-1] > low.completions.issued_ns[0]
@@ -183,5 +183,3 @@ def test_nothing_that_loads_is_told_and_no_hang(tmp_path: Path) -> None:
         phase, MIX, lambda units, rates: place.place(units, rates, stage.devices()), stage.equipment(), tmp_path
     )
     assert {record.error.kind for record in records if record.error} == {"unsupported", "no result"}
-
-

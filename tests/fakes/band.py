@@ -1,7 +1,7 @@
 """An adapter with as many devices as asked for, each as fast as asked for; the CPU's work is sleeping.
 
-options: `s.<device>.<suite>` seconds a sample; `die.<device>` after so many feeds the process is killed; `raise.<device>`,
-`hang.<device>` likewise.
+options: `s.<device>.<suite>` seconds a sample; `die.<device>`, `raise.<device>`, `hang.<device>`: at which feed of a
+suite that happens.
 """
 
 from __future__ import annotations
