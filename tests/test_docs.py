@@ -148,13 +148,28 @@ def test_presets() -> None:
     limits |= {"`mixmark selftest`": (plan.SELFTEST.limits, plan.SELFTEST.all_scenarios)}
     rows = table(RULES, "preset", "scenarios")
     assert [row[0] for row in rows] == list(limits)
-    for name, scenarios, *seconds, feeds, half_width in rows:
+    for name, scenarios, *seconds, feeds, audits, half_width in rows:
         limit, all_scenarios = limits[name]
         in_code = [limit.warmup_ns, limit.search_ns, limit.min_ns, limit.max_ns]
         assert [float(each) * 1e9 for each in seconds] == in_code, name
-        assert int(feeds) == limit.min_feeds
+        assert (int(feeds), int(audits)) == (limit.min_feeds, limit.audits)
         assert half_width == ("none" if limit.half_width is None else f"{limit.half_width * 100:g} %")
         assert (scenarios == "all") == all_scenarios
+
+
+def test_mixed_phases() -> None:
+    *rows, smoke = table(RULES, "preset", "runs")
+    assert [row[0] for row in rows] == list(plan.PRESETS)
+    for name, runs, again, *figures, idle_s in rows:
+        preset = plan.PRESETS[name]
+        assert (int(runs), again == "yes", float(idle_s)) == (preset.runs, preset.again, preset.idle_s)
+        assert [float(each) for each in figures] == mix_figures(preset.mix), name
+    assert [float(each) for each in smoke[3:8]] == mix_figures(plan.SMOKE_MIX)
+
+
+def mix_figures(limits: schema.Limits) -> list[float]:
+    seconds = [limits.warmup_ns / 1e9, limits.min_ns / 1e9, limits.max_ns / 1e9]
+    return [*seconds, limits.min_feeds, limits.audits]
 
 
 def test_suites_and_scenarios() -> None:

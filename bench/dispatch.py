@@ -1,0 +1,84 @@
+"""What dispatching costs a device that is alone in the mixed phase: throughput there over that of its own closed loop.
+
+Run: python -m bench.dispatch [SUITE] [TIER] [BATCH] [BLOCKS]    (resnet50 smoke 1 3)
+
+Both go by real workers of the onnxruntime adapter, in alternating blocks. In the closed loop the worker feeds itself;
+in the mixed phase the parent sends each feed. The wall time counts in both, making the feeds included. Goal: ≥ 0.99.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+from harness import mixed, place, plan, plugins, run, workbench
+from harness.config import Config
+from harness.schema import Limits, Mix, Phase, Rate, Record, Route, Share, Task
+
+SECONDS = 8.0
+
+
+def rate_per_s(record: Record) -> float:
+    """Units over the wall time from the first issue to the last mark."""
+    done = record.completions
+    if done is None:
+        raise SystemExit(f"{record.key}: {record.error}")
+    return int(done.units.sum()) * 1e9 / int(done.marks_ns.max() - done.issued_ns.min())
+
+
+def main() -> None:
+    words = [*sys.argv[1:], *("resnet50", "smoke", "1", "3")[len(sys.argv) - 1 :]]
+    suite, tier, batch, blocks = words[0], words[1], int(words[2]), int(words[3])
+    found = workbench.look(["onnxruntime"], Config())
+    way = next(way for way in found.ways if way.device.id == "cpu:0")
+    equipment = run.Equipment(
+        adapters=workbench.choose(["onnxruntime"]),
+        suites=plugins.find("suites"),
+        suite_options={},
+        units={suite: "unit"},
+        devices={("cpu:0", "onnxruntime"): way.device},
+        config=Config(),
+        seed=1,
+        timeout_s=600,
+    )
+    ns = int(SECONDS * plan.SECOND)
+    limits = Limits(warmup_ns=plan.SECOND, search_ns=0, min_ns=ns, max_ns=ns, min_feeds=1)
+    route = Route.model_validate(
+        {
+            "suite": suite,
+            "tier": tier,
+            "suite_version": "1",
+            "device": "cpu:0",
+            "adapter": "onnxruntime",
+            "precision": "fp32",
+        }
+    )
+    rate = Rate(suite=suite, device="cpu:0", adapter="onnxruntime", precision="fp32", batch=batch, units_per_s=1)
+    mix = Mix.model_validate({"name": "one", "tier": tier, "units": {suite: 1}})
+    solo = Share(key="solo", route=route, scenario="single-stream", batch=batch, limits=limits)
+    shared = solo.model_copy(update={"key": "mixed", "scenario": "mixed"})
+    placement = place.place(mix.units, [rate], [way.device])
+    alone = Phase(name="solo", tasks=(Task(device="cpu:0", shares=(solo,)),))
+    together = Phase(name="mixed", tasks=(Task(device="cpu:0", shares=(shared,)),), placement=placement)
+    pairs = []
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "raw").mkdir()
+        for _ in range(blocks):
+            own = rate_per_s(run.measure(alone, solo, equipment, Path(folder)))
+            [record] = mixed.perform(
+                together,
+                mix,
+                lambda units, rates: place.place(units, rates, [way.device]),
+                equipment,
+                Path(folder),
+            )
+            pairs.append((own, rate_per_s(record)))
+            print(f"  closed loop {own:10.2f}/s   mixed phase {pairs[-1][1]:10.2f}/s")
+    ratio = statistics.median(dispatched / own for own, dispatched in pairs)
+    print(f"{suite} {tier} batch {batch}: ratio {ratio:.4f}, median of {blocks}  (goal ≥ 0.99)")
+
+
+if __name__ == "__main__":
+    main()
