@@ -20,7 +20,7 @@ from harness.errors import MixmarkError
 if TYPE_CHECKING:
     from harness.metering import Meters
     from harness.run import Equipment
-    from harness.schema import Mix, Result
+    from harness.schema import Mix, Result, Tier
     from harness.store import Store
 
 LIVE_S = 5.0
@@ -586,7 +586,7 @@ def _exit_code(result: Result) -> int:
     return 1 if not measured or any(each.severity == "invalid" for each in validate.findings(result)) else 0
 
 
-def _mix(asked: str | None, tier: str, chosen: list[str], existing: list[str], whole: bool) -> Mix | None:
+def _mix(asked: str | None, tier: Tier, chosen: list[str], existing: list[str], whole: bool) -> Mix | None:
     """The mix that a run ends with: the tier's where nothing else is asked and all of its suites run."""
     if asked == "none":
         return None

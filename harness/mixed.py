@@ -19,12 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from harness import conditions, stats
+from harness import conditions
 from harness.conditions import Watch
 from harness.dispatch import Dispatcher, Planner
 from harness.errors import MixmarkError
 from harness.run import Equipment, drawn, feed_seed, free_bytes, stream
-from harness.schema import Completions, Conditions, Failure, Mix, Phase, Record, Share
+from harness.schema import Completions, Conditions, Failure, Mix, Phase, Record, ServiceLimits, Share
+from harness.score import within
 from harness.worker import Worker, WorkerFailed, failure_of
 
 BRIEF_NS = 1_000_000_000  # a feed that takes less has the next one queued behind it; else the wait is no part of it
@@ -285,7 +286,8 @@ class _Concert:
         skew_ns = max(part.posted_ns.popleft() - issued_ns, marks[-2] - time.monotonic_ns())
         part.skew_ns = skew_ns if part.skew_ns is None else max(part.skew_ns, skew_ns)
         part.done.append((issued_ns, marks))
-        counts = sum(marks[1::2]) if stats.within(_columns([(issued_ns, marks)]), self.mix.limits.get(suite))[0] else 0
+        limits = self.mix.limits.get(suite, ServiceLimits())
+        counts = sum(marks[1::2]) if within(_columns([(issued_ns, marks)]), limits)[0] else 0
         with self.changed:
             self.feeds[suite] += 1
             self.dispatcher.finished(device, suite, counts, issued_ns, marks[-2])

@@ -34,6 +34,7 @@ from harness.schema import (
     Task,
     Tier,
 )
+from harness.score import within
 from harness.validate import watched
 
 SECOND = 1_000_000_000
@@ -235,7 +236,8 @@ def _rate(result: Result, record: Record, limits: ServiceLimits | None) -> Rate 
     done, route = record.completions, record.route
     assert done is not None  # the caller looked
     in_flight_ns = stats.in_flight_ns(done)
-    units = int(done.units[np.repeat(stats.within(done, limits), done.ends - done.starts)].sum())
+    kept = within(done, limits or ServiceLimits())
+    units = int(done.units[np.repeat(kept, done.ends - done.starts)].sum())
     if not in_flight_ns or not units:
         return None
     device = next((each for each in result.devices if each.id == route.device), None)

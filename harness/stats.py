@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from harness.schema import Completions, Int64s, LatencyLimits, Record, ServiceLimits
+from harness.schema import Completions, Int64s, LatencyLimits, Record
 
 PROBE = "probe"
 STAND_IN = "torch"  # the built-in adapter whose probe stands in where a device's own adapter has none
@@ -258,22 +258,6 @@ def keeps(completions: Completions, limits: LatencyLimits) -> bool | None:
     if any(bound is None for bound, _ in bounds):
         return None
     return all(bound <= limit for bound, limit in bounds if bound is not None)
-
-
-def within(completions: Completions, limits: ServiceLimits | None) -> npt.NDArray[np.bool_]:
-    """[feeds], whether each kept a mix's limits, from its issue on."""
-    kept = np.ones(len(completions), np.bool_)
-    if limits is None:
-        return kept
-    first, last = completions.marks_ns[completions.starts], completions.marks_ns[completions.ends - 1]
-    behind = np.add.reduceat(completions.units, completions.starts) - completions.units[completions.starts]
-    if limits.first_ns is not None:
-        kept &= first - completions.issued_ns <= limits.first_ns
-    if limits.per_unit_ns is not None:
-        kept &= last - first <= limits.per_unit_ns * behind
-    if limits.total_ns is not None:
-        kept &= last - completions.issued_ns <= limits.total_ns
-    return kept
 
 
 @dataclass(frozen=True)
