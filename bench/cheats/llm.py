@@ -1,0 +1,224 @@
+"""Ways to decode, honest and not: each answers by itself, and an fp32 teacher judges what it answered.
+
+All ways that keep the weights are decoded in one batch, so that the weights are read once a token for all of them. Edge
+takes 6 GB of memory and a quarter of an hour on two cores.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from bench.separation import Row, integers, rounded
+from harness.contracts import Array, Weights
+from suites.llm import SHARP_LAYERS, Llm, Shape
+from suites.llm.network import Layer, Network, rotary, rotate
+from suites.weights import Drawn
+
+
+@dataclass(frozen=True)
+class Way:
+    """into: how linear layers get their inputs, `on`: how all else is handed on; None: fp32."""
+
+    name: str
+    honest: bool
+    into: str | None = None
+    on: str | None = None
+    skips: tuple[int, ...] = ()
+    skips_attention: tuple[int, ...] = ()
+    skips_from: int = 0
+    """A position; before it nothing is skipped."""
+    window: int | None = None
+    forgets: int = 0
+    """Tokens at the beginning that none behind them sees."""
+    vocabulary: float = 1.0
+    """The part of it that a token is chosen from."""
+    note: str = ""
+
+
+def ways(shape: Shape) -> list[Way]:
+    last, diffuse = shape.layers - 1, tuple(range(SHARP_LAYERS, shape.layers))
+    quarter = shape.tokens_in + 3 * shape.tokens_out // 4
+    return [
+        Way("fp32, another batch", True, note="of weights: also int4 and fp8, which are exact"),
+        Way("bf16", True, "bf16", "bf16"),
+        Way("fp16", True, "fp16", "fp16"),
+        Way("int8 activations by row", True, "int8", "bf16", note="as int4 weights with int8 activations"),
+        Way("int8 activations, one scale a tensor", True, "int8-tensor", "bf16"),
+        Way("fp8 activations, one scale a tensor", True, "fp8", "bf16"),
+        Way("first layer skipped", False, skips=(0,)),
+        Way("middle layer skipped", False, skips=(shape.layers // 2,)),
+        Way("last layer skipped", False, skips=(last,)),
+        Way("last layer skipped, last quarter of the tokens", False, skips=(last,), skips_from=quarter),
+        Way("attention skipped where it is not sharp", False, skips_attention=diffuse),
+        Way("half of the vocabulary looked at", False, vocabulary=0.5),
+        Way("a tenth of the vocabulary looked at", False, vocabulary=0.1),
+        Way("window of half the prompt", False, window=shape.tokens_in // 2),
+        Way("first half of the prompt forgotten", False, forgets=shape.tokens_in // 2),
+    ]
+
+
+@dataclass
+class Batch:
+    """The same network in several ways at once; x is [ways, feeds, tokens, width]."""
+
+    network: Network
+    ways: Sequence[Way]
+
+    def decode(self, prompts: Array) -> Array:
+        """prompts [feeds, tokens_in] -> answers [ways, feeds, tokens_out]."""
+        shape, feeds = self.network.shape, len(prompts)
+        size = (shape.layers, 2, len(self.ways) * feeds, shape.kv_heads, shape.context, shape.head_dim)
+        self.cache = torch.zeros(size)
+        ids = torch.from_numpy(prompts).expand(len(self.ways), -1, -1)
+        answer: list[Tensor] = []
+        for start in itertools.accumulate([0, shape.tokens_in, *[1] * (shape.tokens_out - 2)]):
+            ids = self.next(ids, start)[..., None]
+            answer.append(ids)
+        return torch.cat(answer, -1).numpy()
+
+    def next(self, ids: Tensor, start: int) -> Tensor:
+        model = self.network.model
+        places = start + torch.arange(ids.shape[-1])
+        rotation = rotary(self.network.shape, places, torch.float32)
+        x = self.on(model.embed_tokens(ids))
+        for index, layer in enumerate(model.layers):
+            assert isinstance(layer, Layer)
+            attention = self.on(self.attention(layer, index, x, places, rotation))
+            x = self.on(x + attention * self.kept(index, start, attention=True))
+            mlp = self.mlp(layer, x)
+            x = self.on(x + mlp * self.kept(index, start))
+        head = model.embed_tokens if self.network.shape.tied else self.network.lm_head
+        logits = F.linear(self.into(self.on(model.norm(x[..., -1, :]))), head.weight)
+        looked_at = [part[:, : int(way.vocabulary * logits.shape[-1])] for way, part in self.each(logits)]
+        return torch.stack([part.argmax(-1) for part in looked_at])
+
+    def attention(self, layer: Layer, index: int, x: Tensor, places: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
+        shape, part = self.network.shape, layer.self_attn
+        ways, feeds, tokens, _ = x.shape
+        y = self.into(self.on(layer.input_layernorm(x)))
+
+        def heads(projection: torch.nn.Linear, count: int) -> Tensor:
+            return self.on(projection(y)).view(ways * feeds, tokens, count, shape.head_dim)
+
+        q = rotate(heads(part.q_proj, shape.heads), rotation).transpose(1, 2)
+        k = rotate(heads(part.k_proj, shape.kv_heads), rotation).transpose(1, 2)
+        v = heads(part.v_proj, shape.kv_heads).transpose(1, 2)
+        seen = int(places[-1]) + 1
+        keys, values = self.cache[index, :, :, :, :seen]
+        keys[:, :, places], values[:, :, places] = k, v
+        mask = torch.stack([self.sees(way, places, torch.arange(seen)) for way in self.ways])
+        mask = mask.repeat_interleave(feeds, 0)[:, None]
+        out = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, enable_gqa=True)
+        out = out.transpose(1, 2).reshape(ways, feeds, tokens, -1)
+        return F.linear(self.into(self.on(out)), part.o_proj.weight)
+
+    def mlp(self, layer: Layer, x: Tensor) -> Tensor:
+        y = self.into(self.on(layer.post_attention_layernorm(x)))
+        gate, up = self.on(layer.mlp.gate_proj(y)), self.on(layer.mlp.up_proj(y))
+        return self.on(layer.mlp.down_proj(self.into(self.on(F.silu(gate) * up))))
+
+    def sees(self, way: Way, places: Tensor, context: Tensor) -> Tensor:
+        distance = places[:, None] - context
+        seen = (distance >= 0) & (distance < (way.window or len(context) + 1))
+        return seen & ((context >= way.forgets) | (places[:, None] < way.forgets))
+
+    def kept(self, index: int, start: int, attention: bool = False) -> Tensor:
+        """[ways, 1, 1, 1], 0 where a branch is left out."""
+        left_out = [
+            start >= way.skips_from and (index in way.skips or (attention and index in way.skips_attention))
+            for way in self.ways
+        ]
+        return torch.tensor([float(not out) for out in left_out])[:, None, None, None]
+
+    def into(self, x: Tensor) -> Tensor:
+        return torch.stack([rounded(part, way.into) if way.into else part for way, part in self.each(x)])
+
+    def on(self, x: Tensor) -> Tensor:
+        return torch.stack([rounded(part, way.on) if way.on else part for way, part in self.each(x)])
+
+    def each(self, x: Tensor) -> Iterator[tuple[Way, Tensor]]:
+        return zip(self.ways, x, strict=True)
+
+
+def matrices(network: Network) -> Iterator[Tensor]:
+    """A piece of a matrix at a time, the embedding's among them, so that a copy of one is small."""
+    for tensor in network.state_dict().values():
+        if tensor.dim() == 2:
+            yield from tensor.split(1 << 14)
+
+
+def load(network: Network, weights: Weights, change: Callable[[Tensor], Tensor] | None = None) -> None:
+    """In place; `change` is of matrices."""
+    for name, tensor in network.state_dict().items():
+        weights.read(name, tensor.numpy())
+    if change:
+        for rows in matrices(network):
+            rows.copy_(change(rows))
+
+
+def guessed(known: Sequence[int], tokens: int) -> list[int]:
+    """Each token is what last followed the one before it; one that is new is followed by itself."""
+    sequence = list(known)
+    for _ in range(tokens):
+        before = [at for at, token in enumerate(sequence[:-1]) if token == sequence[-1]]
+        sequence.append(sequence[before[-1] + 1] if before else sequence[-1])
+    return sequence[len(known) :]
+
+
+def uncomputed(prompts: Array, right: Array) -> Iterator[tuple[str, Array]]:
+    """What takes no network, or not all of the time; both are [feeds, tokens]."""
+    tokens = right.shape[1]
+    known = np.concatenate((prompts, right), 1)
+    for name, count in (("n-grams", tokens), ("n-grams, last quarter of the tokens", tokens // 4)):
+        guesses = [guessed(row[: len(row) - count].tolist(), count) for row in known]
+        yield name, np.concatenate((right[:, : tokens - count], guesses), 1)
+    made_up = right.copy()
+    made_up[:, tokens // 2] = made_up[:, 0]
+    yield "one token made up", made_up
+    yield "constant answer", np.repeat(right[:, :1], tokens, 1)
+    yield "the previous feed's answer", np.roll(right, 1, 0)
+
+
+@torch.inference_mode()
+def values(tier: str, feeds: int) -> Iterator[Row]:
+    """feeds: 2 or more, since one of the cheats is another feed's answer."""
+    suite = Llm(tier, {})
+    weights = suite.weights()
+    prompts = np.stack([feed["ids"] for feed in itertools.islice(suite.feeds(1, 0), feeds)])
+    (graph,) = suite.reference().graphs().values()
+    network = graph.module().to_empty(device="cpu")
+    assert isinstance(network, Network)
+    assert isinstance(weights, Drawn)
+
+    answers: list[tuple[Way, Array]] = []
+    for way, source, change in (
+        (Way("int8 weights by row", True), weights, partial(integers, bits=8, group=None)),
+        (Way("int3 weights", False), weights, partial(integers, bits=3)),
+        (Way("int2 weights", False), weights, partial(integers, bits=2)),
+        (Way("wrong weights", False), replace(weights, seed=1), None),
+    ):
+        load(network, source, change)
+        answers.append((way, Batch(network, [way]).decode(prompts)[0]))
+    load(network, weights)
+    assert all(torch.equal(integers(rows, 4), rows) for rows in matrices(network)), "int4 would need a row of its own"
+    everything = ways(suite.shape)
+    decoded = Batch(network, everything).decode(prompts)
+    answers += zip(everything, decoded, strict=True)
+    answers += [(Way(name, False), answer) for name, answer in uncomputed(prompts, decoded[0])]
+
+    caches = [[int(size) for size in spec.shape] for spec in graph.state.values()]
+    for way, of_feeds in answers:
+        judged = []
+        for prompt, answer in zip(prompts, of_feeds, strict=True):
+            ids = torch.from_numpy(np.concatenate((prompt, answer[:-1])))
+            (logits,) = network(ids, *(torch.zeros(size) for size in caches))
+            judged.append(suite.quality(answer, logits.numpy()))
+        yield Row(way.name, way.honest, tuple(judged), way.note)
