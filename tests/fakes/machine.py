@@ -1,0 +1,228 @@
+"""A simulated machine: devices of known rates on a fake clock, kept busy by the dispatcher; and the result of a run."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import numpy as np
+
+from harness.dispatch import Dispatcher, Pair, Planner
+from harness.place import place
+from harness.schema import (
+    Audit,
+    Completions,
+    Device,
+    Domain,
+    Gate,
+    Limits,
+    Metering,
+    Mix,
+    Phase,
+    Placement,
+    Rate,
+    Record,
+    Result,
+    Route,
+    Samples,
+    Share,
+    Task,
+)
+from tests.golden.sample import result as bare
+
+SECOND = 1_000_000_000
+Rates = Mapping[Pair, float]
+
+
+def device(id: str) -> Device:
+    kind = id.partition(":")[0]
+    return Device.model_validate({"id": id, "kind": kind, "memory_pool": "host" if kind == "cpu" else id})
+
+
+def solo(rates: Rates, watts: Mapping[Pair, float] | None = None) -> list[Rate]:
+    return [
+        Rate(
+            suite=suite,
+            device=device,
+            adapter="acme",
+            precision="bf16",
+            batch=1,
+            units_per_s=rate,
+            watts=watts[suite, device] if watts else None,
+        )
+        for (suite, device), rate in rates.items()
+    ]
+
+
+class Machine:
+    """Devices that work through their queues, each feed as long as the rate at its start says."""
+
+    def __init__(
+        self,
+        mix_units: Mapping[str, float],
+        rates: Rates,
+        quanta: Mapping[Pair, int],
+        actual: Callable[[Pair, float], float] | None = None,
+        plan: Planner | None = None,
+        watts: Mapping[Pair, float] | None = None,
+        counts: Callable[[Pair], bool] = lambda pair: True,
+        slots: int = 1,
+    ) -> None:
+        devices = [device(id) for id in dict.fromkeys(id for _, id in rates)]
+        self.plan: Planner = plan or partial(place, devices=devices)
+        self.actual = actual or (lambda pair, at_s: rates[pair])
+        self.quanta, self.slots, self.counts = quanta, slots, counts
+        self.queues: dict[str, list[str]] = {each.id: [] for each in devices}
+        self.running: dict[str, int] = dict.fromkeys(self.queues, 0)
+        self.now_ns = 0
+        self.ends: list[tuple[int, int, str, str, int]] = []
+        self.busy_ns = dict.fromkeys(self.queues, 0)
+        self.done: dict[Pair, list[tuple[int, int]]] = {pair: [] for pair in rates}
+        """Begin and end of every feed that finished."""
+        self.placement = placement = self.plan(mix_units, solo(rates, watts))
+        self.dispatcher = Dispatcher(
+            mix_units, placement, quanta, dict.fromkeys(self.queues, slots), self.plan, begin_ns=0
+        )
+
+    def lose(self, id: str) -> None:
+        del self.queues[id]
+        self.ends = [end for end in self.ends if end[2] != id]
+        heapq.heapify(self.ends)
+        self.dispatcher.lost(id, self.now_ns)
+
+    def run(self, until_s: float) -> float:
+        """Mixes per second from now to then."""
+        begin_ns, before = self.now_ns, self.dispatcher.mixes
+        while True:
+            self.hand_out()
+            if not self.ends:
+                raise AssertionError("every device waits")
+            if self.ends[0][0] > until_s * SECOND:
+                break
+            self.now_ns, _, id, suite, since_ns = heapq.heappop(self.ends)
+            self.running[id] -= 1
+            self.busy_ns[id] += self.now_ns - since_ns
+            self.done[suite, id].append((since_ns, self.now_ns))
+            units = self.quanta[suite, id] if self.counts((suite, id)) else 0
+            self.dispatcher.finished(id, suite, units, since_ns, self.now_ns)
+        return (self.dispatcher.mixes - before) / max(1, self.now_ns - begin_ns) * SECOND
+
+    def hand_out(self) -> None:
+        given = True
+        while given:
+            given = False
+            for id, queue in self.queues.items():
+                if suite := self.dispatcher.next(id, self.now_ns):
+                    queue.append(suite)
+                    given = True
+                while queue and self.running[id] < self.slots:
+                    self._start(id, queue.pop(0))
+
+    def _start(self, id: str, suite: str) -> None:
+        self.running[id] += 1
+        took_s = self.slots * self.quanta[suite, id] / self.actual((suite, id), self.now_ns / SECOND)
+        heapq.heappush(
+            self.ends, (self.now_ns + max(1, round(took_s * SECOND)), len(self.ends), id, suite, self.now_ns)
+        )
+
+
+MIX = {"llm": 200.0, "diffusion": 1.0, "dlrm": 40_000.0, "resnet50": 1000.0}
+GPU_AND_CPU: Rates = {
+    ("llm", "gpu:0"): 100,
+    ("llm", "cpu:0"): 10,
+    ("diffusion", "gpu:0"): 0.5,
+    ("diffusion", "cpu:0"): 0.01,
+    ("dlrm", "gpu:0"): 20_000,
+    ("dlrm", "cpu:0"): 30_000,
+    ("resnet50", "gpu:0"): 2000,
+    ("resnet50", "cpu:0"): 100,
+}
+QUANTA = {pair: {"llm": 20, "diffusion": 1, "dlrm": 2048, "resnet50": 32}[pair[0]] for pair in GPU_AND_CPU}
+
+
+def completions(spans_ns: list[tuple[int, int]], units: int, marks: int = 1) -> Completions:
+    """One feed for each span, its units in so many equal steps."""
+    begins = np.array([begin for begin, _ in spans_ns])
+    ends = np.array([end for _, end in spans_ns])
+    stamps = begins[:, None] + (ends - begins)[:, None] * np.arange(1, marks + 1) // marks
+    count = np.full(stamps.size, units // marks)
+    return Completions(begins, begins, np.arange(1, len(begins) + 1) * marks, stamps.ravel(), count)
+
+
+def record(phase: str, pair: Pair, done: Completions, bracket_ns: tuple[int, int], audits: int = 40) -> Record:
+    suite, device = pair
+    route = Route(suite=suite, tier="edge", suite_version="1", device=device, adapter="acme", precision="bf16")
+    audit = Audit(
+        gate=Gate(metric="regret", at_most=1), finished=len(done), feeds=tuple(range(audits)), values=(0.1,) * audits
+    )
+    key = f"{phase}.{suite}.{device.replace(':', '-')}"
+    return Record(
+        key=key,
+        phase=phase,
+        route=route,
+        scenario="mixed",
+        unit="unit",
+        completions=done,
+        bracket_ns=bracket_ns,
+        audit=audit if audits else None,
+    )
+
+
+def phase(name: str, records: list[Record], placement: Placement) -> Phase:
+    limits = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=1, min_feeds=1)
+    tasks = []
+    for device in dict.fromkeys(each.route.device for each in records):
+        shares = [
+            Share(key=each.key, route=each.route, scenario="mixed", limits=limits)
+            for each in records
+            if each.route.device == device
+        ]
+        tasks.append(Task(device=device, shares=tuple(shares)))
+    return Phase(name=name, tasks=tuple(tasks), placement=placement)
+
+
+def metering(name: str, domain: Domain, watts: float, end_ns: int) -> Metering:
+    """A wall analyzer that reads the same power twice a second, all through the phase and 2 s around it."""
+    at = np.arange(-2 * SECOND, end_ns + 2 * SECOND, SECOND // 2)
+    values = np.full(len(at), watts) + 1e-3 * np.resize((0, 1), len(at))  # one that never moves is taken for broken
+    samples = {domain.id: Samples(at, at, values)}
+    return Metering(phase=name, begin_ns=int(at[0]), end_ns=int(at[-1]), cpu_ns=0, samples=samples)
+
+
+WALL = Domain(
+    id="wall",
+    meter="external",
+    covers=("gpu:0", "cpu:0"),
+    boundary="wall",
+    quantity="power",
+    method="external",
+    source="a story",
+)
+
+
+def result(
+    runs: list[tuple[list[Record], Placement]], mix: Mix, watts: float | None, end_ns: int, ids: tuple[str, ...]
+) -> Result:
+    """watts: at the wall; None: no meter."""
+    phases = tuple(phase(records[0].phase, records, placement) for records, placement in runs)
+    meterings = () if watts is None else tuple(metering(each.name, WALL, watts, end_ns) for each in phases)
+    return bare(*(record for records, _ in runs for record in records)).model_copy(
+        update={
+            "devices": tuple(device(id) for id in ids),
+            "phases": phases,
+            "mix": mix,
+            "domains": (WALL,) if watts is not None else (),
+            "meterings": meterings,
+        }
+    )
+
+
+def recorded(machine: Machine, name: str = "mixed.1") -> tuple[list[Record], Placement]:
+    bracket = (0, machine.now_ns)
+    steps = {"llm": 20}
+    return [
+        record(name, pair, completions(spans, machine.quanta[pair], steps.get(pair[0], 1)), bracket)
+        for pair, spans in machine.done.items()
+        if spans
+    ], machine.placement

@@ -1,0 +1,315 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+import pytest
+
+from harness import score
+from harness.dispatch import Pair
+from harness.place import Power, place
+from harness.schema import Failure, Mix, Placement, Record, Result, ServiceLimits
+from tests.fakes.machine import (
+    GPU_AND_CPU,
+    MIX,
+    QUANTA,
+    SECOND,
+    Machine,
+    completions,
+    device,
+    record,
+    recorded,
+    result,
+    solo,
+)
+
+EDGE = Mix(name="edge-9", tier="edge", units=MIX)
+IDS = ("gpu:0", "cpu:0")
+WATTS = dict(zip(GPU_AND_CPU, (280, 170, 350, 180, 150, 190, 320, 180), strict=True))
+PLAN = place(MIX, solo(GPU_AND_CPU, WATTS), [device(id) for id in IDS], power=Power({"gpu:0": 60, "cpu:0": 50}, 120))
+FEEDS: Mapping[Pair, tuple[int, int]] = {  # of the worked example: feeds in 600 s, and units of each
+    ("llm", "gpu:0"): (1208, 20),
+    ("diffusion", "gpu:0"): (120, 1),
+    ("dlrm", "cpu:0"): (4840, 1000),
+    ("resnet50", "gpu:0"): (1206, 100),
+}
+
+
+def even(feeds: int, seconds: float) -> list[tuple[int, int]]:
+    """Spans of feeds one after the other."""
+    edges = [round(index * seconds * SECOND / feeds) for index in range(feeds + 1)]
+    return list(itertools.pairwise(edges))
+
+
+def run(
+    name: str = "mixed.1", seconds: float = 600, feeds: Mapping[Pair, tuple[int, int]] = FEEDS, audits: int = 40
+) -> tuple[list[Record], Placement]:
+    bracket = (0, round(seconds * SECOND))
+    records = [
+        record(name, pair, completions(even(count, seconds), units), bracket, audits)
+        for pair, (count, units) in feeds.items()
+    ]
+    return records, PLAN
+
+
+def changed(records: list[Record], suite: str, **fields: object) -> tuple[list[Record], Placement]:
+    return [each.model_copy(update=fields) if each.route.suite == suite else each for each in records], PLAN
+
+
+def of(*runs: tuple[list[Record], Placement], watts: float | None = 520, seconds: int = 600, mix: Mix = EDGE) -> Result:
+    return result(list(runs), mix, watts, seconds * SECOND, IDS)
+
+
+def scored(told: Result) -> score.Score:
+    found = score.score(told)
+    assert found is not None
+    return found
+
+
+def test_the_worked_example() -> None:
+    found = scored(of(run()))
+    [seen] = found.runs
+    assert {stream.suite: round(stream.mixes, 1) for stream in seen.streams} == {
+        "llm": 120.8,
+        "diffusion": 120,
+        "dlrm": 121,
+        "resnet50": 120.6,
+    }
+    assert seen.mixes == 120
+    assert seen.total.joules == pytest.approx(312_000, rel=1e-5)
+    assert found.mixes_per_s and found.mixes_per_kj
+    assert round(found.mixes_per_s.estimate, 4) == 0.2
+    assert round(found.mixes_per_kj.estimate, 4) == 0.3846
+    assert found.boundary == "wall"
+    seen_through = score.diagnose(of(run()), seen)
+    assert seen_through
+    assert round(seen_through.kappa.estimate, 3) == 0.842
+    assert seen_through.best_kind == "gpu"
+    assert seen_through.gain
+    assert round(seen_through.gain, 2) == 1.30
+    assert seen_through.proven == ()
+    assert seen_through.other and seen_through.other.watts
+    assert round(1000 * seen_through.other.mixes_per_s / seen_through.other.watts, 5) == 0.42164
+
+
+def test_a_simulated_machine_comes_within_1_percent_of_its_bound() -> None:
+    machine = Machine(MIX, GPU_AND_CPU, QUANTA)
+    machine.run(600)
+    told = result([recorded(machine)], EDGE, 600, machine.now_ns, IDS)
+    found = scored(told)
+    assert found.grade == "provisional"
+    assert found.runs[0].steady
+    seen = score.diagnose(told, found.runs[0])
+    assert seen
+    assert seen.kappa.estimate == pytest.approx(1, abs=0.01)
+    assert seen.kappa.low and seen.kappa.high
+    assert seen.kappa.low < 1
+    assert not seen.estimate
+    assert seen.busy == {"gpu:0": pytest.approx(1, abs=0.01), "cpu:0": pytest.approx(1, abs=0.01)}
+    assert all(part.retained == pytest.approx(1, rel=1e-3) for part in seen.parts)
+
+
+def test_a_device_that_is_disturbed_retains_less() -> None:
+    machine = Machine(MIX, GPU_AND_CPU, QUANTA, lambda pair, at_s: GPU_AND_CPU[pair] * (0.5 if "cpu:0" in pair else 1))
+    machine.run(300)
+    told = result([recorded(machine)], EDGE, 600, machine.now_ns, IDS)
+    seen = score.diagnose(told, scored(told).runs[0])
+    assert seen
+    assert {round(part.retained or 0, 2) for part in seen.parts if part.device == "cpu:0"} == {0.5}
+    assert seen.kappa.estimate < 0.97
+
+
+def test_a_device_with_two_feeds_at_a_time_has_no_bound_but_an_estimate() -> None:
+    machine = Machine(MIX, GPU_AND_CPU, QUANTA, slots=2)
+    machine.run(100)
+    told = result([recorded(machine)], EDGE, 600, machine.now_ns, IDS)
+    seen = score.diagnose(told, scored(told).runs[0])
+    assert seen
+    assert seen.estimate
+
+
+def test_a_surplus_of_one_suite_earns_nothing() -> None:
+    more = scored(of(run(feeds={**FEEDS, ("llm", "gpu:0"): (2416, 20)})))
+    assert more.mixes_per_s == scored(of(run())).mixes_per_s
+
+
+def test_a_late_feed_counts_nothing_and_its_energy_counts() -> None:
+    strict = EDGE.model_copy(update={"limits": {"diffusion": ServiceLimits(total_ns=4 * SECOND)}})
+    late = scored(of(run(), mix=strict))
+    assert late.problems == ("diffusion: no unit counts in the window, 120 broke their limits",)
+    assert late.runs[0].total.joules == pytest.approx(312_000, rel=1e-5)
+    spans = even(120, 600)
+    spans[100] = (spans[100][0], spans[100][1] + 1)
+    records, _ = run()
+    one = changed(records, "diffusion", completions=completions(spans, 1))
+    lenient = EDGE.model_copy(update={"limits": {"diffusion": ServiceLimits(total_ns=5 * SECOND)}})
+    [seen] = scored(of(one, mix=lenient)).runs
+    assert (seen.mixes, [stream.late for stream in seen.streams]) == (119, [0, 1, 0, 0])
+
+
+def test_each_limit_is_a_service_time() -> None:
+    done = completions([(0, 100), (100, 300)], 4, marks=4)  # 25 and 50 ns a unit, the first one after as much
+    assert score.within(done, ServiceLimits()).tolist() == [True, True]
+    assert score.within(done, ServiceLimits(first_ns=25)).tolist() == [True, False]
+    assert score.within(done, ServiceLimits(per_unit_ns=25)).tolist() == [True, False]
+    assert score.within(done, ServiceLimits(total_ns=199)).tolist() == [True, False]
+
+
+def test_what_is_stamped_behind_the_end_does_not_count() -> None:
+    records, plan = run()
+    short = [each.model_copy(update={"bracket_ns": (0, 300 * SECOND)}) for each in records]
+    found = scored(of((short, plan)))
+    assert found.runs[0].mixes == 60
+    assert found.mixes_per_s
+    assert found.mixes_per_s.estimate == pytest.approx(0.2)
+
+
+def test_the_window_begins_when_every_device_has() -> None:
+    records, plan = run(seconds=100, feeds={**FEEDS, ("diffusion", "gpu:0"): (12, 1)})
+    late = [(begin + 90 * SECOND, end + 90 * SECOND) for begin, end in even(40, 10)]
+    records = [
+        each.model_copy(update={"completions": completions(late, 5000)}) if each.route.device == "cpu:0" else each
+        for each in records
+    ]
+    [seen] = scored(of((records, plan))).runs
+    assert (seen.begin_ns, seen.end_ns, seen.steady) == (90 * SECOND, 100 * SECOND, None)
+
+
+def test_no_score_without_every_suite() -> None:
+    records, plan = run()
+    lacking = [each for each in records if each.route.suite != "dlrm"]
+    found = scored(of((lacking, plan)))
+    assert (found.mixes_per_s, found.mixes_per_kj) == (None, None)
+    assert found.headline == "NO SCORE: dlrm: no feed finished"
+
+
+def test_no_score_where_an_answer_was_wrong_or_not_audited() -> None:
+    records, _ = run()
+    [wrong] = {each.audit for each in records if each.route.suite == "llm"}
+    assert wrong
+    bad = changed(records, "llm", audit=wrong.model_copy(update={"values": (0.1, 2.0), "feeds": (0, 1)}))
+    assert scored(of(bad)).problems == ("llm on gpu:0: wrong answers",)
+    blind = changed(records, "llm", audit=None, unaudited="the reference needs 40 GB")
+    assert scored(of(blind)).problems == ("llm was not audited: the reference needs 40 GB",)
+
+
+def test_no_score_where_a_device_fell_out_but_all_that_was_measured() -> None:
+    died = Failure(kind="crashed", message="signal 9")
+    found = scored(of(changed(run()[0], "resnet50", cut_short=died)))
+    assert found.headline == "NO SCORE: resnet50 on gpu:0: crashed: signal 9"
+    assert found.runs[0].mixes == 120
+
+
+def test_no_score_where_a_run_is_missing() -> None:
+    told = of(run(), run("mixed.2"))
+    told = told.model_copy(update={"records": tuple(each for each in told.records if each.phase == "mixed.1")})
+    assert scored(told).problems == ("mixed.2 was not run to its end",)
+
+
+def test_without_joules_the_headline_says_so() -> None:
+    found = scored(of(run(), watts=None))
+    assert found.mixes_per_kj is None
+    assert found.boundary is None
+    assert found.headline.startswith("TX 0.2 ")
+    assert found.headline.endswith("EFFICIENCY NOT MEASURED: no meter was read")
+    assert "mix/kJ" not in found.headline
+
+
+def test_no_mix_no_score() -> None:
+    assert score.score(of(run()).model_copy(update={"mix": None})) is None
+    assert score.score(of(run()).model_copy(update={"phases": ()})) is None
+
+
+def five(seconds: int = 600, feeds: Mapping[Pair, tuple[int, int]] = FEEDS, audits: int = 40) -> Result:
+    return of(*(run(f"mixed.{index}", seconds, feeds, audits) for index in range(5)), seconds=seconds)
+
+
+def test_five_long_runs_are_official() -> None:
+    found = scored(five())
+    assert (found.grade, found.missing) == ("official", ())
+    assert found.mixes_per_kj
+    assert found.mixes_per_kj.half_width is not None
+    assert found.ranked
+
+
+def lacking(found: score.Score) -> tuple[str, str]:
+    [missing] = found.missing
+    return found.grade, missing
+
+
+def test_what_an_official_score_needs() -> None:
+    assert lacking(scored(of(run()))) == ("provisional", "1 of 5 runs")
+    assert scored(five(audits=29)).missing == tuple(f"{suite} had 29 feeds audited of 30" for suite in MIX)
+    few = scored(five(feeds={**FEEDS, ("diffusion", "gpu:0"): (99, 1)}))
+    assert lacking(few) == ("provisional", "diffusion finished 99 feeds of 100")
+    short = scored(five(seconds=119))
+    assert lacking(short) == ("provisional", "a window of 119 s of 120 s")
+    own = five().model_copy(update={"mix": EDGE.model_copy(update={"name": "mine"})})
+    assert lacking(scored(own)) == ("provisional", "mine is a mix of one's own")
+    assert not scored(own).ranked
+
+
+def test_runs_that_differ_are_not_official() -> None:
+    runs = [run(f"mixed.{index}", feeds={**FEEDS, ("diffusion", "gpu:0"): (110 + 5 * index, 1)}) for index in range(5)]
+    found = scored(of(*runs))
+    assert found.grade == "provisional"
+    assert found.missing[-1].endswith("of ±2 %")
+
+
+def test_a_slow_meter_is_not_official() -> None:
+    told = five(seconds=120)
+    slow = told.domains[0].model_copy(update={"averaging_ns": SECOND})
+    grade, missing = lacking(scored(told.model_copy(update={"domains": (slow,)})))
+    assert (grade, missing) == ("provisional", "the slowest meter had 120 periods of 200")
+
+
+def test_few_feeds_are_only_an_indication_and_have_no_interval() -> None:
+    found = scored(of(run(feeds={**FEEDS, ("diffusion", "gpu:0"): (9, 1)})))
+    assert found.grade == "indicative"
+    assert "diffusion finished 9 feeds of 10" in found.missing
+    assert found.mixes_per_s
+    assert found.mixes_per_s.half_width is None
+
+
+def test_an_unsteady_window_is_only_an_indication() -> None:
+    records, _ = run()
+    every = [5, 10, 20]  # seconds, in each third
+    spans = [span for span in even(120, 600) if span[0] % (every[span[0] // (200 * SECOND)] * SECOND) == 0]
+    worse = changed(records, "diffusion", completions=completions(spans, 1))
+    found = scored(of(worse))
+    assert (found.grade, found.missing) == ("indicative", ("the window was not steady",))
+    assert found.runs[0].begin_ns == 0
+
+
+def test_a_provisional_interval_is_widened_by_the_coarsest_count() -> None:
+    found = scored(of(run()))
+    assert found.mixes_per_s
+    [alone] = found.runs
+    assert alone.mixes_per_s.low
+    assert found.mixes_per_s.low == pytest.approx(alone.mixes_per_s.low - 0.2 / 120)
+
+
+def test_the_fewest_bits_name_the_weight_class() -> None:
+    records, plan = run()
+    route = records[1].route.model_copy(update={"precision": "int8"})
+    mixed_bits = [records[0], records[1].model_copy(update={"route": route}), *records[2:]]
+    assert scored(of((mixed_bits, plan))).weight_class == 8
+    assert scored(of(run())).weight_class == 16
+
+
+def test_a_machine_twice_over_scores_the_same() -> None:
+    records, plan = run()
+    twins = [
+        each.model_copy(
+            update={
+                "key": f"{each.key}.twin",
+                "route": each.route.model_copy(update={"device": f"{each.route.device}-b"}),
+            }
+        )
+        for each in records
+    ]
+    two = scored(result([(records + twins, plan)], EDGE, 1040, 600 * SECOND, IDS))
+    one = scored(of(run()))
+    assert one.mixes_per_kj and two.mixes_per_kj and one.mixes_per_s and two.mixes_per_s
+    assert two.mixes_per_kj.estimate == pytest.approx(one.mixes_per_kj.estimate, rel=1e-5)
+    assert two.mixes_per_s.estimate == pytest.approx(2 * one.mixes_per_s.estimate)
