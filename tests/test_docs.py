@@ -16,7 +16,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from harness import cli, config, plan, plugins, schema, stats, validate
+from harness import cli, config, energy, metering, plan, plugins, schema, stats, validate
 from harness.contracts import Adapter, Array
 from suites import diffusion, dlrm, llm, probe, resnet50
 from suites.latency import LIMITS
@@ -87,6 +87,23 @@ def test_the_session_of_the_example_runs_every_suite(tmp_path: Path, suite: Any)
     small = suite("smoke", {})
     mine = outputs(loaded(acme(tmp_path, "session")), small, feeds=1)
     np.testing.assert_allclose(mine, outputs(Torch({}), small, feeds=1), rtol=1e-3, atol=1e-3)
+
+
+def test_the_meter_of_the_page_counts_and_says_what_is_missing(tmp_path: Path) -> None:
+    example = tmp_path / "acme_power.py"
+    example.write_text(block("file: meter/acme_power.py"), "utf-8")
+    found = {"acme-power": plugins.Plugin("meters", "acme-power", f"{example}:AcmePower", "test")}
+    options = config.Config(meters={"acme-power": {"folder": str(tmp_path)}})
+    (tmp_path / "npu:acme0").mkdir()
+    (tmp_path / "npu:acme0/energy_mj").write_text("5000\n")
+    devices = [schema.Device(id=f"npu:acme{number}", kind="npu", memory_pool="host") for number in range(2)]
+    with metering.Meters(options, devices, found) as meters:
+        meters.begin()
+        drained = meters.drain("a")
+    assert [each.covers for each in meters.domains] == [("npu:acme0",)]
+    assert drained and set(drained.samples["acme-power/npu:acme0"].values.tolist()) == {5.0} and not drained.lost
+    [absent] = meters.absent
+    assert "npu:acme1" in absent.what and "sudo chmod a+r" in absent.reason
 
 
 def test_the_examples_are_as_short_as_an_afternoon() -> None:
@@ -274,6 +291,14 @@ def test_constants() -> None:
         module, _, name = place.strip("`").rpartition(".")
         number, _, unit = value.partition(" ")
         assert float(number) * units[unit] == getattr(importlib.import_module(module), name), what
+
+
+def test_energy() -> None:
+    assert [row[0] for row in table(RULES, "reason")] == list(get_args(energy.Reason))
+    left_out = {kind: what for kind, what in table(RULES, "class", "does not hold")}
+    assert list(left_out) == list(energy.CLASSES)
+    for kind in energy.CLASSES:
+        assert all(each in left_out[kind] for each in energy.LEFT_OUT[kind])
 
 
 def test_rules_failures_and_exit_codes() -> None:
