@@ -1,13 +1,90 @@
-"""ResNet-50: honest precisions, and ways to do less."""
+"""ResNet-50: honest precisions, and ways to do less. A feed is eight images."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from bench.separation import Row, activations, integers, rounded
+from harness.contracts import Array, Feed, State, Weights
+from suites.resnet50 import STAGES, Calibrated, ResNet50, rule, statistics
+from suites.weights import drawn
+
 if TYPE_CHECKING:
+    import torch
     from torch import nn
+
+IMAGES = 8
+BLOCKS = [f"layer{stage}.{index}" for stage, (blocks, _, _) in enumerate(STAGES, 1) for index in range(blocks)]
+
+
+@dataclass(frozen=True)
+class Eager:
+    """A session of a few lines: torch on the CPU."""
+
+    network: nn.Module
+
+    def put(self, array: Array) -> torch.Tensor:
+        import torch
+
+        return torch.from_numpy(array)
+
+    def state(self, graph: str) -> State:
+        raise AssertionError(f"{graph} has no state")
+
+    def run(self, graph: str, *inputs: torch.Tensor, state: State | None = None) -> Sequence[torch.Tensor]:
+        import torch
+
+        with torch.inference_mode():
+            outputs: Sequence[torch.Tensor] = self.network(*inputs)
+        return outputs
+
+    def get(self, tensor: torch.Tensor) -> Array:
+        return tensor.numpy()
+
+
+def loaded(weights: Weights) -> nn.Module:
+    from suites.resnet50.network import resnet50
+
+    network = resnet50().to_empty(device="cpu")
+    for name, tensor in network.state_dict().items():
+        weights.read(name, tensor.numpy())
+    return network
+
+
+@contextmanager
+def changed(network: nn.Module, change: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
+    """Inside, the weights of all convolutions and of the last layer are what `change` makes of them."""
+    from torch import nn
+
+    kept = {each: each.weight.data for each in network.modules() if isinstance(each, nn.Conv2d | nn.Linear)}
+    for layer, weight in kept.items():
+        layer.weight.data = change(weight)
+    try:
+        yield
+    finally:
+        for layer, weight in kept.items():
+            layer.weight.data = weight
+
+
+@contextmanager
+def stream(network: nn.Module, precision: str) -> Iterator[None]:
+    """Inside, what each block hands to the next is rounded too."""
+    hooks = [
+        network.get_submodule(block).register_forward_hook(lambda _, __, output: rounded(output, precision))
+        for block in BLOCKS
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 @contextmanager
@@ -22,3 +99,72 @@ def skipped(network: nn.Module, block: str) -> Iterator[None]:
     finally:
         for name, parameter in last.named_parameters():
             parameter.data.copy_(kept[name])
+
+
+def two_of_four(weight: torch.Tensor) -> torch.Tensor:
+    """The two larger of four weights in a row, as sparse tensor cores want them."""
+    import torch
+
+    rows = weight.flatten(1)
+    fours = torch.nn.functional.pad(rows, (0, -rows.shape[1] % 4)).reshape(len(rows), -1, 4)
+    kept: torch.Tensor = torch.zeros_like(fours).scatter(-1, fours.abs().topk(2).indices, 1)
+    return (fours * kept).flatten(1)[:, : rows.shape[1]].reshape(weight.shape)
+
+
+def halved(feed: Feed) -> Feed:
+    """Means of 2×2 pixels: the network then does a quarter of the work."""
+    images = feed["images"]
+    count, channels, side, _ = images.shape
+    return {"images": images.reshape(count, channels, side // 2, 2, side // 2, 2).mean((3, 5))}
+
+
+def values(tier: str, feeds: int) -> Iterator[Row]:
+    suite = ResNet50(tier, {})
+    network = loaded(suite.weights())
+    given = list(islice(suite.feeds(IMAGES, seed=11), feeds + 1))
+    referee = suite.reference()
+    references = [np.concatenate(list(referee.infer(Eager(network), feed))) for feed in given]
+
+    def answers(network: nn.Module, feeds: Sequence[Feed] = given[1:]) -> list[Array]:
+        return [logits for feed in feeds for logits in suite.infer(Eager(network), feed)]
+
+    def row(name: str, answers: Sequence[Array], honest: bool = False, note: str = "") -> Row:
+        pairs = zip(answers, references[1:], strict=True)
+        return Row(name, honest, tuple(suite.quality(answer, reference) for answer, reference in pairs), note)
+
+    singly = [[{"images": image[None]} for image in feed["images"]] for feed in given[1:]]
+    yield row("fp32, one image at a time", [np.concatenate(answers(network, feed)) for feed in singly], honest=True)
+    int8, int4 = partial(integers, bits=8, group=None), partial(integers, bits=4)
+    for name, change, precision, note in (
+        ("bf16", None, "bf16", ""),
+        ("fp16", None, "fp16", ""),
+        ("fp8", None, "fp8", "the weights are exact in it"),
+        ("int8 weights", int8, None, "a scale per channel"),
+        ("int8 weights and activations", int8, "int8-tensor", "activations by one scale per tensor"),
+        ("int4 weights", int4, None, "a scale per 32, else exact"),
+        ("int4 weights, int8 activations", int4, "int8-tensor", ""),
+    ):
+        with ExitStack() as stack:
+            if change:
+                stack.enter_context(changed(network, change))
+            if precision:
+                stack.enter_context(activations(network, precision))
+            yield row(name, answers(network), honest=True, note=note)
+    with changed(network, int8), activations(network, "int8-tensor"), stream(network, "int8-tensor"):
+        yield row("int8 throughout", answers(network), honest=True, note="the shortcuts too")
+
+    for block in BLOCKS:
+        with skipped(network, block):
+            yield row(f"{block} skipped", answers(network))
+    for bits in (3, 2):
+        with changed(network, partial(integers, bits=bits)):
+            yield row(f"int{bits} weights", answers(network))
+    with changed(network, two_of_four):
+        yield row("2:4 sparse weights", answers(network))
+    yield row("half resolution", answers(network, [halved(feed) for feed in given[1:]]))
+    specs = {name: suite.weights().spec(name) for name in suite.weights().names()}
+    other = loaded(Calibrated(drawn(suite.name, specs, rule, seed=1), statistics()))
+    yield row("other weights", answers(other))
+    yield row("the previous feed's answer", [reference[:-1] for reference in references[:-1]])
+    yield row("the mean answer", [np.repeat(reference[-1:], IMAGES, 0) for reference in references[1:]])
+    yield row("zeros", [np.zeros((IMAGES, reference.shape[1]), np.float32) for reference in references[1:]])

@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from suites.resnet50 import POOL, STATISTICS, ResNet50
+from suites.resnet50 import STATISTICS, ResNet50, noise
 
 
-def measure(images: int = POOL, tier: str = "edge", seed: int = 0) -> Mapping[str, npt.NDArray[np.float32]]:
-    """running_mean and running_var over one feed, each layer seeing what the normalised layers before it give."""
+def measure(images: int = 64, tier: str = "edge", seed: int = 0) -> Mapping[str, npt.NDArray[np.float32]]:
+    """running_mean and running_var over one batch, each layer seeing what the normalised layers before it give."""
     suite = ResNet50(tier, {})
     (graph,) = suite.graphs().values()
     network = graph.module().to_empty(device="cpu")
@@ -21,7 +21,7 @@ def measure(images: int = POOL, tier: str = "edge", seed: int = 0) -> Mapping[st
     for name, tensor in network.state_dict().items():
         weights.read(name, tensor.numpy())
     with torch.inference_mode():
-        network.train()(torch.from_numpy(next(suite.feeds(images, seed))["images"]))
+        network.train()(torch.from_numpy(noise(np.random.default_rng(seed), images, suite.pixels)))
     return {name: tensor.numpy() for name, tensor in network.state_dict().items() if "running" in name}
 
 
