@@ -39,6 +39,7 @@ MOST_MISSED = 3  # periods without a reading of power, or without a change of a 
 PLAUSIBLE = 20  # times the power that is seen but for a twentieth of the time: a counter that says more is wrong
 CROSS_CHECK = 0.05  # that a counter and the integral of power beside it may differ
 HOST = "cpu:0"
+WHOLE = "node"  # what a domain covers that covers the machine with all its devices, known or not
 CLASSES: tuple[Boundary, ...] = get_args(Boundary)  # the widest first
 LEFT_OUT: Mapping[Boundary, tuple[str, ...]] = {
     "wall": (),
@@ -310,8 +311,8 @@ def antichain(domains: Iterable[Domain], readable: Collection[str], devices: Ite
     devices = tuple(devices)
     chosen: list[Domain] = []
     for boundary in CLASSES:
-        chosen = []
         of_it = [each for each in known.values() if each.boundary == boundary and each.id in readable]
+        chosen = []
         for domain in sorted(of_it, key=lambda each: _rank(each, known)):
             if not any(overlap(domain, other, known) for other in chosen):
                 chosen.append(domain)
@@ -328,8 +329,9 @@ def _rank(domain: Domain, known: Mapping[str, Domain]) -> tuple[object, ...]:
 
 def uncovered(domains: Iterable[Domain], devices: Iterable[Device]) -> tuple[str, ...]:
     """Devices of which not all is covered, in order; the host's processor is one even where no adapter reaches it."""
-    covers = {each for domain in domains for each in domain.covers}
-    needed = tuple(devices)
+    covers, needed = {each for domain in domains for each in domain.covers}, tuple(devices)
+    if WHOLE in covers:
+        return ()
     hosts = not any(each.kind == "cpu" and each.memory_pool == "host" for each in needed)
     host = (HOST,) if hosts and not _covered(HOST, covers) else ()
     return (*host, *(each.id for each in needed if not _whole(each, covers)))
@@ -473,7 +475,7 @@ def blocks(result: Result, phase: str, edges_ns: Int64s) -> Floats | None:
 
 
 def metered(result: Result, phase: str) -> Metering | None:
-    return next((each for each in result.meterings if each.phase == phase), None)
+    return next((each for each in reversed(result.meterings) if each.phase == phase), None)
 
 
 def device_watts(result: Result, phase: str, device: Device, begin_ns: int, end_ns: int) -> float | None:

@@ -446,7 +446,7 @@ class Domain(Fact):
     id: str = Field(pattern=r"^[A-Za-z0-9:._/-]+$")
     meter: str
     covers: tuple[str, ...] = Field(min_length=1)
-    """Device ids, and parts that are no devices: `memory`, `node`."""
+    """Device ids, and what is no device: `memory`, and `node` for the whole machine."""
     boundary: Boundary
     quantity: Literal["energy", "power"]
     """What the raw samples are: a counter in joules, or watts."""

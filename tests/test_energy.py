@@ -229,6 +229,7 @@ def test_what_is_not_metered_is_named() -> None:
 def test_the_host_counts_even_where_no_adapter_reaches_it() -> None:
     assert summed(BOARD, devices=(GPU,)).unmetered == ("cpu:0",)
     assert summed(BOARD, PACKAGE, devices=(GPU,)).boundary == "devices"
+    assert summed(domain("plug", ("gpu:a", "node"), boundary="wall"), devices=(GPU,)).boundary == "wall"
 
 
 def test_a_device_in_pieces_is_covered_by_all_of_them() -> None:
