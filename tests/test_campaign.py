@@ -1,0 +1,112 @@
+"""A whole run that ends with its mix, as a person types it: two suites on two devices that sleep as long as told."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.test_cli import ROOT, Shell
+
+BAND = f"{ROOT / 'tests/fakes/band.py'}:Band"
+OPTIONS = {"s.a.low": 0.01, "s.a.high": 0.05, "s.b.low": 0.05, "s.b.high": 0.01}
+SUITES = """
+from tests.fakes.null import Null
+class Low(Null):
+    name = "low"
+class High(Null):
+    name = "high"
+"""
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    made = Shell(tmp_path)
+    (tmp_path / "site/duo.py").write_text(SUITES)
+    (tmp_path / "site/null_suite-1.dist-info/entry_points.txt").write_text(
+        "[mixmark.suites]\nlow = duo:Low\nhigh = duo:High\n"
+    )
+    (tmp_path / "duo.toml").write_text('[duo]\ntier = "smoke"\nunits = { low = 10, high = 10 }\n')
+    return made
+
+
+def run(shell: Shell, *words: str, **options: Any) -> Any:
+    lines = "".join(f'"{key}" = {value}\n' for key, value in {**OPTIONS, **options}.items())
+    (shell.folder / "mixmark.toml").write_text(f"[adapter.band]\n{lines}")
+    suites = ("--suite", "low", "--suite", "high")
+    return shell("run", *suites, "--adapter", BAND, "--tier", "smoke", "--mix", "duo.toml", "--out", "out", *words)
+
+
+def result(shell: Shell) -> dict[str, Any]:
+    return dict(json.loads((shell.folder / "out/result.json").read_text()))
+
+
+def test_a_run_ends_with_its_mix(shell: Shell) -> None:
+    done = run(shell)
+    assert done.returncode in (0, 1), done.stderr
+    told = result(shell)
+    assert told["finished"]
+    assert told["mix"]["name"] == "duo"
+    (phase,) = [phase for phase in told["phases"] if phase["placement"]]
+    shares = phase["placement"]["shares"]
+    assert shares["low"]["npu:a"] > 0.5  # each what it does best; real rates differ, so the faster one helps out
+    assert shares["high"]["npu:b"] > 0.5
+    parts = [record for record in told["records"] if record["phase"] == phase["name"]]
+    assert {record["scenario"] for record in parts} == {"mixed"}
+    assert all(record["audit"]["values"] == [0.0] for record in parts)  # by the adapter that is the reference
+    assert "in the mix, low on npu:a" in done.stderr
+    assert shell("report", "out").returncode == 0
+
+
+def test_no_mix_is_planned_from_wrong_answers(shell: Shell, tmp_path: Path) -> None:
+    wrong = (tmp_path / "site/duo.py").read_text() + "    def reference(self):\n        return Low(self.tier, {})\n"
+    wrong += "    def quality(self, answer, reference):\n        return 9.0\n"
+    (tmp_path / "site/duo.py").write_text(wrong)
+    done = run(shell)
+    assert done.returncode == 1
+    told = result(shell)
+    assert told["finished"]
+    assert not [phase for phase in told["phases"] if phase["placement"]]
+    reason = next(each["reason"] for each in told["absent"] if each["what"] == "mix duo")
+    assert reason.startswith("no device can run high")
+
+
+def test_a_mix_that_cannot_be_is_told_before_anything_runs(shell: Shell) -> None:
+    (shell.folder / "duo.toml").write_text('[duo]\ntier = "smoke"\nunits = { low = 10, hihg = 10 }\n')
+    done = run(shell)
+    assert (done.returncode, "high" in done.stderr) == (2, True)
+    (shell.folder / "duo.toml").write_text('[duo]\ntier = "smoke"\nunits = { low = 0, high = 10 }\n')
+    done = run(shell)
+    assert (done.returncode, "above 0" in done.stderr) == (2, True)
+    done = shell("run", "--suite", "low", "--adapter", BAND, "--tier", "smoke", "--mix", "smoke-1")
+    assert (done.returncode, "smoke-1" in done.stderr) == (2, True)
+    assert not (shell.folder / "out").exists()
+
+
+def test_an_interrupted_mix_is_played_again(shell: Shell) -> None:
+    lines = "".join(f'"{key}" = {value}\n' for key, value in OPTIONS.items())
+    (shell.folder / "mixmark.toml").write_text(f"[adapter.band]\n{lines}")
+    words = ("--suite", "low", "--suite", "high", "--adapter", BAND, "--tier", "smoke", "--mix", "duo.toml")
+    process = shell.start("run", *words, "--out", "out")
+    journal = shell.folder / "out/journal.jsonl"
+    deadline = time.monotonic() + 100
+    while not (journal.exists() and '{"phase"' in journal.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, "Traceback" in err) == (130, False), err
+    before = result(shell)
+    assert not before["finished"]
+    assert "mixed" not in {record["scenario"] for record in before["records"]}
+    assert [phase["name"] for phase in before["phases"] if phase["placement"]] == ["mix1"]
+    again = shell("run", "--resume", "out", "--adapter", BAND)
+    assert again.returncode in (0, 1), again.stderr
+    after = result(shell)
+    assert after["finished"]
+    assert [phase["name"] for phase in after["phases"] if phase["placement"]] == ["mix1"]
+    assert len([record for record in after["records"] if record["scenario"] == "mixed"]) >= 2
