@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -272,14 +273,14 @@ def mixed(result: Result, placement: Placement, limits: Limits, run: int, pool_b
     """All devices at once. What the plan uses is loaded, and what else fits into memory, for when rates change."""
     used = {(suite, device) for suite, parts in placement.shares.items() for device in parts}
     pools = {device.id: device.memory_pool for device in result.devices}
-    left = dict(pool_bytes)
+    left = {pool: pool_bytes.get(pool, math.inf) for pool in pools.values()}
     shares: dict[str, list[Share]] = defaultdict(list)
     ordered = sorted(placement.rates, key=lambda rate: ((rate.suite, rate.device) not in used, -rate.units_per_s))
     for rate in ordered:
-        pool, size = pools.get(rate.device, ""), rate.memory_bytes or 0
-        if (rate.suite, rate.device) not in used and size > left.get(pool, size):
+        pool, size = pools[rate.device], rate.memory_bytes or 0
+        if (rate.suite, rate.device) not in used and size > left[pool]:
             continue
-        left[pool] = left.get(pool, size) - size
+        left[pool] -= size
         share = _share_of(result, rate)
         key = f"mix{run}.{share.key.partition('.')[2].rpartition('.')[0]}"
         update = {
