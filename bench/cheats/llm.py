@@ -184,12 +184,12 @@ def uncomputed(prompts: Array, right: Array) -> Iterator[tuple[str, Array]]:
     made_up[:, tokens // 2] = made_up[:, 0]
     yield "one token made up", made_up
     yield "constant answer", np.repeat(right[:, :1], tokens, 1)
-    yield "the previous feed's answer", np.roll(right, 1, 0)
+    if len(right) > 1:
+        yield "the previous feed's answer", np.roll(right, 1, 0)
 
 
 @torch.inference_mode()
 def values(tier: str, feeds: int) -> Iterator[Row]:
-    """feeds: 2 or more, since one of the cheats is another feed's answer."""
     suite = Llm(tier, {})
     weights = suite.weights()
     prompts = np.stack([feed["ids"] for feed in itertools.islice(suite.feeds(1, 0), feeds)])
