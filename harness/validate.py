@@ -43,11 +43,12 @@ def finished(result: Result) -> Iterator[Finding]:
 
 
 def energy_known(result: Result) -> Iterator[Finding]:
-    """Something here is metered; else what would make it so."""
+    """Something here is metered. What would make it so is told by the meters that are absent."""
     if not result.domains:
-        fixes = [f"{each.what}: {each.reason}" for each in result.absent if each.what.startswith("meter ")]
-        told = "; ".join(fixes) or "mixmark meters shows what would make it readable"
-        message = f"energy not measured, so there is no efficiency: {told}"
+        missing = ", ".join(energy.uncovered((), result.devices))
+        absent = any(each.what.startswith("meter ") for each in result.absent)
+        told = "the absent meters say what would be needed" if absent else "mixmark meters says what would be needed"
+        message = f"energy not measured, so there is no efficiency: nothing meters {missing}; {told}"
         yield Finding(rule="energy_known", severity="note", about="run", message=message)
 
 
