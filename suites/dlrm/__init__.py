@@ -43,12 +43,13 @@ CROSS_LAYERS = 3
 POOL = 8192  # samples
 SCRAMBLE = 2_654_435_761  # a prime beyond every table: rank · prime mod rows visits each row once
 
-SET_ASIDE = 256
+SET_ASIDE = 256  # samples; one in so many is not judged, and an audit compares as many at least
 FIXED = 1024  # samples, whose logits say how much logits vary over inputs
 
 METRIC = "squared error over the variance of logits, of a feed's worst sample, one in 256 set aside"
-GATES = {tier: Gate(metric=METRIC, at_most=0.4, samples=SET_ASIDE) for tier in ("smoke", "edge", "server")}
-TRAINED = Gate(metric=METRIC, at_most=0.4, samples=SET_ASIDE)
+# server: edge's, unmeasured. TRAINED: unmeasured too, and wider, since trained weights are not exact in four bits.
+GATES = {tier: Gate(metric=METRIC, at_most=0.5, samples=SET_ASIDE) for tier in ("smoke", "edge", "server")}
+TRAINED = Gate(metric=METRIC, at_most=1.0, samples=SET_ASIDE)
 
 
 @dataclass(frozen=True)
@@ -209,23 +210,20 @@ def rows_touched(rows: int, lookups: int) -> float:
 
 
 def rule(name: str, shape: tuple[int, ...]) -> Fill:
-    """No table counts less than another, as far as powers of two allow: leaving out the least of 26 is to be seen.
+    """No table counts for little, so that leaving out any one of the 26 shows.
 
-    A pooled embedding varies over inputs with about unit variance, however many rows go into it and however often the
-    popular ones come back: what comes back in every bag says nothing. The dense features weigh little more than a
-    table, and the crossing adds less than what it is added to: both have long tails, and one large activation costs
-    all others their bits in int8.
+    A pooled embedding varies over inputs by 0.6 to 1.2, as even as powers of two make it, however many rows go into
+    it; what popular rows add to every bag alike says nothing, and is not counted. The dense features weigh about as
+    much as a table: they have long tails, and one large activation costs all others their bits in int8. So has the
+    crossing: at half its gain a missing table stands out less from fp8's rounding, and at twice its gain that
+    rounding has a longer tail.
     """
     if "bias" in name:
         return 0.0
     if "t_cat_" in name:
         table = int(name.split("t_cat_")[1].split(".")[0])
         return Draw(0.85 * math.sqrt(shape[1] / (HOTNESS[table] * _changing(shape[0]))))
-    if "dense_arch" in name:
-        return Draw(math.sqrt(2))  # what a ReLU takes
-    if "V_kernels" in name:
-        return Draw(0.35)
-    return Draw(0.7 if "W_kernels" in name else math.sqrt(2))
+    return Draw(0.7 if "kernels" in name else math.sqrt(2))
 
 
 def _changing(rows: int) -> float:

@@ -209,7 +209,7 @@ def test_a_skipped_layer_fails(smoke: tuple[Way, Array], layer: str) -> None:
 @pytest.mark.parametrize(
     "away",
     [
-        {11: np.s_[:]},  # the mildest of 26 to leave out
+        {9: np.s_[:]},  # the mildest of 26 to leave out
         {LARGEST: np.s_[:, 50:]},
         {table: np.s_[:, 1:] for table in range(26)},
     ],
