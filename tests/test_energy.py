@@ -92,6 +92,23 @@ def test_a_counter_misses_nothing_in_a_gap_and_power_does() -> None:
     assert reading(domain(), counter(at=at), 1 * S, 30_500 * MS).reasons == ("gap",), "an edge lies in it"
 
 
+def test_two_reads_in_quick_succession_make_no_jump() -> None:
+    """Of which the second sees a whole update."""
+    at = np.sort(np.append(EVERY, 30 * S - MS))
+    values = joules_until(np.where(at == 30 * S - MS, 30 * S - 100 * MS, at))
+    read = reading(domain(), samples(at[at != 30 * S - 100 * MS], values[at != 30 * S - 100 * MS]), 1 * S, 69 * S)
+    assert read.joules == pytest.approx(joules_until(69 * S) - joules_until(1 * S), rel=1e-3)
+
+
+def test_reads_that_overlap_as_only_a_made_up_file_has_them_do_no_harm() -> None:
+    before = EVERY
+    after = np.where(np.arange(len(EVERY)) % 7, before + 20_000, before + 900 * MS)
+    read = reading(domain(), Samples(before, after, joules_until(EVERY)), 1 * S, 60 * S)
+    assert read.joules is None or read.joules == pytest.approx(joules_until(60 * S) - joules_until(1 * S), rel=0.05)
+    _, watts = energy.power(domain(), Samples(before, after, joules_until(EVERY)))
+    assert not (watts < 0).any()
+
+
 @pytest.mark.parametrize("wrap", [None, 262_143.0])
 def test_a_counter_that_begins_anew_has_no_joules_where_it_did(wrap: float | None) -> None:
     values = joules_until(EVERY) + 1000
@@ -240,6 +257,18 @@ def test_a_device_in_pieces_is_covered_by_all_of_them() -> None:
     sliced = Device(id="cpu:1", kind="cpu", memory_pool="host", parts=("cpu:0",))
     assert summed(one, two, devices=(sliced,)).boundary == "devices"
     assert summed(domain("p", ("cpu:0/0-of-0",)), devices=(CPU,)).boundary is None
+
+
+@pytest.mark.parametrize(("whole", "taken"), [({}, "whole"), (POWER, "part")], ids=["counter", "power"])
+def test_what_contains_another_is_not_added_to_it_whatever_it_says_that_it_covers(
+    whole: dict[str, Any], taken: str
+) -> None:
+    tree = (
+        domain("whole", ("cpu:0",), **whole),
+        domain("middle", ("carrier",), parent="whole", **POWER),
+        domain("part", ("gpu:a",), parent="middle"),
+    )
+    assert summed(*tree).domains == (taken,)
 
 
 def test_domains_of_a_circle_do_not_hang() -> None:
