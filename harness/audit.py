@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from harness import plugins, system
+from harness import drive, plugins, system
 from harness.errors import PluginError, WrongAnswer
 from harness.plugins import Plugin
 from harness.schema import Audit, Device, Failure, Gate, Record
@@ -38,20 +38,17 @@ def kept_at(folder: Path, key: str) -> Path:
     return folder / "raw" / f"{key}.answers.npz"
 
 
-def draw(answers: Path, gate: Gate, feeds: int, batch: int, into: Path) -> Audit:
+def draw(answers: Path, gate: Gate, feeds: int, batch: int, done: int, seal: str | None, into: Path) -> Audit:
     """Draws the answers that will be audited, at least `feeds` and as many as hold the gate's samples, and keeps them.
 
-    answers: what the worker handed over. All that was is looked at for values that are not finite. A problem with it
-    is the audit's: nothing is raised.
+    answers: what the worker handed over. All that was is looked at for values that are not finite. done: the feeds of
+    the window, each of which has an answer unless they outgrew `KEPT_BYTES`. seal: of the answers when the window
+    ended; None: nobody told it then. A problem with them is the audit's: nothing is raised.
     """
     try:
         with answers.open("rb") as file, np.load(file, allow_pickle=False) as handed:  # ours to close if it is torn
             serials, values = handed["serials"], handed["answers"]
-        if serials.dtype != np.int64 or serials.ndim != 1 or len(serials) != len(values) or not len(serials):
-            raise WrongAnswer("the worker handed over no answers")
-        if (np.diff(np.sort(serials)) < 1).any() or serials.min() < 0:
-            raise WrongAnswer("the worker handed over two answers to one feed")
-        _finite(values)
+        _handed(serials, values, done, seal)
     except WrongAnswer as error:
         return Audit(gate=gate, finished=0, problem=str(error))
     except DAMAGE as error:
@@ -61,6 +58,21 @@ def draw(answers: Path, gate: Gate, feeds: int, batch: int, into: Path) -> Audit
     with into.open("wb") as kept:
         np.savez_compressed(kept, serials=serials[chosen], answers=values[chosen])
     return Audit(gate=gate, finished=len(serials), feeds=tuple(serials[chosen].tolist()))
+
+
+def _handed(serials: npt.NDArray[Any], values: npt.NDArray[Any], done: int, seal: str | None) -> None:
+    """Raises WrongAnswer where these are not the answers of a whole window."""
+    if serials.dtype != np.int64 or serials.ndim != 1 or len(serials) != len(values) or not len(serials):
+        raise WrongAnswer("the worker handed over no answers")
+    if (np.diff(np.sort(serials)) < 1).any() or serials.min() < 0:
+        raise WrongAnswer("the worker handed over two answers to one feed")
+    all_fit = done * (values[0].nbytes + drive.AROUND_BYTES) <= drive.KEPT_BYTES
+    if serials.max() >= done or (len(serials) < done and all_fit):
+        raise WrongAnswer(f"the worker handed over {len(serials)} answers of the {done} feeds that it finished")
+    pairs = zip(serials.tolist(), values, strict=True)
+    if seal is not None and seal != drive.seal((serial, answer.tobytes()) for serial, answer in pairs):
+        raise WrongAnswer("the answers are not those that were there when the window ended")
+    _finite(values)
 
 
 def _finite(values: npt.NDArray[Any]) -> None:

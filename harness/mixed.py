@@ -23,7 +23,7 @@ from harness import conditions
 from harness.conditions import Watch
 from harness.dispatch import Dispatcher, Planner
 from harness.errors import MixmarkError
-from harness.run import Equipment, drawn, feed_seed, free_bytes, stream
+from harness.run import Equipment, drawn, free_bytes
 from harness.schema import Completions, Conditions, Failure, Mix, Phase, Record, ServiceLimits, Share
 from harness.score import within
 from harness.worker import Worker, WorkerFailed, failure_of
@@ -154,7 +154,7 @@ def _opened(
                 staged,
                 key=share.key,
                 batch=share.batch,
-                seed=feed_seed(equipment.seed, stream(route, share.scenario)),
+                seed=equipment.feed_seed(route, share.scenario, share.run),
                 limits=share.limits.model_dump(),
             )
             part.units, part.slots = suite.units(share.batch), opened["slots"]
@@ -304,7 +304,8 @@ def _hand_over(part: _Part, equipment: Equipment, folder: Path, scratch: Path) -
         if part.failure:
             raise WorkerFailed(part.failure)
         part.worker.call("hand_over", equipment.timeout_s, key=share.key, answers=str(answers))
-        part.outcome |= drawn(equipment.suite(share.route).gate, share, share.batch or 1, answers, folder)
+        gate, batch = equipment.suite(share.route).gate, share.batch or 1
+        part.outcome |= drawn(gate, share, batch, len(part.done), None, answers, folder)
     except Exception as error:
         part.outcome["unaudited"] = f"the worker was gone before it handed over its answers: {error}"
 

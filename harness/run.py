@@ -17,7 +17,7 @@ from harness.config import Config
 from harness.contracts import Suite
 from harness.plugins import Plugin
 from harness.schema import Device, Failure, Gate, Phase, Record, Route, ScenarioName, Share, Tier
-from harness.worker import Worker, failure_of, load_completions
+from harness.worker import Worker, failure_of, feed_seed, load_completions
 
 SECOND = 1_000_000_000
 RESERVE = 0.95  # of the memory that is free: the rest is for everybody else
@@ -52,6 +52,12 @@ class Equipment:
         """One of this process, which no adapter gets into its hands."""
         return cast(Suite, plugins.suite(**self.spec(route)))
 
+    def feed_seed(self, route: Route, scenario: ScenarioName, run: int) -> int:
+        """Alone, all routes of a suite see the same feeds in the same order; in the mixed phase each has its own. No
+        scenario or run sees another's, from which an engine that outlives its worker could have kept the answers."""
+        place = (route.device, route.adapter) if scenario == "mixed" else ()
+        return feed_seed(self.seed, route.suite, scenario, run, *place)
+
     def auditor(self, folder: Path, tier: Tier) -> Auditor:
         """The reference runs on the CPU; at the server tier on the largest accelerator that its adapter reaches."""
         device = audit.HOST
@@ -62,7 +68,7 @@ class Equipment:
         return Auditor(
             folder,
             lambda record: self.spec(record.route),
-            lambda record: feed_seed(self.seed, stream(record.route, record.scenario)),
+            lambda record: self.feed_seed(record.route, record.scenario, record.run),
             device,
             self.timeout_s,
         )
@@ -116,7 +122,7 @@ def measure(
                     scenario=share.scenario,
                     batch=share.batch,
                     rate_per_s=share.rate_per_s,
-                    seed=feed_seed(equipment.seed, stream(route, share.scenario)),
+                    seed=equipment.feed_seed(route, share.scenario, share.run),
                     limits=share.limits.model_dump(),
                     out=str(stamps),
                     answers=str(answers),
@@ -131,7 +137,7 @@ def measure(
                 "latency_limits": suite.latency,
                 "bracket_ns": (worker.stages_ns["measuring"], worker.stages_ns["measured"]),
             }
-            outcome |= drawn(suite.gate, share, batch, answers, folder)
+            outcome |= drawn(suite.gate, share, batch, len(outcome["completions"]), worker.seal, answers, folder)
     except (ValueError, TypeError, OSError, EOFError) as error:
         outcome["error"] = Failure(kind="no result", message=f"the worker's stamps cannot be used: {error}")
     except Exception as error:  # the worker's failure, or what a suite's own code raised in this process
@@ -154,22 +160,14 @@ def measure(
     )
 
 
-def drawn(gate: Gate | None, share: Share, batch: int, answers: Path, folder: Path) -> dict[str, Any]:
+def drawn(
+    gate: Gate | None, share: Share, batch: int, done: int, seal: str | None, answers: Path, folder: Path
+) -> dict[str, Any]:
     """The audit, drawn from what the worker handed over, or why there is none."""
     if gate is None or not share.limits.audits:
         return {"unaudited": f"{share.route.suite} has no gate" if gate is None else "not asked for"}
     into = audit.kept_at(folder, share.key)
-    return {"audit": audit.draw(answers, gate, share.limits.audits, batch, into)}
-
-
-def stream(route: Route, scenario: ScenarioName) -> str:
-    """Names the feeds that a route sees. Alone, all routes of a suite see the same ones in the same order; in the mixed
-    phase each has its own."""
-    return f"{route.suite}/{route.device}/{route.adapter}" if scenario == "mixed" else route.suite
-
-
-def feed_seed(run_seed: int, stream: str) -> int:
-    return int.from_bytes(hashlib.sha256(f"{run_seed}/{stream}".encode()).digest()[:4], "big")
+    return {"audit": audit.draw(answers, gate, share.limits.audits, batch, done, seal, into)}
 
 
 def checkpoint_label(path: Path) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness import audit, plugins
+from harness import audit, drive, plugins
 from harness.audit import HOST, Auditor, draw, kept_at, pending
 from harness.schema import Audit, Gate, Record
 from tests.fakes.null import Null
@@ -23,9 +23,19 @@ def handed(path: Path, answers: Any, serials: Any = None) -> Path:
     return path / "answers.npz"
 
 
-def drawn(tmp_path: Path, answers: Any, feeds: int = 3, gate: Gate = GATE, batch: int = 1, **more: Any) -> Audit:
+def drawn(
+    tmp_path: Path,
+    answers: Any,
+    feeds: int = 3,
+    gate: Gate = GATE,
+    batch: int = 1,
+    done: int | None = None,
+    seal: str | None = None,
+    **more: Any,
+) -> Audit:
     kept_at(tmp_path, "a").parent.mkdir(exist_ok=True)
-    return draw(handed(tmp_path, answers, **more), gate, feeds, batch, kept_at(tmp_path, "a"))
+    done = len(answers) if done is None else done
+    return draw(handed(tmp_path, answers, **more), gate, feeds, batch, done, seal, kept_at(tmp_path, "a"))
 
 
 def test_some_answers_are_drawn_by_chance_and_kept(tmp_path: Path) -> None:
@@ -61,10 +71,31 @@ def test_what_cannot_be_compared_is_the_audits_problem(
     assert not found.passed
 
 
+@pytest.mark.parametrize(("serials", "done"), [([0, 1], 3), ([0, 3], 2)])
+def test_every_feed_of_the_window_has_its_answer(tmp_path: Path, serials: list[int], done: int) -> None:
+    """Else who hands over the right ones only would look good."""
+    found = drawn(tmp_path, np.zeros((2, 1)), done=done, serials=np.array(serials))
+    assert found.problem == f"the worker handed over 2 answers of the {done} feeds that it finished"
+
+
+def test_answers_that_outgrew_memory_may_be_fewer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drive, "KEPT_BYTES", 16)
+    assert drawn(tmp_path, np.zeros((2, 1)), done=3).problem == ""
+
+
+def test_answers_bear_the_seal_of_the_window(tmp_path: Path) -> None:
+    answers = np.arange(3.0).reshape(3, 1)
+    seal = drive.seal((serial, answer.tobytes()) for serial, answer in enumerate(answers))
+    assert drawn(tmp_path, answers, seal=seal).problem == ""
+    for others, serials in ((answers + 1, [0, 1, 2]), (answers, [0, 2, 1])):
+        found = drawn(tmp_path, others, seal=seal, serials=np.array(serials))
+        assert found.problem == "the answers are not those that were there when the window ended"
+
+
 def test_a_missing_or_torn_file_is_the_audits_problem(tmp_path: Path) -> None:
     (tmp_path / "torn.npz").write_bytes(b"PK\x03\x04")
     for name in ("absent.npz", "torn.npz"):
-        assert "cannot be used" in draw(tmp_path / name, GATE, 1, 1, tmp_path / "into.npz").problem
+        assert "cannot be used" in draw(tmp_path / name, GATE, 1, 1, 1, None, tmp_path / "into.npz").problem
 
 
 class Run:
