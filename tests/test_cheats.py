@@ -1,0 +1,169 @@
+"""Engines that cheat, through the whole pipeline: a worker measures, the parent draws, a fresh worker compares.
+
+What each of them gains is told by a finding or a failure here, or in docs/method.md by name.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from harness import honesty, stats, validate
+from harness.audit import kept_at
+from harness.config import AdapterConfig, Config
+from harness.plugins import Plugin
+from harness.run import Equipment, measure
+from harness.schema import Finding, Limits, Phase, Record, Route, Share, Task
+from tests.fakes import cheats
+from tests.fakes.cheats import DEVICE, TOKENS, WORK_S
+from tests.golden.sample import result
+
+ROOT = Path(__file__).parent.parent
+LIMITS = Limits(
+    warmup_ns=20_000_000, search_ns=100_000_000, min_ns=200_000_000, max_ns=2 * 10**9, min_feeds=20, audits=30
+)
+
+
+def equipment(options: Mapping[str, str]) -> Equipment:
+    """The suite comes from a module that is imported once, as the real ones do: to patch its class is to patch all."""
+    return Equipment(
+        adapters={"cheats": Plugin("adapters", "cheats", "tests.fakes.cheats:Cheats", "")},
+        suites={"chain": Plugin("suites", "chain", "tests.fakes.cheats:Chain", "")},
+        suite_options={},
+        units={"chain": "token"},
+        devices={(DEVICE.id, "cheats"): DEVICE},
+        config=Config(adapters={"cheats": AdapterConfig(options=options)}),
+        seed=7,
+        timeout_s=60,
+    )
+
+
+def measured(folder: Path, engine: str, batch: int | None = 1, run: int = 1, **options: str) -> Record:
+    (folder / "raw").mkdir(parents=True, exist_ok=True)
+    key = f"{engine.lower()}.{run}"
+    route = Route(suite="chain", tier="smoke", suite_version="1", device=DEVICE.id, adapter="cheats", precision="fp32")
+    share = Share(key=key, route=route, scenario="single-stream", batch=batch, run=run, limits=LIMITS)
+    phase = Phase(name=key, tasks=(Task(device=DEVICE.id, shares=(share,)),))
+    return measure(phase, share, equipment({"as": engine, **options}), folder)
+
+
+WRONG = "audited feeds fail"
+CAUGHT = {
+    # less work
+    "Caching": ("audited", WRONG),
+    "Tiring": ("audited", WRONG),
+    "EverySecond": ("audited", WRONG),
+    "Early": ("audited", WRONG),
+    "Guessing": ("audited", WRONG),
+    "Cut": ("finished", "wrong answer: the runner yielded 2 units for a feed of 4"),
+    "Padding": ("finished", "wrong answer: the runner yielded at least 5 units for a feed of 4"),
+    "Bundling": ("units_counted", "feeds of 4 yields came in 1 at the least"),
+    # nonsense
+    "Wide": ("audited", "the answer is int64 (4, 2), and should be int64 (4,)"),
+    "Scalar": ("finished", "wrong answer: a runner yields arrays"),
+    "Narrow": ("audited", "the answer is int32 (4,), and should be int64 (4,)"),
+    "Double": ("finished", "wrong answer: a runner yields arrays of float32, int32 or int64"),
+    "NotANumber": ("audited", "answers hold values that are not finite"),
+    "Infinite": ("audited", "answers hold values that are not finite"),
+    "Nothing": ("finished", "wrong answer: a runner yields arrays"),
+    "Ragged": ("finished", "raised: ValueError"),
+    "Empty": ("finished", "wrong answer: the runner yielded 0 units for a feed of 4"),
+    "Growing": ("finished", "wrong answer: the answers to two feeds differ in shape"),
+    "Mute": ("finished", "wrong answer: the runner yielded nothing"),
+    "Endless": ("finished", "wrong answer: the runner yielded at least 5 units"),
+    "Breaking": ("finished", "raised: ConnectionError: the engine is gone"),
+    # a suite bent to suit
+    "Bending": ("audited", WRONG),
+    "BendingFeeds": ("audited", WRONG),
+    "BendingUnits": ("units_counted", "1 to 1 units were counted for feeds of 4"),
+    "Foreseeing": ("little_between", "% of the window lies between feeds"),
+    # a harness bent to suit
+    "SlowingTheLoop": ("clock_bracketed", "the worker's clock tells"),
+    "TurningBack": ("finished", "raised: ValueError: time runs backwards"),
+    "Amending": ("audited", "the answers are not those that were there when the window ended"),
+    "AmendingSooner": ("clock_bracketed", "the worker's clock tells"),
+    "Choosing": ("audited", "answers of the"),
+    "Loading": ("audited", WRONG),
+    "Forging": ("audited", "answers of the"),
+}
+"""By which rule, and in which words."""
+HARMLESS = ("Honest", "SlowingTime")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def importable() -> Iterator[None]:
+    """The workers import this package."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", ""))))
+        yield
+
+
+@pytest.fixture(scope="module")
+def records(importable: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Record]:
+    """Of all engines, some at a time; one auditor compares what they answered."""
+    folder = tmp_path_factory.mktemp("cheats")
+    engines = (*HARMLESS, *CAUGHT)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        kept = dict(zip(engines, pool.map(lambda engine: measured(folder / engine, engine), engines), strict=True))
+    kept_at(folder, "all").parent.mkdir()
+    (folder / "logs").mkdir()
+    by_key = {record.key: engine for engine, record in kept.items()}
+    for key, engine in by_key.items():
+        with suppress(FileNotFoundError):  # of those that failed there is none
+            kept_at(folder / engine, key).rename(kept_at(folder, key))
+    equipment({}).auditor(folder, "smoke").run([*kept.values()], lambda each: kept.update({by_key[each.key]: each}))
+    return kept
+
+
+def findings(record: Record) -> Iterator[Finding]:
+    """By the rules that a cheat breaks; a smoke run's disturbances are another matter."""
+    for rule in (validate.finished, *(rule for rule in validate.RULES if rule.__module__ == honesty.__name__)):
+        yield from rule(result(record))
+
+
+@pytest.mark.parametrize("engine", CAUGHT)
+def test_it_is_caught(records: dict[str, Record], engine: str) -> None:
+    rule, words = CAUGHT[engine]
+    found = [(each.rule, each.message) for each in findings(records[engine])]
+    assert [message for named, message in found if named == rule and words in message], (found, records[engine].error)
+
+
+@pytest.mark.parametrize("engine", HARMLESS)
+def test_an_honest_engine_breaks_no_rule(records: dict[str, Record], engine: str) -> None:
+    """And one that patches the time module gains nothing: the loop holds the clock that it was defined with."""
+    assert list(findings(records[engine])) == []
+    done = records[engine].completions
+    assert done is not None
+    assert stats.in_flight_ns(done) >= len(done) * TOKENS * WORK_S * 1e9
+
+
+def test_every_engine_is_tried() -> None:
+    classes = {
+        name for name, each in vars(cheats).items() if isinstance(each, type) and issubclass(each, cheats.Honest)
+    }
+    assert classes - {"Skipping", "Odd"} == {*CAUGHT, *HARMLESS, "Outliving"}
+
+
+def test_answers_kept_for_the_next_process_are_never_asked_for(tmp_path: Path) -> None:
+    """No two feeds of a run are alike, in no repetition, warm-up included."""
+    for run in (1, 2):
+        assert measured(tmp_path, "Outliving", run=run, memory=str(tmp_path / "memory")).completions
+    assert len([*(tmp_path / "memory").iterdir()]) > 40
+    assert not (tmp_path / "memory/hits").exists()
+
+
+def test_each_scenario_and_run_has_feeds_of_its_own() -> None:
+    cells = itertools.product(("single-stream", "offline", "server"), (1, 2, 3))
+    assert len({equipment({}).feed_seed("chain", *cell) for cell in cells}) == 9
+
+
+def test_an_endless_feed_ends_the_search_for_a_batch(tmp_path: Path) -> None:
+    error = measured(tmp_path, "Endless", batch=None).error
+    assert error is not None
+    assert (error.kind, "at least 5 units" in error.message) == ("wrong answer", True)
