@@ -19,12 +19,13 @@ from harness.audit import kept_at
 from harness.config import AdapterConfig, Config
 from harness.plugins import Plugin
 from harness.run import Equipment, measure
-from harness.schema import Finding, Limits, Phase, Record, Route, Share, Task
+from harness.schema import Finding, Limits, Phase, Record, Route, ScenarioName, Share, Task
 from tests.fakes import cheats
 from tests.fakes.cheats import DEVICE, TOKENS, WORK_S
 from tests.golden.sample import result
 
 ROOT = Path(__file__).parent.parent
+ROUTE = Route(suite="chain", tier="smoke", suite_version="1", device=DEVICE.id, adapter="cheats", precision="fp32")
 LIMITS = Limits(
     warmup_ns=20_000_000, search_ns=100_000_000, min_ns=200_000_000, max_ns=2 * 10**9, min_feeds=20, audits=30
 )
@@ -47,8 +48,7 @@ def equipment(options: Mapping[str, str]) -> Equipment:
 def measured(folder: Path, engine: str, batch: int | None = 1, run: int = 1, **options: str) -> Record:
     (folder / "raw").mkdir(parents=True, exist_ok=True)
     key = f"{engine.lower()}.{run}"
-    route = Route(suite="chain", tier="smoke", suite_version="1", device=DEVICE.id, adapter="cheats", precision="fp32")
-    share = Share(key=key, route=route, scenario="single-stream", batch=batch, run=run, limits=LIMITS)
+    share = Share(key=key, route=ROUTE, scenario="single-stream", batch=batch, run=run, limits=LIMITS)
     phase = Phase(name=key, tasks=(Task(device=DEVICE.id, shares=(share,)),))
     return measure(phase, share, equipment({"as": engine, **options}), folder)
 
@@ -159,8 +159,12 @@ def test_answers_kept_for_the_next_process_are_never_asked_for(tmp_path: Path) -
 
 
 def test_each_scenario_and_run_has_feeds_of_its_own() -> None:
-    cells = itertools.product(("single-stream", "offline", "server"), (1, 2, 3))
-    assert len({equipment({}).feed_seed("chain", *cell) for cell in cells}) == 9
+    scenarios: tuple[ScenarioName, ...] = ("single-stream", "offline", "server", "mixed")
+    seeds = {equipment({}).feed_seed(ROUTE, scenario, run) for scenario, run in itertools.product(scenarios, (1, 2, 3))}
+    assert len(seeds) == 12
+    other = ROUTE.model_copy(update={"adapter": "torch"})
+    same = [equipment({}).feed_seed(ROUTE, each, 1) == equipment({}).feed_seed(other, each, 1) for each in scenarios]
+    assert same == [True, True, True, False]
 
 
 def test_an_endless_feed_ends_the_search_for_a_batch(tmp_path: Path) -> None:
