@@ -110,7 +110,7 @@ class ResNet50:
         return Reference(self.tier, self._options)
 
     def quality(self, answer: Array, reference: Array) -> float:
-        """answer [images, 1000]; the reference has the centre in a last row of its own."""
+        """answer [images, 1000]; the reference [images + 1, 1000] ends with the centre."""
         *_, centre = reference
         return float(unexplained(checked(answer, reference[:-1].shape), reference[:-1], centre).max())
 

@@ -172,7 +172,7 @@ def test_a_checkpoint_has_a_gate_of_its_own() -> None:
 
 
 def test_shipped_statistics_are_those_of_the_drawn_weights() -> None:
-    """Shuffling the channels of every batch norm takes the worst to 0.14 and 0.24."""
+    """Shuffling the channels of every batch norm takes the worst to 0.20 and 0.25."""
     shipped = statistics()
     for name, values in measure(images=4, seed=7).items():
         if "mean" in name:
