@@ -39,7 +39,7 @@ class Conduct:
     again: bool = False
     """Whether the chosen routes are measured once more before."""
     idle_s: float = 0.0
-    """For which the meters read a machine that does nothing, before and after each phase."""
+    """For which the meters read a machine that does nothing, before and after each phase but the probe's."""
 
 
 class Campaign:
@@ -96,10 +96,12 @@ class Campaign:
         return [share for share in shares if share.key not in done]
 
     def _metered(self, phase: Phase) -> None:
+        probing = all(share.route.suite == plan.PROBE for task in phase.tasks for share in task.shares)
+        idle_s = 0.0 if probing else self._conduct.idle_s
         self._meters.begin()
-        self._meters.rest(self._conduct.idle_s)
+        self._meters.rest(idle_s)
         self._perform(phase)
-        self._meters.rest(self._conduct.idle_s)
+        self._meters.rest(idle_s)
         if metering := self._meters.drain(phase.name):
             self._keeper.meter(metering)
             self.result = self.result.model_copy(update={"meterings": (*self.result.meterings, metering)})

@@ -553,7 +553,7 @@ def _performed(header: Result, equipment: Equipment, folder: Path, keeper: Store
         limits=plan.SMOKE_MIX if smoke else preset.mix,
         runs=preset.runs,
         again=preset.again and not smoke,
-        idle_s=preset.idle_s,
+        idle_s=0 if smoke else preset.idle_s,
     )
     previous = signal.signal(signal.SIGTERM, interrupt)
     try:
