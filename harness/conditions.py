@@ -383,4 +383,6 @@ def _gpu(nvml: Any, device: object, ours: set[int], proc: Path) -> GpuConditions
         temperature_c=told(lambda: nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU)),
         power_cap_mw=told(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(device)),
         foreign_pids=None if pids is None else tuple(sorted(set(pids) - ours)),
+        own_listed=not ours.isdisjoint(pids) if pids else None,  # in a container, drivers may list none at all
+        utilization_pct=told(lambda: nvml.nvmlDeviceGetUtilizationRates(device).gpu),
     )

@@ -89,7 +89,10 @@ class Runner(Protocol):
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """What really runs where: node placement, kernels, dtype."""
+        """What really runs where: node placement, kernels, dtype. Asked again once it is warm.
+
+        `elsewhere` names what of the work does not run on the device, which makes the record invalid; empty or absent
+        where nothing is known to."""
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
         """Each yield is the units just finished, on the host; len() counts them."""

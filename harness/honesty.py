@@ -11,13 +11,14 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from harness import stats
-from harness.schema import Finding, Record, Result
+from harness.schema import Conditions, Finding, Record, Result
 
 LIGHT = 1.25  # times the best ceiling: the probe may miss it, and honest engines were seen at 1.13 of its bandwidth
 OUT_OF_CACHE = 4  # times the last-level cache: with less, a good part of what is streamed may come from it
 LARGEST_CACHE_BYTES = 256 << 20  # that any chip has, and so that of one which does not say: MI300X's
 SLACK_NS = 250_000_000  # between the worker's stamps and the parent's: a pipe and a busy machine's scheduler
 SLACK_SHARE = 0.01  # … and of the window
+IDLE_BLOCKS = 3  # in which a GPU must have shown nothing: a driver's sample is shorter than a block
 BETWEEN = 0.1  # of a window may pass between feeds
 
 
@@ -100,6 +101,36 @@ def little_between(result: Result) -> Iterator[Finding]:
         if between > BETWEEN:
             message = f"{between * 100:.0f} % of the window lies between feeds, where nothing is timed"
             yield Finding(rule="little_between", severity="warning", about=record.key, message=message)
+
+
+def on_device(result: Result) -> Iterator[Finding]:
+    """All of the work ran on the record's device; a GPU computed, and for us, as far as its driver tells."""
+    for record in result.records:
+        if record.completions is None:
+            continue
+        if elsewhere := record.facts.get("elsewhere"):
+            message = f"not all of it ran on {record.route.device}: {elsewhere}"
+            yield Finding(rule="on_device", severity="invalid", about=record.key, message=message)
+        device = next((each for each in result.devices if each.id == record.route.device), None)
+        silicon = device.silicon if device else {record.route.device}
+        for id in sorted(silicon):
+            states = [gpu for block in _during(record) for gpu in block.gpus if gpu.id == id]
+            used = [each.utilization_pct for each in states if each.utilization_pct is not None]
+            listed = [each.own_listed for each in states if each.own_listed is not None]
+            for idle, message in (
+                (len(used) >= IDLE_BLOCKS and not any(used), f"{id} was idle in all {len(used)} blocks of the window"),
+                (listed and not any(listed), f"the driver of {id} lists processes, and none of them is ours"),
+            ):
+                if idle:
+                    yield Finding(rule="on_device", severity="warning", about=record.key, message=message)
+
+
+def _during(record: Record) -> list[Conditions]:
+    """The blocks that touch the record's window."""
+    done = record.completions
+    assert done is not None  # the caller has seen it
+    begin_ns, end_ns = int(done.issued_ns.min()), int(done.marks_ns.max())
+    return [block for block in record.conditions if block.begin_ns < end_ns and begin_ns < block.end_ns]
 
 
 def slower_than_light(result: Result) -> Iterator[Finding]:

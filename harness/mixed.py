@@ -148,7 +148,7 @@ def _opened(
                 precision=route.precision,
                 free_bytes=free_bytes(device),
             )
-            part.worker.call(
+            prepared = part.worker.call(
                 "prepare",
                 equipment.timeout_s + share.limits.warmup_ns / 1e9,
                 staged,
@@ -159,7 +159,7 @@ def _opened(
             )
             part.units, part.slots = suite.units(share.batch), opened["slots"]
             part.outcome = {
-                "facts": opened["facts"],
+                "facts": prepared["facts"],
                 "load_ns": opened["load_ns"],
                 "costs": tuple(suite.costs(route.precision, share.batch)),
                 "feed_units": part.units,

@@ -309,6 +309,10 @@ class GpuConditions(Fact):
     power_cap_mw: int | None = Field(default=None, ge=0)
     foreign_pids: tuple[int, ...] | None = None
     """Compute processes that are not ours; None also where the driver counts in another process namespace."""
+    own_listed: bool | None = None
+    """Whether a process of ours is among those; None also where the driver lists none."""
+    utilization_pct: int | None = Field(default=None, ge=0, le=100)
+    """Of the driver's last sampling interval, up to a second, in which a kernel ran."""
 
 
 class Audit(Fact):

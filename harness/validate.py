@@ -441,6 +441,7 @@ RULES: tuple[Callable[[Result], Iterator[Finding]], ...] = (
     honesty.audited,
     honesty.units_counted,
     honesty.clock_bracketed,
+    honesty.on_device,
     honesty.slower_than_light,
     honesty.little_between,
     speed_held,

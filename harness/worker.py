@@ -291,8 +291,8 @@ class _Served:
         begin = time.monotonic_ns()
         runner = self.stack.enter_context(self.adapter.open(place, runs, precision))
         self.opened[key] = _Opened(built, runner, place)
-        facts = {str(key): str(value) for key, value in runner.facts.items()}
-        return {"load_ns": time.monotonic_ns() - begin, "needed_bytes": need, "facts": facts, "slots": runner.slots}
+        took_ns = time.monotonic_ns() - begin
+        return {"load_ns": took_ns, "needed_bytes": need, "facts": _facts(runner), "slots": runner.slots}
 
     def measure(
         self,
@@ -346,6 +346,7 @@ class _Served:
             "ended_by": _ended_by(bounds, done) if rate_per_s is None else "time",
             "rate_per_s": rate_per_s,
             "rate_trials": [trial.model_dump() for trial in rate_trials],
+            "facts": _facts(it.runner),
         }
 
     def prepare(self, key: str, batch: int, seed: int, limits: dict[str, Any]) -> dict[str, Any]:
@@ -357,7 +358,7 @@ class _Served:
         feeds = it.suite.feeds(batch, seed)
         it.feeds = enumerate(itertools.chain([next(feeds)], feeds))
         it.log = drive.Log(it.suite.units(batch), drive.Answers())
-        return {}
+        return {"facts": _facts(it.runner)}
 
     def feed(self, key: str) -> None:
         """One feed of a suite. Says its marks, (stamp in ns, units) in turn, when it is over; where the runner has
@@ -422,6 +423,10 @@ class _Served:
 def feed_seed(seed: int, *of: object) -> int:
     """Another seed: who sees the feeds of this one cannot tell those of `seed`."""
     return int.from_bytes(hashlib.sha256("/".join(map(str, (seed, *of))).encode()).digest()[:4], "big")
+
+
+def _facts(runner: Runner) -> dict[str, str]:
+    return {str(key): str(value) for key, value in runner.facts.items()}
 
 
 def _enough(suite: Suite, bounds: Limits, rate_per_s: float) -> Limits:

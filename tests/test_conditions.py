@@ -210,6 +210,7 @@ class FakeNvml(SimpleNamespace):
             nvmlDeviceGetComputeRunningProcesses=lambda device: processes,
             nvmlDeviceGetClockInfo=lambda device, kind: 1700,
             nvmlDeviceGetTemperature=lambda device, kind: 66,
+            nvmlDeviceGetUtilizationRates=lambda device: SimpleNamespace(gpu=37, memory=5),
         )
         self.driver = driver
 
@@ -237,6 +238,20 @@ def test_a_gpu_tells_its_state_and_its_company(monkeypatch: pytest.MonkeyPatch, 
     reasons = ("power cap", "hardware thermal slowdown")
     assert gpus(monkeypatch, tmp_path, nvml) == [("gpu:GPU-1", reasons, 1700, 66, None, (99,))]
     assert nvml.closed == 1
+
+
+@pytest.mark.parametrize(
+    ("pids", "own"), [([CHILD, 99], True), ([99], False), ([CHILD, 12345], None), ([12345], None), ([], None)]
+)
+def test_a_gpu_tells_whether_it_works_for_us(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pids: list[int], own: bool | None
+) -> None:
+    """Unknown in another process namespace, and where the driver lists nobody."""
+    write(quiet(tmp_path), process(99, (0, 0, 0, 0)))
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(pids))
+    with Machine([WORKER], tmp_path) as machine:
+        [gpu] = machine.read().gpus
+    assert (gpu.own_listed, gpu.utilization_pct) == (own, 37)
 
 
 def test_in_another_process_namespace_company_is_unknown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

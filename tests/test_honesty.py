@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from harness import honesty
-from harness.schema import Audit, Cost, Finding, Gate, Record, Result
-from tests.golden.sample import closed_loop, probe, record, result
+from harness.schema import Audit, Conditions, Cost, Finding, Gate, GpuConditions, Record, Result
+from tests.golden.sample import GPU, closed_loop, probe, record, result
 
 Rule = Callable[[Result], Iterator[Finding]]
 GATE = Gate(metric="regret in standard deviations", at_most=0.1)
@@ -90,6 +90,36 @@ def test_work_between_feeds_shows() -> None:
     assert told(honesty.little_between, cell(completions=paused)) == [
         ("warning", "18 % of the window lies between feeds, where nothing is timed")
     ]
+
+
+def test_what_fell_back_to_the_cpu_is_invalid() -> None:
+    assert told(honesty.on_device, cell(facts={"nodes of see": "cuda 9", "elsewhere": ""})) == []
+    [(severity, message)] = told(honesty.on_device, cell(facts={"elsewhere": "see: 2 Conv by CPUExecutionProvider"}))
+    assert (severity, message) == ("invalid", "not all of it ran on cpu:0: see: 2 Conv by CPUExecutionProvider")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "words"),
+    [
+        ({"utilization_pct": 4, "own_listed": True}, ""),
+        ({"utilization_pct": None, "own_listed": None}, ""),
+        ({"utilization_pct": 0}, "was idle in all 4 blocks of the window"),
+        ({"utilization_pct": 90, "own_listed": False}, "lists processes, and none of them is ours"),
+    ],
+)
+def test_a_gpu_that_is_idle_or_works_for_others_shows(gpu: dict[str, Any], words: str) -> None:
+    on_gpu = cell(((SECOND, SECOND),) * 2)
+    blocks = [
+        Conditions(begin_ns=second * SECOND, end_ns=(second + 1) * SECOND, gpus=(GpuConditions(id=GPU, **gpu),))
+        for second in range(4)
+    ]
+    route = on_gpu.route.model_copy(update={"device": GPU})
+    found = told(honesty.on_device, on_gpu.model_copy(update={"route": route, "conditions": tuple(blocks)}))
+    assert [(severity, words in message) for severity, message in found] == ([("warning", True)] if words else [])
+    elsewhere = told(honesty.on_device, on_gpu.model_copy(update={"conditions": tuple(blocks)}))
+    assert elsewhere == []  # the record is of the CPU
+    brief = on_gpu.model_copy(update={"route": route, "conditions": tuple(blocks[:1])})
+    assert not [message for _, message in told(honesty.on_device, brief) if "idle" in message]
 
 
 def test_nothing_is_faster_than_light() -> None:

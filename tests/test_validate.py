@@ -27,7 +27,13 @@ from tests.golden.sample import GPU, closed_loop, probe, record, result, sample
 
 Rule = Callable[[Result], Iterator[Finding]]
 ENERGY = {"energy_known", "energy_whole", "energy_agrees", "metering_cheap"}  # tests of their own, below
-HONESTY = {"units_counted", "clock_bracketed", "slower_than_light", "little_between"}  # tests/test_honesty.py
+HONESTY = {
+    "units_counted",
+    "clock_bracketed",
+    "on_device",
+    "slower_than_light",
+    "little_between",
+}  # tests/test_honesty.py
 FORWARD = (Cost(name="forward", flops=1e10, bytes=1e8),)
 
 

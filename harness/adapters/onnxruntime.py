@@ -12,6 +12,7 @@ How the weights get in (ways that copy them, or fold placeholders for them, were
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 CPU = "CPUExecutionProvider"
 CUDA = "CUDAExecutionProvider"
+COMPUTES = re.compile("Conv|MatMul|Gemm|Attention|Einsum|Normalization|Softmax")  # fused ones have longer names
 OTHERS: dict[str, Literal["gpu", "npu"]] = {
     "MIGraphXExecutionProvider": "gpu",
     "ROCMExecutionProvider": "gpu",
@@ -126,6 +128,8 @@ class _Session:
             binding.bind_ortvalue_input(each, self._bound[each])
         self._sessions[name], self._bindings[name] = session, binding
         self.facts[f"nodes of {name}"] = _placement(session)
+        if left := elsewhere(_parts(session), self._place.provider):
+            self.facts["elsewhere"] = "; ".join(filter(None, (self.facts.get("elsewhere"), f"{name}: {left}")))
 
     def close(self) -> None:
         """Gives the memory back even while somebody still holds the runner."""
@@ -204,14 +208,33 @@ def read(weights: Weights, name: str) -> Array:
     return into
 
 
+def _parts(session: Any) -> Sequence[Any] | None:
+    """Each has an `ep_name` and nodes; None where this version does not tell."""
+    tells = getattr(session, "get_provider_graph_assignment_info", None)  # came with 1.24
+    return None if tells is None else list(tells())
+
+
 def _placement(session: Any) -> str:
     """How many nodes each provider got, so that what silently fell back to the CPU shows."""
-    if not hasattr(session, "get_provider_graph_assignment_info"):  # came with 1.24
+    if (parts := _parts(session)) is None:
         return f"unknown, offered to {', '.join(session.get_providers())}"
     count: Counter[str] = Counter()
-    for part in session.get_provider_graph_assignment_info():
+    for part in parts:
         count[part.ep_name] += len(part.get_nodes())
     return ", ".join(f"{provider} {nodes}" for provider, nodes in count.items())
+
+
+def elsewhere(parts: Sequence[Any] | None, provider: str) -> str:
+    """The nodes that compute and that another provider got, e.g. `2 Conv by CPUExecutionProvider`.
+
+    Only those count: every provider leaves the arithmetic of shapes to the CPU.
+    """
+    count: Counter[str] = Counter()
+    for part in parts or ():
+        if part.ep_name != provider:
+            kinds = (node.op_type for node in part.get_nodes())
+            count.update(f"{kind} by {part.ep_name}" for kind in kinds if COMPUTES.search(kind))
+    return ", ".join(f"{nodes} {what}" for what, nodes in count.items())
 
 
 def _import() -> Any:

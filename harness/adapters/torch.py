@@ -46,14 +46,14 @@ class Torch:
         precisions, place = offered[device.id]
         if precision not in precisions:
             raise Unsupported(f"by torch {device.id} computes {' and '.join(precisions)} natively, not {precision}")
-        facts = {"torch": torch.__version__, "device": device.name, "dtype": precision}
+        facts: dict[str, str] = {"torch": torch.__version__, "device": device.name, "dtype": precision}
         if place == "cpu":
             torch.set_num_threads(self._threads or torch.get_num_threads())
             facts["threads"] = str(torch.get_num_threads())
         if place.startswith("cuda"):
             facts["tf32"] = _turn_off_tf32()
         dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
-        session = _Session(suite, torch.device(place), dtype)
+        session = _Session(suite, torch.device(place), dtype, facts)
         try:
             yield GraphRunner(suite, session, slots=1, facts=facts)
         finally:
@@ -61,8 +61,11 @@ class Torch:
 
 
 class _Session:
-    def __init__(self, suite: Suite, place: torch.device, dtype: torch.dtype) -> None:
-        self._place, self._dtype = place, dtype
+    """facts: told of a graph whose outputs lie elsewhere after its first run."""
+
+    def __init__(self, suite: Suite, place: torch.device, dtype: torch.dtype, facts: dict[str, str]) -> None:
+        self._place, self._dtype, self._facts = place, dtype, facts
+        self._seen: set[str] = set()
         self._graphs: dict[str, Graph] = dict(suite.graphs())
         self._modules: dict[str, nn.Module] = {name: graph.module() for name, graph in self._graphs.items()}
         self._load(suite)
@@ -120,6 +123,11 @@ class _Session:
 
         with torch.inference_mode():
             outputs: Sequence[Tensor] = self._modules[graph](*inputs, *(state or ()))
+        if graph not in self._seen:
+            self._seen.add(graph)
+            if other := {str(each.device) for each in outputs if each.device.type != self._place.type}:
+                told = f"the outputs of {graph} lie on {', '.join(sorted(other))}"
+                self._facts["elsewhere"] = "; ".join(filter(None, (self._facts.get("elsewhere"), told)))
         return outputs
 
     def get(self, tensor: Tensor) -> Array:

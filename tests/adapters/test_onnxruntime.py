@@ -10,13 +10,14 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
-from harness.adapters.onnxruntime import OnnxRuntime, from_file, lift, session_options
+from harness.adapters.onnxruntime import OnnxRuntime, elsewhere, from_file, lift, session_options
 from harness.adapters.torch import Torch
 from harness.contracts import Array, GraphRunner
 from harness.errors import PluginError, Unsupported, UsageError
@@ -178,6 +179,23 @@ def test_other_providers_become_devices(monkeypatch: pytest.MonkeyPatch) -> None
         onnxruntime, "get_available_providers", lambda: ["QNNExecutionProvider", "CPUExecutionProvider"]
     )
     assert [device.id for device in OnnxRuntime({}).discover()] == ["cpu:0", "npu:qnn"]
+
+
+def test_what_computes_elsewhere_is_told_and_shape_arithmetic_is_not() -> None:
+    def part(provider: str, *kinds: str) -> SimpleNamespace:
+        return SimpleNamespace(ep_name=provider, get_nodes=lambda: [SimpleNamespace(op_type=kind) for kind in kinds])
+
+    cpu, cuda = "CPUExecutionProvider", "CUDAExecutionProvider"
+    parts = [part(cuda, "Conv", "Gemm"), part(cpu, "Shape", "Gather", "Concat")]
+    assert elsewhere(parts, cuda) == ""
+    assert elsewhere([*parts, part(cpu, "FusedConv", "MatMul", "FusedConv")], cuda) == (
+        "2 FusedConv by CPUExecutionProvider, 1 MatMul by CPUExecutionProvider"
+    )
+    assert elsewhere(None, cuda) == ""  # a version that does not tell
+
+
+def test_on_the_cpu_nothing_is_elsewhere(runner: GraphRunner) -> None:
+    assert "elsewhere" not in runner.facts
 
 
 def test_its_threads_stay_on_the_cores_that_it_was_given() -> None:

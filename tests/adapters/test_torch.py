@@ -142,3 +142,20 @@ def test_an_accelerator_agrees_with_the_cpu() -> None:
     for other in answers[1:]:
         for mine, theirs in zip(answers[0], other, strict=True):
             np.testing.assert_allclose(theirs, mine, rtol=1e-4, atol=1e-4)
+
+
+def test_outputs_that_lie_elsewhere_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    suite = Toy()
+    feed = next(suite.feeds(2, seed=1))
+    with Torch({}).open(next(iter(Torch({}).discover())), suite, "fp32") as runner:
+        assert isinstance(runner, GraphRunner)
+        list(runner(feed))
+        assert "elsewhere" not in runner.facts
+    with Torch({}).open(next(iter(Torch({}).discover())), suite, "fp32") as runner:
+        assert isinstance(runner, GraphRunner)
+        session: Any = runner.session
+        image = session.put(feed["image"])
+        with monkeypatch.context() as patch:
+            patch.setattr(session, "_place", torch.device("meta"))  # as if the outputs should lie there
+            session.run("see", image)
+        assert runner.facts["elsewhere"] == "the outputs of see lie on cpu"
