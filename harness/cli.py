@@ -387,8 +387,9 @@ def run(
     show_default=True,
     help="console, json, csv, markdown or html.",
 )
+@click.option("--baseline", metavar="ID", help="The device that the others are compared with.  [default: the first]")
 @JSON
-def report(result: Path, format_: str, as_json: bool) -> None:
+def report(result: Path, format_: str, baseline: str | None, as_json: bool) -> None:
     """Show a result folder again, recomputed from its raw data.
 
     Example: mixmark report results/20261121-101500-edge-quick --format markdown
@@ -397,7 +398,12 @@ def report(result: Path, format_: str, as_json: bool) -> None:
 
     reporters = plugins.find("reporters")
     (name,) = plan.pick("format", ["json" if as_json else format_], reporters)
-    click.echo(reporters[name].load()(store.open(result)), nl=False)
+    found = store.open(result)
+    if baseline is not None:
+        (first,) = plan.pick("device", [baseline], [device.id for device in found.devices])
+        devices = tuple(sorted(found.devices, key=lambda device: device.id != first))
+        found = found.model_copy(update={"devices": devices})
+    click.echo(reporters[name].load()(found), nl=False)
 
 
 @main.command()

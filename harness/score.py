@@ -131,6 +131,14 @@ class Score:
         return not self.problems and self.mix.frozen and self.mix.tier != "smoke"
 
     @property
+    def graded(self) -> str:
+        """The grade, and why it is not the next better one."""
+        if not self.missing:
+            return self.grade
+        better = "provisional" if self.grade == "indicative" else "official"
+        return f"{self.grade}, not {better}: {', '.join(self.missing)}"
+
+    @property
     def headline(self) -> str:
         """In words and numbers, as it stands everywhere."""
         if self.problems:
@@ -460,7 +468,7 @@ class Diagnosis:
     phase: str
     bound_per_s: float
     """λ*."""
-    proven: tuple[str, ...]
+    unproven: tuple[str, ...]
     """What is wrong with λ* or the plan; empty: the stored prices prove them."""
     estimate: bool
     """Whether λ* is no bound, because a device ran more than one feed at a time."""
@@ -504,7 +512,7 @@ def diagnose(result: Result, run: Run) -> Diagnosis | None:
     return Diagnosis(
         phase=run.phase,
         bound_per_s=bound,
-        proven=verify(plan, mix.units),
+        unproven=verify(plan, mix.units),
         estimate=any(most > 1 for _, most in flights.values()),
         kappa=Figure(
             measured.estimate / bound,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from statistics import median
 from typing import Literal
 
-from harness import energy, honesty, stats
+from harness import energy, honesty, score, stats
 from harness.schema import Conditions, Domain, Finding, GpuConditions, Record, Result
 from harness.steady import window
 
@@ -394,6 +394,51 @@ def clock_kept(result: Result) -> Iterator[Finding]:
             )
 
 
+def mix_complete(result: Result) -> Iterator[Finding]:
+    """Every suite of the mix has units that count, and no device fell out."""
+    found = score.score(result)
+    for problem in found.problems if found else ():
+        message = f"no score: {problem}"
+        yield Finding(rule="mix_complete", severity="invalid", about="run", message=message)
+
+
+def mix_graded(result: Result) -> Iterator[Finding]:
+    """What the score lacks for the next better grade, and whether it can be ranked."""
+    found = score.score(result)
+    if found is None or found.problems:
+        return
+    if found.missing:
+        message = f"the score is {found.graded}"
+        yield Finding(rule="mix_graded", severity="note", about="run", message=message)
+    if not found.ranked:
+        why = "the smoke tier shows that everything works" if found.mix.frozen else "it is a mix of one's own"
+        message = f"{found.mix.name} is never ranked: {why}"
+        yield Finding(rule="mix_graded", severity="note", about="run", message=message)
+
+
+def mix_bounded(result: Result) -> Iterator[Finding]:
+    """No more was done than the solo rates allow, and the stored prices prove what that is."""
+    found = score.score(result)
+    for run in found.runs if found else ():
+        seen = score.diagnose(result, run)
+        if seen is None:
+            continue
+        if seen.unproven:
+            message = f"{run.phase}: λ* is not proven: {'; '.join(seen.unproven)}"
+            yield Finding(rule="mix_bounded", severity="invalid", about="run", message=message)
+        kappa = seen.kappa
+        lowest = kappa.estimate * (1 - run.coarseness) if kappa.low is None else kappa.low
+        if lowest > 1 and seen.estimate:
+            message = f"{run.phase}: κ is {kappa.estimate:.2f}: feeds that overlap did more than one at a time"
+            yield Finding(rule="mix_bounded", severity="note", about="run", message=message)
+        elif lowest > 1:
+            message = (
+                f"{run.phase}: κ is {kappa.estimate:.2f}, at least {lowest:.2f}, and cannot be above 1: "
+                "the solo rates are too low, measure them again"
+            )
+            yield Finding(rule="mix_bounded", severity="warning", about="run", message=message)
+
+
 def _disturbed(rule: Callable[[Result], Iterator[Finding]], about: str, message: str) -> Finding:
     return Finding(rule=rule.__name__, severity="warning", about=about, message=message)
 
@@ -438,6 +483,8 @@ def _scatter(times: tuple[int, ...]) -> float:
 
 RULES: tuple[Callable[[Result], Iterator[Finding]], ...] = (
     finished,
+    mix_complete,
+    mix_bounded,
     honesty.audited,
     honesty.units_counted,
     honesty.clock_bracketed,
@@ -459,6 +506,7 @@ RULES: tuple[Callable[[Result], Iterator[Finding]], ...] = (
     canary_held,
     clock_kept,
     precise,
+    mix_graded,
     ceiling_known,
     enough_feeds,
     energy_known,

@@ -10,10 +10,11 @@ from rich.text import Text
 
 from harness import stats, validate
 from harness.schema import Result
-from reporters import figures
+from reporters import figures, scores
 from reporters.figures import Row, plain
 
 WIDTH = 120
+COLUMNS = 8  # devices of the matrix that fit
 
 
 def report(result: Result) -> str:
@@ -28,7 +29,12 @@ def report(result: Result) -> str:
     )
     with out.capture() as captured:
         _head(out, result)
+        if found := scores.told(result):
+            _score(out, found)
         out.print(_rates(result))
+        if compared := scores.matrix(result):
+            out.print()
+            out.print(_matrix(result, compared))
         if known := stats.ceilings(result.records):
             out.print()
             out.print(_ceilings(result, known))
@@ -98,6 +104,34 @@ def _rates(result: Result) -> Table:
             "\n".join(figures.spent(row.energy)[: figures.told(rows)]),
         )
         suite = route.suite
+    return table
+
+
+def _score(out: Console, found: scores.Told) -> None:
+    out.print(plain(found.headline))
+    facts = Table.grid(padding=(0, 2, 0, 0))
+    facts.add_column(no_wrap=True)
+    facts.add_column()
+    for name, value in found.facts:
+        facts.add_row(f"  {name}", Text(plain(value)))
+    out.print(facts)
+    for each in found.tables:
+        out.print()
+        columns = [f"{'>' if at >= each.text_columns else ''}{name}" for at, name in enumerate(each.header)]
+        table = _table(*columns)
+        for row in each.rows:
+            table.add_row(*(plain(cell) for cell in row))
+        out.print(table)
+    out.print()
+
+
+def _matrix(result: Result, compared: scores.Matrix) -> Table:
+    """As many devices as fit; the page and the other reports have all."""
+    names = figures.device_names(result)
+    shown = compared.devices[:COLUMNS]
+    table = _table(f"alone, of {names[compared.baseline]}", *(f">{names[device]}" for device in shown))
+    for suite, cells in compared.rows:
+        table.add_row(plain(suite), *(cell.text for cell in cells[:COLUMNS]))
     return table
 
 

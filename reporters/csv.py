@@ -1,11 +1,16 @@
-"""One line a record, probes apart; units in the header's names; unknown is empty, never 0."""
+"""One line a record, probes apart, and one a run of the mix, its unit a mix; unknown is empty, never 0.
+
+Units are in the header's names.
+"""
 
 from __future__ import annotations
 
 import csv
 from io import StringIO
 
+from harness import score
 from harness.schema import Result
+from harness.score import Run, Score
 from reporters import figures
 from reporters.figures import plain
 
@@ -25,6 +30,8 @@ def report(result: Result) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
     writer.writerows(_row(row) for row in figures.rows(result))
+    if found := score.score(result):
+        writer.writerows(_mixed(found, number, run) for number, run in enumerate(found.runs, start=1))
     return text.getvalue()
 
 
@@ -53,6 +60,33 @@ def _row(row: figures.Row) -> list[object]:
         record.load_ns,
         record.peak_pss_bytes,
     ]
+
+
+def _mixed(found: Score, number: int, run: Run) -> list[object]:
+    energy, idle = run.total, (*run.total.idle_watts, None, None)
+    valid = not run.problems
+    known: dict[str, object] = {
+        "key": run.phase,
+        "suite": _cell(found.mix.name),
+        "tier": found.mix.tier,
+        "scenario": "mixed",
+        "run": number,
+        "status": found.grade if valid else "no score",
+        "reason": _cell("; ".join(run.problems or found.missing)),
+        "feeds": sum(stream.feeds for stream in run.streams),
+        "unit": "mix",
+        "units": run.mixes,
+        "throughput_per_s": run.mixes_per_s.estimate if valid else None,
+        "half_width": run.mixes_per_s.half_width if valid else None,
+        "energy_per_unit_j": 1000 / run.mixes_per_kj.estimate if valid and run.mixes_per_kj else None,
+        "energy_j": energy.joules,
+        "power_w": energy.watts,
+        "idle_before_w": idle[0],
+        "idle_after_w": idle[1],
+        "energy_boundary": energy.boundary,
+        "energy_edge_uncertainty": energy.edge_uncertainty,
+    }
+    return [known.get(column) for column in COLUMNS]
 
 
 def _energy(energy: figures.Energy | None) -> tuple[object, ...]:

@@ -19,7 +19,7 @@ from markupsafe import Markup
 from harness import energy, stats, validate
 from harness.schema import Completions, Finding, Int64s, LatencyLimits, Record, Result, System
 from harness.steady import window
-from reporters import charts, figures
+from reporters import charts, figures, scores
 from reporters.figures import Latency, Row
 
 POWER_BLOCKS = 160  # of a chart 480 px wide
@@ -40,6 +40,8 @@ def report(result: Result) -> str:
             (suite, list(each)) for suite, each in groupby(figures.cells(result), lambda row: row.record.route.suite)
         ],
         ceilings=stats.ceilings(result.records),
+        told=scores.told(result),
+        matrix=scores.matrix(result),
         panels=[_panel(row, result, found) for row in rows if row.record.completions],
         scope=figures.scope(rows),
         last=figures.told(rows),

@@ -6,13 +6,15 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from harness import stats, validate
+from harness import score, stats, validate
 from harness.schema import Result
-from reporters import figures
+from reporters import figures, scores
 
 
 def report(result: Result) -> str:
-    """Keys sorted; a reader may rely on `result`, `derived`, `ceilings` and `findings`; unknown is null."""
+    """Keys sorted; a reader may rely on `result`, `derived`, `ceilings`, `score`, `matrix` and `findings`; unknown is
+    null."""
+    compared = scores.matrix(result)
     content = {
         "result": result.model_dump(mode="json"),
         "derived": {row.record.key: _derived(row) for row in figures.rows(result)},
@@ -20,6 +22,8 @@ def report(result: Result) -> str:
             {"device": device, "adapter": adapter, "precision": precision, **asdict(ceiling)}
             for (device, adapter, precision), ceiling in stats.ceilings(result.records).items()
         ],
+        "score": _score(result),
+        "matrix": None if compared is None else asdict(compared),
         "findings": [finding.model_dump(mode="json") for finding in validate.findings(result)],
     }
     return json.dumps(content, indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False) + "\n"
@@ -37,4 +41,61 @@ def _derived(row: figures.Row) -> dict[str, Any]:
         "time_per_unit": asdict(row.time_per_unit),
         "roofline_fraction": row.roofline,
         "energy": None if row.energy is None else asdict(row.energy),
+    }
+
+
+ENERGY = (
+    "boundary", "joules", "watts", "domains", "unmetered", "reasons", "edge_uncertainty", "idle_watts",
+)  # fmt: skip
+
+
+def _score(result: Result) -> dict[str, Any] | None:
+    """Of the meters' readings only what was added; the plans are in the result's phases."""
+    found = score.score(result)
+    if found is None:
+        return None
+    runs = []
+    for run in found.runs:
+        seen = score.diagnose(result, run)
+        runs.append(
+            {
+                "phase": run.phase,
+                "window_ns": [run.begin_ns, run.end_ns],
+                "steady": run.steady,
+                "mixes": run.mixes,
+                "mixes_per_s": asdict(run.mixes_per_s),
+                "mixes_per_kj": run.mixes_per_kj and asdict(run.mixes_per_kj),
+                "streams": [asdict(stream) for stream in run.streams],
+                "energy": {name: getattr(run.total, name) for name in ENERGY},
+                "problems": run.problems,
+                "diagnosis": seen and _diagnosis(seen),
+            }
+        )
+    return {
+        "headline": found.headline,
+        "mix": found.mix.name,
+        "mixes_per_s": found.mixes_per_s and asdict(found.mixes_per_s),
+        "mixes_per_kj": found.mixes_per_kj and asdict(found.mixes_per_kj),
+        "boundary": found.boundary,
+        "grade": found.grade,
+        "missing": found.missing,
+        "ranked": found.ranked,
+        "weight_class": found.weight_class,
+        "problems": found.problems,
+        "unmeasured": found.unmeasured,
+        "runs": runs,
+    }
+
+
+def _diagnosis(seen: score.Diagnosis) -> dict[str, Any]:
+    return {
+        "bound_per_s": seen.bound_per_s,
+        "bound_is_estimate": seen.estimate,
+        "unproven": seen.unproven,
+        "kappa": asdict(seen.kappa),
+        "busy": seen.busy,
+        "parts": [asdict(part) | {"retained": part.retained} for part in seen.parts],
+        "best_kind": seen.best_kind,
+        "heterogeneity_gain": seen.gain,
+        "other_plan": seen.other and seen.other.model_dump(mode="json"),
     }

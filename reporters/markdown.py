@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from harness import stats, validate
 from harness.schema import Result
-from reporters import figures
+from reporters import figures, scores
 from reporters.figures import UNKNOWN, plain
 
 COLUMNS = (
@@ -30,8 +30,21 @@ def _lines(result: Result) -> Iterator[str]:
         yield ""
         yield _cell(told)
     yield ""
+    if found := scores.told(result):
+        yield f"**{_cell(found.headline)}**"
+        yield ""
+        yield from (f"- {_cell(name)}: {_cell(value)}" for name, value in found.facts)
+        for each in found.tables:
+            yield ""
+            yield from _table(each.header, each.rows, right_from=each.text_columns)
+        yield ""
     rows = figures.cells(result)
     yield from _table(COLUMNS, [_row(row, names, figures.told(rows)) for row in rows], right_from=5)
+    if compared := scores.matrix(result):
+        yield ""
+        relative = [(suite, *(cell.text for cell in cells)) for suite, cells in compared.rows]
+        header = (f"alone, of {names[compared.baseline]}", *(names[device] for device in compared.devices))
+        yield from _table(header, relative, right_from=1)
     if known := stats.ceilings(result.records):
         yield ""
         ceilings = [

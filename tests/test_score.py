@@ -87,7 +87,7 @@ def test_the_worked_example() -> None:
     assert seen_through.best_kind == "gpu"
     assert seen_through.gain
     assert round(seen_through.gain, 2) == 1.30
-    assert seen_through.proven == ()
+    assert seen_through.unproven == ()
     assert seen_through.other and seen_through.other.watts
     assert round(1000 * seen_through.other.mixes_per_s / seen_through.other.watts, 5) == 0.42164
 

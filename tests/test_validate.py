@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from harness import validate
+from harness.place import place
 from harness.schema import (
     Absent,
     Conditions,
@@ -23,6 +24,7 @@ from harness.schema import (
     Share,
     Task,
 )
+from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import GPU, closed_loop, probe, record, result, sample
 
 Rule = Callable[[Result], Iterator[Finding]]
@@ -34,6 +36,7 @@ HONESTY = {
     "slower_than_light",
     "little_between",
 }  # tests/test_honesty.py
+MIXED = {"mix_complete", "mix_graded", "mix_bounded"}
 FORWARD = (Cost(name="forward", flops=1e10, bytes=1e8),)
 
 
@@ -405,4 +408,43 @@ def everything() -> Result:
 
 def test_findings_asks_every_rule() -> None:
     asked = {finding.rule for finding in validate.findings(everything())}
-    assert asked == {rule.__name__ for rule in validate.RULES} - {"precise", "latency_kept", *HONESTY, *ENERGY}
+    assert asked == {rule.__name__ for rule in validate.RULES} - {"precise", "latency_kept", *MIXED, *HONESTY, *ENERGY}
+
+
+def test_a_mix_that_came_whole_is_only_graded() -> None:
+    told = one_run(WATTS_AT_THE_WALL)
+    assert said(validate.mix_complete, told) == []
+    assert said(validate.mix_bounded, told) == []
+    assert said(validate.mix_graded, told) == [("note", "run", "the score is provisional, not official: 1 of 5 runs")]
+
+
+def test_a_mix_that_is_not_whole_has_no_score() -> None:
+    told = one_run(WATTS_AT_THE_WALL)
+    lacking = told.model_copy(update={"records": tuple(each for each in told.records if each.route.suite != "dlrm")})
+    assert said(validate.mix_complete, lacking) == [("invalid", "run", "no score: dlrm: no feed finished")]
+    assert said(validate.mix_graded, lacking) == []
+
+
+def test_a_mix_of_ones_own_is_never_ranked() -> None:
+    told = one_run(WATTS_AT_THE_WALL)
+    assert told.mix
+    own = told.model_copy(update={"mix": told.mix.model_copy(update={"name": "mine"})})
+    assert said(validate.mix_graded, own)[-1][2] == "mine is never ranked: it is a mix of one's own"
+    smoke = told.model_copy(update={"mix": told.mix.model_copy(update={"name": "smoke-1", "tier": "smoke"})})
+    assert said(validate.mix_graded, smoke)[-1][2].startswith("smoke-1 is never ranked: the smoke tier")
+
+
+def test_more_than_the_bound_means_that_the_solo_rates_are_too_low() -> None:
+    told = one_run(WATTS_AT_THE_WALL)
+    [phase] = told.phases
+    assert phase.placement
+    plan, devices = phase.placement, told.devices
+    low = [rate.model_copy(update={"units_per_s": rate.units_per_s / 1.2}) for rate in plan.rates]
+    sandbagged = phase.model_copy(update={"placement": place(told.mix.units if told.mix else {}, low, devices)})
+    [(severity, about, message)] = said(validate.mix_bounded, told.model_copy(update={"phases": (sandbagged,)}))
+    assert (severity, about) == ("warning", "run")
+    assert message.startswith("mixed.1: κ is 1.19, at least 1.1")
+    false = phase.model_copy(update={"placement": plan.model_copy(update={"bound_per_s": 0.3})})
+    [(severity, _, message)] = said(validate.mix_bounded, told.model_copy(update={"phases": (false,)}))
+    assert severity == "invalid"
+    assert "is not proven" in message

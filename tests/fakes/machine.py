@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from harness.dispatch import Dispatcher, Pair, Planner
-from harness.place import place
+from harness.place import Power, place
 from harness.schema import (
     Audit,
     Completions,
@@ -226,3 +226,18 @@ def recorded(machine: Machine, name: str = "mixed.1") -> tuple[list[Record], Pla
         for pair, spans in machine.done.items()
         if spans
     ], machine.placement
+
+
+WATTS_AT_THE_WALL = 600.0
+
+
+def one_run(watts: float | None, runs: int = 1) -> Result:
+    """The GPU and the CPU of the method's worked example, kept busy for 10 minutes; the same again for each run."""
+    ids = ("gpu:0", "cpu:0")
+    at_work = dict(zip(GPU_AND_CPU, (280, 170, 350, 180, 150, 190, 320, 180), strict=True))
+    power = None if watts is None else Power({"gpu:0": 60, "cpu:0": 50}, 120)
+    planner = partial(place, devices=[device(id) for id in ids], power=power)
+    machine = Machine(MIX, GPU_AND_CPU, QUANTA, plan=planner, watts=at_work if power else None)
+    machine.run(600)
+    told = [recorded(machine, f"mixed.{number}") for number in range(1, runs + 1)]
+    return result(told, Mix(name="edge-9", tier="edge", units=MIX), watts, machine.now_ns, ids)

@@ -1,0 +1,207 @@
+"""The score and what explains it, in words and tables that every reporter lays out in its own way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness import score
+from harness.schema import Placement, Result
+from harness.score import Diagnosis, Figure, Run, Score
+from reporters import figures
+from reporters.figures import UNKNOWN, significant
+
+
+@dataclass(frozen=True)
+class Table:
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    text_columns: int = 1
+    """Those on the left; the others are numbers."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """Of a result with mixed runs."""
+
+    headline: str
+    facts: Sequence[tuple[str, str]]
+    tables: Sequence[Table]
+
+
+def told(result: Result) -> Told | None:
+    """None where no mix was run. What is of a single run is of the one with the median throughput."""
+    found = score.score(result)
+    if found is None:
+        return None
+    names = figures.device_names(result)
+    middle = sorted(found.runs, key=lambda run: run.mixes_per_s.estimate)[(len(found.runs) - 1) // 2 :][:1]
+    facts, tables = [("grade", _grade(found))], []
+    for run in middle:
+        seen = score.diagnose(result, run)
+        facts += _facts(run, seen)
+        tables.append(_streams(run, result))
+        if seen is not None:
+            tables.append(_parts(seen, names))
+    if len(found.runs) > 1:
+        tables.append(_runs(result, found.runs))
+    return Told(found.headline, facts, tables)
+
+
+def _grade(found: Score) -> str:
+    return f"{found.graded}{'' if found.ranked else '; never ranked'}"
+
+
+def _facts(run: Run, seen: Diagnosis | None) -> list[tuple[str, str]]:
+    steady = {True: "steady", False: "not steady", None: "too short to tell whether it was steady"}[run.steady]
+    joules = UNKNOWN
+    if run.total.joules is not None:
+        watts = figures.prefixed(run.total.watts, "W")
+        joules = (
+            f"{figures.prefixed(run.total.joules, 'J')} of the {run.total.boundary}, {watts} on average, idle included"
+        )
+    facts = [
+        ("window", f"{run.phase}: {figures.duration(run.length_ns)}, {steady}"),
+        ("completed", f"{significant(run.mixes)} mixes"),
+        ("energy", joules),
+    ]
+    if seen is None:
+        return facts
+    bound = "estimate λ*, for a device ran several feeds at a time" if seen.estimate else "bound λ*"
+    proof = f"NOT PROVEN: {'; '.join(seen.unproven)}" if seen.unproven else "proven by its prices"
+    facts += [
+        (bound, f"{significant(seen.bound_per_s)} mix/s, {proof}"),
+        ("κ = λ/λ*", _interval(seen.kappa)),
+        ("plan", _plan(seen.plan, run)),
+    ]
+    if seen.other is not None:
+        facts.append(("the other plan", _plan(seen.other, run)))
+    if seen.gain is not None:
+        facts.append(("heterogeneity gain", f"{significant(seen.gain)} × λ* of the {seen.best_kind} devices alone"))
+    return facts
+
+
+def _interval(figure: Figure) -> str:
+    if figure.low is None or figure.high is None:
+        return significant(figure.estimate)
+    return f"{significant(figure.estimate)} ({significant(figure.low)} to {significant(figure.high)})"
+
+
+def _plan(plan: Placement, run: Run) -> str:
+    """An efficiency that is predicted never stands where none was measured."""
+    told = f"for {plan.objective}: {significant(plan.mixes_per_s)} mix/s"
+    if not plan.watts or run.mixes_per_kj is None:
+        return told
+    efficiency = significant(1000 * plan.mixes_per_s / plan.watts)
+    return f"{told}, {figures.prefixed(plan.watts, 'W')}, {efficiency} mix/kJ predicted"
+
+
+def _streams(run: Run, result: Result) -> Table:
+    counts = result.mix.units if result.mix else {}
+    rows = [
+        (
+            stream.suite,
+            significant(counts[stream.suite]),
+            f"{stream.units:,}",
+            significant(stream.mixes),
+            f"{stream.feeds:,}",
+            f"{stream.late:,}",
+            f"{stream.audited:,}",
+        )
+        for stream in run.streams
+    ]
+    return Table("Streams", ("suite", "units a mix", "units", "mixes", "feeds", "late", "audited"), rows)
+
+
+def _parts(seen: Diagnosis, names: dict[str, str]) -> Table:
+    rows: list[tuple[str, ...]] = []
+    for device, busy in seen.busy.items():
+        own = [part for part in seen.parts if part.device == device]
+        for at, part in enumerate(own):
+            solo = UNKNOWN if part.solo_units_per_s is None else f"{significant(part.solo_units_per_s)}/s"
+            rows.append(
+                (
+                    names[device] if at == 0 else "",
+                    part.suite,
+                    figures.share(busy) if at == 0 else "",
+                    figures.share(part.planned),
+                    f"{significant(part.units_per_s)}/s",
+                    solo,
+                    figures.share(part.retained),
+                )
+            )
+        if not own:
+            rows.append((names[device], UNKNOWN, figures.share(busy), *[UNKNOWN] * 4))
+    header = ("device", "suite", "busy", "planned", "in the mix", "solo", "retained")
+    return Table("Devices", header, rows, text_columns=2)
+
+
+def _runs(result: Result, runs: Sequence[Run]) -> Table:
+    rows = []
+    for run in runs:
+        seen = score.diagnose(result, run)
+        rows.append(
+            (
+                run.phase,
+                figures.duration(run.length_ns),
+                significant(run.mixes),
+                significant(run.mixes_per_s.estimate),
+                UNKNOWN if run.mixes_per_kj is None else significant(run.mixes_per_kj.estimate),
+                UNKNOWN if seen is None else significant(seen.kappa.estimate),
+            )
+        )
+    return Table("Runs", ("run", "window", "mixes", "mix/s", "mix/kJ", "κ"), rows)
+
+
+@dataclass(frozen=True)
+class Cell:
+    ratio: float | None
+    """Of the baseline's throughput; None: one of both is not known."""
+    per_s: float | None
+    unit: str
+    heat: float
+    """From 0 for the lowest ratio of the matrix to 1 for the highest, on a logarithmic scale."""
+
+    @property
+    def text(self) -> str:
+        return UNKNOWN if self.ratio is None else f"{significant(self.ratio)}×"
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Every device's best solo throughput of every suite, relative to the baseline's."""
+
+    baseline: str
+    devices: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[Cell]]]
+
+
+def matrix(result: Result) -> Matrix | None:
+    """The baseline is the first device of the result. None where fewer than two devices were measured."""
+    best: dict[tuple[str, str], tuple[float, str]] = {}
+    for row in figures.rows(result):
+        route, speed = row.record.route, row.throughput_per_s
+        if row.record.scenario != "server" and speed and speed > best.get((route.suite, route.device), (0.0, ""))[0]:
+            best[route.suite, route.device] = speed, row.record.unit
+    devices = [device.id for device in result.devices if any(device.id == each for _, each in best)]
+    if len(devices) < 2:
+        return None
+    baseline = devices[0]
+    ratios = {
+        (suite, device): speed / best[suite, baseline][0]
+        for (suite, device), (speed, _) in best.items()
+        if (suite, baseline) in best
+    }
+    low, high = (math.log(edge(ratios.values(), default=1.0)) for edge in (min, max))
+    rows = []
+    for suite in dict.fromkeys(suite for suite, _ in best):
+        cells = []
+        for device in devices:
+            ratio = ratios.get((suite, device))
+            per_s, unit = best.get((suite, device), (None, ""))
+            heat = 0.0 if ratio is None or high == low else (math.log(ratio) - low) / (high - low)
+            cells.append(Cell(ratio, per_s, unit, heat))
+        rows.append((suite, cells))
+    return Matrix(baseline, devices, rows)

@@ -1,0 +1,125 @@
+"""What the reporters say of a mixed run."""
+
+from __future__ import annotations
+
+import csv
+import json
+from io import StringIO
+
+import pytest
+
+import reporters.console
+import reporters.csv
+import reporters.html
+import reporters.json
+import reporters.markdown
+from harness.schema import Result
+from reporters import scores
+from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
+from tests.golden.sample import closed_loop, record
+from tests.golden.sample import result as bare
+
+TEXTS = (reporters.console.report, reporters.markdown.report, reporters.html.report)
+
+
+@pytest.fixture(scope="module")
+def measured() -> Result:
+    return one_run(WATTS_AT_THE_WALL)
+
+
+@pytest.mark.parametrize("report", TEXTS)
+def test_the_headline_comes_first_with_all_that_belongs_to_it(report, measured: Result) -> None:  # type: ignore[no-untyped-def]  # a reporter
+    text = report(measured)
+    assert "mix/kJ, TX 0.2" in text
+    assert "mix/s (edge-9, provisional, 16-bit weights, wall)" in text
+    assert text.index("mix/kJ") < text.index("throughput")
+
+
+@pytest.mark.parametrize("report", TEXTS)
+def test_without_a_meter_the_headline_says_why_there_is_no_efficiency(report) -> None:  # type: ignore[no-untyped-def]  # a reporter
+    text = report(one_run(None))
+    assert "EFFICIENCY NOT MEASURED: no meter was read" in text
+    assert "mix/kJ" not in text
+    unmetered = one_run(WATTS_AT_THE_WALL).model_copy(update={"meterings": ()})  # though the plan knew watts
+    assert "mix/kJ" not in report(unmetered)
+
+
+def test_streams_devices_and_plans_explain_the_score(measured: Result) -> None:
+    told = scores.told(measured)
+    assert told
+    facts = dict(told.facts)
+    assert facts["grade"] == "provisional, not official: 1 of 5 runs"
+    assert facts["bound λ*"] == "0.237 mix/s, proven by its prices"
+    assert facts["plan"] == "for throughput: 0.237 mix/s, 614 W, 0.386 mix/kJ predicted"
+    assert facts["the other plan"] == "for efficiency: 0.222 mix/s, 527 W, 0.422 mix/kJ predicted"
+    assert facts["heterogeneity gain"].endswith("× λ* of the gpu devices alone")
+    streams, devices = told.tables
+    assert [row[0] for row in streams.rows] == ["llm", "diffusion", "dlrm", "resnet50"]
+    assert [row[:2] for row in devices.rows] == [
+        ("gpu:0", "llm"),
+        ("", "diffusion"),
+        ("", "resnet50"),
+        ("cpu:0", "llm"),
+        ("", "dlrm"),
+    ]
+    assert {row[-1] for row in devices.rows} == {"100 %"}
+
+
+def test_several_runs_are_listed() -> None:
+    told = scores.told(one_run(WATTS_AT_THE_WALL, runs=2))
+    assert told
+    assert [row[0] for row in told.tables[-1].rows] == ["mixed.1", "mixed.2"]
+
+
+def test_numbers_for_machines(measured: Result) -> None:
+    told = json.loads(reporters.json.report(measured))["score"]
+    assert told["grade"] == "provisional"
+    assert told["runs"][0]["streams"][1]["suite"] == "diffusion"
+    assert told["runs"][0]["diagnosis"]["kappa"]["estimate"] == pytest.approx(1, abs=0.01)
+    [row] = csv.DictReader(StringIO(reporters.csv.report(measured)))
+    assert (row["scenario"], row["unit"], row["status"], row["energy_boundary"]) == (
+        "mixed",
+        "mix",
+        "provisional",
+        "wall",
+    )
+    assert float(row["energy_per_unit_j"]) == pytest.approx(1000 / told["mixes_per_kj"]["estimate"])
+    assert json.loads(reporters.json.report(bare()))["score"] is None
+
+
+def beside() -> Result:
+    return bare(
+        record("a", "llm", "token", closed_loop([[1000]] * 8)),
+        record("b", "llm", "token", closed_loop([[100]] * 8), device="gpu:a"),
+        record("c", "dlrm", "sample", closed_loop([[100]] * 8)),
+        record("d", "dlrm", "sample", closed_loop([[400]] * 8), device="gpu:a"),
+        record("e", "diffusion", "image", closed_loop([[400]] * 8), device="gpu:a"),
+    ).model_copy(
+        update={
+            "devices": (
+                bare().devices[0],
+                bare().devices[1].model_copy(update={"id": "gpu:a"}),
+            )
+        }
+    )
+
+
+def test_the_matrix_compares_every_device_with_the_first() -> None:
+    compared = scores.matrix(beside())
+    assert compared
+    assert compared.baseline == "cpu:0"
+    assert {suite: [cell.text for cell in cells] for suite, cells in compared.rows} == {
+        "llm": ["1.00×", "10.0×"],
+        "dlrm": ["1.00×", "0.250×"],
+        "diffusion": ["–", "–"],
+    }
+    heats = {suite: [round(cell.heat, 2) for cell in cells] for suite, cells in compared.rows}
+    assert heats == {"llm": [0.38, 1], "dlrm": [0.38, 0], "diffusion": [0, 0]}
+    page = reporters.html.report(beside())
+    assert '<td class="number" style="--heat: 60.0%">10.0×<small>10,000,000 tok/s</small></td>' in page
+    assert "10.0×" in reporters.console.report(beside())
+    assert "10.0×" in reporters.markdown.report(beside())
+
+
+def test_one_device_has_nothing_to_be_compared_with() -> None:
+    assert scores.matrix(bare(record("a", "llm", "token", closed_loop([[1000]] * 8)))) is None
