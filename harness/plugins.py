@@ -51,7 +51,10 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
 MEMBERS: dict[Kind, tuple[str, ...]] = {
     "adapters": ("name", "discover", "open"),
     "meters": ("name", "domains", "read"),
-    "suites": ("name", "version", "unit", "scenarios", "weights", "graphs", "feeds", "infer", "costs"),
+    "suites": (
+        *("name", "version", "unit", "scenarios", "weights", "graphs", "feeds", "units"),
+        *("infer", "reference", "quality", "costs"),
+    ),
     "reporters": ("__call__",),
 }
 
