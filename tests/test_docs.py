@@ -174,6 +174,16 @@ def test_presets() -> None:
         assert (scenarios == "all") == all_scenarios
 
 
+def test_gates() -> None:
+    rows = table(RULES, "suite", "metric")
+    assert [row[0] for row in rows] == [name for name in plugins.BUILT_IN["suites"] if name != "probe"]
+    for name, metric, *limits, samples in rows:
+        suite = plugins.find("suites")[name].load()
+        gates = [suite(tier, {}).gate for tier in ("smoke", "edge", "server")] + [suite("edge", {"weights": "x"}).gate]
+        assert [float(limit) for limit in limits] == [gate.at_most for gate in gates], name
+        assert {(gate.metric, gate.samples) for gate in gates} == {(metric, int(samples))}, name
+
+
 def test_mixed_phases() -> None:
     *rows, smoke = table(RULES, "preset", "runs")
     assert [row[0] for row in rows] == list(plan.PRESETS)
