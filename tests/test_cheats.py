@@ -137,7 +137,7 @@ def test_it_is_caught(records: dict[str, Record], engine: str) -> None:
 @pytest.mark.parametrize("engine", HARMLESS)
 def test_an_honest_engine_breaks_no_rule(records: dict[str, Record], engine: str) -> None:
     """And one that patches the time module gains nothing: the loop holds the clock that it was defined with."""
-    assert list(findings(records[engine])) == []
+    assert [each for each in findings(records[engine]) if each.severity != "note"] == []
     done = records[engine].completions
     assert done is not None
     assert stats.in_flight_ns(done) >= len(done) * TOKENS * WORK_S * 1e9

@@ -101,7 +101,7 @@ def test_a_cell_that_fails_costs_only_itself(shell: Shell, mode: str, kind: str)
 def test_a_wrong_answer_is_an_invalid_finding(shell: Shell) -> None:
     shell.run()
     right = json.loads(shell("report", "out", "--json").stdout)
-    assert not [each for each in right["findings"] if each["rule"] == "audited"]
+    assert [each["severity"] for each in right["findings"] if each["rule"] == "audited"] == ["note"]
     (shell.folder / "mixmark.toml").write_text('[adapter.acme]\nmode = "wrong"\n')
     done = shell("run", "--suite", "null", "--adapter", ACME, "--tier", "smoke", "--out", "wrong")
     assert done.returncode == 1

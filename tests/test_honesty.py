@@ -34,7 +34,9 @@ def audit(*values: float, **changed: Any) -> Audit:
 
 
 def test_every_audited_feed_counts_and_not_their_mean() -> None:
-    assert told(honesty.audited, cell(audit=audit(0.0, 0.1, 0.02))) == []
+    clean = "all of 3 audited feeds pass: at 95 %, at most 63 % of all are wrong"
+    assert told(honesty.audited, cell(audit=audit(0.0, 0.1, 0.02))) == [("note", clean)]
+    assert "the audited feed passes" in told(honesty.audited, cell(audit=audit(0.0)))[0][1]
     [(severity, message)] = told(honesty.audited, cell(audit=audit(0.0, 0.0, 0.0, 0.11)))
     assert severity == "invalid"
     assert "1 of 4 audited feeds fail; regret in standard deviations 0.11, at most 0.1" in message
