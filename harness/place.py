@@ -31,7 +31,7 @@ Objective = Literal["throughput", "efficiency"]
 Shares = dict[str, dict[str, float]]
 """x[suite][device]; what is 0 is left out."""
 NOTHING = 1e-9  # a smaller part of a device's time is a solver's rounding
-GAP = 1e-3  # of the optimum, where whole numbers are left to find: rates are known less well
+GAP = 5e-3  # of the optimum, where whole numbers are left to find: rates are known less well
 EXACT = 1e-6  # to which figures of a certificate agree: it went through decimal text
 
 

@@ -16,7 +16,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from harness import cli, config, energy, metering, plan, plugins, schema, stats, validate
+from harness import cli, config, energy, metering, mixes, plan, plugins, schema, stats, validate
 from harness.contracts import Adapter, Array
 from suites import diffusion, dlrm, llm, probe, resnet50
 from suites.latency import LIMITS
@@ -293,6 +293,18 @@ def test_the_rules_say_their_limits() -> None:
             assert f"{limit * 100:g} %" in said[rule], rule
     assert f"{validate.CLOCK_STEP_NS / 1e9:g} s" in said["clock_kept"]
     assert f"fewer than {stats.FEWEST_BLOCKS} blocks" in said["steady"]
+
+
+def test_mixes() -> None:
+    rows = [
+        [
+            mix.name,
+            *(f"{each:g}" for each in (mix.nominal_flops_per_s, mix.nominal_bytes_per_s)),
+            *(f"{mix.units[suite]:g}" for suite in ("llm", "diffusion", "dlrm", "resnet50")),
+        ]
+        for mix in mixes.frozen().values()
+    ]
+    assert table(RULES, "mix") == rows
 
 
 def test_constants() -> None:
