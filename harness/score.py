@@ -150,13 +150,14 @@ class Score:
 
 
 def score(result: Result) -> Score | None:
-    """None where no mix was run."""
+    """None where no mix was asked for, or none was run yet."""
     phases = mixed(result)
     mix = result.mix
-    if mix is None or not phases:
+    unplanned = [each.reason for each in result.absent if mix and each.what == f"mix {mix.name}"]
+    if mix is None or not (phases or unplanned):
         return None
     runs = tuple(each for phase in phases if (each := _run(result, mix, phase)) is not None)
-    problems = [problem for each in runs for problem in _numbered(each.problems, each, runs)]
+    problems = unplanned + [problem for each in runs for problem in _numbered(each.problems, each, runs)]
     reached = {each.phase for each in runs}
     problems += [f"{phase.name} was not run to its end" for phase in phases if phase.name not in reached]
     records = [record for record in result.records if record.phase in reached and record.completions]

@@ -73,6 +73,9 @@ def test_no_mix_is_planned_from_wrong_answers(shell: Shell, tmp_path: Path) -> N
     assert not [phase for phase in told["phases"] if phase["placement"]]
     reason = next(each["reason"] for each in told["absent"] if each["what"] == "mix duo")
     assert reason.startswith("no device can run high")
+    assert "NO SCORE: no device can run high" in done.stdout
+    for form in ("markdown", "html", "csv", "json"):
+        assert shell("report", "out", "--format", form).returncode == 0
 
 
 def test_a_mix_that_cannot_be_is_told_before_anything_runs(shell: Shell) -> None:
