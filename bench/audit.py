@@ -4,8 +4,8 @@ Run: python -m bench.audit [TIER [SUITE:BATCH:ADAPTER …]]   (smoke, and every 
 
 Throughput, over the time that feeds are in flight and over all of the window, with answers kept over without, in
 alternating blocks of the same loop; for `null`, which answers at once, only the microseconds mean something. Both copy
-what is yielded, for the stamp wants it plain; that copy's share of a feed stands beside. Then the reference, opened once
-for a suite, on as many feeds as the standard preset audits, over that preset's warm-up and shortest window.
+what is yielded, for the stamp wants it plain; that copy's share of a feed stands beside. Then the reference, opened
+once for a suite, on as many feeds as the standard preset audits, over that preset's warm-up and shortest window.
 """
 
 from __future__ import annotations
