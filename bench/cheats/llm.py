@@ -1,7 +1,7 @@
 """Ways to decode, honest and not: each answers by itself, and an fp32 teacher judges what it answered.
 
 All ways that keep the weights are decoded in one batch, so that the weights are read once a token for all of them. Edge
-takes 6 GB of memory and a quarter of an hour on two cores.
+takes 6 GB of memory and, with one feed, 22 minutes on two cores that are shared.
 """
 
 from __future__ import annotations
