@@ -157,7 +157,8 @@ def slower_than_light(result: Result) -> Iterator[Finding]:
         )
         cache = cache_bytes if route.device.startswith("cpu:") and cache_bytes else LARGEST_CACHE_BYTES
         rate = len(done) * 1e9 / in_flight_ns
-        flops, streamed = least_flops(record) * rate, streamed_bytes(record, OUT_OF_CACHE * cache) * rate
+        together = 1 if record.scenario == "single-stream" else record.slots  # one pass over the weights may serve all
+        flops, streamed = least_flops(record) * rate, streamed_bytes(record, OUT_OF_CACHE * cache) * rate / together
         for what, achieved, ceiling in (("FLOP/s", flops, flops_per_s), ("byte/s", streamed, bytes_per_s)):
             if ceiling and achieved > LIGHT * ceiling:
                 message = (

@@ -161,6 +161,7 @@ def _opened(
             part.outcome = {
                 "facts": prepared["facts"],
                 "load_ns": opened["load_ns"],
+                "slots": opened["slots"],
                 "costs": tuple(suite.costs(route.precision, share.batch)),
                 "feed_units": part.units,
             }

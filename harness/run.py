@@ -110,7 +110,7 @@ def measure(
                 precision=route.precision,
                 free_bytes=free_bytes(device),
             )
-            outcome |= {name: opened[name] for name in ("load_ns", "needed_bytes", "facts")}
+            outcome |= {name: opened[name] for name in ("load_ns", "needed_bytes", "facts", "slots")}
             watch = Watch((worker.pid,)).start()  # before the window, so that starting it disturbs none of it
             longest_ns = share.limits.warmup_ns + share.limits.search_ns + share.limits.max_ns
             try:

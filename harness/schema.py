@@ -402,6 +402,8 @@ class Record(Fact):
     """Of the yields of one feed, in their order."""
     facts: dict[str, str] = {}
     """What really ran where, in the adapter's words."""
+    slots: int = Field(default=1, gt=0)
+    """Feeds that the runner may have in flight at once, outside of single-stream."""
     load_ns: int | None = Field(default=None, ge=0)
     needed_bytes: int | None = Field(default=None, ge=0)
     """Of weights, state and runtime at batch 1, as they are budgeted."""

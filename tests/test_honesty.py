@@ -149,6 +149,15 @@ def test_what_comes_from_a_cache_is_no_fraud() -> None:
     assert told(honesty.slower_than_light, popular) == []
 
 
+def test_feeds_in_flight_together_may_share_what_is_streamed() -> None:
+    streaming = {"costs": (Cost(name="decode", flops=0, bytes=1e9, streamed_bytes=1e9),), "feed_units": 1}
+    fast = cell(((33,),) * 4, scenario="offline", **streaming)
+    assert told(honesty.slower_than_light, fast) != []
+    assert told(honesty.slower_than_light, fast.model_copy(update={"slots": 4})) == []
+    alone = fast.model_copy(update={"slots": 4, "scenario": "single-stream"})
+    assert told(honesty.slower_than_light, alone) != []
+
+
 def test_the_last_level_is_the_largest_number() -> None:
     assert honesty.last_level_bytes({"L1d": "32K", "L2": "1024K", "L3": "33792K"}) == 33792 << 10
     assert honesty.last_level_bytes({}) is None
