@@ -20,7 +20,9 @@ FAKES = Path(__file__).parent / "fakes"
 BAND = Plugin("adapters", "band", f"{FAKES / 'band.py'}:Band", "test")
 SECOND = 1_000_000_000
 MIX = Mix(name="duo", tier="smoke", units={"low": 10, "high": 10}, nominal_flops_per_s=1, nominal_bytes_per_s=1)
-SPEC = """
+SPEC = f"""
+import sys
+sys.path.insert(0, {str(FAKES.parent.parent)!r})
 from tests.fakes.null import Null
 class Low(Null):
     name = "low"
