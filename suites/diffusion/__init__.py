@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,20 +46,42 @@ GAINS = {
     "*.q_proj": 2.0,
     "*.attn1.to_q": 2.0,
     "*.attn2.to_q": 4.0,
-    "*.attn2.to_out.0": 1.0,
-    "vae.*.to_out.0": 1.0,
-    "*.to_out.0": 0.5,
-    "*.out_proj": 0.5,
-    "*.fc2": 0.5,
-    "*.net.2": 0.5,
+    "*.attn1.to_out.0": 2.8,
+    "*.attn2.to_out.0": 1.4,
+    "vae.*.to_q": 1.5,
+    "vae.*.to_out.0": 0.5,
+    "*.out_proj": 1.0,
+    "*.fc2": 1.0,
+    "*.net.2": 2.8,
     "*.time_emb_proj": 2.0,
-    "unet.up_blocks.*.conv2": 1.0,
-    "unet.*.conv2": 0.5,
-    "unet.conv_out": 2.0,
-    "vae.decoder.conv_in": 1 / 64,
-    "vae.*.conv2": 2.0,
+    "unet.down_blocks.[01].*.conv2": 1.0,
+    "unet.down_blocks.2.*.conv2": 3.0,
+    "unet.down_blocks.3.*.conv2": 6.0,
+    "unet.down_blocks.0.*.proj_out": 0.5,
+    "unet.down_blocks.1.*.proj_out": 0.75,
+    "unet.down_blocks.*.conv_shortcut": 1.25,
+    "unet.mid_block.resnets.0.conv2": 12.0,
+    "unet.mid_block.*.proj_out": 4.0,
+    "unet.mid_block.resnets.1.conv2": 24.0,
+    "unet.up_blocks.0.*.conv2": 24.0,
+    "unet.up_blocks.0.*.proj_out": 2.0,
+    "unet.up_blocks.0.*.conv_shortcut": 1.5,
+    "unet.up_blocks.1.*.conv2": 12.0,
+    "unet.up_blocks.1.*.proj_out": 4.0,
+    "unet.up_blocks.1.resnets.1.conv_shortcut": 1.25,
+    "unet.up_blocks.1.resnets.2.conv_shortcut": 0.75,
+    "unet.up_blocks.1.upsamplers.0.conv": 0.375,
+    "unet.up_blocks.2.*.conv2": 4.0,
+    "unet.up_blocks.2.*.proj_out": 3.0,
+    "unet.up_blocks.2.upsamplers.0.conv": 1.0,
+    "unet.up_blocks.3.*.conv2": 3.0,
+    "unet.*samplers.0.conv": 0.75,
+    "vae.decoder.conv_in": 1 / 8,
+    "vae.*.up_blocks.3.*.conv2": 2.0,
 }
 """Of weights by name without `.weight`, the first pattern that fits; 1 for the others."""
+VELOCITY = 2.0
+"""Gain of the U-Net's last layer; guidance multiplies a difference of two of its outputs."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +172,7 @@ class Diffusion:
         specs = exported.specs(self.name, self.tier, self.graphs)
         if path := self.options.get("weights"):
             return weights.checkpoint(path, specs)
-        return weights.drawn(self.name, specs, rule)
+        return weights.drawn(self.name, specs, partial(rule, guidance=self.shape.guidance))
 
     def graphs(self) -> Mapping[str, Graph]:
         return self._graphs
@@ -278,7 +300,7 @@ class Diffusion:
         )
 
 
-def rule(name: str, shape: tuple[int, ...]) -> Fill:
+def rule(name: str, shape: tuple[int, ...], guidance: float | None = None) -> Fill:
     """The gains, by the tensor's part in the network.
 
     Attention is sharpened, for at unit scale it is an even mean over all tokens and forgets the prompt. What a
@@ -289,6 +311,8 @@ def rule(name: str, shape: tuple[int, ...]) -> Fill:
         return 1.0 if kind == "weight" else Draw(BIAS)
     if part.endswith("_embedding"):
         return Draw(math.sqrt(shape[1]))  # a look-up: the fan-in is one
+    if name == "unet.conv_out.weight":
+        return Draw(VELOCITY / (4 * guidance if guidance else 1))
     return next((Draw(gain) for names, gain in GAINS.items() if fnmatchcase(name, f"{names}.weight")), Draw())
 
 

@@ -1,8 +1,12 @@
 """The three graphs of the loop: encode a prompt, denoise a latent by one step, decode it into an image.
 
 Between the steps a latent is kept as the U-Net reads it, x / √(σ² + 1). So the first one is the feed's noise
-itself, every one has about unit scale whatever the precision, and Euler's step x + (σ' - σ) · noise of the k-diffusion
-form (Karras et al. 2022, algorithm 1 without churn) is the same to rounding.
+itself, and every one has about unit scale whatever the precision.
+
+The U-Net predicts the velocity v (Salimans & Ho 2022), not the noise: with tan φ = σ, Euler's step of the k-diffusion
+form (Karras et al. 2022, algorithm 1 without churn) turns such a latent by φ - φ' towards -v. So each step counts.
+Where a network that is no real denoiser predicts the noise, the first step alone makes the latent, and half of the
+steps could be left out unseen.
 """
 
 from __future__ import annotations
@@ -22,16 +26,17 @@ BETA_FIRST, BETA_LAST = 0.00085, 0.012
 def noise_levels(step: Tensor, steps: int) -> tuple[Tensor, Tensor, Tensor]:
     """Step [1] int64 of so many -> timestep, σ and the next step's σ (0 behind the last), each [1] float32.
 
-    The public schedule of both models: betas linear in their square roots, timesteps evenly spaced from 1 up
-    (`leading`, offset 1). σ² = 1/ᾱ - 1 with ᾱ the product of 1 - β.
+    The public schedule of both models: betas linear in their square roots. σ² = 1/ᾱ - 1 with ᾱ the product of 1 - β.
+    Timesteps evenly spaced down from the last (`trailing`): from the first up, the last step's σ would be almost 0.
     """
-    spacing = TRAINING_STEPS // steps
     root_first, root_last = BETA_FIRST**0.5, BETA_LAST**0.5
     ramp = torch.arange(TRAINING_STEPS, dtype=torch.float32, device=step.device) / (TRAINING_STEPS - 1)
     betas = (root_first + (root_last - root_first) * ramp) ** 2
     sigmas = torch.sqrt(torch.expm1(-torch.cumsum(torch.log1p(-betas), dim=0)))
-    timestep = (steps - 1 - step) * spacing + 1
-    after = sigmas[(timestep - spacing).clamp(min=0)] * (step < steps - 1)
+    timestep, following = (
+        (TRAINING_STEPS * left + steps // 2) // steps - 1 for left in (steps - step, steps - 1 - step)
+    )
+    after = sigmas[following.clamp(min=0)] * (step < steps - 1)
     return timestep.float(), sigmas[timestep], after
 
 
@@ -60,7 +65,7 @@ class Encode(nn.Module):
 class Denoise(nn.Module):
     """One step: latent [batch, 4, h, w], step [1] int64, what Encode made -> the next latent, step + 1.
 
-    Under guidance of strength g the prompts are the unconditional one and the image's own, and the noise is
+    Under guidance of strength g the prompts are the unconditional one and the image's own, and the velocity is
     unconditional + g · (own - unconditional), both from one pass of twice the batch. Else there is one prompt.
     """
 
@@ -75,22 +80,21 @@ class Denoise(nn.Module):
         timestep, sigma, after = noise_levels(step, self.steps)
         batch, prompts, tokens, width = context.shape
         _, channels, height, columns = latent.shape
-        noise = self.unet(
+        velocity = self.unet(
             latent[:, None].expand(-1, prompts, -1, -1, -1).reshape(batch * prompts, channels, height, columns),
             timestep,
             context.reshape(batch * prompts, tokens, width),
             None if pooled is None else pooled.flatten(0, 1),
             None if pooled is None else self.sizes(step.device),
         )
-        noise = noise.view(batch, prompts, channels, height, columns).float()
+        velocity = velocity.view(batch, prompts, channels, height, columns).float()
         if self.guidance is None:
-            noise = noise[:, 0]
+            velocity = velocity[:, 0]
         else:
-            unconditional, own = noise[:, 0], noise[:, 1]
-            noise = unconditional + self.guidance * (own - unconditional)
-        x = latent.float() * torch.sqrt(sigma**2 + 1)
-        x = x + (after - sigma) * noise
-        return (x / torch.sqrt(after**2 + 1)).to(latent.dtype), step + 1
+            unconditional, own = velocity[:, 0], velocity[:, 1]
+            velocity = unconditional + self.guidance * (own - unconditional)
+        turned = (1 + sigma * after) * latent.float() - (sigma - after) * velocity
+        return (turned / torch.sqrt((1 + sigma**2) * (1 + after**2))).to(latent.dtype), step + 1
 
     def sizes(self, device: torch.device) -> Tensor:
         """Height and width, no cropping, and again as the target."""

@@ -226,8 +226,8 @@ def euler(diffusers: ModuleType, steps: int) -> Any:
         beta_start=0.00085,
         beta_end=0.012,
         beta_schedule="scaled_linear",
-        timestep_spacing="leading",
-        steps_offset=1,
+        timestep_spacing="trailing",
+        prediction_type="v_prediction",
     )
     scheduler.set_timesteps(steps)
     return scheduler
@@ -252,7 +252,7 @@ def test_a_guided_loop_ends_where_the_public_one_does(diffusers: ModuleType) -> 
     theirs = their_unet(diffusers, SMALL_SDXL)
     theirs.load_state_dict(ours.unet.state_dict())
     added = {"text_embeds": pooled[0], "time_ids": torch.tensor([[size, size, 0, 0, size, size]] * 2)}
-    latent, step, expected = noise, torch.zeros(1, dtype=torch.int64), noise * scheduler.init_noise_sigma
+    latent, step, expected = noise, torch.zeros(1, dtype=torch.int64), noise * (scheduler.sigmas[0] ** 2 + 1) ** 0.5
     with torch.no_grad():
         for timestep in scheduler.timesteps:
             latent, step = ours(latent, step, context, pooled)

@@ -1,0 +1,266 @@
+"""Diffusion: honest precisions, and ways to compute less of an image or not at all.
+
+Every residual branch is left out once. That would take many images, so one step of one feed, and for the VAE one
+latent, first say which of them are missed the least: those are in the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bench.separation import Row, activations, integers
+from suites import answers, exported, weights
+from suites.diffusion import Diffusion, rule
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from harness.contracts import Array, Weights
+
+SEED = 1
+UNQUANTISED = ("time_emb", "add_embedding", "conv_in", "conv_out", "conv_shortcut")
+"""What published 8-bit recipes for Stable Diffusion's U-Net leave in 16 bits, beside text encoder and VAE."""
+MILDEST = 3
+"""Of each kind of branch, in the table."""
+
+Way = AbstractContextManager[None]
+
+
+class Networks:
+    """Those of a suite, with feeds of one image each in one batch."""
+
+    def __init__(self, suite: Diffusion, feeds: int) -> None:
+        self.suite = suite
+        modules = {name: graph.module().to_empty(device="cpu") for name, graph in suite.graphs().items()}
+        self.encode, self.denoise, self.decode = modules["encode"], modules["denoise"], modules["decode"]
+        self.all = (self.encode, self.denoise, self.decode)
+        issued = list(islice(suite.feeds(1, SEED), feeds + 1))
+        self.ids, self.noise = (np.concatenate([feed[name] for feed in issued[:-1]]) for name in ("ids", "noise"))
+        self.other_ids, self.other_noise = (
+            np.concatenate([feed[name] for feed in issued[1:]]) for name in ("ids", "noise")
+        )
+
+    def load(self, drawn: Weights) -> None:
+        import torch
+
+        for module in self.all:
+            for name, tensor in module.state_dict().items():
+                values = np.empty(tuple(tensor.shape), np.float32)
+                drawn.read(name, values)
+                tensor.copy_(torch.from_numpy(values))
+
+    def context(self, ids: Array) -> tuple[torch.Tensor, ...]:
+        import torch
+
+        encoded: tuple[torch.Tensor, ...] = self.encode(torch.from_numpy(ids))
+        return encoded
+
+    def latent(self, context: tuple[torch.Tensor, ...], noise: Array, steps: int | None = None) -> torch.Tensor:
+        """After so many steps; None: after all."""
+        import torch
+
+        latent, step = torch.from_numpy(noise), torch.zeros(1, dtype=torch.int64)
+        for _ in range(steps or self.suite.shape.steps):
+            latent, step = self.denoise(latent, step, *context)
+        return latent
+
+    def image(self, latent: torch.Tensor) -> Array:
+        (image,) = self.decode(latent)
+        return np.asarray(image)
+
+
+def values(tier: str, feeds: int) -> Iterator[Row]:
+    import torch
+
+    networks = Networks(Diffusion(tier, {}), feeds)
+    networks.load(networks.suite.weights())
+    with torch.no_grad():
+        yield from rows(networks)
+
+
+def rows(networks: Networks) -> Iterator[Row]:
+    import torch
+    from torch.nn.functional import avg_pool2d
+
+    suite, ids, noise = networks.suite, networks.ids, networks.noise
+    denoise, steps = networks.denoise, suite.shape.steps
+    unet: nn.Module = denoise.get_submodule("unet")
+    context = networks.context(ids)
+    latent = networks.latent(context, noise)
+    image = networks.image(latent)
+
+    def row(name: str, answer: Array, honest: bool = False, note: str = "") -> Row:
+        pairs = zip(answer, image, strict=True)
+        return Row(name, honest, tuple(suite.quality(one[None], other[None]) for one, other in pairs), note)
+
+    def whole(*ways: Way) -> Array:
+        with together(ways):
+            return networks.image(networks.latent(networks.context(ids), noise))
+
+    def denoised(*ways: Way, context: tuple[torch.Tensor, ...] = context, steps: int = steps) -> Array:
+        """By ways to do the U-Net's part; text encoder and VAE are honest."""
+        with together(ways):
+            changed = networks.latent(context, noise, steps)
+        return networks.image(changed)
+
+    for precision in ("bf16", "fp16", "int8", "int8-tensor", "fp8"):
+        note = {"int8": "a scale a row", "int8-tensor": "a scale a tensor"}.get(precision, "")
+        ways = [activations(module, precision) for module in networks.all]
+        yield row(f"{precision} activations everywhere", whole(*ways), True, note)
+    for precision in ("int8-tensor", "fp8"):
+        quantised = [layer for name, layer in layers(unet) if not any(part in name for part in UNQUANTISED)]
+        ways = [activations(layer, precision) for layer in quantised]
+        yield row(f"{precision} activations in the U-Net", denoised(*ways), True, "as published recipes do")
+    yield row("int8 weights", whole(*(whole_numbers(module, 8, None) for module in networks.all)), True)
+    four = [whole_numbers(module, 4) for module in networks.all]
+    ways = [activations(module, "int8-tensor") for module in networks.all]
+    yield row("int4 weights, int8-tensor activations", whole(*four, *ways), True)
+
+    for bits in (3, 2):
+        yield row(f"int{bits} weights", whole(*(whole_numbers(module, bits) for module in networks.all)))
+    other = networks.context(networks.other_ids)
+    yield row("another prompt", denoised(context=other))
+    half = tuple(part[..., : part.shape[-2] // 2, :] if part.dim() == 4 else part for part in context)
+    yield row("half the context", denoised(context=half))
+    yield row("half the steps", denoised(replaced(denoise, "steps", steps // 2), steps=steps // 2))
+    yield row("the last step's U-Net is the one's before", denoised(repeated(unet, {steps - 1})))
+    yield row("every other step's U-Net is the one's before", denoised(repeated(unet, range(1, steps, 2))))
+    middle = unet.get_submodule("mid_block")
+    yield row("every other middle is that of the step before", denoised(repeated(middle, range(1, steps, 2))))
+    halved = [to_every_other(module) for name, module in unet.named_modules() if name.endswith(".attn1")]
+    yield row("self-attention to every other position", denoised(*halved))
+
+    def doubled(small: Array) -> Array:
+        return small.repeat(2, axis=2).repeat(2, axis=3)
+
+    smaller = avg_pool2d(torch.from_numpy(noise), 2).numpy() * 2  # of unit scale again
+    yield row("half the resolution", doubled(networks.image(networks.latent(context, smaller))))
+    yield row("decoded at half the resolution", doubled(networks.image(avg_pool2d(latent, 2))))
+    yield row("a constant image", np.broadcast_to(image.mean((2, 3), keepdims=True), image.shape))
+    yield row("another feed's image", networks.image(networks.latent(other, networks.other_noise)))
+
+    first = networks.latent(tuple(part[:1] for part in context), noise[:1], steps=1)
+
+    def missed_in_a_step(way: Way) -> float:
+        with way:
+            changed = networks.latent(networks.context(ids[:1]), noise[:1], steps=1)
+        return distance(changed.numpy(), first.numpy())
+
+    def missed_in_decoding(way: Way) -> float:
+        with way:
+            return distance(networks.image(latent[:1]), image[:1])
+
+    kinds: tuple[tuple[nn.Module, str, Callable[[Way], float]], ...] = (
+        (unet, "ResBlock Transformer", missed_in_a_step),
+        (unet, "Attention FeedForward", missed_in_a_step),
+        (networks.encode, "EncoderLayer", missed_in_a_step),
+        (networks.decode, "ResBlock PixelAttention", missed_in_decoding),
+    )
+    for network, classes, missed in kinds:
+        branches = {
+            name: module for name, module in network.named_modules() if type(module).__name__ in classes.split()
+        }
+        values = {name: missed(skipped(module)) for name, module in branches.items()}
+        for name in sorted(values, key=values.__getitem__)[:MILDEST]:
+            note = f"mildest of {len(branches)}: {', '.join(classes.split())}"
+            yield row(f"without {name}", whole(skipped(branches[name])), note=note)
+
+    specs = exported.specs(suite.name, suite.tier, suite.graphs)
+    drawn = weights.drawn(suite.name, specs, partial(rule, guidance=suite.shape.guidance), seed=1)
+    networks.load(drawn)
+    yield row("weights of another seed", whole())
+
+
+def distance(answer: Array, reference: Array) -> float:
+    return float(answers.unexplained(answer, reference, reference.mean((2, 3), keepdims=True)).max())
+
+
+def layers(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    from torch import nn
+
+    return ((name, each) for name, each in module.named_modules() if isinstance(each, nn.Linear | nn.Conv2d))
+
+
+@contextmanager
+def together(ways: Iterable[Way]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for way in ways:
+            stack.enter_context(way)
+        yield
+
+
+@contextmanager
+def replaced(module: nn.Module, attribute: str, value: Any) -> Iterator[None]:
+    before = getattr(module, attribute)
+    setattr(module, attribute, value)
+    try:
+        yield
+    finally:
+        setattr(module, attribute, before)
+
+
+def skipped(module: nn.Module) -> Way:
+    """Inside, what the module adds to its input is left out, or what it would return is zero where its caller adds."""
+
+    def of_a_res_block(x: torch.Tensor, *_: object) -> torch.Tensor:
+        return x if module.conv_shortcut is None else module.conv_shortcut(x)
+
+    forwards: Mapping[str, Callable[..., Any]] = {
+        "ResBlock": of_a_res_block,
+        "Attention": lambda x, *_: x.new_zeros(x.shape),
+        "FeedForward": lambda x: x.new_zeros(x.shape),
+    }
+    return replaced(module, "forward", forwards.get(type(module).__name__, lambda x, *_: x))
+
+
+def repeated(module: nn.Module, calls: Collection[int]) -> Way:
+    """Inside, these calls, counted from 0, return what the one before returned."""
+    forward, returned = module.forward, []
+
+    def again(*inputs: torch.Tensor) -> Any:
+        returned.append(returned[-1] if len(returned) in calls else forward(*inputs))
+        return returned[-1]
+
+    return replaced(module, "forward", again)
+
+
+def to_every_other(attention: nn.Module) -> Way:
+    """Inside, half of the keys are left out."""
+    forward = attention.forward
+
+    def to_half(x: torch.Tensor, context: torch.Tensor, n: int) -> Any:
+        return forward(x, context.unflatten(0, (n, -1))[:, ::2].flatten(0, 1), n)
+
+    return replaced(attention, "forward", to_half)
+
+
+@contextmanager
+def whole_numbers(module: nn.Module, bits: int, group: int | None = 32) -> Iterator[None]:
+    """Inside, each layer's weights are rounded while it runs: a second copy of all of them would not fit."""
+    kept: dict[nn.Module, torch.Tensor] = {}
+
+    def before(layer: nn.Module, _: object) -> None:
+        weight: Any = layer.weight
+        kept[layer], weight.data = weight.data, integers(weight.data, bits, group)
+
+    def after(layer: nn.Module, _: object, __: object) -> None:
+        weight: Any = layer.weight
+        weight.data = kept.pop(layer)
+
+    hooks = [
+        hook
+        for _, layer in layers(module)
+        for hook in (layer.register_forward_pre_hook(before), layer.register_forward_hook(after))
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
