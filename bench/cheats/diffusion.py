@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -210,7 +210,9 @@ def skipped(module: nn.Module) -> Way:
     """Inside, what the module adds to its input is left out, or what it would return is zero where its caller adds."""
 
     def of_a_res_block(x: torch.Tensor, *_: object) -> torch.Tensor:
-        return x if module.conv_shortcut is None else module.conv_shortcut(x)
+        shortcut: Any = module.conv_shortcut
+        kept: torch.Tensor = x if shortcut is None else shortcut(x)
+        return kept
 
     forwards: Mapping[str, Callable[..., Any]] = {
         "ResBlock": of_a_res_block,
@@ -222,7 +224,8 @@ def skipped(module: nn.Module) -> Way:
 
 def repeated(module: nn.Module, calls: Collection[int]) -> Way:
     """Inside, these calls, counted from 0, return what the one before returned."""
-    forward, returned = module.forward, []
+    forward = module.forward
+    returned: list[Any] = []
 
     def again(*inputs: torch.Tensor) -> Any:
         returned.append(returned[-1] if len(returned) in calls else forward(*inputs))
@@ -236,14 +239,18 @@ def to_every_other(attention: nn.Module) -> Way:
     forward = attention.forward
 
     def to_half(x: torch.Tensor, context: torch.Tensor, n: int) -> Any:
-        return forward(x, context.unflatten(0, (n, -1))[:, ::2].flatten(0, 1), n)
+        return forward(x, context.view(n, -1, context.shape[-1])[:, ::2].flatten(0, 1), n)
 
     return replaced(attention, "forward", to_half)
 
 
 @contextmanager
 def whole_numbers(module: nn.Module, bits: int, group: int | None = 32) -> Iterator[None]:
-    """Inside, each layer's weights are rounded while it runs: a second copy of all of them would not fit."""
+    """Inside, each layer's weights are rounded while it runs: a second copy of all of them would not fit.
+
+    Left as they are, as by engines with groups: layers whose inputs do not divide into them, the first convolutions
+    and the VAE's 4 × 4.
+    """
     kept: dict[nn.Module, torch.Tensor] = {}
 
     def before(layer: nn.Module, _: object) -> None:
@@ -257,6 +264,7 @@ def whole_numbers(module: nn.Module, bits: int, group: int | None = 32) -> Itera
     hooks = [
         hook
         for _, layer in layers(module)
+        if group is None or cast("torch.Tensor", layer.weight)[0].numel() % group == 0
         for hook in (layer.register_forward_pre_hook(before), layer.register_forward_hook(after))
     ]
     try:

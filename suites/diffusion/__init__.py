@@ -36,9 +36,9 @@ ALTERED = 4
 LATENT_SCALE = 8
 """Pixels a side for each of the latent's."""
 
-GATES = {"smoke": 0.05, "edge": 0.05, "server": 0.05}
+GATES = {"smoke": 0.1, "edge": 0.1, "server": 0.1}
 """Set from docs/separation/diffusion.md; the server tier has edge's number and is unmeasured."""
-TRAINED_GATE = 0.1
+TRAINED_GATE = 0.2
 """Of a checkpoint's weights; unmeasured."""
 
 BIAS = 0.125
@@ -54,9 +54,8 @@ GAINS = {
     "*.fc2": 1.0,
     "*.net.2": 2.8,
     "*.time_emb_proj": 2.0,
-    "unet.down_blocks.[01].*.conv2": 1.0,
-    "unet.down_blocks.2.*.conv2": 3.0,
-    "unet.down_blocks.3.*.conv2": 6.0,
+    "unet.down_blocks.1.*.conv2": 2.0,
+    "unet.down_blocks.[23].*.conv2": 6.0,
     "unet.down_blocks.0.*.proj_out": 0.5,
     "unet.down_blocks.1.*.proj_out": 0.75,
     "unet.down_blocks.*.conv_shortcut": 1.25,
@@ -68,7 +67,6 @@ GAINS = {
     "unet.up_blocks.0.*.conv_shortcut": 1.5,
     "unet.up_blocks.1.*.conv2": 12.0,
     "unet.up_blocks.1.*.proj_out": 4.0,
-    "unet.up_blocks.1.resnets.1.conv_shortcut": 1.25,
     "unet.up_blocks.1.resnets.2.conv_shortcut": 0.75,
     "unet.up_blocks.1.upsamplers.0.conv": 0.375,
     "unet.up_blocks.2.*.conv2": 4.0,
@@ -187,6 +185,7 @@ class Diffusion:
         latent = Spec(("batch", 4, tier.latent_size, tier.latent_size))
         step = Spec((1,), "int64")
         image = Spec(("batch", 3, tier.image_size, tier.image_size))
+        velocity = "weights" not in self.options
 
         def encode() -> nn.Module:
             from suites.diffusion.pipeline import Encode
@@ -196,7 +195,7 @@ class Diffusion:
         def denoise() -> nn.Module:
             from suites.diffusion.pipeline import Denoise
 
-            return Denoise(tier.unet, tier.steps, tier.guidance, tier.image_size)
+            return Denoise(tier.unet, tier.steps, tier.guidance, tier.image_size, velocity)
 
         def decode() -> nn.Module:
             from suites.diffusion.pipeline import Decode
@@ -208,7 +207,7 @@ class Diffusion:
                 "encode", {"ids": Spec(("batch", tier.prompts, PROMPT_TOKENS), "int64")}, encoded, encode
             ),
             "denoise": self._graph(
-                "denoise",
+                "denoise" if velocity else "denoise-noise",  # a file of its own
                 {"latent": latent, "step": step, **encoded},
                 {"next_latent": latent, "next_step": step},
                 denoise,

@@ -1,12 +1,12 @@
 """The three graphs of the loop: encode a prompt, denoise a latent by one step, decode it into an image.
 
 Between the steps a latent is kept as the U-Net reads it, x / √(σ² + 1). So the first one is the feed's noise
-itself, and every one has about unit scale whatever the precision.
+itself, every one has about unit scale whatever the precision, and Euler's step x + (σ' - σ) · noise of the k-diffusion
+form (Karras et al. 2022, algorithm 1 without churn) is the same to rounding.
 
-The U-Net predicts the velocity v (Salimans & Ho 2022), not the noise: with tan φ = σ, Euler's step of the k-diffusion
-form (Karras et al. 2022, algorithm 1 without churn) turns such a latent by φ - φ' towards -v. So each step counts.
-Where a network that is no real denoiser predicts the noise, the first step alone makes the latent, and half of the
-steps could be left out unseen.
+The U-Net of a checkpoint predicts the noise. A drawn one, which is no denoiser, is taken to predict the velocity v
+(Salimans & Ho 2022): with tan φ = σ, Euler's step then turns such a latent by φ - φ', towards -v. As noise, the first
+prediction alone would make the latent, and half of the steps could be left out unseen.
 """
 
 from __future__ import annotations
@@ -23,19 +23,25 @@ TRAINING_STEPS = 1000
 BETA_FIRST, BETA_LAST = 0.00085, 0.012
 
 
-def noise_levels(step: Tensor, steps: int) -> tuple[Tensor, Tensor, Tensor]:
+def noise_levels(step: Tensor, steps: int, trailing: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Step [1] int64 of so many -> timestep, σ and the next step's σ (0 behind the last), each [1] float32.
 
     The public schedule of both models: betas linear in their square roots. σ² = 1/ᾱ - 1 with ᾱ the product of 1 - β.
-    Timesteps evenly spaced down from the last (`trailing`): from the first up, the last step's σ would be almost 0.
+    Timesteps are evenly spaced, from 1 up (`leading`, offset 1) or from the last down (`trailing`); the former ends
+    with a σ of almost 0 and so with a step that hardly counts.
     """
     root_first, root_last = BETA_FIRST**0.5, BETA_LAST**0.5
     ramp = torch.arange(TRAINING_STEPS, dtype=torch.float32, device=step.device) / (TRAINING_STEPS - 1)
     betas = (root_first + (root_last - root_first) * ramp) ** 2
     sigmas = torch.sqrt(torch.expm1(-torch.cumsum(torch.log1p(-betas), dim=0)))
-    timestep, following = (
-        (TRAINING_STEPS * left + steps // 2) // steps - 1 for left in (steps - step, steps - 1 - step)
-    )
+    if trailing:
+        timestep, following = (
+            (TRAINING_STEPS * left + steps // 2) // steps - 1 for left in (steps - step, steps - 1 - step)
+        )
+    else:
+        spacing = TRAINING_STEPS // steps
+        timestep = (steps - 1 - step) * spacing + 1
+        following = timestep - spacing
     after = sigmas[following.clamp(min=0)] * (step < steps - 1)
     return timestep.float(), sigmas[timestep], after
 
@@ -65,36 +71,40 @@ class Encode(nn.Module):
 class Denoise(nn.Module):
     """One step: latent [batch, 4, h, w], step [1] int64, what Encode made -> the next latent, step + 1.
 
-    Under guidance of strength g the prompts are the unconditional one and the image's own, and the velocity is
+    Under guidance of strength g the prompts are the unconditional one and the image's own, and what is predicted is
     unconditional + g · (own - unconditional), both from one pass of twice the batch. Else there is one prompt.
     """
 
-    def __init__(self, shape: UNetShape, steps: int, guidance: float | None, image_size: int) -> None:
+    def __init__(self, shape: UNetShape, steps: int, guidance: float | None, image_size: int, velocity: bool) -> None:
         super().__init__()
-        self.steps, self.guidance, self.image_size = steps, guidance, image_size
+        self.steps, self.guidance, self.image_size, self.velocity = steps, guidance, image_size, velocity
         self.unet = UNet(shape)
 
     def forward(
         self, latent: Tensor, step: Tensor, context: Tensor, pooled: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        timestep, sigma, after = noise_levels(step, self.steps)
+        timestep, sigma, after = noise_levels(step, self.steps, trailing=self.velocity)
         batch, prompts, tokens, width = context.shape
         _, channels, height, columns = latent.shape
-        velocity = self.unet(
+        predicted = self.unet(
             latent[:, None].expand(-1, prompts, -1, -1, -1).reshape(batch * prompts, channels, height, columns),
             timestep,
             context.reshape(batch * prompts, tokens, width),
             None if pooled is None else pooled.flatten(0, 1),
             None if pooled is None else self.sizes(step.device),
         )
-        velocity = velocity.view(batch, prompts, channels, height, columns).float()
+        predicted = predicted.view(batch, prompts, channels, height, columns).float()
         if self.guidance is None:
-            velocity = velocity[:, 0]
+            predicted = predicted[:, 0]
         else:
-            unconditional, own = velocity[:, 0], velocity[:, 1]
-            velocity = unconditional + self.guidance * (own - unconditional)
-        turned = (1 + sigma * after) * latent.float() - (sigma - after) * velocity
-        return (turned / torch.sqrt((1 + sigma**2) * (1 + after**2))).to(latent.dtype), step + 1
+            unconditional, own = predicted[:, 0], predicted[:, 1]
+            predicted = unconditional + self.guidance * (own - unconditional)
+        if self.velocity:
+            turned = (1 + sigma * after) * latent.float() - (sigma - after) * predicted
+            return (turned / torch.sqrt((1 + sigma**2) * (1 + after**2))).to(latent.dtype), step + 1
+        x = latent.float() * torch.sqrt(sigma**2 + 1)
+        x = x + (after - sigma) * predicted
+        return (x / torch.sqrt(after**2 + 1)).to(latent.dtype), step + 1
 
     def sizes(self, device: torch.device) -> Tensor:
         """Height and width, no cropping, and again as the target."""

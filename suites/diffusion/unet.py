@@ -1,4 +1,4 @@
-"""The U-Net that predicts a latent's velocity from time and text; names as in diffusers' UNet2DConditionModel."""
+"""The U-Net, which predicts a latent's noise, or velocity, from time and text; names as in UNet2DConditionModel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from suites.diffusion.shapes import TIME_SIZE_WIDTH, TIME_SIZES, UNetShape
 
 
 class UNet(nn.Module):
-    """latent [n, 4, h, w], timestep [1] float32, context [n, 77, width] -> velocity [n, 4, h, w].
+    """latent [n, 4, h, w], timestep [1] float32, context [n, 77, width] -> prediction [n, 4, h, w].
 
     With a pooled embedding: also pooled [n, width] and sizes [6] float32.
     """

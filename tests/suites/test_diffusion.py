@@ -16,6 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from harness.contracts import Array, Feed, Weights
 from harness.errors import Unsupported, WrongAnswer
+from suites import exported
 from suites.diffusion import TIERS, Diffusion, rule, shapes
 from suites.diffusion.pipeline import Denoise, noise_levels
 from suites.diffusion.shapes import SD15_UNET, SD15_VAE, SDXL_UNET, TextShape, UNetShape, VaeShape
@@ -221,34 +222,40 @@ def test_the_vae_decodes_like_the_public_one(diffusers: ModuleType) -> None:
         assert relative_difference(ours(latent), theirs.decode(latent / SMALL_VAE.scaling).sample) < 1e-4
 
 
-def euler(diffusers: ModuleType, steps: int) -> Any:
+def euler(diffusers: ModuleType, steps: int, velocity: bool) -> Any:
     scheduler = diffusers.EulerDiscreteScheduler(
         beta_start=0.00085,
         beta_end=0.012,
         beta_schedule="scaled_linear",
-        timestep_spacing="trailing",
-        prediction_type="v_prediction",
+        timestep_spacing="trailing" if velocity else "leading",
+        steps_offset=1,
+        prediction_type="v_prediction" if velocity else "epsilon",
     )
     scheduler.set_timesteps(steps)
     return scheduler
 
 
+BY_VELOCITY = pytest.mark.parametrize("velocity", [False, True], ids=["noise", "velocity"])
+
+
+@BY_VELOCITY
 @pytest.mark.parametrize("steps", [3, 4, 20])
-def test_the_noise_levels_are_the_public_schedule(diffusers: ModuleType, steps: int) -> None:
-    scheduler = euler(diffusers, steps)
-    levels = [torch.cat(noise_levels(torch.tensor([step]), steps)) for step in range(steps)]
+def test_the_noise_levels_are_the_public_schedule(diffusers: ModuleType, steps: int, velocity: bool) -> None:
+    scheduler = euler(diffusers, steps, velocity)
+    levels = [torch.cat(noise_levels(torch.tensor([step]), steps, trailing=velocity)) for step in range(steps)]
     timesteps, sigmas, after = torch.stack(levels).T
     assert torch.equal(timesteps, scheduler.timesteps.float())
     torch.testing.assert_close(sigmas, scheduler.sigmas[:-1], rtol=1e-5, atol=0)
     torch.testing.assert_close(after, scheduler.sigmas[1:], rtol=1e-5, atol=0)
 
 
-def test_a_guided_loop_ends_where_the_public_one_does(diffusers: ModuleType) -> None:
+@BY_VELOCITY
+def test_a_guided_loop_ends_where_the_public_one_does(diffusers: ModuleType, velocity: bool) -> None:
     """Their loop of U-Net, guidance and Euler steps against ours, whose latents are scaled between the steps."""
     steps, guidance, size = 4, 8.0, 128
-    ours = randomised(Denoise(SMALL_SDXL, steps, guidance, size))
+    ours = randomised(Denoise(SMALL_SDXL, steps, guidance, size, velocity))
     noise, context, pooled = random(1, 4, 16, 16), random(1, 2, 77, 48), random(1, 2, 40)
-    scheduler = euler(diffusers, steps)
+    scheduler = euler(diffusers, steps, velocity)
     theirs = their_unet(diffusers, SMALL_SDXL)
     theirs.load_state_dict(ours.unet.state_dict())
     added = {"text_embeds": pooled[0], "time_ids": torch.tensor([[size, size, 0, 0, size, size]] * 2)}
@@ -422,6 +429,14 @@ def test_an_answer_of_another_kind_is_no_answer(
     for answer in (image[:1], image[:, :, ::2, ::2], image.astype(np.float64), unfinished):
         with pytest.raises(WrongAnswer):
             suite.quality(answer, image)
+
+
+def test_a_checkpoint_predicts_noise_by_a_graph_of_its_own() -> None:
+    drawn, trained = Diffusion("smoke", {}), Diffusion("smoke", {"weights": "sdxl"})
+    assert drawn.graphs()["denoise"].module().velocity
+    assert not trained.graphs()["denoise"].module().velocity
+    assert not list(exported.SHIPPED.glob("diffusion-*-denoise-noise*"))
+    assert drawn.graphs().keys() == trained.graphs().keys()
 
 
 def test_a_checkpoint_has_a_gate_of_its_own() -> None:
