@@ -14,6 +14,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from bench.cheats.diffusion import repeated, skipped, together
+from bench.separation import activations
 from harness.contracts import Array, Feed, Weights
 from harness.errors import Unsupported, WrongAnswer
 from suites import exported
@@ -398,6 +400,40 @@ def test_bf16_passes_the_gate(smoke: tuple[Diffusion, OnDevice], answered: list[
     suite, _ = smoke
     session = OnDevice(suite, suite.weights(), torch.bfloat16)
     for feed, image in answered:
+        assert 0 < suite.quality(ask(suite, feed, session), image) < gate_of(suite)
+
+
+@pytest.mark.parametrize(
+    ("graph", "branch"),
+    [
+        ("encode", "text_encoder.text_model.encoder.layers.1"),
+        ("denoise", "unet.down_blocks.1.resnets.0"),
+        ("denoise", "unet.mid_block.attentions.0"),
+        ("decode", "vae.decoder.mid_block.resnets.0"),
+    ],
+)
+def test_a_branch_that_is_left_out_fails_the_gate_where_it_is_large(
+    smoke: tuple[Diffusion, OnDevice], answered: list[tuple[Feed, Array]], graph: str, branch: str
+) -> None:
+    suite, session = smoke
+    (feed, image), _ = answered
+    with skipped(session.modules[graph].get_submodule(branch)):
+        assert suite.quality(ask(suite, feed, session), image) > gate_of(suite)
+
+
+def test_every_step_counts(smoke: tuple[Diffusion, OnDevice], answered: list[tuple[Feed, Array]]) -> None:
+    """The last one's prediction is taken from the step before."""
+    suite, session = smoke
+    (feed, image), _ = answered
+    unet = session.modules["denoise"].get_submodule("unet")
+    with repeated(unet, {suite.shape.steps - 1}):
+        assert suite.quality(ask(suite, feed, session), image) > gate_of(suite)
+
+
+def test_int8_passes_the_gate(smoke: tuple[Diffusion, OnDevice], answered: list[tuple[Feed, Array]]) -> None:
+    suite, session = smoke
+    (feed, image), _ = answered
+    with together([activations(module, "int8-tensor") for module in session.modules.values()]):
         assert 0 < suite.quality(ask(suite, feed, session), image) < gate_of(suite)
 
 
