@@ -23,7 +23,7 @@ from harness import conditions
 from harness.conditions import Watch
 from harness.dispatch import Dispatcher, Planner
 from harness.errors import MixmarkError
-from harness.run import Equipment, drawn, free_bytes
+from harness.run import Equipment, drawn
 from harness.schema import Completions, Conditions, Failure, Mix, Phase, Record, ServiceLimits, Share
 from harness.score import within
 from harness.worker import Worker, WorkerFailed, failure_of
@@ -123,12 +123,9 @@ def _opened(
     for share in (share for task in phase.tasks for share in task.shares):
         route = share.route
         way = route.device, route.adapter
-        device, chosen = equipment.devices[way], equipment.config.adapter(route.adapter)
         if way not in workers:
             log = folder / "logs" / f"{phase.name}.{route.device}.{route.adapter}.log".replace(":", "-")
-            workers[way] = stack.enter_context(
-                Worker(equipment.adapters[route.adapter], chosen.options, scratch, log, chosen.python, device.cores)
-            )
+            workers[way] = stack.enter_context(equipment.worker(route, scratch, log))
         part = _Part(share, workers[way])
         parts.append(part)
 
@@ -138,16 +135,7 @@ def _opened(
         try:
             suite = equipment.suite(route)
             assert share.batch is not None  # a mixed share runs the batch that its rate was measured with
-            opened = part.worker.call(
-                "open",
-                equipment.timeout_s,
-                staged,
-                key=share.key,
-                device=device.whole.model_dump(),
-                suite=equipment.spec(route),
-                precision=route.precision,
-                free_bytes=free_bytes(device),
-            )
+            opened = equipment.open(part.worker, share, staged)
             prepared = part.worker.call(
                 "prepare",
                 equipment.timeout_s + share.limits.warmup_ns / 1e9,

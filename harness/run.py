@@ -58,6 +58,26 @@ class Equipment:
         place = (route.device, route.adapter) if scenario == "mixed" else ()
         return feed_seed(self.seed, route.suite, scenario, run, *place)
 
+    def worker(self, route: Route, scratch: Path, log: Path) -> Worker:
+        """A fresh process for the route's way onto its device, pinned where that is a slice."""
+        chosen, device = self.config.adapter(route.adapter), self.devices[route.device, route.adapter]
+        return Worker(self.adapters[route.adapter], chosen.options, scratch, log, chosen.python, device.cores)
+
+    def open(self, worker: Worker, share: Share, on_stage: Callable[[str], None]) -> dict[str, Any]:
+        """Loads the share's suite. Raises WorkerFailed."""
+        route = share.route
+        device = self.devices[route.device, route.adapter]
+        return worker.call(
+            "open",
+            self.timeout_s,
+            on_stage,
+            key=share.key,
+            device=device.whole.model_dump(),
+            suite=self.spec(route),
+            precision=route.precision,
+            free_bytes=_free_bytes(device),
+        )
+
     def auditor(self, folder: Path, tier: Tier) -> Auditor:
         """The reference runs on the CPU; at the server tier on the largest accelerator that its adapter reaches."""
         device = audit.HOST
@@ -79,8 +99,6 @@ def measure(
 ) -> Record:
     """One cell in a fresh process. What goes wrong becomes the record's error."""
     route = share.route
-    chosen = equipment.config.adapter(route.adapter)
-    device = equipment.devices[route.device, route.adapter]
     logs = folder / "logs"
     logs.mkdir(exist_ok=True)
     scratch = folder / "scratch"
@@ -92,24 +110,8 @@ def measure(
 
     try:
         suite = equipment.suite(route)
-        with Worker(
-            equipment.adapters[route.adapter],
-            chosen.options,
-            scratch,
-            logs / f"{share.key}.log",
-            chosen.python,
-            device.cores,
-        ) as worker:
-            opened = worker.call(
-                "open",
-                equipment.timeout_s,
-                on_stage,
-                key=share.key,
-                device=device.whole.model_dump(),
-                suite=equipment.spec(route),
-                precision=route.precision,
-                free_bytes=free_bytes(device),
-            )
+        with equipment.worker(route, scratch, logs / f"{share.key}.log") as worker:
+            opened = equipment.open(worker, share, on_stage)
             outcome |= {name: opened[name] for name in ("load_ns", "needed_bytes", "facts", "slots")}
             watch = Watch((worker.pid,)).start()  # before the window, so that starting it disturbs none of it
             longest_ns = share.limits.warmup_ns + share.limits.search_ns + share.limits.max_ns
@@ -187,7 +189,7 @@ def checkpoint_label(path: Path) -> str:
     return f"{path.name} sampled-sha256:{digest.hexdigest()[:16]}"
 
 
-def free_bytes(device: Device) -> int | None:
+def _free_bytes(device: Device) -> int | None:
     free = system.memory_available_bytes() if device.memory_pool == "host" else device.memory_bytes
     return None if free is None else int(free * RESERVE)
 

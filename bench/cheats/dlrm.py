@@ -113,7 +113,9 @@ class Rounded(TorchFunctionMode):
         super().__init__()
         self._precision = precision
 
-    def __torch_function__(self, call, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]  # as torch has it
+    def __torch_function__(
+        self, call: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         if call is F.linear:
             args = (rounded(args[0], self._precision), *args[1:])
         return call(*args, **(kwargs or {}))

@@ -11,6 +11,7 @@ How the weights get in (ways that copy them, or fold placeholders for them, were
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import tempfile
@@ -239,7 +240,7 @@ def elsewhere(parts: Sequence[Any] | None, provider: str) -> str:
 
 def _import() -> Any:
     try:
-        import onnx  # noqa: F401  edits the graphs; found missing here, not in the middle of a run
+        importlib.import_module("onnx")  # edits the graphs: found missing here, not in the middle of a run
         import onnxruntime
     except ImportError as error:
         raise PluginError(f"{error.name} is not installed", "pip install 'mixmark[onnxruntime]'") from error

@@ -106,7 +106,7 @@ class Probe:
         return self
 
     def quality(self, answer: Array, reference: Array) -> float:
-        raise NotImplementedError("the probe has no gate")
+        raise Unsupported("the probe has no gate: it measures the device, and nobody's answer")
 
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
         """gemm is given no bytes and the others no FLOPs: each kernel measures one ceiling. A copy reads and writes."""

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.contracts import Array, Feed, Graph, Session, Spec, Suite
+from harness.errors import Unsupported
 from harness.schema import Cost, Gate, LatencyLimits
 from suites import exported
 
@@ -150,7 +151,7 @@ class Toy:
         return self
 
     def quality(self, answer: Array, reference: Array) -> float:
-        raise NotImplementedError("the toy has no gate: its yields differ in shape")
+        raise Unsupported("the toy has no gate: its yields differ in shape")
 
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
         return (Cost(name="toy", flops=1, bytes=1, yields=4),)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable
 from io import StringIO
 
 import pytest
@@ -19,7 +20,8 @@ from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import closed_loop, record
 from tests.golden.sample import result as bare
 
-TEXTS = (reporters.console.report, reporters.markdown.report, reporters.html.report)
+Report = Callable[[Result], str]
+TEXTS: tuple[Report, ...] = (reporters.console.report, reporters.markdown.report, reporters.html.report)
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +30,7 @@ def measured() -> Result:
 
 
 @pytest.mark.parametrize("report", TEXTS)
-def test_the_headline_comes_first_with_all_that_belongs_to_it(report, measured: Result) -> None:  # type: ignore[no-untyped-def]  # a reporter
+def test_the_headline_comes_first_with_all_that_belongs_to_it(report: Report, measured: Result) -> None:
     text = report(measured)
     assert "mix/kJ, TX 0.2" in text
     assert "mix/s (edge-9, provisional, 16-bit weights, wall)" in text
@@ -36,7 +38,7 @@ def test_the_headline_comes_first_with_all_that_belongs_to_it(report, measured: 
 
 
 @pytest.mark.parametrize("report", TEXTS)
-def test_without_a_meter_the_headline_says_why_there_is_no_efficiency(report) -> None:  # type: ignore[no-untyped-def]  # a reporter
+def test_without_a_meter_the_headline_says_why_there_is_no_efficiency(report: Report) -> None:
     text = report(one_run(None))
     assert "EFFICIENCY NOT MEASURED: no meter was read" in text
     assert "mix/kJ" not in text

@@ -115,9 +115,14 @@ def test_a_rule_can_ask_for_constants() -> None:
 
 def test_a_wrong_buffer_is_refused() -> None:
     weights = drawn("llm", {"w": Spec((4, 64))}, lambda name, shape: Draw())
-    for into in (np.empty((4, 32), np.float32), np.empty((64, 4), np.float32).T, np.empty((4, 64), np.float64)):
+    wrong: tuple[Any, ...] = (
+        np.empty((4, 32), np.float32),
+        np.empty((64, 4), np.float32).T,
+        np.empty((4, 64), np.float64),
+    )
+    for into in wrong:
         with pytest.raises(ValueError, match="w needs"):
-            weights.read("w", into)  # type: ignore[arg-type]  # the wrong dtype is one of the cases
+            weights.read("w", into)
 
 
 # Checkpoints
