@@ -1,4 +1,4 @@
-"""The rules that a fast wrong answer breaks: each Result -> findings, like those of `validate`, which asks them.
+"""The rules that a fast wrong answer breaks: each Result -> findings. What is invalid by them counts in no score.
 
 They assume an adapter that wants to look fast. What none of them can see is said in docs/rules.md.
 """
@@ -6,7 +6,7 @@ They assume an adapter that wants to look fast. What none of them can see is sai
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
@@ -185,3 +185,17 @@ def last_level_bytes(caches: Mapping[str, str]) -> int | None:
         if found := re.fullmatch(r"(\d+)([KMG])", caches[level]):
             return int(found[1]) << units[found[2]]
     return None
+
+
+RULES: tuple[Callable[[Result], Iterator[Finding]], ...] = (
+    audited,
+    units_counted,
+    clock_bracketed,
+    on_device,
+    slower_than_light,
+    little_between,
+)
+
+
+def findings(result: Result) -> tuple[Finding, ...]:
+    return tuple(finding for rule in RULES for finding in rule(result))

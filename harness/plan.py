@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from harness import energy, stats
+from harness import energy, honesty, stats
 from harness.dispatch import Planner
 from harness.errors import UsageError
 from harness.place import Objective, Power, place
@@ -218,13 +218,16 @@ def _scenarios(workload: Workload, preset: Preset, asked: Sequence[ScenarioName]
 
 
 def rates(result: Result, mix: Mix) -> tuple[Rate, ...]:
-    """The best solo rate of every route of the mix's suites that passed its gate, from feeds within the mix's limits.
-    Where routes were measured again, only those, and only by what they did then."""
+    """The best solo rate of every route of the mix's suites that passed its gate and broke no rule of honesty, from
+    feeds within the mix's limits. Where routes were measured again, only those, and only by what they did then."""
     by_route: dict[str, Rate] = {}
+    invalid = {each.about for each in honesty.findings(result) if each.severity == "invalid"}
     tried = [record for record in result.records if record.scenario != "mixed" and record.route.suite in mix.units]
     again = [record for record in tried if record.phase.startswith(AGAIN)]
     for record in again or tried:
-        if record.completions is None or record.scenario == "server" or not (record.audit and record.audit.passed):
+        if record.completions is None or record.scenario == "server" or record.key in invalid:
+            continue
+        if record.audit is None or not record.audit.passed:
             continue
         rate = _rate(result, record, mix.limits.get(record.route.suite))
         key = record.route.model_dump_json()

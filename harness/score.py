@@ -10,17 +10,17 @@ and samples: nothing that a result says of itself is believed, but the facts.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from harness import energy, stats
+from harness import energy, honesty, stats
 from harness.errors import MixmarkError
 from harness.place import Objective, best_kind, replan, verify
-from harness.schema import Completions, Int64s, Mix, Phase, Placement, Record, Result, ServiceLimits
+from harness.schema import Completions, Finding, Int64s, Mix, Phase, Placement, Record, Result, ServiceLimits
 from harness.stats import FEWEST_BLOCKS, Floats
 from harness.steady import MOST_BLOCKS, steady_from
 
@@ -125,10 +125,8 @@ class Score:
     grade: Grade
     missing: tuple[str, ...]
     """For the next better grade."""
-
-    @property
-    def ranked(self) -> bool:
-        return not self.problems and self.mix.frozen and self.mix.tier != "smoke"
+    unranked: tuple[str, ...]
+    """Why it has no place among others, whatever its grade."""
 
     @property
     def graded(self) -> str:
@@ -156,7 +154,8 @@ def score(result: Result) -> Score | None:
     unplanned = [each.reason for each in result.absent if mix and each.what == f"mix {mix.name}"]
     if mix is None or not (phases or unplanned):
         return None
-    runs = tuple(each for phase in phases if (each := _run(result, mix, phase)) is not None)
+    doubts = honesty.findings(result)
+    runs = tuple(each for phase in phases if (each := _run(result, mix, phase, doubts)) is not None)
     problems = unplanned + [problem for each in runs for problem in _numbered(each.problems, each, runs)]
     reached = {each.phase for each in runs}
     problems += [f"{phase.name} was not run to its end" for phase in phases if phase.name not in reached]
@@ -180,7 +179,19 @@ def score(result: Result) -> Score | None:
         weight_class=min((record.route.weight_class for record in records), default=16),
         grade=grade,
         missing=missing,
+        unranked=tuple(_unranked(mix, result, doubts)),
     )
+
+
+def _unranked(mix: Mix, result: Result, doubts: Sequence[Finding]) -> Iterator[str]:
+    if not mix.frozen:
+        yield f"{mix.name} is a mix of one's own"
+    elif mix.tier == "smoke":
+        yield "the smoke tier shows that everything works"
+    fast = {each.about for each in doubts if each.rule == "slower_than_light"}
+    for record in result.records:
+        if record.key in fast:
+            yield f"{record.route.label}, {record.scenario}, is faster than light and not explained"
 
 
 def mixed(result: Result) -> tuple[Phase, ...]:
@@ -234,7 +245,7 @@ class _Part:
         return total
 
 
-def _run(result: Result, mix: Mix, phase: Phase) -> Run | None:
+def _run(result: Result, mix: Mix, phase: Phase, doubts: Sequence[Finding]) -> Run | None:
     """None where nothing was recorded of it."""
     records = [record for record in result.records if record.phase == phase.name and record.route.suite in mix.units]
     parts = [_part(record, mix) for record in records if record.completions is not None]
@@ -266,7 +277,7 @@ def _run(result: Result, mix: Mix, phase: Phase) -> Run | None:
         total=total,
         mixes_per_s=_figure(mixes / seconds, rates, None, told),
         mixes_per_kj=None if total.joules is None else _figure(1000 * mixes / total.joules, rates, joules, told),
-        problems=tuple(_problems(streams, records)),
+        problems=tuple(_problems(streams, records, doubts)),
     )
 
 
@@ -319,14 +330,14 @@ def _stream(suite: str, mix: Mix, parts: Sequence[_Part], begin_ns: int, end_ns:
     return Stream(suite, units, units / mix.units[suite], stamps, feeds, late, audited)
 
 
-def _problems(streams: Sequence[Stream], records: Sequence[Record]) -> list[str]:
-    """Why there is no score: an answer was wrong, a device fell out, or a suite has no unit that counts."""
+def _problems(streams: Sequence[Stream], records: Sequence[Record], doubts: Sequence[Finding]) -> list[str]:
+    """Why there is no score: a record is invalid, a device fell out, or a suite has no unit that counts."""
     problems = []
     for record in records:
         about = f"{record.route.suite} on {record.route.device}"
-        audit = record.audit
-        if audit is not None and (audit.problem or (audit.values and not audit.passed)):
-            problems.append(f"{about}: wrong answers")
+        problems += [
+            f"{about}: {each.message}" for each in doubts if each.about == record.key and each.severity == "invalid"
+        ]
         fault = record.cut_short or (record.error if record.error and record.error.attempted else None)
         if fault is not None:
             problems.append(f"{about}: {fault.kind}: {fault.message}")

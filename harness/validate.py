@@ -410,9 +410,8 @@ def mix_graded(result: Result) -> Iterator[Finding]:
     if found.missing:
         message = f"the score is {found.graded}"
         yield Finding(rule="mix_graded", severity="note", about="run", message=message)
-    if not found.ranked:
-        why = "the smoke tier shows that everything works" if found.mix.frozen else "it is a mix of one's own"
-        message = f"{found.mix.name} is never ranked: {why}"
+    for why in found.unranked:
+        message = f"the score is not ranked: {why}"
         yield Finding(rule="mix_graded", severity="note", about="run", message=message)
 
 
@@ -485,12 +484,7 @@ RULES: tuple[Callable[[Result], Iterator[Finding]], ...] = (
     finished,
     mix_complete,
     mix_bounded,
-    honesty.audited,
-    honesty.units_counted,
-    honesty.clock_bracketed,
-    honesty.on_device,
-    honesty.slower_than_light,
-    honesty.little_between,
+    *honesty.RULES,
     speed_held,
     steady,
     latency_kept,

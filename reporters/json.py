@@ -79,7 +79,7 @@ def _score(result: Result) -> dict[str, Any] | None:
         "boundary": found.boundary,
         "grade": found.grade,
         "missing": found.missing,
-        "ranked": found.ranked,
+        "unranked": found.unranked,
         "weight_class": found.weight_class,
         "problems": found.problems,
         "unmeasured": found.unmeasured,

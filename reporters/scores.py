@@ -51,7 +51,7 @@ def told(result: Result) -> Told | None:
 
 
 def _grade(found: Score) -> str:
-    return f"{found.graded}{'' if found.ranked else '; never ranked'}"
+    return f"{found.graded}{'; not ranked: ' if found.unranked else ''}{', '.join(found.unranked)}"
 
 
 def _facts(run: Run, seen: Diagnosis | None) -> list[tuple[str, str]]:

@@ -70,7 +70,11 @@ def test_rates_are_those_of_routes_that_passed_their_gate() -> None:
     assert rates["llm", "cpu:0"].memory_bytes == 5 << 30  # what its process really took
     assert rates["llm", "gpu:0"].memory_bytes == 3 << 30  # what nobody sees from outside is budgeted
     wrong = PASSED.model_copy(update={"values": (0.2,)})
-    for lost in ({"audit": wrong}, {"audit": None}, {"audit": PASSED.model_copy(update={"values": ()})}):
+    unread = PASSED.model_copy(update={"values": ()})
+    elsewhere = {
+        "facts": {"elsewhere": "Conv on the CPU"}
+    }  # invalid by a rule of honesty, though its answers are right
+    for lost in ({"audit": wrong}, {"audit": None}, {"audit": unread}, elsewhere):
         left = plan.rates(changed(before, "llm", "gpu:0", **lost), MIX)
         assert ("llm", "gpu:0") not in {(rate.suite, rate.device) for rate in left}
 

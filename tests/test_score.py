@@ -8,7 +8,7 @@ import pytest
 from harness import score
 from harness.dispatch import Pair
 from harness.place import Power, place
-from harness.schema import Failure, Mix, Placement, Record, Result, ServiceLimits
+from harness.schema import Cost, Failure, Mix, Placement, Record, Result, ServiceLimits
 from tests.fakes.machine import (
     GPU_AND_CPU,
     MIX,
@@ -188,9 +188,38 @@ def test_no_score_where_an_answer_was_wrong_or_not_audited() -> None:
     [wrong] = {each.audit for each in records if each.route.suite == "llm"}
     assert wrong
     bad = changed(records, "llm", audit=wrong.model_copy(update={"values": (0.1, 2.0), "feeds": (0, 1)}))
-    assert scored(of(bad)).problems == ("llm on gpu:0: wrong answers",)
+    [problem] = scored(of(bad)).problems
+    assert problem.startswith("llm on gpu:0: wrong answers: 1 of 2 audited feeds fail")
     blind = changed(records, "llm", audit=None, unaudited="the reference needs 40 GB")
     assert scored(of(blind)).problems == ("llm was not audited: the reference needs 40 GB",)
+
+
+def test_no_score_where_a_record_breaks_a_rule_of_honesty() -> None:
+    records, _ = run()
+    touched = scored(of(changed(records, "llm", skew_ns=2 * SECOND)))
+    assert touched.problems == ("llm on gpu:0: a stamp lies 2.00 s outside of the time that its feed took here",)
+    assert touched.mixes_per_s is None
+    assert scored(of(changed(records, "llm", skew_ns=-SECOND))).problems == ()
+
+
+def test_what_is_faster_than_light_has_a_score_and_no_rank() -> None:
+    """The probe's best is 1 GFLOP/s, and an image is 5 s of the device's time."""
+    records, plan = run()
+    probe = closed_probe("gpu:0", Cost(name="gemm", flops=1e9, bytes=0), SECOND)
+    for gflop, unranked in (
+        (6, ()),
+        (7, ("diffusion on gpu:0 by acme in bf16, mixed, is faster than light and not explained",)),
+    ):
+        costs = {"costs": (Cost(name="image", flops=gflop * 1e9, bytes=0),), "feed_units": 1}
+        told = of((changed(records, "diffusion", **costs)[0], plan))
+        found = scored(told.model_copy(update={"records": (probe, *told.records)}))
+        assert found.mixes_per_kj
+        assert found.unranked == unranked
+
+
+def closed_probe(on: str, cost: Cost, took_ns: int) -> Record:
+    probe = record("probe", ("probe", on), completions([(0, took_ns)], 1), (0, took_ns), audits=0)
+    return probe.model_copy(update={"scenario": "single-stream", "costs": (cost,)})
 
 
 def test_no_score_where_a_device_fell_out_but_all_that_was_measured() -> None:
@@ -229,7 +258,7 @@ def test_five_long_runs_are_official() -> None:
     assert (found.grade, found.missing) == ("official", ())
     assert found.mixes_per_kj
     assert found.mixes_per_kj.half_width is not None
-    assert found.ranked
+    assert found.unranked == ()
 
 
 def lacking(found: score.Score) -> tuple[str, str]:
@@ -246,7 +275,7 @@ def test_what_an_official_score_needs() -> None:
     assert lacking(short) == ("provisional", "a window of 119 s of 120 s")
     own = five().model_copy(update={"mix": EDGE.model_copy(update={"name": "mine"})})
     assert lacking(scored(own)) == ("provisional", "mine is a mix of one's own")
-    assert not scored(own).ranked
+    assert scored(own).unranked == ("mine is a mix of one's own",)
 
 
 def test_runs_that_differ_are_not_official() -> None:

@@ -429,9 +429,9 @@ def test_a_mix_of_ones_own_is_never_ranked() -> None:
     told = one_run(WATTS_AT_THE_WALL)
     assert told.mix
     own = told.model_copy(update={"mix": told.mix.model_copy(update={"name": "mine"})})
-    assert said(validate.mix_graded, own)[-1][2] == "mine is never ranked: it is a mix of one's own"
+    assert said(validate.mix_graded, own)[-1][2] == "the score is not ranked: mine is a mix of one's own"
     smoke = told.model_copy(update={"mix": told.mix.model_copy(update={"name": "smoke-1", "tier": "smoke"})})
-    assert said(validate.mix_graded, smoke)[-1][2].startswith("smoke-1 is never ranked: the smoke tier")
+    assert said(validate.mix_graded, smoke)[-1][2].startswith("the score is not ranked: the smoke tier")
 
 
 def test_more_than_the_bound_means_that_the_solo_rates_are_too_low() -> None:
