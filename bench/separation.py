@@ -4,6 +4,7 @@
 
 Honest rows are precisions of weights and activations; the others leave work out. The threshold is the geometric mean
 of the worst honest value and the mildest cheat, so that the distance to both is the same factor; 3 is asked for.
+Then the mildest cheat on a random part of the feeds: drawn from its values, in simulated audits of 30 feeds.
 The rows of a suite are in bench/cheats/<suite>.py, as `values(tier, feeds) -> Iterator[Row]`.
 """
 
@@ -17,11 +18,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from harness import plugins
+
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
 GROUP = 32
+PARTS = {"quarter": 1 / 4, "tenth": 1 / 10}
+AUDITED = 30  # feeds of an official run's audit
+TRIALS = 10_000
 
 
 @dataclass(frozen=True)
@@ -112,6 +120,23 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
+def caught(cheat: Row, right: Row, part: float, at_most: float) -> float:
+    """The share of simulated audits in which a feed fails: each feed is cheated with the probability `part`, and then
+    scores one of the cheat's values, by chance, else one of `right`'s."""
+    random = np.random.default_rng(0)
+    size = TRIALS, AUDITED
+    scores = np.where(random.random(size) < part, random.choice(cheat.values, size), random.choice(right.values, size))
+    return float((scores > at_most).any(1).mean())
+
+
+def in_part(rows: list[Row], at_most: float) -> str:
+    """How often the mildest cheat is caught where the other feeds are as the first row, fp32."""
+    mildest = min((row for row in rows if not row.honest), key=lambda row: row.extreme)
+    shares = {part: caught(mildest, rows[0], of_feeds, at_most) for part, of_feeds in PARTS.items()}
+    told = ", ".join(f"on a random {part} of the feeds in {share * 100:.2f} %" for part, share in shares.items())
+    return f"The mildest cheat against the gate of {at_most:g}, {TRIALS:,} audits of {AUDITED} feeds: caught {told}."
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("suite")
@@ -119,7 +144,10 @@ def main() -> None:
     parser.add_argument("--feeds", type=int, default=2)
     asked = parser.parse_args()
     cheats = importlib.import_module(f"bench.cheats.{asked.suite}")
-    print(table(list(cheats.values(asked.tier, asked.feeds))))
+    rows = list(cheats.values(asked.tier, asked.feeds))
+    gate = plugins.suite(asked.suite, plugins.BUILT_IN["suites"][asked.suite], asked.tier, {}).gate
+    assert gate is not None  # every suite but the probe has one
+    print(table(rows), in_part(rows, gate.at_most), sep="\n")
 
 
 if __name__ == "__main__":
