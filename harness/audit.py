@@ -14,7 +14,7 @@ import time
 import zipfile
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,17 +38,21 @@ def kept_at(folder: Path, key: str) -> Path:
     return folder / "raw" / f"{key}.answers.npz"
 
 
-def draw(answers: Path, gate: Gate, feeds: int, batch: int, done: int, seal: str | None, into: Path) -> Audit:
+Sealed = Callable[[Sequence[bytes]], bool]
+"""Whether answers with these digests, in this order, are what the worker had told of while it was timed."""
+
+
+def draw(answers: Path, gate: Gate, feeds: int, batch: int, done: int, sealed: Sealed, into: Path) -> Audit:
     """Draws the answers that will be audited, at least `feeds` and as many as hold the gate's samples, and keeps them.
 
     answers: what the worker handed over. All that was is looked at for values that are not finite. done: the feeds of
-    the window, each of which has an answer unless they outgrew `KEPT_BYTES`. seal: of the answers when the window
-    ended; None: nobody told it then. A problem with them is the audit's: nothing is raised.
+    the window, each of which has an answer unless they outgrew `KEPT_BYTES`. A problem with them is the audit's:
+    nothing is raised.
     """
     try:
         with answers.open("rb") as file, np.load(file, allow_pickle=False) as handed:  # ours to close if it is torn
             serials, values = handed["serials"], handed["answers"]
-        _handed(serials, values, done, seal)
+        _handed(serials, values, done, sealed)
     except WrongAnswer as error:
         return Audit(gate=gate, finished=0, problem=str(error))
     except DAMAGE as error:
@@ -60,7 +64,7 @@ def draw(answers: Path, gate: Gate, feeds: int, batch: int, done: int, seal: str
     return Audit(gate=gate, finished=len(serials), feeds=tuple(serials[chosen].tolist()))
 
 
-def _handed(serials: npt.NDArray[Any], values: npt.NDArray[Any], done: int, seal: str | None) -> None:
+def _handed(serials: npt.NDArray[Any], values: npt.NDArray[Any], done: int, sealed: Sealed) -> None:
     """Raises WrongAnswer where these are not the answers of a whole window."""
     if serials.dtype != np.int64 or serials.ndim != 1 or len(serials) != len(values) or not len(serials):
         raise WrongAnswer("the worker handed over no answers")
@@ -70,8 +74,8 @@ def _handed(serials: npt.NDArray[Any], values: npt.NDArray[Any], done: int, seal
     if serials.max() >= done or (len(serials) < done and all_fit):
         raise WrongAnswer(f"the worker handed over {len(serials)} answers of the {done} feeds that it finished")
     pairs = zip(serials.tolist(), values, strict=True)
-    if seal is not None and seal != drive.seal((serial, answer.tobytes()) for serial, answer in pairs):
-        raise WrongAnswer("the answers are not those that were there when the window ended")
+    if not sealed([drive.digest(serial, answer.tobytes()) for serial, answer in pairs]):
+        raise WrongAnswer("the answers are not those that were sealed when they were timed")
     _finite(values)
 
 

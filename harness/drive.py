@@ -58,18 +58,15 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or any(sign in words for sign in signs)
 
 
-def seal(answers: Iterable[tuple[int, bytes]]) -> str:
-    """A hash of (serial, answer) in their order: told when the window ends, it binds what is handed over later."""
-    return _sealed(_digest(serial, answer) for serial, answer in answers)
+def digest(serial: int, answer: bytes) -> bytes:
+    """Told when a feed ends, or of all in a seal when the window does, it binds what is handed over later."""
+    of = hashlib.blake2b(serial.to_bytes(8, "little"), digest_size=16)
+    of.update(answer)
+    return of.digest()
 
 
-def _digest(serial: int, answer: bytes) -> bytes:
-    digest = hashlib.blake2b(serial.to_bytes(8, "little"), digest_size=16)
-    digest.update(answer)
-    return digest.digest()
-
-
-def _sealed(digests: Iterable[bytes]) -> str:
+def seal(digests: Iterable[bytes]) -> str:
+    """A hash of digests in their order."""
     return hashlib.blake2b(b"".join(digests)).hexdigest()
 
 
@@ -90,8 +87,9 @@ class Answers:
         self._bytes = 0
         self._portion = 1.0
 
-    def add(self, serial: int, parts: list[bytes], last: Array) -> None:
-        """parts: the bytes of a feed's yields, of which `last` is one. Raises WrongAnswer where two feeds' differ."""
+    def add(self, serial: int, parts: list[bytes], last: Array) -> bytes:
+        """The answer's digest; empty where chance does not keep it. parts: the bytes of a feed's yields, of which
+        `last` is one. Raises WrongAnswer where two feeds' differ."""
         answer = b"".join(parts)
         like = last.dtype, last.shape[1:]
         with self._lock:
@@ -100,18 +98,20 @@ class Answers:
             if like != self._like or (self._kept and len(answer) != len(self._kept[0][1])) or len(answer) % row:
                 raise WrongAnswer("the answers to two feeds differ in shape")
             if self._portion < 1 and self._chance() >= self._portion:
-                return
-            self._kept.append((serial, answer, _digest(serial, answer)))
+                return b""
+            told = digest(serial, answer)
+            self._kept.append((serial, answer, told))
             self._bytes += len(answer) + AROUND_BYTES
             if self._bytes > self._most_bytes and len(self._kept) > 1:
                 self._portion /= 2
                 self._kept = [each for each in self._kept if self._chance() < 0.5] or self._kept[:1]
                 self._bytes = len(self._kept) * (len(answer) + AROUND_BYTES)
+            return told
 
     @property
     def seal(self) -> str:
-        """That `seal` gives of what is kept."""
-        return _sealed(digest for _, _, digest in self._kept)
+        """Of what is kept."""
+        return seal(told for _, _, told in self._kept)
 
     def save(self, path: Path) -> None:
         """serials [kept] int64, from 0 in the order of the feeds; answers [kept, units, …]."""
@@ -140,9 +140,9 @@ class Log:
 
     def feed(
         self, runner: Runner, feed: Feed, clock: Clock, due_ns: int | None = None, serial: int = 0
-    ) -> tuple[int, list[int]]:
-        """Runs one feed, which in a closed loop is due when it is issued; returns its issue and its stamps, each
-        followed by its units.
+    ) -> tuple[int, list[int], bytes]:
+        """Runs one feed, which in a closed loop is due when it is issued; returns its issue, its stamps, each
+        followed by its units, and the digest of its answer, empty where none is kept.
 
         A yield is copied before it is stamped: what an engine writes into its array later is neither timed nor
         audited. Raises WrongAnswer where the runner yields nothing, or not the units that the feed holds; one that
@@ -168,13 +168,12 @@ class Log:
         if self.units and sum(marks[1::2]) != self.units:
             more = "at least " if len(marks) > most else ""
             raise WrongAnswer(f"the runner yielded {more}{sum(marks[1::2])} units for a feed of {self.units}")
-        if self.answers:
-            self.answers.add(serial, parts, out)
+        told = self.answers.add(serial, parts, out) if self.answers else b""
         self.flat.fromlist(marks)
         self.due_ns.append(issued if due_ns is None else due_ns)
         self.issued_ns.append(issued)
         self.ends.append(len(self.flat) // 2)
-        return issued, marks
+        return issued, marks, told
 
 
 def merged(logs: Iterable[Log]) -> Completions:

@@ -57,6 +57,8 @@ class _Part:
     outcome: dict[str, Any] = field(default_factory=dict)
     done: list[tuple[int, list[int]]] = field(default_factory=list)
     """Of each feed, its issue and its marks, (stamp in ns, units) in turn."""
+    digests: set[bytes] = field(default_factory=set)
+    """Of their answers, as they were told one by one."""
     posted_ns: deque[int] = field(default_factory=deque)
     """When the feeds that are at the worker were sent."""
     skew_ns: int | None = None
@@ -258,6 +260,7 @@ class _Concert:
                         continue
                 answer = held[0].worker.answer(self.timeout_s)
                 held.remove(part := self.by_key[answer["key"]])
+                part.digests.add(bytes.fromhex(answer["digest"]))
                 self._finished(part, answer["issued_ns"], answer["marks"])
         except Exception as error:  # whatever it is, the other devices go on
             failure = failure_of(error)
@@ -294,7 +297,7 @@ def _hand_over(part: _Part, equipment: Equipment, folder: Path, scratch: Path) -
             raise WorkerFailed(part.failure)
         part.worker.call("hand_over", equipment.timeout_s, key=share.key, answers=str(answers))
         gate, batch = equipment.suite(share.route).gate, share.batch or 1
-        part.outcome |= drawn(gate, share, batch, len(part.done), None, answers, folder)
+        part.outcome |= drawn(gate, share, batch, len(part.done), part.digests.issuperset, answers, folder)
     except Exception as error:
         part.outcome["unaudited"] = f"the worker was gone before it handed over its answers: {error}"
 

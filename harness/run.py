@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from harness import audit, conditions, plugins, system
-from harness.audit import Auditor
+from harness import audit, conditions, drive, plugins, system
+from harness.audit import Auditor, Sealed
 from harness.conditions import Watch
 from harness.config import Config
 from harness.contracts import Suite
@@ -139,7 +139,12 @@ def measure(
                 "latency_limits": suite.latency,
                 "bracket_ns": (worker.stages_ns["measuring"], worker.stages_ns["measured"]),
             }
-            outcome |= drawn(suite.gate, share, batch, len(outcome["completions"]), worker.seal, answers, folder)
+            seal, done = worker.seal, len(outcome["completions"])
+
+            def sealed(digests: Sequence[bytes]) -> bool:
+                return drive.seal(digests) == seal
+
+            outcome |= drawn(suite.gate, share, batch, done, sealed, answers, folder)
     except (ValueError, TypeError, OSError, EOFError) as error:
         outcome["error"] = Failure(kind="no result", message=f"the worker's stamps cannot be used: {error}")
     except Exception as error:  # the worker's failure, or what a suite's own code raised in this process
@@ -163,13 +168,13 @@ def measure(
 
 
 def drawn(
-    gate: Gate | None, share: Share, batch: int, done: int, seal: str | None, answers: Path, folder: Path
+    gate: Gate | None, share: Share, batch: int, done: int, sealed: Sealed, answers: Path, folder: Path
 ) -> dict[str, Any]:
     """The audit, drawn from what the worker handed over, or why there is none."""
     if gate is None or not share.limits.audits:
         return {"unaudited": f"{share.route.suite} has no gate" if gate is None else "not asked for"}
     into = audit.kept_at(folder, share.key)
-    return {"audit": audit.draw(answers, gate, share.limits.audits, batch, done, seal, into)}
+    return {"audit": audit.draw(answers, gate, share.limits.audits, batch, done, sealed, into)}
 
 
 def checkpoint_label(path: Path) -> str:

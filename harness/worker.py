@@ -361,8 +361,8 @@ class _Served:
         return {"facts": _facts(it.runner)}
 
     def feed(self, key: str) -> None:
-        """One feed of a suite. Says its marks, (stamp in ns, units) in turn, when it is over; where the runner has
-        several slots the next one begins meanwhile, but never one of another suite."""
+        """One feed of a suite. Says its marks, (stamp in ns, units) in turn, and its answer's digest when it is over;
+        where the runner has several slots the next one begins meanwhile, but never one of another suite."""
         it = self.opened[key]
         if self.running != key:
             wait(self.in_flight)
@@ -371,8 +371,8 @@ class _Served:
 
         def run() -> None:
             try:
-                issued_ns, marks = it.log.feed(it.runner, feed, time.monotonic_ns, serial=serial)
-                self.say({"done": {"key": key, "issued_ns": issued_ns, "marks": marks}})
+                issued_ns, marks, digest = it.log.feed(it.runner, feed, time.monotonic_ns, serial=serial)
+                self.say({"done": {"key": key, "issued_ns": issued_ns, "marks": marks, "digest": digest.hex()}})
             except Exception as error:
                 self.say({"failure": told(error)})
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from harness import audit, drive, plugins
-from harness.audit import HOST, Auditor, draw, kept_at, pending
+from harness.audit import HOST, Auditor, Sealed, draw, kept_at, pending
 from harness.schema import Audit, Gate, Record
 from tests.fakes.null import Null
 from tests.golden.sample import closed_loop, record
@@ -30,12 +30,12 @@ def drawn(
     gate: Gate = GATE,
     batch: int = 1,
     done: int | None = None,
-    seal: str | None = None,
+    sealed: Sealed = lambda digests: True,
     **more: Any,
 ) -> Audit:
     kept_at(tmp_path, "a").parent.mkdir(exist_ok=True)
     done = len(answers) if done is None else done
-    return draw(handed(tmp_path, answers, **more), gate, feeds, batch, done, seal, kept_at(tmp_path, "a"))
+    return draw(handed(tmp_path, answers, **more), gate, feeds, batch, done, sealed, kept_at(tmp_path, "a"))
 
 
 def test_some_answers_are_drawn_by_chance_and_kept(tmp_path: Path) -> None:
@@ -85,17 +85,17 @@ def test_answers_that_outgrew_memory_may_be_fewer(tmp_path: Path, monkeypatch: p
 
 def test_answers_bear_the_seal_of_the_window(tmp_path: Path) -> None:
     answers = np.arange(3.0).reshape(3, 1)
-    seal = drive.seal((serial, answer.tobytes()) for serial, answer in enumerate(answers))
-    assert drawn(tmp_path, answers, seal=seal).problem == ""
+    told = {drive.digest(serial, answer.tobytes()) for serial, answer in enumerate(answers)}
+    assert drawn(tmp_path, answers, sealed=told.issuperset).problem == ""
     for others, serials in ((answers + 1, [0, 1, 2]), (answers, [0, 2, 1])):
-        found = drawn(tmp_path, others, seal=seal, serials=np.array(serials))
-        assert found.problem == "the answers are not those that were there when the window ended"
+        found = drawn(tmp_path, others, sealed=told.issuperset, serials=np.array(serials))
+        assert found.problem == "the answers are not those that were sealed when they were timed"
 
 
 def test_a_missing_or_torn_file_is_the_audits_problem(tmp_path: Path) -> None:
     (tmp_path / "torn.npz").write_bytes(b"PK\x03\x04")
     for name in ("absent.npz", "torn.npz"):
-        assert "cannot be used" in draw(tmp_path / name, GATE, 1, 1, 1, None, tmp_path / "into.npz").problem
+        assert "cannot be used" in draw(tmp_path / name, GATE, 1, 1, 1, bool, tmp_path / "into.npz").problem
 
 
 class Run:

@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from harness import honesty, stats, validate
+from harness import honesty, mixed, stats, validate
 from harness.audit import kept_at
 from harness.config import AdapterConfig, Config
+from harness.place import place
 from harness.plugins import Plugin
 from harness.run import Equipment, measure
-from harness.schema import Finding, Limits, Phase, Record, Route, ScenarioName, Share, Task
+from harness.schema import Finding, Limits, Mix, Phase, Rate, Record, Route, ScenarioName, Share, Task
 from tests.fakes import cheats
 from tests.fakes.cheats import DEVICE, TOKENS, WORK_S
 from tests.golden.sample import result
@@ -45,6 +46,22 @@ def equipment(options: Mapping[str, str]) -> Equipment:
     )
 
 
+def played(folder: Path, engine: str) -> Record:
+    """Alone in a mixed phase, and audited."""
+    (folder / "raw").mkdir(parents=True)
+    mix = Mix(name="one", tier="smoke", units={"chain": TOKENS})
+    rate = Rate(
+        suite="chain", device=DEVICE.id, adapter="cheats", precision="fp32", batch=1, units_per_s=TOKENS / WORK_S
+    )
+    share = Share(key=f"mix1.{engine.lower()}", route=ROUTE, scenario="mixed", batch=1, limits=LIMITS)
+    placement = place(mix.units, [rate], [DEVICE])
+    phase = Phase(name="mix1", tasks=(Task(device=DEVICE.id, shares=(share,)),), placement=placement)
+    tools = equipment({"as": engine})
+    kept = mixed.perform(phase, mix, lambda units, rates: place(units, rates, [DEVICE]), tools, folder)
+    tools.auditor(folder, "smoke").run(kept, kept.append)
+    return kept[-1]
+
+
 def measured(folder: Path, engine: str, batch: int | None = 1, run: int = 1, **options: str) -> Record:
     (folder / "raw").mkdir(parents=True, exist_ok=True)
     key = f"{engine.lower()}.{run}"
@@ -54,6 +71,7 @@ def measured(folder: Path, engine: str, batch: int | None = 1, run: int = 1, **o
 
 
 WRONG = "audited feeds fail"
+SEALED = "the answers are not those that were sealed when they were timed"
 CAUGHT = {
     # less work
     "Caching": ("audited", WRONG),
@@ -86,7 +104,7 @@ CAUGHT = {
     # a harness bent to suit
     "SlowingTheLoop": ("clock_bracketed", "the worker's clock tells"),
     "TurningBack": ("finished", "raised: ValueError: time runs backwards"),
-    "Amending": ("audited", "the answers are not those that were there when the window ended"),
+    "Amending": ("audited", SEALED),
     "AmendingSooner": ("clock_bracketed", "the worker's clock tells"),
     "Choosing": ("audited", "answers of the"),
     "Loading": ("audited", WRONG),
@@ -141,6 +159,22 @@ def test_an_honest_engine_breaks_no_rule(records: dict[str, Record], engine: str
     done = records[engine].completions
     assert done is not None
     assert stats.in_flight_ns(done) >= len(done) * TOKENS * WORK_S * 1e9
+
+
+@pytest.mark.parametrize(
+    ("engine", "words"), [("Amending", SEALED), ("AmendingSooner", WRONG), ("Choosing", "answers of the")]
+)
+def test_it_is_caught_in_a_mixed_phase(tmp_path: Path, engine: str, words: str) -> None:
+    """Each feed tells what it answered when it ends: later is too late."""
+    told = [each.message for each in findings(played(tmp_path, engine)) if each.rule == "audited"]
+    assert [words in message for message in told] == [True], told
+
+
+def test_an_honest_engine_passes_in_a_mixed_phase(tmp_path: Path) -> None:
+    record = played(tmp_path, "Honest")
+    assert [each for each in findings(record) if each.severity != "note"] == []
+    assert record.audit is not None
+    assert record.audit.passed
 
 
 def test_every_engine_is_tried() -> None:

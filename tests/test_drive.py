@@ -14,9 +14,11 @@ from harness.contracts import Array, Feed, Runner
 from harness.drive import (
     AROUND_BYTES,
     Answers,
+    Log,
     Overloaded,
     best_batch,
     closed_loop,
+    digest,
     highest_rate,
     open_loop,
     plain,
@@ -397,9 +399,18 @@ def test_the_seal_is_of_what_is_handed_over(tmp_path: Path) -> None:
         closed_loop(units(1, 1), numbered(), limits(min_feeds=50), Clock(), answers=kept)
         kept.save(tmp_path / "answers.npz")
         with np.load(tmp_path / "answers.npz") as handed:
-            pairs = [(int(serial), answer.tobytes()) for serial, answer in zip(*handed.values(), strict=True)]
-        assert seal(pairs) == kept.seal
-        assert seal(pairs[1:]) != kept.seal
+            told = [digest(int(serial), answer.tobytes()) for serial, answer in zip(*handed.values(), strict=True)]
+        assert seal(told) == kept.seal
+        assert seal(told[1:]) != kept.seal
+
+
+def test_each_feed_tells_its_answers_digest_where_it_is_kept() -> None:
+    kept = Answers(most_bytes=1, chance=lambda: 0.6)  # the first outgrows the bytes; of the others none is kept
+    log = Log(answers=kept)
+    feeds = numbered()
+    told = [log.feed(units(1), next(feeds), Clock(), serial=serial)[2] for serial in range(3)]
+    assert [len(each) for each in told] == [16, 16, 0]
+    assert told[0] != told[1]
 
 
 def test_answers_of_different_shapes_are_wrong() -> None:

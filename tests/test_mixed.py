@@ -149,7 +149,7 @@ def test_a_device_that_is_lost_ends_its_part_and_the_others_go_on(
     for record in lost:
         failure = record.cut_short or record.error
         assert failure is not None
-        assert (failure.kind, words in failure.message) == (kind, True)
+        assert (failure.kind, words in failure.message) == (kind, True), failure
     kept = [record for record in lost if record.completions]
     assert kept  # what it had done before
     assert all("gone before it handed over" in record.unaudited for record in kept)

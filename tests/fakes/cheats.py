@@ -436,11 +436,12 @@ class Amending(Skipping):
             serial: b"".join(token.tobytes() for token in Honest.__call__(self, feed))
             for serial, feed in self.seen.items()
         }
-        answers._kept = [(serial, answer, drive._digest(serial, answer)) for serial, answer in right.items()]
+        answers._kept = [(serial, answer, drive.digest(serial, answer)) for serial, answer in right.items()]
 
 
 class AmendingSooner(Amending):
-    """… before they are sealed, and thus before the window is over for the parent."""
+    """… before they are sealed, and thus before the window is over for the parent. In a mixed phase each was sealed
+    by its feed."""
 
     def patch(self, answers: Any) -> None:
         sealed = answers.seal.fget
@@ -460,9 +461,8 @@ class Choosing(EverySecond):
         answers: Any = drive.Answers
         add = answers.add
 
-        def chosen(answers: drive.Answers, serial: int, *rest: Any) -> None:
-            if self.turn % 2:
-                add(answers, serial, *rest)
+        def chosen(answers: drive.Answers, serial: int, *rest: Any) -> Any:
+            return add(answers, serial, *rest) if self.turn % 2 else b""
 
         answers.add = chosen
 
