@@ -561,9 +561,11 @@ def _performed(header: Result, equipment: Equipment, folder: Path, keeper: Store
         again=preset.again and not smoke,
         idle_s=0 if smoke else preset.idle_s,
     )
+    mixed_s = (conduct.limits.warmup_ns + conduct.limits.min_ns) / 1e9
+    to_come = conduct.runs - sum(phase.placement is not None for phase in header.phases)
     previous = signal.signal(signal.SIGTERM, interrupt)
     try:
-        with Progress(left) as progress:
+        with Progress(left, mixed_s * to_come if header.mix else 0, meters.draw) as progress:
             campaign = Campaign(header, equipment, folder, keeper, meters, conduct, progress.observer)
             campaign.run()
     except KeyboardInterrupt:

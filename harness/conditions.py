@@ -19,6 +19,7 @@ from typing import Any
 
 from harness import system
 from harness.schema import Conditions, GpuConditions
+from harness.text import plain
 
 INTERVAL_S = 1.0
 WATCH_SHARE = 0.005  # of one core: what watching may cost
@@ -377,7 +378,7 @@ def _gpu(nvml: Any, device: object, ours: set[int], proc: Path) -> GpuConditions
     if pids is not None and not all((proc / str(pid)).exists() for pid in pids):
         pids = None  # the driver's numbers are not this namespace's, so ours cannot be told from others'
     return GpuConditions(
-        id=f"gpu:{system.clean(str(nvml.nvmlDeviceGetUUID(device)))}",
+        id=f"gpu:{plain(str(nvml.nvmlDeviceGetUUID(device)))}",
         reasons=None if bits is None else tuple(name for bit, name in REASONS.items() if bits & bit),
         sm_clock_mhz=told(lambda: nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_SM)),
         temperature_c=told(lambda: nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU)),

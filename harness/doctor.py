@@ -15,6 +15,7 @@ from typing import Literal
 
 from harness import conditions, system, validate
 from harness.schema import Conditions, System
+from harness.text import plain
 
 SAMPLE_S = 1.0
 CPUS = "sys/devices/system/cpu"
@@ -216,7 +217,7 @@ CHECKS: tuple[Callable[[Patient], Iterator[Check]], ...] = (
 
 
 def _word(path: Path) -> str:
-    return system.clean(conditions.read(path))
+    return plain(conditions.read(path), system.MAX_TEXT)
 
 
 def _quota(folder: Path, root: Path) -> tuple[float | None, str]:

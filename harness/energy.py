@@ -461,6 +461,31 @@ def profile(result: Result, phase: str, edges_ns: Int64s) -> Floats:
     return sums if chosen else watts
 
 
+@dataclass(frozen=True)
+class Draw:
+    """What is drawn at the moment, to look at; no conclusion follows from it."""
+
+    watts: float
+    boundary: Boundary | None
+    """None: of some device it is not known, and not in it."""
+
+
+def draw(domains: Sequence[Domain], samples: Mapping[str, Samples], devices: Iterable[Device]) -> Draw | None:
+    """Mean power of an antichain over samples of the last seconds. None: nothing is known."""
+    watts = {}
+    for domain in domains:
+        if domain.method != "modelled" and domain.id in samples:
+            at_ns, steps = power(domain, samples[domain.id])
+            known = np.isfinite(steps)
+            if known.any():
+                watts[domain.id] = float(np.average(steps[known], weights=np.diff(at_ns)[known]))
+    devices = tuple(devices)
+    chosen = antichain(domains, watts.keys(), devices)
+    if not chosen:
+        return None
+    return Draw(sum(watts[each.id] for each in chosen), None if uncovered(chosen, devices) else chosen[0].boundary)
+
+
 def blocks(result: Result, phase: str, edges_ns: Int64s) -> Floats | None:
     """[edges - 1], joules of the machine in neighbouring blocks of a window: they add up to the joules of `total`.
 

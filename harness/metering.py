@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -25,18 +26,20 @@ from typing import cast
 
 import numpy as np
 
-from harness import energy, plugins, system
+from harness import energy, plugins
 from harness.config import Config
 from harness.contracts import Meter, Sample
-from harness.energy import Reading
+from harness.energy import Draw, Reading
 from harness.errors import MixmarkError, UsageError
 from harness.plugins import Plugin
 from harness.schema import Absent, Device, Domain, Metering, Samples
+from harness.text import plain
 
 INTERVAL_S = 0.1
 PATIENCE_S = 2.0  # for one read; a meter that takes longer is lost
 ASKING_S = 30.0  # for what a meter covers: a driver may have to wake, a controller to answer
 PER_AVERAGE = 4  # reads while a power that is a mean over some time renews itself
+LOOK_BACK_S = 5.0  # for what is drawn at the moment: slow sources renew themselves once a second or two
 MAX_REASON = 1000  # characters: some fixes are two commands
 NAME = "meter"
 
@@ -52,6 +55,7 @@ class Meters:
             if name not in found
         )
         self.domains: tuple[Domain, ...] = ()
+        self._devices = tuple(devices)
         self.unasked: tuple[str, ...] = ()
         """Meters that need a section in mixmark.toml and have none."""
         self._readers: list[_Reader] = []
@@ -79,7 +83,7 @@ class Meters:
         missing = [each for each in told if isinstance(each, Absent)]
         missing += [Absent(what=id, reason="another meter has a domain of this name") for id in twice]
         self.absent += tuple(
-            Absent(what=_what(name, each.what), reason=system.clean(each.reason, MAX_REASON)) for each in missing
+            Absent(what=_what(name, each.what), reason=plain(each.reason, MAX_REASON)) for each in missing
         )
         if taken := [each for each in fresh if each.id not in known]:
             self.domains += tuple(taken)
@@ -109,6 +113,14 @@ class Meters:
             begin_ns = time.monotonic_ns()
             time.sleep(seconds)
             self._idle_ns.append((begin_ns, time.monotonic_ns()))
+
+    def draw(self) -> Draw | None:
+        """Of the last seconds, from what is read anyway. None: not known, or the meters rest."""
+        if not self._readers:
+            return None
+        since_ns = time.monotonic_ns() - round(LOOK_BACK_S * 1e9)
+        samples = {id: samples for reader in self._readers for id, samples in reader.samples(since_ns).items()}
+        return energy.draw(self.domains, samples, self._devices)
 
     def drain(self, phase: str) -> Metering | None:
         """All since `begin`, and one last read; then the meters rest. None where there is no domain."""
@@ -201,10 +213,11 @@ class _Reader(threading.Thread):
                 self.lost.setdefault(id, f"a read took longer than {PATIENCE_S:g} s")
             self.end()
 
-    def samples(self) -> dict[str, Samples]:
+    def samples(self, since_ns: int | None = None) -> dict[str, Samples]:
         found = {}
         for id, rows in self._rows.items():
-            rows = list(rows)  # a reader that is lost may still come back
+            first = 0 if since_ns is None else bisect_left(rows, since_ns, key=lambda row: row[0])
+            rows = rows[first:]  # the reader may be at work, also one that is lost
             before, after, values = zip(*rows, strict=True) if rows else ((), (), ())
             columns = np.array(before, np.int64), np.array(after, np.int64), np.array(values, np.float64)
             found[id] = Samples(*columns)
@@ -276,7 +289,7 @@ def _within(seconds: float, call: Callable[[], list[Domain | Absent]]) -> list[D
 
 
 def _what(meter: str, what: str) -> str:
-    what = system.clean(what)
+    what = plain(what, MAX_REASON)
     return f"{NAME} {what}" if what.startswith(meter) else f"{NAME} {meter}: {what}"
 
 
@@ -284,4 +297,4 @@ def _said(error: BaseException) -> str:
     """A plugin's own words, or what went wrong where it has none."""
     hint = getattr(error, "hint", "")
     told = str(error) if isinstance(error, MixmarkError) else f"{type(error).__name__}: {error}"
-    return system.clean(f"{told}; {hint}" if hint else told, MAX_REASON)
+    return plain(f"{told}; {hint}" if hint else told, MAX_REASON)

@@ -39,6 +39,8 @@ class Snapshot:
     elapsed_ns: int
     longest_ns: int
     mixes: float
+    planned_per_s: float
+    """Mixes, by the plan that the phase began with."""
     running: Mapping[str, str]
     """Suite by device; empty where it waits."""
     units: Mapping[str, float]
@@ -185,6 +187,7 @@ class _Concert:
         loaded = [rate for rate in phase.placement.rates if (rate.suite, rate.device) in self.parts]
         used = {(suite, device) for suite, of in phase.placement.shares.items() for device, part in of.items() if part}
         placement = phase.placement if used <= self.parts.keys() else planner(mix.units, loaded)
+        self.planned_per_s = placement.mixes_per_s
         slots = {device: 1 for device in self.running}
         for (_, device), part in self.parts.items():
             slots[device] = max(slots[device], part.slots)
@@ -231,7 +234,13 @@ class _Concert:
         with self.changed:
             done = dict(self.dispatcher.units)
             return Snapshot(
-                elapsed_ns, self.limits.max_ns, self.dispatcher.mixes, dict(self.running), done, self.mix.units
+                elapsed_ns=elapsed_ns,
+                longest_ns=self.limits.max_ns,
+                mixes=self.dispatcher.mixes,
+                planned_per_s=self.planned_per_s,
+                running=dict(self.running),
+                units=done,
+                mix_units=self.mix.units,
             )
 
     def _lane(self, device: str) -> None:

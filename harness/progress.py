@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
@@ -12,33 +12,48 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from harness import plan, stats
+from harness import audit, plan, stats
 from harness.campaign import Observer
+from harness.energy import Draw
 from harness.mixed import Snapshot
 from harness.schema import Phase, Record, Share
+from harness.text import plain
+
+WIDE = 80  # columns: below there is no room for a bar
 
 
 class Progress:
     """Follows a run; use as a context manager around it.
 
     A step is a cell, or a whole mixed phase. The ETA scales what is left by how the steps so far kept to what was
-    expected; of phases that are planned later it knows nothing.
+    expected; how long answers take to be compared it knows only from those that were.
     """
 
-    def __init__(self, phases: Sequence[Phase], console: Console | None = None) -> None:
+    def __init__(
+        self,
+        phases: Sequence[Phase],
+        later_s: float = 0.0,
+        draw: Callable[[], Draw | None] = lambda: None,
+        console: Console | None = None,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """later_s: that phases will take which are planned during the run. draw: what the meters say."""
         self.console = console or Console(stderr=True)
+        self.later_s, self.draw, self.clock_s = later_s, draw, clock_s
         self.expected_s: dict[str, float] = {}
         self.left: list[str] = []
         self.total = 0
-        self._planned(phases)
-        self.begin = self.step_begin = time.monotonic()
+        self._plan(phases)
+        self.begin = self.step_begin = clock_s()
         self.spent_s = self.planned_s = 0.0
-        self.label = self.stage = self.audited = ""
+        self.label = self.stage = ""
+        self.to_audit = self.auditing = 0
+        self.audits_begin = 0.0
         self.snapshot: Snapshot | None = None
         self.live = Live(console=self.console, get_renderable=self._render, refresh_per_second=4, transient=True)
 
     def __enter__(self) -> Progress:
-        if self.console.is_terminal:
+        if self.console.is_interactive:
             self.live.start()
         return self
 
@@ -56,12 +71,21 @@ class Progress:
     def eta_s(self) -> float:
         """Seconds until the end, as far as one can tell."""
         pace = (self.spent_s / self.planned_s) if self.planned_s else 1.0
-        left_s = sum(self.expected_s[step] for step in self.left) * pace
-        running_s = time.monotonic() - self.step_begin
+        left_s = (sum(self.expected_s[step] for step in self.left) + self.later_s) * pace
+        if self.auditing:
+            compared = self.auditing - 1
+            to_compare = max(0, self.to_audit - compared)
+            return left_s + (to_compare * (self.step_begin - self.audits_begin) / compared if compared else 0)
         current_s = self.expected_s[self.left[0]] * pace if self.left else 0.0
-        return left_s - min(running_s, 0.95 * current_s)
+        return left_s - min(self.clock_s() - self.step_begin, 0.95 * current_s)
 
     def _planned(self, phases: Sequence[Phase]) -> None:
+        """More phases, in the middle of the run."""
+        self._plan(phases)
+        mixed_s = sum(self.expected_s[phase.name] for phase in phases if phase.placement)
+        self.later_s = max(0.0, self.later_s - mixed_s)
+
+    def _plan(self, phases: Sequence[Phase]) -> None:
         for phase in phases:
             shares = [share for task in phase.tasks for share in task.shares]
             for share in shares[:1] if phase.placement else shares:
@@ -71,7 +95,9 @@ class Progress:
                 self.total += 1
 
     def _started(self, share: Share) -> None:
-        self.step_begin = time.monotonic()
+        if self.auditing:
+            self.to_audit = self.auditing = 0
+        self.step_begin = self.clock_s()
         self.label, self.stage = f"{share.route.label}, {share.scenario}", "starting"
         if share.scenario == "mixed":
             self.label = "the mix, on all devices"
@@ -80,9 +106,12 @@ class Progress:
         self.stage = f"{stage} {share.route.suite}" if share.scenario == "mixed" else stage
 
     def _auditing(self, record: Record) -> None:
-        if record.key != self.audited:
-            self.step_begin, self.audited = time.monotonic(), record.key
-        self.label, self.stage = record.route.label, "comparing answers with the reference"
+        self.step_begin = self.clock_s()
+        if not self.auditing:
+            self.audits_begin = self.step_begin
+        self.auditing += 1
+        self.label = record.route.label
+        self.stage = f"comparing answers with the reference ({self.auditing} of {max(self.auditing, self.to_audit)})"
 
     def _mixing(self, snapshot: Snapshot) -> None:
         self.snapshot, self.stage = snapshot, f"{snapshot.mixes:.2f} mixes"
@@ -90,37 +119,42 @@ class Progress:
     def _recorded(self, record: Record) -> None:
         step = record.phase if record.scenario == "mixed" else record.key
         if step in self.left:
-            self.spent_s += time.monotonic() - self.step_begin
+            self.spent_s += self.clock_s() - self.step_begin
             self.planned_s += self.expected_s[step]
             self.left.remove(step)
             self.snapshot = None
+        self.to_audit += audit.pending(record)
+        self.step_begin = self.clock_s()
         number = f"[{self.total - len(self.left)}/{self.total}]"
-        eta = f"  (about {_clock(self.eta_s())} left)" if self.left and not self.console.is_terminal else ""
+        eta = f"  (about {_clock(self.eta_s())} left)" if self.left and not self.console.is_interactive else ""
         where = "in the mix, " if record.scenario == "mixed" else ""
         self.console.print(
-            f"{number} {where}{record.route.label}: {outcome(record)}{eta}",
+            plain(f"{number} {where}{record.route.label}: {outcome(record)}") + eta,
             highlight=False,
             markup=False,
             soft_wrap=True,
         )
-        self.step_begin = time.monotonic()
 
     def _render(self) -> RenderableType:
-        now = time.monotonic()
+        now = self.clock_s()
         done = self.total - len(self.left)
         eta_s = self.eta_s()
         elapsed_s = now - self.begin
         share = elapsed_s / (elapsed_s + eta_s) if eta_s > 0 else 1.0
         step = Text.assemble(
             (f"[{min(done + 1, self.total)}/{self.total}] ", "dim"),
-            (self.label, "bold"),
-            f" · {self.stage} {_clock(now - self.step_begin)}",
+            (plain(self.label), "bold"),
+            f" · {plain(self.stage)} {_clock(now - self.step_begin)}",
         )
-        line = Table.grid(padding=(0, 2))
-        line.add_row(
-            ProgressBar(total=1.0, completed=share, width=40), f"elapsed {_clock(elapsed_s)}", f"ETA {_clock(eta_s)}"
-        )
-        return Group(step, *([_state(self.snapshot)] if self.snapshot else []), line)
+        told = [f"elapsed {_clock(elapsed_s)}", f"ETA {_clock(eta_s)}"]
+        if drawn := self.draw():
+            told.append(f"{drawn.watts:,.1f} W, {drawn.boundary or 'of what is metered'}")
+        whole: RenderableType = Text(" · ".join(told))
+        if self.console.width >= WIDE:
+            bar = ProgressBar(total=1.0, completed=share, width=WIDE // 2)
+            whole = Table.grid(padding=(0, 2))
+            whole.add_row(bar, *told)
+        return Group(step, *([_state(self.snapshot)] if self.snapshot else []), whole)
 
 
 def _state(snapshot: Snapshot) -> RenderableType:
@@ -128,8 +162,10 @@ def _state(snapshot: Snapshot) -> RenderableType:
     grid = Table.grid(padding=(0, 3))
     for device, suite in snapshot.running.items():
         grid.add_row(device, suite or "waits", "")
+    due_mixes = snapshot.planned_per_s * snapshot.elapsed_ns / 1e9
     for suite, units in snapshot.units.items():
-        grid.add_row(suite, f"{units:,.0f} done", f"{units / snapshot.mix_units[suite]:.2f} mixes")
+        of_mix = snapshot.mix_units[suite]
+        grid.add_row(suite, f"{units:,.0f} of {due_mixes * of_mix:,.0f} due", f"{units / of_mix:.2f} mixes")
     return grid
 
 

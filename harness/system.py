@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 
 from harness.schema import System
+from harness.text import plain
 
 ROOT = Path("/")
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -80,7 +81,7 @@ def disclose(root: Path = ROOT, environment: Mapping[str, str] | None = None, ch
         memory_bytes=_bytes(memory.get("MemTotal")),
         swap_bytes=_bytes(memory.get("SwapTotal")),
         caches=dict(_caches(cpu / "cache")),
-        kernel=f"{_line(root / 'proc/sys/kernel/osrelease') or clean(platform.release())} {platform.machine()}",
+        kernel=f"{_line(root / 'proc/sys/kernel/osrelease') or plain(platform.release())} {platform.machine()}",
         operating_system=_operating_system(root),
         virtualization=_virtualization(root, cpus),
         container=_container(root),
@@ -138,13 +139,6 @@ def git_commit(checkout: Path) -> str | None:
     return None
 
 
-def clean(text: str, limit: int = MAX_TEXT) -> str:
-    """Printable text on one line: no control character or escape sequence survives."""
-    text = re.sub(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?", "", text)
-    text = "".join(letter if letter.isprintable() else " " for letter in text)
-    return " ".join(text.split())[:limit]
-
-
 def _text(path: Path, limit: int = 1 << 20) -> str:
     """Empty where it is absent, unreadable, or no plain file."""
     try:
@@ -157,7 +151,7 @@ def _text(path: Path, limit: int = 1 << 20) -> str:
 
 
 def _line(path: Path) -> str | None:
-    return clean(_text(path)) or None
+    return plain(_text(path), MAX_TEXT) or None
 
 
 def _integer(path: Path) -> int | None:
@@ -167,7 +161,7 @@ def _integer(path: Path) -> int | None:
 
 def _table(path: Path, separator: str = ":") -> dict[str, str]:
     pairs = (line.partition(separator) for line in _text(path).splitlines())
-    return {key.strip(): clean(value, 10_000) for key, _, value in pairs}
+    return {key.strip(): plain(value, 10_000) for key, _, value in pairs}
 
 
 def _bytes(kibibytes: str | None) -> int | None:
@@ -188,7 +182,7 @@ def _cpuinfo(root: Path) -> list[dict[str, str]]:
 
 
 def _first(cpus: list[dict[str, str]], key: str) -> str | None:
-    return next((text for cpu in cpus if (text := clean(cpu.get(key, "")))), None)
+    return next((text for cpu in cpus if (text := plain(cpu.get(key, ""), MAX_TEXT))), None)
 
 
 def _cores(cpus: list[dict[str, str]]) -> int | None:
@@ -330,13 +324,13 @@ def _nvidia(nvml: Any, device: object) -> dict[str, str]:
     found = {}
     for name, read in facts.items():
         with suppress(nvml.NVMLError):
-            found[name] = clean(str(read()))
+            found[name] = plain(str(read()), MAX_TEXT)
     return found
 
 
 def _version(distribution: str) -> str | None:
     try:
-        return clean(importlib.metadata.version(distribution), 40)
+        return plain(importlib.metadata.version(distribution), 40)
     except importlib.metadata.PackageNotFoundError:
         return None
 
@@ -345,7 +339,7 @@ def _variables(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Paths are cut to their last part: they may name a user."""
     for name in VARIABLES.split():
         if name in environment:
-            yield name, clean(re.sub(r"[^\s:,;=]*[/\\]", "", environment[name]))
+            yield name, plain(re.sub(r"[^\s:,;=]*[/\\]", "", environment[name]), MAX_TEXT)
 
 
 def _commit(text: str | None) -> str | None:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from markupsafe import Markup
 
 from harness.schema import Int64s
+from harness.text import plain
 from reporters import figures
 
 Floats = npt.NDArray[np.float64]
@@ -252,9 +253,7 @@ def _joined(markup: str, rows: Iterable[tuple[float, ...]]) -> Markup:
 
 
 def _text(kind: str, x: float, y: float, text: str) -> Markup:
-    return Markup('<text class="{}" x="{}" y="{}">{}</text>').format(
-        kind, round(x, 1), round(y, 1), figures.plain(text)
-    )
+    return Markup('<text class="{}" x="{}" y="{}">{}</text>').format(kind, round(x, 1), round(y, 1), plain(text))
 
 
 def _svg(key: str, title: str, description: str, body: Markup) -> Markup:
@@ -262,4 +261,4 @@ def _svg(key: str, title: str, description: str, body: Markup) -> Markup:
     return Markup(
         '<svg role="img" viewBox="0 0 {0} {1}" aria-labelledby="{2}-t {2}-d">'
         '<title id="{2}-t">{3}</title><desc id="{2}-d">{4}</desc>{5}</svg>'
-    ).format(WIDTH, HEIGHT, key, figures.plain(title), figures.plain(description), body)
+    ).format(WIDTH, HEIGHT, key, plain(title), plain(description), body)

@@ -10,8 +10,9 @@ from rich.text import Text
 
 from harness import stats, validate
 from harness.schema import Result
+from harness.text import plain
 from reporters import figures, scores
-from reporters.figures import Row, plain
+from reporters.figures import Row
 
 WIDTH = 120
 COLUMNS = 8  # devices of the matrix that fit

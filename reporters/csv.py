@@ -11,8 +11,8 @@ from io import StringIO
 from harness import score
 from harness.schema import Result
 from harness.score import Run, Score
+from harness.text import plain
 from reporters import figures
-from reporters.figures import plain
 
 LATENCIES = ("mean_ns", "p50_ns", "p90_ns", "p99_ns", "p999_ns")
 STREAMS = ("latency", "first_mark", "time_per_unit")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from harness import energy, stats
 from harness.schema import Boundary, Finding, Int64s, Record, Result
 from harness.steady import window
+from harness.text import plain
 
 UNKNOWN = "–"
 PREFIXES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0), ("m", 1e-3), ("µ", 1e-6))
@@ -301,8 +302,3 @@ def merged(result: Result, findings: tuple[Finding, ...]) -> list[tuple[str, str
 def label(record: Record, names: dict[str, str]) -> str:
     route = record.route
     return f"{route.suite} on {names[route.device]} by {route.adapter} in {route.precision}, {work(record)}"
-
-
-def plain(text: str) -> str:
-    """On one line and free of control characters, whatever a vendor's library put into a message."""
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())

@@ -19,6 +19,7 @@ from markupsafe import Markup
 from harness import energy, stats, validate
 from harness.schema import Completions, Finding, Int64s, LatencyLimits, Record, Result, System
 from harness.steady import window
+from harness.text import plain
 from reporters import charts, figures, scores
 from reporters.figures import Latency, Row
 
@@ -55,7 +56,7 @@ def report(result: Result) -> str:
 
 def _text(value: Any) -> Any:
     """Free of control characters, and of the marks that turn the direction of text."""
-    return figures.plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 PAGE = Environment(

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from harness import stats, validate
 from harness.schema import Result
+from harness.text import plain
 from reporters import figures, scores
-from reporters.figures import UNKNOWN, plain
+from reporters.figures import UNKNOWN
 
 COLUMNS = (
     "suite", "device", "adapter", "scenario", "type", "feeds", "throughput", "latency", "tail", "first mark",

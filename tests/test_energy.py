@@ -425,3 +425,31 @@ def test_joules_are_true_and_add_up_or_there_are_none(seed: int) -> None:
     rising = cumulative(each, seen, np.array([begin, middle, end]))
     assert rising is not None and (np.diff(rising) >= -1e-9).all()
     assert rising[-1] == pytest.approx(whole.joules)
+
+
+def test_what_is_drawn_now_is_the_mean_of_the_sources_that_overlap_nowhere() -> None:
+    """The processor's counter, the GPU's counter, and the GPU's power beside it, which is not added."""
+    at = np.arange(60 * S, 65 * S, 100 * MS)
+    cpu, gpu = domain("cpu"), domain("gpu", ("gpu:a",))
+    beside = domain("power", ("gpu:a",), **POWER)
+    seen = {"cpu": counter(at=at), "gpu": samples(at, at / S * 300), "power": samples(at, np.full(len(at), 290.0))}
+    drawn = energy.draw((cpu, gpu, beside), seen, (CPU, GPU))
+    mean = float(joules_until(at[-1]) - joules_until(at[0])) / 4.9
+    assert drawn is not None
+    assert (drawn.watts, drawn.boundary) == (pytest.approx(300 + mean), "devices")
+
+    alone = energy.draw((cpu, gpu, beside), {"power": seen["power"]}, (CPU, GPU))
+    assert alone == energy.Draw(290.0, None), "of the processor nothing is known"
+    wall = domain("wall", ("cpu:0", "node"), boundary="wall", quantity="power", method="external")
+    whole = energy.draw((cpu, wall), {**seen, "wall": samples(at, at * 0 + 500.0)}, (CPU, GPU))
+    assert whole == energy.Draw(500.0, "wall")
+
+
+def test_what_is_drawn_now_is_unknown_and_never_0() -> None:
+    stands = {"d": samples([60 * S, 61 * S, 62 * S], [7.0, 7.0, 7.0])}
+    assert energy.draw((domain(),), stands, (CPU,)) is None, "a counter that does not move"
+    assert energy.draw((domain(),), {"d": samples([], [])}, (CPU,)) is None
+    assert energy.draw((domain(),), {}, (CPU,)) is None
+    moves = {"d": samples([60 * S, 61 * S, 62 * S], [7.0, 8.0, 9.0])}
+    assert energy.draw((domain(method="modelled"),), moves, (CPU,)) is None
+    assert energy.draw((domain(),), moves, (CPU,)) == energy.Draw(1.0, "devices")

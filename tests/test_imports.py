@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 # Each layer may import itself and what stands before it.
 LAYERS = (
-    {"harness.errors", "harness.schema"},
+    {"harness.errors", "harness.schema", "harness.text"},
     {"harness.contracts"},
     {  # pure: no file, process, device or clock
         "harness.arrivals",

@@ -56,6 +56,20 @@ def test_what_a_meter_counts_becomes_joules_of_a_window() -> None:
     assert 0 < drained.cpu_ns < drained.end_ns - drained.begin_ns
 
 
+def test_while_it_reads_it_tells_what_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Meters(Config(), (CPU, NPU), FAKES) as meters:
+        assert meters.draw() is None, "nothing was read yet"
+        meters.begin()
+        meters.rest(0.4)
+        drawn = meters.draw()
+        assert drawn is not None
+        assert (drawn.watts, drawn.boundary) == (pytest.approx(2 * WATTS, rel=0.1), "devices")
+        monkeypatch.setattr(metering, "LOOK_BACK_S", 0.0)
+        assert meters.draw() is None, "what was long ago is not what is drawn now"
+        drained = meters.drain("a")
+        assert drained is not None and all(len(each.values) > 2 for each in drained.samples.values()), "none is taken"
+
+
 def test_each_phase_has_its_own_samples() -> None:
     with Meters(Config(), (CPU,), FAKES) as meters:
         drained = []
