@@ -63,7 +63,7 @@ def test_while_it_reads_it_tells_what_is_drawn(monkeypatch: pytest.MonkeyPatch) 
         meters.rest(0.4)
         drawn = meters.draw()
         assert drawn is not None
-        assert (drawn.watts, drawn.boundary) == (pytest.approx(2 * WATTS, rel=0.1), "devices")
+        assert drawn.watts == pytest.approx(2 * WATTS, rel=0.1) and drawn.boundary == "devices"
         monkeypatch.setattr(metering, "LOOK_BACK_S", 0.0)
         assert meters.draw() is None, "what was long ago is not what is drawn now"
         drained = meters.drain("a")
