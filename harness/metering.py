@@ -75,7 +75,7 @@ class Meters:
             fresh = [Domain.model_validate(each) for each in told if not isinstance(each, Absent)]
         except UsageError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self.absent += (Absent(what=f"{NAME} {name}", reason=_said(error)),)
             return
         known = {each.id for each in self.domains}
@@ -252,7 +252,7 @@ class _Reader(threading.Thread):
             rows = self._rows[domain.id]
             for sample in samples:
                 rows.append(_row(sample, before_ns, after_ns, rows[-1] if rows else None))
-        except Exception as error:  # whatever a plugin raises, it costs its own domain
+        except (Exception, SystemExit) as error:  # whatever a plugin raises, it costs its own domain
             self.lost[domain.id] = _said(error)
 
 

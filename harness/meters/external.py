@@ -23,7 +23,9 @@ from __future__ import annotations
 import csv
 import math
 import os
+import re
 import socket
+import stat
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -56,12 +58,15 @@ OPTIONS = {
 }
 CHUNK = 65536  # bytes taken by one read: what comes faster waits in the kernel
 PILE = 4096  # a read that finds more finds what lay there while we rested, and more may be on its way
+MOST_PILES = 100  # reads in a row: ten seconds, in which even a log of hours is read up
 LONGEST_LINE = 4096
 CONNECT_S = 2.0
+NOWHERE = "localhost:0"
 MS = 1_000_000
 AHEAD_NS = 100 * MS  # a stamp in the future by more: the clocks disagree
-BEHIND_NS = 60_000 * MS  # a line that comes later than this after its stamp: they disagree, or its writer holds it
+BEHIND_NS = 10_000 * MS  # a line that comes later than this after its stamp: they disagree, or its writer holds it
 STEP_NS = 100 * MS  # of the wall clock, against CLOCK_MONOTONIC
+DECIMAL_COMMA = re.compile(r"\d+,\d+")  # whether 1,234 is one or a thousand nobody should guess
 JUMP = 500.0  # from one reading to the next, up or down: milli or kilo got lost or found
 MOST_WATTS = 100_000.0  # no machine that this program runs on draws more
 
@@ -116,6 +121,7 @@ class External:
         self._offset_ns = round((_number(options, "offset_ms") or 0) * MS)
         self._baud = round(_number(options, "baud") or 9600)
         self._zone = _zone(options)
+        self._address = _address(options.get("connect", options.get("listen", NOWHERE)))
         self._feed: Feed | None = None
         self._layout: Layout | None = None
         self._lost = ""
@@ -124,6 +130,7 @@ class External:
         self._last: Sample | None = None
         self._wall_offset_ns = 0
         self._emptied_ns = 0
+        self._piles = 0
 
     def domains(self, devices: Iterable[Device]) -> Iterator[Domain | Absent]:
         """Opens the source. A log begins here: what it holds already is over."""
@@ -132,7 +139,7 @@ class External:
             if self._feed is None:
                 self._open()
         except (OSError, MixmarkError) as error:
-            yield Absent(what="external", reason=str(error))
+            yield Absent(what="external", reason=_why(error))
             return
         if self._feed is None:
             yield Absent(what="external", reason="no meter is named: [meter.external] in mixmark.toml")
@@ -156,7 +163,7 @@ class External:
         try:
             return self._samples(self._feed.take())
         except (OSError, MixmarkError) as error:
-            self._lost = f"{self._feed.what}: {error}"
+            self._lost = f"{self._feed.what}: {_why(error)}"
             raise Lost(self._lost) from error
 
     def _open(self) -> None:
@@ -170,9 +177,9 @@ class External:
                 raise Lost(f"{log.what} needs a header in its first line: {_HEADER}")
             self._feed, self._line = log, log.lines
         elif "connect" in options:
-            self._feed = Peer(_connected(*_address(options["connect"])))
+            self._feed = Peer(_connected(self._address))
         elif "listen" in options:
-            self._feed = Listener(*_address(options["listen"]))
+            self._feed = Listener(self._address)
         elif "serial" in options:
             self._feed = Serial(options["serial"], self._baud)
 
@@ -191,8 +198,12 @@ class External:
                 samples.pop()  # of several at one instant, as without stamps, the last is the newest
             samples.append(sample)
         stamped = self._layout is not None and self._layout.stamp is not None
-        if samples and stamped and abs(self._clock.wall_ns() - now_ns - self._wall_offset_ns) > STEP_NS:
+        wall_offset_ns = self._clock.wall_ns() - self._clock.monotonic_ns()
+        if samples and stamped and abs(wall_offset_ns - self._wall_offset_ns) > STEP_NS:
             raise Lost("this machine's wall clock was set meanwhile, so the meter's stamps mean nothing")
+        self._piles = self._piles + 1 if len(new) >= (CHUNK if stamped else PILE) else 0
+        if self._piles > MOST_PILES:
+            raise Lost("it tells more than can be read: let it send fewer readings")
         if len(new) < PILE:
             self._emptied_ns = now_ns
         elif not stamped:  # when these were true nobody knows
@@ -225,7 +236,8 @@ class External:
         except (ValueError, OverflowError) as error:
             if _header(fields, None) == layout:  # again, from a logger that was started anew
                 return None
-            raise Lost(f"line {self._line} is torn or wrong: {_shown(line)} ({error})") from error
+            told = "a decimal comma" if DECIMAL_COMMA.fullmatch(fields[layout.value]) else error
+            raise Lost(f"line {self._line} is torn or wrong: {_shown(line)} ({told})") from error
         at_ns = now_ns if wall_ns is None else wall_ns + self._offset_ns - self._wall_offset_ns
         sample = Sample(value, at_ns)
         if problem := _problem(sample, self._last, layout.unit in POWER, self._emptied_ns, now_ns):
@@ -241,9 +253,11 @@ class Log:
         self.what = f"log {path.name}"
         self._path = path
         try:
+            if not stat.S_ISREG(path.stat().st_mode):  # to open a pipe would wait for whoever fills it
+                raise Lost(f"{self.what} is no file: lines from a pipe can come by listen=HOST:PORT")
             self._file = path.open("rb", buffering=0)
-        except OSError as error:
-            raise Lost(f"cannot read {path}: {error.strerror}; start its writer before the run") from error
+        except (OSError, ValueError) as error:  # no path has such a name
+            raise Lost(f"cannot read {self.what}: {_why(error)}; start its writer before the run") from error
         begin = self._file.read(LONGEST_LINE)
         self.header = _fields_or_none(begin.split(b"\n")[0]) if b"\n" in begin else []
         self._file.seek(0)
@@ -258,7 +272,10 @@ class Log:
         weakref.finalize(self, self._file.close)
 
     def take(self) -> bytes:
-        there, here = self._path.stat(), os.fstat(self._file.fileno())
+        try:
+            there, here = self._path.stat(), os.fstat(self._file.fileno())
+        except FileNotFoundError:
+            raise Lost("it was removed or renamed") from None
         if (there.st_dev, there.st_ino) != (here.st_dev, here.st_ino) or here.st_size < self._at:
             raise Lost("it was cut or replaced")
         new = self._file.read(CHUNK) or b""
@@ -289,8 +306,11 @@ class Listener:
 
     what = Peer.what
 
-    def __init__(self, host: str, port: int) -> None:
-        self._socket = socket.create_server((host, port), backlog=1)
+    def __init__(self, address: tuple[str, int]) -> None:
+        try:
+            self._socket = socket.create_server(address, backlog=1)
+        except OSError as error:
+            raise Lost(f"cannot listen there: {_why(error)}") from error
         self._socket.setblocking(False)
         self._peer: Peer | None = None
         weakref.finalize(self, self._socket.close)
@@ -325,13 +345,16 @@ class Serial:
             termios.tcsetattr(self._handle, termios.TCSANOW, modes)
             termios.tcflush(self._handle, termios.TCIFLUSH)  # readings long past
         except (OSError, termios.error) as error:
-            raise Lost(f"cannot read {device}: {error}; sudo usermod -aG dialout $USER, and log in again") from error
+            permit = "; sudo usermod -aG dialout $USER, and log in again" if isinstance(error, PermissionError) else ""
+            raise Lost(f"cannot read {self.what}: {_why(error)}{permit}") from error
 
     def take(self) -> bytes:
         try:
             new = os.read(self._handle, CHUNK)
         except BlockingIOError:
             return b""
+        except OSError as error:
+            raise Lost(f"it is gone: {_why(error)}") from error
         if not new:
             raise Lost("it hung up")
         if not self._whole:  # the first line was on its way when we came
@@ -434,18 +457,25 @@ def _shown(line: bytes) -> str:
     return ascii(line[:40].decode("utf-8", "replace"))
 
 
-def _connected(host: str, port: int) -> socket.socket:
+def _connected(address: tuple[str, int]) -> socket.socket:
     try:
-        return socket.create_connection((host, port), CONNECT_S)
-    except OSError as error:
-        raise Lost(f"nobody answers at {host}:{port}: {error.strerror or error}; start the meter first") from error
+        return socket.create_connection(address, CONNECT_S)
+    except (OSError, UnicodeError) as error:  # no host has such a name
+        raise Lost(f"nobody answers there: {_why(error)}; start the meter first") from error
 
 
 def _address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal():
-        raise UsageError(f"{text!r} is no address", hint="give it as HOST:PORT")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise UsageError(f"the meter external cannot take {text!r} as an address", hint="give it as HOST:PORT")
     return host.strip("[]"), int(port)
+
+
+def _why(error: Exception) -> str:
+    """Without the path or the address: it ends up in a result."""
+    if isinstance(error, OSError) and (error.errno or 0) > 0:  # Python adds more to the words of some
+        return os.strerror(error.errno or 0)
+    return str(error.args[-1]) if error.args else type(error).__name__
 
 
 def _choice(options: Mapping[str, str], name: str, allowed: Sequence[str]) -> str | None:

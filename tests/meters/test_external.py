@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ import pytest
 
 from harness.contracts import Sample
 from harness.errors import UsageError
+from harness.meters import external
 from harness.meters.external import CHUNK, Clock, External, Lost
 from harness.schema import Absent, Device, Domain
 
@@ -107,10 +109,13 @@ class TestLog:
         meter, domain = opened({"path": str(log), "offset_ms": "-250"}, hands.clock)
         hands.now_ns += 10 * SECOND
         append(log, "1760000005.25,10\n1760000007250,11\n2025-10-09T10:53:29.5+02:00,12\n")
+        append(log, "2025-10-09 08:53:29.75Z,13\n1760000009750000,14\n1760000009750000250,15\n")
         assert meter.read(domain) == [
             Sample(10, 1005 * SECOND),
             Sample(11, 1007 * SECOND),
             Sample(12, 1009_250_000_000),
+            Sample(14, 1009_500_000_000),
+            Sample(15, 1009_500_000_250),
         ]
         assert meter.read(domain) == []
 
@@ -135,6 +140,9 @@ class TestLog:
             ("1760000000,100\n1760000001,10,0\n", "line 3 has 3 fields"),
             ("1760000000,1o0\n", "line 2 is torn or wrong: '1760000000,1o0'"),
             ("1760000000,\n", "line 2 is torn"),
+            ("1760000000;60,5\n", "(a decimal comma)"),
+            ("1760000000,60,5\n", "line 2 has 3 fields"),
+            ("1760000000,1e30\n", "are these milliwatts"),
             ("1760000000,nan\n", "no number"),
             ("1760000000,-4\n", "negative"),
             ("\x00\x01\x02\n", "line 2 is no text"),
@@ -170,12 +178,70 @@ class TestLog:
         os.replace(tmp_path / "new.csv", log)
         assert "cut or replaced" in fate(meter, domain)
 
+    def test_a_log_that_goes_away_is_lost_without_its_path_in_the_reason(self, log: Path) -> None:
+        meter, domain = opened({"path": str(log)}, Hands().clock)
+        log.rename(log.with_suffix(".1"))
+        assert fate(meter, domain) == "log power.csv: it was removed or renamed"
+
+    def test_what_is_no_file_is_refused_at_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        pipe, closed = tmp_path / "pipe", tmp_path / "closed.csv"
+        os.mkfifo(pipe)  # to open it would wait for ever
+        for path in (pipe, tmp_path, Path("/dev/zero")):
+            assert refused({"path": str(path)}).startswith(f"log {path.name} is no file: ")
+        assert "cannot read log p\x00: embedded null" in refused({"path": "p\x00"})
+        closed.write_text("timestamp,watts\n")
+
+        def denied(*_: object, **__: object) -> None:
+            raise PermissionError(13, "Permission denied", str(closed))
+
+        monkeypatch.setattr(Path, "open", denied)
+        assert "cannot read log closed.csv: Permission denied" in refused({"path": str(closed)})
+
+    def test_a_clock_that_runs_fast_is_found_when_it_is_ahead(self, log: Path) -> None:
+        hands = Hands()
+        meter, domain = opened({"path": str(log)}, hands.clock)
+        for second in range(1, 9):
+            hands.now_ns += SECOND
+            append(log, f"{1760000000 + second * 1.01:.3f},100\n")
+            assert len(meter.read(domain)) == 1
+        hands.now_ns += 10 * SECOND
+        append(log, f"{1760000000 + 18 * 1.01:.3f},100\n")
+        assert "0.2 s in the future: the clocks disagree" in fate(meter, domain)
+
+    def test_the_hour_that_comes_twice_in_autumn_is_taken_for_the_first_or_refused(self, tmp_path: Path) -> None:
+        """Without a zone in the stamp nobody can tell the two apart: 00:30 and 01:30 UTC are both 02:30 in Berlin."""
+        for hour, reason in ((0, None), (1, "came 3600 s or more after its stamp: the clocks disagree")):
+            log = tmp_path / f"power{hour}.csv"
+            log.write_text("timestamp,watts\n")
+            hands = Hands()
+            hands.step_ns = (1761438600 + hour * 3600) * SECOND - WALL_NS
+            meter, domain = opened({"path": str(log), "timezone": "Europe/Berlin"}, hands.clock)
+            append(log, "2025-10-26 02:30:00,100\n")
+            if reason:
+                assert reason in fate(meter, domain)
+            else:
+                assert meter.read(domain) == [Sample(100, 1000 * SECOND)]
+
     def test_a_wall_clock_that_is_set_loses_it(self, log: Path) -> None:
         hands = Hands()
         meter, domain = opened({"path": str(log)}, hands.clock)
         hands.step_ns = -2 * SECOND
         append(log, "1759999998,100\n")
         assert "wall clock was set" in fate(meter, domain)
+
+    def test_lines_that_take_long_to_read_on_a_busy_machine_are_no_step_of_the_clock(
+        self, log: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        hands, fields = Hands(), external._fields
+        meter, domain = opened({"path": str(log)}, hands.clock)
+
+        def slowly(line: bytes) -> list[str]:
+            hands.now_ns += SECOND
+            return fields(line)
+
+        monkeypatch.setattr(external, "_fields", slowly)
+        append(log, "1760000000,100\n")
+        assert len(meter.read(domain)) == 1
 
     def test_lines_that_lay_there_while_nobody_read_are_not_late(self, log: Path) -> None:
         hands = Hands()
@@ -205,6 +271,13 @@ class TestLog:
         while meter.read(domain):
             reads += 1
         assert reads == -(-sum(map(len, lines)) // CHUNK)
+
+    def test_a_log_that_grows_faster_than_it_is_read_is_lost(self, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(external, "CHUNK", 64)
+        monkeypatch.setattr(external, "PILE", 32)
+        meter, domain = opened({"path": str(log)}, Hands().clock)
+        append(log, "1760000000,100\n" * 500)
+        assert "it tells more than can be read: let it send fewer readings" in fate(meter, domain)
 
     @pytest.mark.parametrize(
         ("header", "unit", "line", "expected"),
@@ -236,6 +309,8 @@ class TestLog:
             ("watts\n", {}, "needs a header"),
             ("timestamp,volts\n", {}, "needs a header"),
             ("timestamp,watts,joules\n", {}, "needs a header"),
+            ("Store No.,Date,Time,Urms1,Irms1,P1\n", {}, "needs a header"),
+            ("Time,Power [W]\n", {}, "timestamp,watts (or joules, kilowatt_hours, …)"),
             ("timestamp,watts\n", {"unit": "mW"}, "says W, and the options say mW"),
         ],
     )
@@ -321,6 +396,23 @@ class TestTcp:
             peer.sendall(sent)
         assert reason in fate(meter, domain)
 
+    def test_a_peer_that_floods_is_lost_since_nobody_knows_what_is_true_now(
+        self, server: socket.socket, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(external, "CHUNK", 1024)
+        monkeypatch.setattr(external, "PILE", 64)
+        meter, domain, peer = self.joined(server)
+        with peer:
+            peer.sendall(b"100\n" * (1 << 16))
+            time.sleep(0.1)
+            assert "it tells more than can be read: let it send fewer readings" in fate(meter, domain)
+
+    def test_a_peer_that_is_killed_is_lost(self, server: socket.socket) -> None:
+        meter, domain, peer = self.joined(server)
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.close()
+        assert fate(meter, domain) == "TCP line protocol: Connection reset by peer"
+
     def test_a_peer_that_never_ends_a_line_cannot_fill_the_memory(self, server: socket.socket) -> None:
         meter, domain, peer = self.joined(server)
         with peer:
@@ -341,10 +433,14 @@ class TestTcp:
             process.kill()
         assert "closed it" in fate(meter, domain) or "reset" in fate(meter, domain)
 
-    def test_nobody_there_is_said_before_the_run(self) -> None:
+    def test_nobody_there_is_said_before_the_run_and_the_address_to_nobody(self, server: socket.socket) -> None:
         with socket.create_server(("127.0.0.1", 0)) as gone:
             port = gone.getsockname()[1]
-        assert f"nobody answers at 127.0.0.1:{port}" in refused({"connect": f"127.0.0.1:{port}"})
+        said = refused({"connect": f"127.0.0.1:{port}"})
+        assert said == "nobody answers there: Connection refused; start the meter first"
+        assert "nobody answers there" in refused({"connect": f"{'a' * 80}.example:1"})
+        taken = refused({"listen": f"127.0.0.1:{server.getsockname()[1]}"})
+        assert taken.startswith("cannot listen there: Address already in use") and "127" not in taken
 
 
 def test_a_serial_meter_begins_with_its_first_whole_line() -> None:
@@ -360,9 +456,26 @@ def test_a_serial_meter_begins_with_its_first_whole_line() -> None:
         os.close(our_end)
 
 
-def test_a_serial_port_that_is_not_there_is_said(tmp_path: Path) -> None:
-    assert "dialout" in refused({"serial": str(tmp_path / "ttyUSB0")})
-    assert "no serial speed" in refused({"serial": str(tmp_path / "ttyUSB0"), "baud": "1234567"})
+def test_a_serial_meter_that_is_pulled_out_is_lost() -> None:
+    meter_end, our_end = pty.openpty()
+    meter, domain = opened({"serial": os.ttyname(our_end)})
+    os.close(our_end)
+    os.close(meter_end)
+    assert "it is gone: Input/output error" in fate(meter, domain) or "it hung up" in fate(meter, domain)
+
+
+def test_a_serial_port_that_cannot_be_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    port = tmp_path / "ttyUSB0"
+    assert refused({"serial": str(port)}) == "cannot read serial ttyUSB0: No such file or directory"
+    assert "no serial speed" in refused({"serial": str(port), "baud": "1234567"})
+    port.write_text("60\n")
+    assert "ioctl" in refused({"serial": str(port)})
+
+    def denied(*_: object) -> int:
+        raise PermissionError(13, "Permission denied", str(port))
+
+    monkeypatch.setattr(os, "open", denied)
+    assert "Permission denied; sudo usermod -aG dialout $USER" in refused({"serial": str(port)})
 
 
 def test_no_meter_named_is_no_error() -> None:
@@ -389,16 +502,16 @@ def test_a_boundary_of_devices_says_which() -> None:
         {"offset_ms": "inf"},
         {"timezone": "Atlantis"},
         {"baud": "fast"},
+        {"connect": "9000"},
+        {"connect": "host:"},
+        {"connect": ""},
+        {"listen": "host:port"},
+        {"listen": "host:65536"},
     ],
 )
 def test_options_that_mean_nothing_are_misuse(options: dict[str, str]) -> None:
     with pytest.raises(UsageError):
         External(options)
-
-
-@pytest.mark.parametrize("address", ["9000", "host:", "host:port"])
-def test_an_address_needs_host_and_port(address: str) -> None:
-    assert "no address" in refused({"connect": address})
 
 
 def append(path: Path, text: str) -> None:
