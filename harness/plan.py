@@ -106,7 +106,7 @@ def _limits(
 
 PRESETS = {
     "quick": Preset(  # 45 s a cell together, one long feed excepted; the mix 4 minutes with loading and audits
-        "quick", False, _limits(5, 12, 10, 28, 1, 0.05, 1), _limits(3, 0, 60, 120, 1, audits=1), 5, again=False
+        "quick", False, _limits(5, 12, 10, 28, 1, 0.05, 1), _limits(3, 0, 120, 120, 1, audits=1), 5, again=False
     ),
     "standard": Preset(
         "standard", True, _limits(10, 60, 30, 300, 3, 0.02, 3), _limits(10, 0, 120, 900, 10, audits=3), 10

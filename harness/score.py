@@ -488,6 +488,8 @@ class Diagnosis:
     """κ = λ / λ*."""
     busy: Mapping[str, float]
     """Part of the window in which each device had a feed in flight."""
+    surplus: float
+    """Part of that time which went into units beyond B mixes: they earn nothing, and κ is lower by about so much."""
     parts: tuple[Part, ...]
     best_kind: str
     """Of device, whose devices alone would get most done. Empty: no kind runs every suite."""
@@ -535,6 +537,7 @@ def diagnose(result: Result, run: Run) -> Diagnosis | None:
             device.id: flights[device.id][0] / run.length_ns if device.id in flights else 0.0
             for device in result.devices
         },
+        surplus=_surplus(records, run),
         parts=tuple(parts),
         best_kind=kind,
         gain=measured.estimate / alone if alone else None,
@@ -549,6 +552,15 @@ def _other(plan: Placement, mix: Mix, result: Result) -> Placement | None:
         return replan(plan, mix.units, result.devices, objective)
     except MixmarkError:  # a power that efficiency would need is not known
         return None
+
+
+def _surplus(records: Sequence[Record], run: Run) -> float:
+    worked = dict.fromkeys((stream.suite for stream in run.streams), 0)
+    for record in records:
+        if record.completions and record.route.suite in worked:
+            worked[record.route.suite] += _flights([record.completions], run.begin_ns, run.end_ns)[0]
+    beyond = sum(worked[each.suite] * (1 - run.mixes / each.mixes) for each in run.streams if each.mixes)
+    return beyond / (sum(worked.values()) or 1)
 
 
 def _flights(several: Sequence[Completions], begin_ns: int, end_ns: int) -> tuple[int, int]:

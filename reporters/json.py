@@ -94,6 +94,7 @@ def _diagnosis(seen: score.Diagnosis) -> dict[str, Any]:
         "unproven": seen.unproven,
         "kappa": asdict(seen.kappa),
         "busy": seen.busy,
+        "surplus": seen.surplus,
         "parts": [asdict(part) | {"retained": part.retained} for part in seen.parts],
         "best_kind": seen.best_kind,
         "heterogeneity_gain": seen.gain,

@@ -74,6 +74,7 @@ def _facts(run: Run, seen: Diagnosis | None) -> list[tuple[str, str]]:
     facts += [
         (bound, f"{significant(seen.bound_per_s)} mix/s, {proof}"),
         ("κ = λ/λ*", _interval(seen.kappa)),
+        ("surplus", f"{figures.share(seen.surplus)} of the busy time, on units that no mix counts"),
         ("plan", _plan(seen.plan, run)),
     ]
     if seen.other is not None:

@@ -133,6 +133,29 @@ def test_a_surplus_of_one_suite_earns_nothing() -> None:
     assert more.mixes_per_s == scored(of(run())).mixes_per_s
 
 
+def test_the_surplus_is_time_that_earned_nothing() -> None:
+    """A device that works for 100 s, 40 of them for 2.5 mixes of one suite, 20 for 2 of another, and 40 for 1 of the
+    others: the first spent 24 s on what lies beyond, the second 10."""
+    spans = {"llm": (0, 40, 50), "diffusion": (40, 60, 2), "dlrm": (60, 80, 2000), "resnet50": (80, 100, 100)}
+    mix = EDGE.model_copy(update={"units": {"llm": 20, "diffusion": 1, "dlrm": 2000, "resnet50": 100}})
+    records = [
+        record("mixed.1", (suite, "gpu:0"), completions([(begin * SECOND, end * SECOND)], units), (0, 100 * SECOND), 1)
+        for suite, (begin, end, units) in spans.items()
+    ]
+    told = of((records, PLAN), mix=mix, seconds=100)
+    [seen] = scored(told).runs
+    found = score.diagnose(told, seen)
+    assert found
+    assert (seen.mixes, round(found.surplus, 12)) == (1, 0.34)
+
+
+def test_even_streams_have_no_surplus() -> None:
+    told = of(run(feeds={(suite, "gpu:0"): (60, int(count)) for suite, count in MIX.items()}))
+    found = score.diagnose(told, scored(told).runs[0])
+    assert found
+    assert found.surplus == 0
+
+
 def test_a_late_feed_counts_nothing_and_its_energy_counts() -> None:
     strict = EDGE.model_copy(update={"limits": {"diffusion": ServiceLimits(total_ns=4 * SECOND)}})
     late = scored(of(run(), mix=strict))

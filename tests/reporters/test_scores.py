@@ -52,6 +52,7 @@ def test_streams_devices_and_plans_explain_the_score(measured: Result) -> None:
     facts = dict(told.facts)
     assert facts["grade"] == "provisional, not official: 1 of 5 runs"
     assert facts["bound λ*"] == "0.237 mix/s, proven by its prices"
+    assert facts["surplus"] == "0 % of the busy time, on units that no mix counts"
     assert facts["plan"] == "for throughput: 0.237 mix/s, 614 W, 0.386 mix/kJ predicted"
     assert facts["the other plan"] == "for efficiency: 0.222 mix/s, 527 W, 0.422 mix/kJ predicted"
     assert facts["heterogeneity gain"].endswith("× λ* of the gpu devices alone")
