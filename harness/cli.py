@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -191,7 +193,7 @@ def meters(adapters: tuple[str, ...], config: Path | None, as_json: bool) -> Non
 
     configured = configuration.load(config)
     devices = workbench.look(adapters, configured).devices
-    with metering.Meters(configured, devices) as found:
+    with _plugins_print_to_stderr(), metering.Meters(configured, devices) as found:
         seen = metering.live(found, LIVE_S)
     missing = [
         *found.absent,
@@ -214,6 +216,7 @@ def meters(adapters: tuple[str, ...], config: Path | None, as_json: bool) -> Non
                 "watts": each.watts,
                 "reasons": list(each.reading.reasons),
                 "added": each.domain in chosen,
+                "lost": each.lost,
             }
             for each in seen
         ]
@@ -244,6 +247,9 @@ def meters(adapters: tuple[str, ...], config: Path | None, as_json: bool) -> Non
     )
     if rows:
         click.echo(f"\na run here has energy of class {boundary}" if boundary else "\na run here has no efficiency")
+    for each in seen:
+        if each.lost:
+            click.echo(f"{each.domain.id} was lost: {each.lost}")
     if unmetered:
         click.echo(f"not metered: {', '.join(unmetered)}")
     _print_absent(missing)
@@ -366,7 +372,7 @@ def run(
         asked = _mix(mix, tier, [each.name for each in workloads], existing, rate is None)
         header = bench.header(phases, tier, preset, seed, asked, objective)
         folder = out or Path("results") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{tier}-{preset}"
-    with Meters(bench.config, bench.found.devices) as meters:
+    with _plugins_print_to_stderr(), Meters(bench.config, bench.found.devices) as meters:
         if resume:
             keeper = store.resume(resume)
         else:
@@ -639,6 +645,23 @@ def _tiers(suite: Any) -> list[str]:
             continue
         tiers.append(tier)
     return tiers
+
+
+@contextmanager
+def _plugins_print_to_stderr() -> Iterator[None]:
+    """What meters print in this process, drivers in C included: stdout holds our answer and nothing else."""
+    if sys.__stdout__ is None:  # nobody listens, and file 1 is another one
+        yield
+        return
+    sys.stdout.flush()
+    ours = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(ours, 1)
+        os.close(ours)
 
 
 def _print_json(value: object) -> None:

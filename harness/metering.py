@@ -15,7 +15,6 @@ thread, and nothing waits.
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from bisect import bisect_left
@@ -40,6 +39,7 @@ PATIENCE_S = 2.0  # for one read; a meter that takes longer is lost
 ASKING_S = 30.0  # for what a meter covers: a driver may have to wake, a controller to answer
 PER_AVERAGE = 4  # reads while a power that is a mean over some time renews itself
 LOOK_BACK_S = 5.0  # for what is drawn at the moment: slow sources renew themselves once a second or two
+ABSURD = 1e15  # joules or watts: more than all machines of the world together
 MAX_REASON = 1000  # characters: some fixes are two commands
 NAME = "meter"
 
@@ -152,6 +152,8 @@ class Live:
     """Also where the reading is too short for joules."""
     resolution: float | None
     """The smallest change that was seen: joules or watts. None: it did not change."""
+    lost: str
+    """Why it cannot be read any more; empty: it can."""
 
 
 def live(meters: Meters, seconds: float) -> list[Live]:
@@ -171,7 +173,8 @@ def _live(domain: Domain, drained: Metering, begin_ns: int, end_ns: int) -> Live
     _, watts = energy.power(domain, samples)
     known = watts[np.isfinite(watts)]
     now = read.watts if read.valid else float(known.mean()) if len(known) else None
-    return Live(domain, read, len(samples.values), now, float(changes[changes > 0].min()) if changes.any() else None)
+    step = float(changes[changes > 0].min()) if changes.any() else None
+    return Live(domain, read, len(samples.values), now, step, drained.lost.get(domain.id, ""))
 
 
 class _Reader(threading.Thread):
@@ -258,7 +261,7 @@ class _Reader(threading.Thread):
 
 def _row(sample: Sample, before_ns: int, after_ns: int, last: tuple[int, int, float] | None) -> tuple[int, int, float]:
     value = float(sample.value)
-    if not math.isfinite(value):
+    if not abs(value) < ABSURD:
         raise ValueError(f"it read {value}")
     if sample.at_ns is not None:
         before_ns = after_ns = int(sample.at_ns)

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from click.testing import CliRunner
@@ -102,6 +103,7 @@ def test_without_a_domain_nothing_is_read_and_no_time_is_spent() -> None:
     ("mode", "said"),
     [
         ("broken driver", "meter joules: RuntimeError: libjoules.so: cannot open shared object file"),
+        ("exits", "meter joules: SystemExit: joules: licence expired"),
         ("absent", "meter joules: probe 2: not plugged in: plug it in"),
     ],
 )
@@ -119,6 +121,8 @@ def test_what_is_not_there_is_named_with_its_reason(mode: str, said: str) -> Non
     [
         ("dies", "the probe was pulled out; plug it in again"),
         ("nan", "ValueError: it read nan"),
+        ("1e300", "ValueError: it read 1e+300"),
+        ("leaves", "SystemExit: joules: licence expired"),
         ("backwards", "ValueError: its stamps run backwards"),
         ("hangs", "a read took longer than 0.3 s"),
     ],
@@ -186,13 +190,17 @@ def test_power_that_is_a_mean_is_not_read_more_often_than_it_renews_itself() -> 
 ACME = f"{Path(__file__).parent / 'fakes' / 'acme.py'}:Acme"
 
 
-def typed(monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
+def typed(monkeypatch: pytest.MonkeyPatch, *words: str, mode: str = "fine") -> str:
+    """What stands on stdout."""
     specs = {name: plugin.spec for name, plugin in FAKES.items()}
     monkeypatch.setitem(plugins.BUILT_IN, "meters", specs)
     monkeypatch.setattr(cli, "LIVE_S", 0.3)
-    done = CliRunner().invoke(cli.main, ["meters", "--adapter", ACME, *words])
+    with TemporaryDirectory() as folder:
+        config = Path(folder) / "mixmark.toml"
+        config.write_text(f'[meter.joules]\nmode = "{mode}"\n')
+        done = CliRunner().invoke(cli.main, ["meters", "--adapter", ACME, "--config", str(config), *words])
     assert done.exit_code == 0, done.output
-    return done.output
+    return done.stdout
 
 
 def test_mixmark_meters_tells_what_is_read_and_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,6 +217,26 @@ def test_mixmark_meters_tells_machines_the_same(monkeypatch: pytest.MonkeyPatch)
     assert domain["period_ns"] > 0 and domain["resolution"] > 0
     assert (domain["added"], told["boundary"], told["unmetered"]) == (True, None, ["cpu:0"])
     assert [each["what"] for each in told["absent"]] == ["meter plug"]
+
+
+def test_a_driver_that_prints_does_not_get_into_the_answer(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert json.loads(typed(monkeypatch, "--json", mode="prints"))["domains"]
+    told = capfd.readouterr()
+    assert "libjoules" in told.err and "libjoules" not in told.out
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [
+        ("dies", "joules/npu:acme0 was lost: the probe was pulled out; plug it in again"),
+        ("falls", "jumped back"),
+    ],
+)
+def test_mixmark_meters_says_what_is_wrong_with_one(monkeypatch: pytest.MonkeyPatch, mode: str, said: str) -> None:
+    told = typed(monkeypatch, mode=mode)
+    assert said in told and "added" not in told
 
 
 def test_mixmark_meters_without_one_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

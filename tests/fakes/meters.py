@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -22,6 +24,11 @@ class Joules:
     def domains(self, devices: Iterable[Device]) -> Iterable[Domain | Absent]:
         if self.mode == "broken driver":
             raise RuntimeError("libjoules.so: cannot open\x1b[31m shared object file")
+        if self.mode == "exits":
+            sys.exit("joules: licence expired")
+        if self.mode == "prints":
+            print("JOULES 1.0")
+            os.write(1, b"libjoules 1.0\n")
         if self.mode == "absent":
             yield Absent(what="probe 2", reason="not plugged in: plug it in")
             return
@@ -42,8 +49,12 @@ class Joules:
             raise MixmarkError("the probe was pulled out", hint="plug it in again")
         if self.mode == "hangs" and self.reads > 3:
             time.sleep(1000)
-        if self.mode == "nan":
-            return (Sample(float("nan")),)
+        if self.mode == "leaves":
+            sys.exit("joules: licence expired")
+        if self.mode in ("nan", "1e300"):
+            return (Sample(float(self.mode)),)
+        if self.mode == "falls":
+            return (Sample(-WATTS * time.monotonic_ns() / 1e9),)
         if self.mode == "backwards":
             return (Sample(1.0, 10), Sample(2.0, 9))
         return (Sample(WATTS * time.monotonic_ns() / 1e9),)
