@@ -378,8 +378,14 @@ class Total:
         return None if self.joules is None else sum(each for each in watts if each is not None)
 
 
-def boundary(domains: Sequence[Domain], readings: Mapping[str, Reading], devices: Iterable[Device]) -> Total:
-    """readings: of one window, by domain. The widest boundary that holds every device decides, and its worst aspect.
+def boundary(
+    domains: Sequence[Domain],
+    readings: Mapping[str, Reading],
+    devices: Iterable[Device],
+    lost: Mapping[str, str] | None = None,
+) -> Total:
+    """readings: of one window, by domain. lost: Metering.lost. The widest boundary that holds every device decides, and
+    its worst aspect.
 
     Modelled energy counts as none: its domains are read and shown, and never added.
     """
@@ -388,9 +394,12 @@ def boundary(domains: Sequence[Domain], readings: Mapping[str, Reading], devices
     chosen = antichain(domains, measured, devices)
     missing = uncovered(chosen, devices)
     if missing or not chosen:
-        reasons = [f"{device} is not metered" for device in missing]
+        broken = [each for each in domains if each.method != "modelled" and not readings[each.id].valid]
+        reasons = [f"{device} is not metered" for device in uncovered((*chosen, *broken), devices)]
         reasons += [
-            f"{each.id}: {', '.join(readings[each.id].reasons)}" for each in domains if not readings[each.id].valid
+            f"{each.id}: {', '.join(told(readings[each.id], lost or {}))}"
+            for each in domains
+            if not readings[each.id].valid
         ]
         reasons += [f"{each.id} is modelled, not measured" for each in domains if each.method == "modelled"]
         names = tuple(each.id for each in chosen)
@@ -404,6 +413,11 @@ def boundary(domains: Sequence[Domain], readings: Mapping[str, Reading], devices
     return Total(kind, joules, tuple(each.domain for each in added), outside, (), edges, readings)
 
 
+def told(read: Reading, lost: Mapping[str, str]) -> tuple[str, ...]:
+    """The reasons of a reading, and in its meter's own words why it was lost."""
+    return (*read.reasons, *((lost[read.domain],) if read.domain in lost else ()))
+
+
 def total(result: Result, phase: str, begin_ns: int, end_ns: int) -> Total:
     """The machine's energy in a window of a phase; where a meter is missing, the reasons say so."""
     metering = metered(result, phase)
@@ -414,7 +428,7 @@ def total(result: Result, phase: str, begin_ns: int, end_ns: int) -> Total:
         each.id: reading(each, metering.samples.get(each.id), begin_ns, end_ns, each.id in metering.lost)
         for each in result.domains
     }
-    found = boundary(result.domains, readings, result.devices)
+    found = boundary(result.domains, readings, result.devices, metering.lost)
     added = [idle_watts(each, metering) for each in result.domains if each.id in found.domains]
     idle = tuple(
         None if any(watts is None for watts in each) else sum(watts for watts in each if watts is not None)

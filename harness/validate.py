@@ -62,13 +62,14 @@ def energy_whole(result: Result) -> Iterator[Finding]:
 
 
 def energy_valid(result: Result) -> Iterator[Finding]:
-    """Every domain whose joules would be added has them in every record's window, and its edges are within 1 %."""
+    """Every domain whose joules would be added has them in the window of every record and mix, its edges within 1 %."""
     needed = [each.id for each in _meterable(result)]
-    for record, found in _energies(result):
-        metering = energy.metered(result, record.phase)
+    for about, phase, found in _energies(result):
+        of = f"{phase}: " if about == "run" else ""
+        metering = energy.metered(result, phase)
         if metering is None:
-            message = "no energy: the meters were not read in its phase"
-            yield Finding(rule="energy_valid", severity="warning", about=record.key, message=message)
+            message = f"{of}no energy: the meters were not read in its phase"
+            yield Finding(rule="energy_valid", severity="warning", about=about, message=message)
             continue
         for id in needed:
             reasons = found.readings[id].reasons
@@ -78,24 +79,24 @@ def energy_valid(result: Result) -> Iterator[Finding]:
             elif reasons == ("window too short",):
                 message = f"no energy of {id}: {energy.FEWEST_PERIODS} of its updates do not fit into the window"
             elif reasons:
-                why = ", ".join((*reasons, *((metering.lost[id],) if id in metering.lost else ())))
                 severity = "warning"
-                message = f"no energy of {id}: {why}"
+                message = f"no energy of {id}: {', '.join(energy.told(found.readings[id], metering.lost))}"
             else:
                 continue
-            yield Finding(rule="energy_valid", severity=severity, about=record.key, message=message)
+            yield Finding(rule="energy_valid", severity=severity, about=about, message=f"{of}{message}")
 
 
 def energy_agrees(result: Result) -> Iterator[Finding]:
     """A device's energy counter and the integral of its power differ by at most 5 %."""
-    for record, found in _energies(result):
+    for about, phase, found in _energies(result):
+        of = f"{phase}: " if about == "run" else ""
         for counter, integral, by in energy.disagreements(result.domains, found.readings):
             if abs(by) > energy.CROSS_CHECK:
                 message = (
-                    f"the integral of {integral.id} is {by * 100:+.1f} % off the counter {counter.id} "
+                    f"{of}the integral of {integral.id} is {by * 100:+.1f} % off the counter {counter.id} "
                     f"(limit {_percent(energy.CROSS_CHECK)})"
                 )
-                yield Finding(rule="energy_agrees", severity="warning", about=record.key, message=message)
+                yield Finding(rule="energy_agrees", severity="warning", about=about, message=message)
 
 
 def metering_cheap(result: Result) -> Iterator[Finding]:
@@ -113,13 +114,16 @@ def _meterable(result: Result) -> tuple[Domain, ...]:
     return energy.antichain(result.domains, measured, result.devices)
 
 
-def _energies(result: Result) -> Iterator[tuple[Record, energy.Total]]:
-    """Of the records that have a phase for themselves, the probes' left out."""
+def _energies(result: Result) -> Iterator[tuple[str, str, energy.Total]]:
+    """(about, phase, total) of the records that have a phase for themselves, the probes' left out, and of the mixes."""
+    found_score = score.score(result) if result.domains else None
+    for run in found_score.runs if found_score else ():
+        yield "run", run.phase, run.total
     for record in result.records:
         if record.route.suite != stats.PROBE and result.domains:
             found = energy.of_record(result, record)
             if found is not None:
-                yield record, found
+                yield record.key, record.phase, found
 
 
 def enough_feeds(result: Result) -> Iterator[Finding]:

@@ -238,7 +238,9 @@ def test_what_is_not_metered_is_named() -> None:
     found = summed(PACKAGE, domain("model", ("gpu:a",), method="modelled"))
     assert (found.boundary, found.joules, found.unmetered) == (None, None, ("gpu:a",))
     assert found.reasons == ("gpu:a is not metered", "model is modelled, not measured")
-    assert summed(PACKAGE, BOARD, broken=("gpu",)).reasons == ("gpu:a is not metered", "gpu: gap")
+    assert summed(PACKAGE, BOARD, broken=("gpu",)).reasons == ("gpu: gap",), "it has a meter, which was not read well"
+    assert summed(WALL, broken=("plug",)).reasons == ("plug: gap",)
+    assert summed(PACKAGE, broken=("package",)).reasons == ("gpu:a is not metered", "package: gap")
     assert summed(PACKAGE, BOARD).unmetered[0] == "memory"
     assert summed(WALL).unmetered == ()
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness import validate
+from harness import score, validate
 from harness.place import place
 from harness.schema import (
     Absent,
@@ -144,6 +144,21 @@ def test_energy_that_is_not_known_says_why() -> None:
     ]
     unread = metered().model_copy(update={"meterings": ()})
     assert said(validate.energy_valid, unread) == [("warning", "a", "no energy: the meters were not read in its phase")]
+
+
+def test_energy_of_a_mix_that_is_not_known_says_why() -> None:
+    told = one_run(WATTS_AT_THE_WALL)
+    assert said(validate.energy_valid, told) == []
+    [metering], [wall] = told.meterings, told.domains
+    samples = metering.samples[wall.id]
+    half = slice(len(samples.values) // 2)
+    torn = Samples(samples.before_ns[half], samples.after_ns[half], samples.values[half])
+    cut = metering.model_copy(update={"samples": {wall.id: torn}, "lost": {wall.id: "line 9 is torn"}})
+    broken = told.model_copy(update={"meterings": (cut,)})
+    reason = f"{wall.id}: lost, line 9 is torn"
+    assert said(validate.energy_valid, broken) == [("warning", "run", f"{metering.phase}: no energy of {reason}")]
+    found = score.score(broken)
+    assert found is not None and found.headline.endswith(f"EFFICIENCY NOT MEASURED: {reason}")
 
 
 def test_a_counter_and_the_integral_of_power_agree_within_5_percent() -> None:
