@@ -283,12 +283,14 @@ class _Concert:
                 self.changed.notify_all()
 
     def _finished(self, part: _Part, issued_ns: int, marks: list[int]) -> None:
+        """Raises ValueError where the stamps are none, before they are kept."""
         suite, device = part.share.route.suite, part.share.route.device
+        stamps = _columns([(issued_ns, marks)])
         skew_ns = max(part.posted_ns.popleft() - issued_ns, marks[-2] - time.monotonic_ns())
         part.skew_ns = skew_ns if part.skew_ns is None else max(part.skew_ns, skew_ns)
         part.done.append((issued_ns, marks))
         limits = self.mix.limits.get(suite, ServiceLimits())
-        counts = sum(marks[1::2]) if within(_columns([(issued_ns, marks)]), limits)[0] else 0
+        counts = sum(marks[1::2]) if within(stamps, limits)[0] else 0
         with self.changed:
             self.feeds[suite] += 1
             self.dispatcher.finished(device, suite, counts, issued_ns, marks[-2])

@@ -144,7 +144,22 @@ def as_runner(function: object) -> Runner:
     return Wrapped()
 
 
-@pytest.mark.parametrize("value", ["text", np.array(["a"]), np.float32(1), np.ones(2, np.complex64), np.array([None])])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "text",
+        np.array(["a"]),
+        np.float32(1),
+        np.ones(2, np.complex64),
+        np.array([None]),
+        np.ones(2),
+        np.ones(2, np.float16),
+        np.ones(2, ">f4"),
+        np.ones(2, np.uint32),
+        np.ones(2, bool),
+        np.zeros(2, "V2"),  # bfloat16, where nobody has told numpy of it
+    ],
+)
 def test_only_plain_arrays_pass(value: object) -> None:
     with pytest.raises(WrongAnswer, match="float32, int32 or int64"):
         plain(value)
@@ -380,6 +395,18 @@ def test_an_answer_is_what_was_there_when_it_was_stamped(tmp_path: Path) -> None
     with np.load(tmp_path / "answers.npz") as handed:
         assert handed["serials"].tolist() == [0, 1, 2]
         assert handed["answers"].tolist() == [[[0, 0]]] * 3
+
+
+def test_views_are_kept_as_what_they_show(tmp_path: Path) -> None:
+    whole = np.arange(12, dtype=np.float32).reshape(3, 4)
+    whole.flags.writeable = False
+    overlapping = np.lib.stride_tricks.as_strided(whole, (3, 4), (4, 4), writeable=False)
+    for view in (whole, whole[:, ::-1], whole.reshape(4, 3).T, np.broadcast_to(whole[0], (3, 4)), overlapping):
+        kept = Answers()
+        closed_loop(Yielding(view), numbered(), limits(min_feeds=1), Clock(), units=3, answers=kept)
+        kept.save(tmp_path / "answers.npz")
+        with np.load(tmp_path / "answers.npz") as handed:
+            assert np.array_equal(handed["answers"], [view])
 
 
 def test_answers_that_outgrow_memory_are_thinned_by_chance(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ show what the parent process notices all the same.
 
 from __future__ import annotations
 
+import os
 import random
+import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -270,6 +272,74 @@ class Empty(Odd):
         return token[:0]
 
 
+class Nested(Odd):
+    def odd(self, token: Array) -> Any:
+        return (each for each in [token])
+
+
+class Attached(Odd):
+    """To a graph of gradients, as a tensor of torch's may be, which numpy then cannot have."""
+
+    def odd(self, token: Array) -> Any:
+        return self
+
+    def __array__(self, *_: object, **__: object) -> Array:
+        raise RuntimeError("Can't call numpy() on Tensor that requires grad.")
+
+
+class Hollow(Odd):
+    """One row a unit, and nothing in it."""
+
+    def odd(self, token: Array) -> Any:
+        return np.zeros((1, 0), np.float32)
+
+
+class Huge(Odd):
+    """A gigabyte a token, none of which was ever touched."""
+
+    def odd(self, token: Array) -> Any:
+        return np.broadcast_to(np.float32(0), (1, 1 << 28))
+
+
+class Listed(Odd):
+    """What numpy takes for an array is one."""
+
+    def odd(self, token: Array) -> Any:
+        return token.tolist()
+
+
+class Reusing(Honest):
+    """One buffer for all tokens: what was in it when it was stamped is the answer."""
+
+    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
+        super().__init__(suite, options)
+        self.buffer = np.zeros(1, np.int64)
+
+    def __call__(self, feed: Feed) -> Iterator[Array]:
+        for token in super().__call__(feed):
+            self.buffer[...] = token
+            yield self.buffer
+            self.buffer[...] = -1
+
+
+class Stubborn(Honest):
+    """Goes on when it is closed, as warm-up closes its last feed."""
+
+    def __call__(self, feed: Feed) -> Iterator[Array]:
+        for token in super().__call__(feed):
+            try:
+                yield token
+            except GeneratorExit:
+                yield token
+
+
+class Returning(Honest):
+    """Nothing that could be iterated over."""
+
+    def __call__(self, feed: Feed) -> Any:
+        return None
+
+
 class Growing(Honest):
     """The first feed's tokens are scalars a row, the next one's are pairs."""
 
@@ -403,6 +473,39 @@ class TurningBack(Honest):
         super().__init__(suite, options)
         real, looks = time.monotonic_ns, iter(range(1 << 60))
         _ticking_by(lambda: real() - 100_000_000 * (next(looks) % 2))
+
+
+class TurningBackTime(Honest):
+    """The module's clock jumps back at every second look."""
+
+    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
+        super().__init__(suite, options)
+        real, looks = time.monotonic_ns, iter(range(1 << 60))
+        vars(time)["monotonic_ns"] = lambda: real() - 100_000_000 * (next(looks) % 2)
+
+
+class Owing(Honest):
+    """Takes units back with each stamp that it tells."""
+
+    def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
+        super().__init__(suite, options)
+        log: Any = drive.Log
+        feed = log.feed
+
+        def owed(*given: Any, **more: Any) -> Any:
+            issued_ns, marks, digest = feed(*given, **more)
+            return issued_ns, [-each if at % 2 else each for at, each in enumerate(marks)], digest
+
+        log.feed = owed
+
+
+class Babbling(Honest):
+    """Finds the pipe to the parent, and says what is no answer."""
+
+    def __call__(self, feed: Feed) -> Iterator[Array]:
+        for each in map(int, sys.argv[2:3]):
+            os.write(each, b"5\n{\n\xff\n")
+        yield from super().__call__(feed)
 
 
 class Amending(Skipping):
