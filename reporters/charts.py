@@ -109,7 +109,7 @@ def throughput(
 def power(key: str, edges_ns: Int64s, watts: Floats, *, window_ns: tuple[int, int], mean_watts: float | None) -> Markup:
     """The power in each block, as steps with holes where it is not known; its axis starts at zero.
 
-    edges_ns: [blocks + 1] since the first feed; watts: [blocks], NaN where unknown, and somewhere known. A band marks
+    edges_ns: [blocks + 1] since the window began; watts: [blocks], NaN where unknown, and somewhere known. A band marks
     the window.
     """
     time, time_ns = _time_unit(int(edges_ns[-1] - edges_ns[0]))
@@ -140,7 +140,7 @@ def power(key: str, edges_ns: Int64s, watts: Floats, *, window_ns: tuple[int, in
         said = f"mean of the window {figures.prefixed(mean_watts, 'W')}"
         body += Markup('<path class="overall" d="M{} {}H{}"/>').format(begin, tall(mean_watts), end)
         body += _text("value end", wide.end_px, ROW, said)
-    body += _below(wide, f"{time} since the first feed")
+    body += _below(wide, f"{time} since the window began")
     holes = "; with holes where it is not known" if len(known) < len(watts) else ""
     return _svg(key, "Power", f"From {extremes}{holes}{said and '; '}{said}.", body)
 

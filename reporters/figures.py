@@ -6,6 +6,7 @@ Unknown is None in a `Row` and "–" in text; ms and SI prefixes appear only her
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
@@ -17,6 +18,8 @@ from harness.text import plain
 
 UNKNOWN = "–"
 PREFIXES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0), ("m", 1e-3), ("µ", 1e-6))
+NUMBER = re.compile(r"(?<![\w.,:/×-])(?>\d+(?:,\d{3})*(?:\.\d+)?)(?!\w|\.\d)")  # in a message; no part of a name
+FEW_LETTERS = 48  # that the names of what a message is about may take
 UNITS = {"token": "tok", "image": "img", "sample": "samples"}
 
 
@@ -201,7 +204,7 @@ def throughput(row: Row) -> tuple[str, ...]:
     told = [rate(row.throughput_per_s, row.record.unit)]
     several = row.runs > 1
     if row.half_width is not None:
-        told.append(f"±{row.half_width * 100:.1f} %" + (f" of {row.runs} runs" if several else ""))
+        told.append(f"±{percent(row.half_width)}" + (f" of {row.runs} runs" if several else ""))
     if several:
         told.append(f"median {rate(row.median_per_s, row.record.unit)}")
     return tuple(told)
@@ -246,6 +249,11 @@ def share(fraction: float | None) -> str:
     return UNKNOWN if fraction is None else f"{fraction * 100:.0f} %"
 
 
+def percent(share: float) -> str:
+    """A half-width: 1.2 %, 0.3 %, 350 %."""
+    return f"{share * 100:.1f} %" if share < 0.1 else f"{share * 100:,.0f} %"
+
+
 def typical(latency: Latency) -> str:
     """The median where the sample carries one, else the mean, named."""
     if latency.p50_ns is not None:
@@ -285,18 +293,32 @@ def device_names(result: Result) -> dict[str, str]:
 
 
 def merged(result: Result, findings: tuple[Finding, ...]) -> list[tuple[str, str, str]]:
-    """(severity, about, message), worst first; the same message about several things is said once."""
+    """(severity, about, message), worst first; the same message about several things is said once.
+
+    Where it differs in nothing but its figures, these become ranges, unless something is invalid: then each counts.
+    """
     labels = {record.key: label(record, device_names(result)) for record in result.records}
-    abouts: dict[tuple[str, str], list[str]] = {}
+    alike: dict[tuple[str, str, str], list[Finding]] = {}
     for severity in ("invalid", "warning", "note"):
-        for finding in findings:
-            if finding.severity == severity:
-                about = labels.get(finding.about, finding.about)
-                abouts.setdefault((severity, finding.message), []).append(about)
-    return [
-        (severity, about[0] if len(about) == 1 else f"{len(about)} results", message)
-        for (severity, message), about in abouts.items()
-    ]
+        for each in (finding for finding in findings if finding.severity == severity):
+            words = each.message if severity == "invalid" else NUMBER.sub("#", each.message)
+            alike.setdefault((severity, each.rule, words), []).append(each)
+    found = []
+    for (severity, _, _), same in alike.items():
+        abouts = ", ".join(dict.fromkeys(labels.get(each.about, each.about) for each in same))
+        about = abouts if len(same) == 1 or len(abouts) <= FEW_LETTERS else f"{len(same)} results"
+        found.append((severity, about, _ranged([each.message for each in same])))
+    return found
+
+
+def _ranged(messages: list[str]) -> str:
+    """Of messages that differ in nothing but their figures: kept 1.04 to 1.65 of 2 CPUs busy."""
+    words, columns = NUMBER.split(messages[0]), zip(*map(NUMBER.findall, messages), strict=True)
+    ranges = []
+    for column in columns:
+        low, high = (edge(column, key=lambda figure: float(figure.replace(",", ""))) for edge in (min, max))
+        ranges.append(low if float(low.replace(",", "")) == float(high.replace(",", "")) else f"{low} to {high}")
+    return "".join(word + figure for word, figure in zip(words, [*ranges, ""], strict=True))
 
 
 def label(record: Record, names: dict[str, str]) -> str:

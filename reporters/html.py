@@ -17,7 +17,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from harness import energy, stats, validate
+from harness.energy import Total
 from harness.schema import Completions, Finding, Int64s, LatencyLimits, Record, Result, System
+from harness.score import Run
 from harness.steady import window
 from harness.text import plain
 from reporters import charts, figures, scores
@@ -31,6 +33,7 @@ def report(result: Result) -> str:
     found = validate.findings(result)
     failed = {record.key for record in result.records if record.error}
     rows = figures.rows(result)
+    told = scores.told(result)
     return PAGE.render(
         figures=figures,
         result=result,
@@ -41,7 +44,8 @@ def report(result: Result) -> str:
             (suite, list(each)) for suite, each in groupby(figures.cells(result), lambda row: row.record.route.suite)
         ],
         ceilings=stats.ceilings(result.records),
-        told=scores.told(result),
+        told=told,
+        mixed=[chart for run in (told.runs if told else ()) for chart in _mixed_power(run, result)],
         matrix=scores.matrix(result),
         panels=[_panel(row, result, found) for row in rows if row.record.completions],
         scope=figures.scope(rows),
@@ -98,7 +102,7 @@ def _figures(row: Row) -> Iterator[tuple[str, str]]:
             yield name, " · ".join(f"{mark} {figures.duration(value)}" for mark, value in _marks(latency))
     if row.record.rate_per_s is not None:
         yield "Arrivals", figures.rate(row.record.rate_per_s, "feeds")
-    if row.record.latency_limits is not None:
+    if row.record.latency_limits is not None and row.record.scenario == "server":
         yield "Limits", _limits(row.record.latency_limits)
     yield "Roofline", figures.share(row.roofline)
     yield "Energy", " · ".join(_spent(row))
@@ -169,20 +173,34 @@ def _charts(row: Row) -> Iterator[tuple[str, Markup]]:
 
 
 def _power(row: Row, result: Result) -> Iterator[tuple[str, Markup]]:
-    """(caption, SVG) of the phase around the record, where it has it for itself and some of it is metered."""
-    done, metering = row.record.completions, energy.metered(result, row.record.phase)
-    if done is None or metering is None or energy.of_record(result, row.record) is None:
+    """(caption, SVG) of the phase around the record, where it has it for itself."""
+    done, found = row.record.completions, energy.of_record(result, row.record)
+    if done is not None and found is not None:
+        window_ns = int(done.issued_ns.min()), int(done.marks_ns.max())
+        yield from _power_of(f"{row.record.key}-power", row.record.phase, window_ns, found, result)
+
+
+def _mixed_power(run: Run, result: Result) -> Iterator[tuple[str, Markup]]:
+    """(caption, SVG) of a mixed phase around the window that counts."""
+    for caption, chart in _power_of(f"{run.phase}-power", run.phase, (run.begin_ns, run.end_ns), run.total, result):
+        yield f"{caption}, {run.phase}", chart
+
+
+def _power_of(
+    key: str, phase: str, window_ns: tuple[int, int], found: Total, result: Result
+) -> Iterator[tuple[str, Markup]]:
+    """Nothing where nothing of it is metered."""
+    metering = energy.metered(result, phase)
+    if metering is None:
         return
-    begin_ns, end_ns = int(done.issued_ns.min()), int(done.marks_ns.max())
+    begin_ns, end_ns = window_ns
     first_ns, last_ns = min(metering.begin_ns, begin_ns), max(metering.end_ns, end_ns)
     edges_ns = np.linspace(first_ns, last_ns, POWER_BLOCKS + 1).astype(np.int64)
-    watts = energy.profile(result, row.record.phase, edges_ns)
+    watts = energy.profile(result, phase, edges_ns)
     if np.isfinite(watts).any():
-        mean_watts = row.energy.watts if row.energy else None
-        window_ns = (0, end_ns - begin_ns)
-        of = f"Power of the {row.energy.boundary}" if row.energy else "Power of what is metered"
-        key = f"{row.record.key}-power"
-        yield of, charts.power(key, edges_ns - begin_ns, watts, window_ns=window_ns, mean_watts=mean_watts)
+        of = f"Power of the {found.boundary}" if found.boundary else "Power of what is metered"
+        drawn = charts.power(key, edges_ns - begin_ns, watts, window_ns=(0, end_ns - begin_ns), mean_watts=found.watts)
+        yield of, drawn
 
 
 def _gaps_ns(done: Completions) -> Int64s:
@@ -252,9 +270,10 @@ def _missing(result: Result) -> Iterator[tuple[str, str, str]]:
             state = "failed" if error.attempted else error.kind
             yield state, figures.label(record, names), f"{error.kind}: {error.message}{hint}"
     reached = {record.key for record in result.records}
-    for phase in result.phases:
+    over = {record.phase for record in result.records if record.scenario == "mixed"}  # whatever had a turn there
+    for phase in (each for each in result.phases if each.name not in over):
         for share in (share for task in phase.tasks for share in task.shares if share.key not in reached):
-            yield "not reached", share.route.label, "the run ended before its turn"
+            yield "not reached", f"{share.route.label}, {share.scenario}", "the run ended before its turn"
     for absent in result.absent:
         yield "absent", absent.what, absent.reason
 

@@ -27,6 +27,13 @@ class Told:
     """Of a result with mixed runs."""
 
     headline: str
+    numbers: Sequence[tuple[str, str, str]]
+    """(TX, 3.68 ± 1.2 %, mix/s): the headline in pieces, the score first."""
+    conditions: Sequence[str]
+    """Under which they hold: the mix, its grade, the weight class, the boundary."""
+    trouble: str
+    """What keeps the headline from being a score: NO SCORE or EFFICIENCY NOT MEASURED, and why."""
+    runs: Sequence[Run]
     facts: Sequence[tuple[str, str]]
     tables: Sequence[Table]
 
@@ -47,7 +54,28 @@ def told(result: Result) -> Told | None:
             tables.append(_parts(seen, names))
     if len(found.runs) > 1:
         tables.append(_runs(result, found.runs))
-    return Told(found.headline, facts, tables)
+    numbers = (("MX", found.mixes_per_kj, "mix/kJ"), ("TX", found.mixes_per_s, "mix/s"))
+    conditions = (found.mix.name, found.grade, f"{found.weight_class}-bit weights", found.boundary)
+    return Told(
+        headline=found.headline,
+        numbers=[(name, _half_width(figure), unit) for name, figure, unit in numbers if figure],
+        conditions=[each for each in conditions if each and not found.problems],
+        trouble=_trouble(found),
+        runs=found.runs,
+        facts=facts,
+        tables=tables,
+    )
+
+
+def _half_width(figure: Figure) -> str:
+    half = "" if figure.half_width is None else f" ± {figures.percent(figure.half_width)}"
+    return f"{significant(figure.estimate)}{half}"
+
+
+def _trouble(found: Score) -> str:
+    if found.problems:
+        return found.headline
+    return f"{score.NOT_MEASURED}: {found.unmeasured}" if found.mixes_per_kj is None else ""
 
 
 def _grade(found: Score) -> str:
@@ -163,7 +191,7 @@ class Cell:
     per_s: float | None
     unit: str
     heat: float
-    """From 0 for the lowest ratio of the matrix to 1 for the highest, on a logarithmic scale."""
+    """How far above 1 (up to 1) or below (down to -1), as a share of the furthest of the matrix; of logarithms."""
 
     @property
     def text(self) -> str:
@@ -195,14 +223,14 @@ def matrix(result: Result) -> Matrix | None:
         for (suite, device), (speed, _) in best.items()
         if (suite, baseline) in best
     }
-    low, high = (math.log(edge(ratios.values(), default=1.0)) for edge in (min, max))
+    furthest = max((abs(math.log(ratio)) for ratio in ratios.values()), default=0.0)
     rows = []
     for suite in dict.fromkeys(suite for suite, _ in best):
         cells = []
         for device in devices:
             ratio = ratios.get((suite, device))
             per_s, unit = best.get((suite, device), (None, ""))
-            heat = 0.0 if ratio is None or high == low else (math.log(ratio) - low) / (high - low)
+            heat = math.log(ratio) / furthest if ratio and furthest else 0.0
             cells.append(Cell(ratio, per_s, unit, heat))
         rows.append((suite, cells))
     return Matrix(baseline, devices, rows)

@@ -259,5 +259,5 @@ def test_a_real_browser_shows_the_charts_and_runs_nothing(whole: Result, charts_
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     shown = Page(done.stdout)
     assert shown.tags["svg"] == charts_drawn
-    assert shown.tags["table"] >= 4
+    assert shown.tags["table"] >= 2 and shown.tags["li"] >= 3
     assert "<title>Mixmark: " in done.stdout, "no script changed it"

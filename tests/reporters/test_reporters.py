@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from harness.schema import Failure, RateTrial, Result
+from harness.schema import Failure, Finding, RateTrial, Result
 from reporters import console, figures, markdown
 from reporters import csv as csv_reporter
 from tests.golden.sample import DOMAINS, FOLDER, GPU, REPORTERS, closed_loop, record, result, sample
@@ -92,6 +92,11 @@ def test_figures_have_three_digits(value: float, text: str) -> None:
     assert figures.significant(value) == text
 
 
+@pytest.mark.parametrize(("share", "text"), [(0.0123, "1.2 %"), (0.1, "10 %"), (3.503, "350 %"), (12.0, "1,200 %")])
+def test_a_half_width_has_as_many_digits_as_it_is_worth(share: float, text: str) -> None:
+    assert figures.percent(share) == text
+
+
 @pytest.mark.parametrize(
     ("ns", "text"),
     [(None, "–"), (0, "0 ns"), (999, "999 ns"), (999_600, "1.00 ms"), (31_200_000_000, "31.2 s"), (1_234, "1.23 µs")],
@@ -155,6 +160,35 @@ def test_what_is_not_steady_has_no_interval() -> None:
     done = closed_loop([[100_000_000]] * 40 + [[200_000_000]] * 10)
     [row] = figures.rows(result(record("b", "resnet50", "image", done)))
     assert figures.throughput(row) == ("8.33 img/s",)
+
+
+def finding(message: str, about: str = "run", severity: str = "warning", rule: str = "busy") -> Finding:
+    return Finding.model_validate({"rule": rule, "severity": severity, "about": about, "message": message})
+
+
+def test_findings_that_differ_in_nothing_but_figures_become_one_with_ranges() -> None:
+    kept = "others kept {} of 2 CPUs busy, {} % (limit 1.0 %) on cpu:{}, by p90"
+    found = figures.merged(
+        result(record("a", "llm", "token", closed_loop([[5]]))),
+        (
+            finding(kept.format("1.50", "1,075.2", 0), "a"),
+            finding(kept.format("0.80", "40.1", 0), "b"),
+            finding(kept.format("1.50", "60", 0), "c"),
+            finding(kept.format("1.50", "60", 1), "c"),
+            finding("quick", "b", "note"),
+            finding("quick", "c", "note"),
+        ),
+    )
+    assert found == [
+        ("warning", "3 results", kept.format("0.80 to 1.50", "40.1 to 1,075.2", 0)),
+        ("warning", "c", kept.format("1.50", "60", 1)),
+        ("note", "b, c", "quick"),
+    ]
+
+
+def test_what_is_invalid_is_told_one_by_one() -> None:
+    found = figures.merged(result(), tuple(finding(f"{n} of 9 are wrong", "a", "invalid") for n in (1, 2)))
+    assert [message for _, _, message in found] == ["1 of 9 are wrong", "2 of 9 are wrong"]
 
 
 def test_a_server_is_labelled_by_its_arrivals() -> None:

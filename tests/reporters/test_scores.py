@@ -21,7 +21,8 @@ from tests.golden.sample import closed_loop, record
 from tests.golden.sample import result as bare
 
 Report = Callable[[Result], str]
-TEXTS: tuple[Report, ...] = (reporters.console.report, reporters.markdown.report, reporters.html.report)
+LINES: tuple[Report, ...] = (reporters.console.report, reporters.markdown.report)
+TEXTS: tuple[Report, ...] = (*LINES, reporters.html.report)
 
 
 @pytest.fixture(scope="module")
@@ -29,12 +30,33 @@ def measured() -> Result:
     return one_run(WATTS_AT_THE_WALL)
 
 
-@pytest.mark.parametrize("report", TEXTS)
+@pytest.mark.parametrize("report", LINES)
 def test_the_headline_comes_first_with_all_that_belongs_to_it(report: Report, measured: Result) -> None:
     text = report(measured)
     assert "mix/kJ, TX 0.2" in text
     assert "mix/s (edge-9, provisional, 16-bit weights, wall)" in text
     assert text.index("mix/kJ") < text.index("throughput")
+
+
+def test_the_page_begins_with_the_score_and_draws_its_power(measured: Result) -> None:
+    page = reporters.html.report(measured)
+    told = scores.told(measured)
+    assert told is not None
+    assert [(name, unit) for name, _, unit in told.numbers] == [("MX", "mix/kJ"), ("TX", "mix/s")]
+    for name, value, unit in told.numbers:
+        assert f"<dt>{name}</dt><dd>{value} <small>{unit}</small>" in page
+    assert told.numbers[1][1].startswith("0.2") and " ± " in told.numbers[1][1]
+    assert "edge-9 · provisional · 16-bit weights · wall" in page
+    assert "Power of the wall, mixed.1</figcaption>" in page
+    assert 'class="trouble' not in page
+
+
+def test_the_page_says_loudly_what_is_no_score(measured: Result) -> None:
+    cut = measured.model_copy(update={"records": measured.records[:-1]})
+    told = scores.told(cut)
+    assert told is not None and not told.numbers and told.trouble.startswith("NO SCORE: ")
+    assert f'<p class="trouble bad">{told.trouble}</p>' in reporters.html.report(cut)
+    assert '<p class="trouble">EFFICIENCY NOT MEASURED: no' in reporters.html.report(one_run(None))
 
 
 @pytest.mark.parametrize("report", TEXTS)
@@ -117,9 +139,10 @@ def test_the_matrix_compares_every_device_with_the_first() -> None:
         "diffusion": ["–", "–"],
     }
     heats = {suite: [round(cell.heat, 2) for cell in cells] for suite, cells in compared.rows}
-    assert heats == {"llm": [0.38, 1], "dlrm": [0.38, 0], "diffusion": [0, 0]}
+    assert heats == {"llm": [0, 1], "dlrm": [0, -0.6], "diffusion": [0, 0]}
     page = reporters.html.report(beside())
-    assert '<td class="number" style="--heat: 60.0%">10.0×<small>10,000,000 tok/s</small></td>' in page
+    assert '<td class="number" style="--heat: 45%">10.0×<small>10,000,000 tok/s</small></td>' in page
+    assert '<td class="number behind" style="--heat: 27%">0.250×<small>2,500,000 samples/s</small></td>' in page
     assert "10.0×" in reporters.console.report(beside())
     assert "10.0×" in reporters.markdown.report(beside())
 
