@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import energy
+from harness import energy, score
 from harness.energy import Reading, cumulative, reading
 from harness.schema import Device, Domain, Metering, Samples
+from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import result
 
 S, MS = 1_000_000_000, 1_000_000
@@ -243,6 +244,26 @@ def test_what_is_not_metered_is_named() -> None:
     assert summed(PACKAGE, broken=("package",)).reasons == ("gpu:a is not metered", "package: gap")
     assert summed(PACKAGE, BOARD).unmetered[0] == "memory"
     assert summed(WALL).unmetered == ()
+
+
+def test_what_a_device_draws_that_the_run_left_out_is_in_the_score() -> None:
+    told = one_run(WATTS_AT_THE_WALL)
+    [metering], [meter] = told.meterings, told.domains
+    board = meter.model_copy(update={"boundary": "devices"})
+    npu = Device(id="npu:0", kind="npu", memory_pool="npu:0")
+    own = domain("npu", ("npu:0",), **POWER)
+    stamps = metering.samples[meter.id]
+    idle = Samples(stamps.before_ns, stamps.after_ns, np.full(len(stamps.values), 20.0))
+    read = metering.model_copy(update={"samples": {**metering.samples, own.id: idle}})
+    whole = told.model_copy(update={"devices": (*told.devices, npu), "domains": (board,), "meterings": (read,)})
+
+    without = score.score(whole)
+    assert without is not None and without.mixes_per_kj is None
+    assert without.headline.endswith("EFFICIENCY NOT MEASURED: npu:0 is not metered")
+    found, alone = (score.score(each) for each in (whole.model_copy(update={"domains": (board, own)}), told))
+    assert found is not None and alone is not None and found.mixes_per_kj is not None and found.boundary == "devices"
+    [run], [before] = found.runs, alone.runs
+    assert run.total.joules == pytest.approx((before.total.joules or 0) + 20 * run.length_ns / S)
 
 
 def test_the_host_counts_even_where_no_adapter_reaches_it() -> None:

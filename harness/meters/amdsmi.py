@@ -18,6 +18,7 @@ from uuid import UUID
 
 from harness.contracts import Sample
 from harness.errors import UsageError
+from harness.meters.gpu import domain, reader
 from harness.schema import Absent, Device, Domain
 
 SOURCE = "rocm.docs.amd.com/projects/amdsmi"
@@ -118,10 +119,10 @@ class AmdSmi:
         else:
             parent = f"{name}/energy"
             self._reads[parent] = card.joules
-            yield _domain(parent, covers, "amdsmi_get_energy_count")
+            yield domain(parent, covers, "energy", f"amdsmi_get_energy_count; {SOURCE}")
         if all(glance.watts for glance in seen):
             self._reads[f"{name}/power"] = card.watts
-            yield _domain(f"{name}/power", covers, "amdsmi_get_power_info", parent, power=True)
+            yield domain(f"{name}/power", covers, "power", f"amdsmi_get_power_info; {SOURCE}", parent)
 
 
 def _problem(seen: Sequence[Glance]) -> str:
@@ -163,19 +164,8 @@ def _card(smi: Any, handle: Any) -> Card:
                 return float(value)
         raise OSError("AMD SMI: it tells no power")
 
-    return Card(frozenset(names), str(asic.get("market_name", "")), _reader(smi, joules), _reader(smi, watts))
-
-
-def _reader(smi: Any, read: Callable[[], float]) -> Callable[[], float]:
-    """Raises OSError in place of the library's own errors."""
-
-    def call() -> float:
-        try:
-            return read()
-        except (smi.AmdSmiException, KeyError, ValueError) as error:
-            raise OSError(f"AMD SMI: {error}") from error
-
-    return call
+    reads = (reader(read, "AMD SMI", smi.AmdSmiException, KeyError, ValueError) for read in (joules, watts))
+    return Card(frozenset(names), str(asic.get("market_name", "")), *reads)
 
 
 def _known(read: Callable[[], float]) -> float | None:
@@ -183,16 +173,3 @@ def _known(read: Callable[[], float]) -> float | None:
         return read()
     except OSError:
         return None
-
-
-def _domain(id: str, covers: tuple[str, ...], source: str, parent: str | None = None, power: bool = False) -> Domain:
-    return Domain(
-        id=id,
-        meter="amdsmi",
-        covers=covers,
-        boundary="devices",
-        quantity="power" if power else "energy",
-        method="integrated" if power else "counter",
-        parent=parent,
-        source=f"{source}; {SOURCE}",
-    )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from harness.contracts import Sample
 from harness.errors import MixmarkError
+from harness.meters import covered
 from harness.schema import Device, Domain
 
 EVERY_NS = 1_000_000_000
@@ -55,11 +56,10 @@ class Controller:
 
 
 def node(meter: str, devices: Iterable[Device], source: str) -> Domain:
-    everything = sorted({part for device in devices for part in (device.id, *device.silicon)})
     return Domain(
         id=meter,
         meter=meter,
-        covers=(*everything, "memory", "node"),
+        covers=covered.everything(devices),
         boundary="node",
         quantity="power",
         method="integrated",

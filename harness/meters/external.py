@@ -39,6 +39,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from harness.contracts import Sample
 from harness.errors import MixmarkError, UsageError
+from harness.meters import covered
 from harness.schema import Absent, Boundary, Device, Domain
 
 UNITS = {"W": 1.0, "mW": 1e-3, "kW": 1e3, "J": 1.0, "kJ": 1e3, "Wh": 3600.0, "kWh": 3.6e6}
@@ -134,7 +135,6 @@ class External:
 
     def domains(self, devices: Iterable[Device]) -> Iterator[Domain | Absent]:
         """Opens the source. A log begins here: what it holds already is over."""
-        devices = list(devices)
         try:
             if self._feed is None:
                 self._open()
@@ -145,11 +145,10 @@ class External:
             yield Absent(what="external", reason="no meter is named: [meter.external] in mixmark.toml")
             return
         unit = self._layout.unit if self._layout else self._unit or "W"
-        everything = {part for device in devices for part in (device.id, *device.silicon)}
         yield Domain(
             id="external",
             meter=self.name,
-            covers=self._covers or (*sorted(everything), "memory", "node"),
+            covers=self._covers or covered.everything(devices),
             boundary=self._boundary,
             quantity="power" if unit in POWER else "energy",
             method="external",

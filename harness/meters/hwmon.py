@@ -12,7 +12,6 @@ Written against the kernel's documentation and run on made-up trees of files: ne
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,8 @@ from pathlib import Path
 
 from harness.contracts import Sample
 from harness.errors import UsageError
+from harness.meters import covered
+from harness.meters.sysfs import number
 from harness.schema import Absent, Device, Domain
 
 ROOT = Path("/")
@@ -72,9 +73,8 @@ class Hwmon:
         sensors = [*_sensors(self._folder)]
         if not sensors:
             yield Absent(what="hwmon", reason="no driver here offers power or energy in /sys/class/hwmon")
-        cpus = sorted({"cpu:0"} | {each.id for each in devices if each.kind == "cpu" and each.memory_pool == "host"})
-        everything = (*sorted({part for each in devices for part in (each.id, *each.silicon)}), "memory", "node")
-        gpus = sorted({part for each in devices for part in each.silicon if part.startswith("gpu:")})
+        cpus, gpus = covered.host(devices), covered.gpus(devices)
+        everything = covered.everything(devices)
         chosen = [*self._chosen(sensors, everything)]
         rest = [each for each in sensors if each.key not in self._options]
         chosen += [*_intel(rest, gpus), *_grace(rest, cpus, gpus), *_power_meters(rest, everything)]
@@ -83,7 +83,7 @@ class Hwmon:
                 yield answer
                 continue
             try:
-                _number(sensor.file)
+                number(sensor.file)
             except PermissionError:
                 yield Absent(what=sensor.key, reason=f"only root may read it: sudo chmod a+r {sensor.file}")
             except OSError as error:
@@ -93,7 +93,7 @@ class Hwmon:
                 yield answer
 
     def read(self, domain: Domain) -> Sequence[Sample]:
-        return (Sample(_number(self._files[domain.id]) / 1e6),)
+        return (Sample(number(self._files[domain.id]) / 1e6),)
 
     def _chosen(
         self, sensors: Sequence[Sensor], everything: tuple[str, ...]
@@ -141,8 +141,8 @@ def _grace(
             yield module, _domain(module, (gpus[0], *cpus, "memory"))
         else:
             yield module, _unknown(module, f"{len(modules)} modules and {len(gpus)} GPUs: which is which is not told")
-    for number, socket in enumerate(sorted(sockets, key=lambda each: each.label), 1):
-        part = f"/{number}-of-{len(sockets)}" if len(sockets) > 1 else ""
+    for place, socket in enumerate(sorted(sockets, key=lambda each: each.label), 1):
+        part = f"/{place}-of-{len(sockets)}" if len(sockets) > 1 else ""
         covers = tuple(f"{each}{part}" for each in (*cpus, "memory"))
         yield socket, _domain(socket, covers, parent=modules[0].id if alone else None)
 
@@ -205,16 +205,3 @@ def _text(path: Path) -> str:
         return path.read_text(errors="replace").strip()
     except OSError:
         return ""
-
-
-def _number(path: Path) -> int:
-    """Raises OSError, also where it is no number."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        text = os.read(handle, 64)
-    finally:
-        os.close(handle)
-    try:
-        return int(text)
-    except ValueError:
-        raise OSError(f"{path} holds no number: {text!r}") from None

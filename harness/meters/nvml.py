@@ -14,6 +14,8 @@ from typing import Any
 
 from harness.contracts import Sample
 from harness.errors import UsageError
+from harness.meters import covered
+from harness.meters.gpu import domain, reader
 from harness.schema import Absent, Device, Domain
 
 SOURCE = "docs.nvidia.com/deploy/nvml-api"
@@ -33,7 +35,6 @@ class Nvml:
 
     def domains(self, devices: Iterable[Device]) -> Iterator[Domain | Absent]:
         devices = list(devices)
-        ids = sorted({part for device in devices for part in device.silicon if part.startswith("gpu:")})
         try:
             import pynvml as nvml  # here, since loading it is for machines that are metered
         except ImportError as error:
@@ -44,8 +45,7 @@ class Nvml:
         except nvml.NVMLError as error:
             yield Absent(what="nvml", reason=f"{error}: {DRIVER}")
             return
-        cpus = sorted({"cpu:0"} | {each.id for each in devices if each.kind == "cpu" and each.memory_pool == "host"})
-        found = list(self._gpus(nvml, ids, cpus))
+        found = list(self._gpus(nvml, covered.gpus(devices), covered.host(devices)))
         modules = {each.id for each in found if isinstance(each, Domain) and each.id.endswith("/module")}
         for each in found:
             if len(modules) < 2 or isinstance(each, Absent):
@@ -80,12 +80,12 @@ class Nvml:
         if module:
             parent = f"nvml/{uuid}/module"
             self._reads[parent] = module
-            yield _domain(parent, (id, *cpus), "NVML_FI_DEV_POWER_INSTANT, scope module", power=True)
+            yield domain(parent, (id, *cpus), "power", f"NVML_FI_DEV_POWER_INSTANT, scope module; {SOURCE}")
         counter = _works(_reader(nvml, lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3))
         if counter:
             name = f"nvml/{uuid}/energy"
             self._reads[name] = counter
-            yield _domain(name, (id,), "nvmlDeviceGetTotalEnergyConsumption", parent)
+            yield domain(name, (id,), "energy", f"nvmlDeviceGetTotalEnergyConsumption; {SOURCE}", parent)
             parent = name
         ways = [
             ("NVML_FI_DEV_POWER_INSTANT, scope GPU", _field(nvml, handle, POWER_INSTANT, GPU), None),
@@ -99,7 +99,7 @@ class Nvml:
             if power:
                 name = f"nvml/{uuid}/power"
                 self._reads[name] = power
-                yield _domain(name, (id,), source, parent, power=True, averaging_ns=averaging_ns)
+                yield domain(name, (id,), "power", f"{source}; {SOURCE}", parent, averaging_ns)
                 return
         if not parent:
             yield Absent(
@@ -107,37 +107,8 @@ class Nvml:
             )
 
 
-def _domain(
-    id: str,
-    covers: tuple[str, ...],
-    source: str,
-    parent: str | None = None,
-    power: bool = False,
-    averaging_ns: int | None = None,
-) -> Domain:
-    return Domain(
-        id=id,
-        meter="nvml",
-        covers=covers,
-        boundary="devices",
-        quantity="power" if power else "energy",
-        method="integrated" if power else "counter",
-        averaging_ns=averaging_ns,
-        parent=parent,
-        source=f"{source}; {SOURCE}",
-    )
-
-
 def _reader(nvml: Any, read: Callable[[], float]) -> Callable[[], float]:
-    """Raises OSError in place of the library's own errors."""
-
-    def call() -> float:
-        try:
-            return read()
-        except nvml.NVMLError as error:
-            raise OSError(f"NVML: {error}") from error
-
-    return call
+    return reader(read, "NVML", nvml.NVMLError)
 
 
 def _field(nvml: Any, handle: Any, field: int, scope: int) -> Callable[[], float]:

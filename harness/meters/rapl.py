@@ -9,7 +9,6 @@ Written against the kernel's documentation and run on made-up trees of files: ne
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,8 @@ from pathlib import Path
 
 from harness.contracts import Sample
 from harness.errors import UsageError
+from harness.meters import covered
+from harness.meters.sysfs import number
 from harness.schema import Absent, Device, Domain
 
 ROOT = Path("/")
@@ -77,11 +78,10 @@ class Rapl:
         vendor, model = _processor(self._root)
         if vendor == "AuthenticAMD" and len(packages) > len({zone.name.split("-die")[0] for zone in packages}):
             packages = [replace(zone, problem=DIES) for zone in packages]
-        cpus = sorted({"cpu:0"} | {each.id for each in devices if each.kind == "cpu" and each.memory_pool == "host"})
         parent = next((zone.id for zone in platforms if not zone.problem), None)
-        for members, covers in ((packages, cpus), (drams, ["memory"]), (platforms, ["platform"])):
-            for number, zone in enumerate(members, 1):
-                part = f"/{number}-of-{len(members)}" if len(members) > 1 else ""
+        for members, covers in ((packages, covered.host(devices)), (drams, ["memory"]), (platforms, ["platform"])):
+            for place, zone in enumerate(members, 1):
+                part = f"/{place}-of-{len(members)}" if len(members) > 1 else ""
                 if zone.problem:
                     yield Absent(what=f"rapl {zone.name} ({zone.folder.name})", reason=zone.problem)
                     continue
@@ -98,33 +98,20 @@ class Rapl:
                 )
 
     def read(self, domain: Domain) -> Sequence[Sample]:
-        return (Sample(_microjoules(self._zones / domain.id.removeprefix("rapl/") / "energy_uj") / 1e6),)
+        return (Sample(number(self._zones / domain.id.removeprefix("rapl/") / "energy_uj") / 1e6),)
 
 
 def _zone(folder: Path) -> Zone:
     name = folder.name
     try:
         name = (folder / "name").read_text("ascii").strip()
-        wrap_joules = _microjoules(folder / "max_energy_range_uj") / 1e6
-        _microjoules(folder / "energy_uj")
+        wrap_joules = number(folder / "max_energy_range_uj") / 1e6
+        number(folder / "energy_uj")
     except PermissionError:
         return Zone(folder, name, problem=PERMIT)
     except (OSError, UnicodeError) as error:
         return Zone(folder, name, problem=f"it cannot be read: {error}")
     return Zone(folder, name, wrap_joules, "" if wrap_joules > 0 else "the kernel does not say where it wraps")
-
-
-def _microjoules(path: Path) -> int:
-    """Raises OSError, also where it is no number. No Path.read_text: this runs ten times a second for each zone."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        text = os.read(handle, 64)
-    finally:
-        os.close(handle)
-    try:
-        return int(text)
-    except ValueError:
-        raise OSError(f"{path} holds no number: {text!r}") from None
 
 
 def _natural(folder: Path) -> list[int]:
