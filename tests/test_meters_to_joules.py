@@ -192,6 +192,20 @@ def test_nvml_counts_a_trace_to_a_thousandth_and_its_power_agrees(monkeypatch: p
     assert abs(by) < energy.CROSS_CHECK
 
 
+def test_a_gpu_that_is_lost_has_no_joules(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = Library({ONE: HOPPER})
+    meter, domains = nvml(monkeypatch, library)
+
+    def turn(at_ns: int) -> None:
+        library.now_ms, library.broken = at_ns // MS, "GPU is lost" if at_ns > 60 * S else ""
+
+    metering = sampled(meter, domains, turn)
+    assert set(metering.lost.values()) == {"NVML: GPU is lost"}
+    found = of_the_machine(domains, metering, GPU)
+    assert found.joules is None
+    assert found.reasons == ("cpu:0 is not metered", *(f"{each.id}: lost, NVML: GPU is lost" for each in domains))
+
+
 def test_nvml_whose_driver_is_reloaded_has_no_joules_and_its_power_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
     library = Library({ONE: HOPPER})
     meter, domains = nvml(monkeypatch, library)

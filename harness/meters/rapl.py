@@ -23,7 +23,7 @@ from harness.schema import Absent, Device, Domain
 ROOT = Path("/")
 SOURCE = "Linux powercap, energy_uj; docs.kernel.org/power/powercap/powercap.html"
 UNTOLD = "; AMD does not say whether it is measured or modelled"
-PACKAGE = re.compile(r"package-(\d+)(?:-die-\d+)?")
+PACKAGE = re.compile(r"package-(\d+)(?:-die-\d+)?|intel-rapl:\d+")  # a zone that does not tell its name may be one
 
 # Sandy Bridge and Ivy Bridge, by family and model: their counters come from a model of events, not from a sensor
 # (Rotem et al., IEEE Micro 32-2, 2012; Hackenberg et al., HPPAC 2015).

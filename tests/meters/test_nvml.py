@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import platform
 import sys
 from collections.abc import Callable, Mapping
@@ -92,6 +93,27 @@ class Library:
         if value is None or self.broken:
             raise Refused(self.broken or "Not Supported")
         return value
+
+
+def test_the_fake_is_called_as_the_real_library_is() -> None:
+    import pynvml
+
+    for name in (each for each in vars(Library) if each.startswith("nvml")):
+        real, fake = (inspect.signature(getattr(each, name)).parameters for each in (pynvml, Library))
+        assert len(real) == len(fake) - 1, name
+    assert (pynvml.NVML_SUCCESS, pynvml.NVML_DEVICE_MIG_ENABLE, pynvml.NVML_ERROR_NOT_SUPPORTED) == (
+        0,
+        1,
+        NOT_SUPPORTED,
+    )
+    assert (pynvml.NVML_FI_DEV_POWER_AVERAGE, pynvml.NVML_FI_DEV_POWER_INSTANT) == (
+        nvml.POWER_AVERAGE,
+        nvml.POWER_INSTANT,
+    )
+    assert (pynvml.NVML_POWER_SCOPE_GPU, pynvml.NVML_POWER_SCOPE_MODULE) == (nvml.GPU, nvml.MODULE)
+    value = pynvml.c_nvmlFieldValue_t(nvmlReturn=0)
+    value.value.uiVal = 45_000
+    assert (value.nvmlReturn, value.value.uiVal) == (0, 45_000)
 
 
 def busy_mw(now_ms: int) -> int:

@@ -82,6 +82,27 @@ def test_a_socket_that_cannot_be_read_leaves_the_processor_uncovered(tmp_path: P
     assert [*absent] == ["rapl package-1 (intel-rapl:1)"]
 
 
+@pytest.mark.parametrize("name", [None, b"\xff\xfe"])
+def test_a_zone_that_does_not_say_its_name_may_be_a_socket(tmp_path: Path, name: bytes | None) -> None:
+    root = tree(tmp_path, {"intel-rapl:0": "package-0", "intel-rapl:0:0": "core", "intel-rapl:1": "package-1"})
+    for zone in ("intel-rapl:0:0", "intel-rapl:1"):
+        file = root / "sys/class/powercap" / zone / "name"
+        file.unlink() if name is None else file.write_bytes(name)
+    domains, absent = found(root)
+    assert [each.covers for each in domains.values()] == [("cpu:0/1-of-2",)], "else one socket stood for both"
+    assert [*absent] == ["rapl intel-rapl:1 (intel-rapl:1)"]
+
+
+def test_an_amd_processor_counts_its_package_and_has_no_memory(tmp_path: Path) -> None:
+    domains, absent = found(tree(tmp_path, {"intel-rapl:0": "package-0", "intel-rapl:0:0": "core"}, AMD))
+    assert [each.covers for each in domains.values()] == [("cpu:0",)] and not absent
+
+
+def test_a_name_of_several_lines_is_no_zone_of_ours(tmp_path: Path) -> None:
+    domains, _ = found(tree(tmp_path, {"intel-rapl:0": "package-0", "intel-rapl:0:0": "dram\npackage-1"}))
+    assert [*domains] == ["rapl/intel-rapl:0"]
+
+
 def test_psys_contains_the_others_and_covers_no_device(tmp_path: Path) -> None:
     zones = {"intel-rapl:0": "package-0", "intel-rapl:0:0": "dram", "intel-rapl:1": "psys"}
     domains, _ = found(tree(tmp_path, zones))
