@@ -11,6 +11,7 @@ import contextlib
 import shutil
 import threading
 import time
+from array import array
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from harness.dispatch import Dispatcher, Planner
 from harness.errors import MixmarkError
 from harness.run import Equipment, drawn
 from harness.schema import Completions, Conditions, Failure, Mix, Phase, Record, ServiceLimits, Share
-from harness.score import within
+from harness.score import keeps
 from harness.worker import Worker, WorkerFailed, failure_of
 
 BRIEF_NS = 1_000_000_000  # a feed that takes less has the next one queued behind it; else the wait is no part of it
@@ -210,8 +211,8 @@ class _Concert:
                         self.stopping = True
                         self.changed.notify_all()
                         break
-                    self.changed.wait(TICK_S)
                 self.watching(self._snapshot())
+                time.sleep(TICK_S)  # and not until something changes: who looks on takes no core from a device
         except BaseException:
             self.stopping = True
             for part in self.parts.values():
@@ -283,17 +284,21 @@ class _Concert:
                 self.changed.notify_all()
 
     def _finished(self, part: _Part, issued_ns: int, marks: list[int]) -> None:
-        """Raises ValueError where the stamps are none, before they are kept."""
+        """Raises ValueError, TypeError or OverflowError where the stamps are none, before they are kept."""
         suite, device = part.share.route.suite, part.share.route.device
-        stamps = _columns([(issued_ns, marks)])
-        skew_ns = max(part.posted_ns.popleft() - issued_ns, marks[-2] - time.monotonic_ns())
+        stamps, units = array("q", [issued_ns, *marks[0::2]]), array("q", marks[1::2])
+        if list(stamps) != sorted(stamps):
+            raise ValueError("time runs backwards inside a feed")
+        if len(units) != len(stamps) - 1 or min(units) <= 0:
+            raise ValueError("a mark without units")
+        skew_ns = max(part.posted_ns.popleft() - issued_ns, stamps[-1] - time.monotonic_ns())
         part.skew_ns = skew_ns if part.skew_ns is None else max(part.skew_ns, skew_ns)
         part.done.append((issued_ns, marks))
         limits = self.mix.limits.get(suite, ServiceLimits())
-        counts = sum(marks[1::2]) if within(stamps, limits)[0] else 0
+        kept = keeps(limits, stamps[1] - issued_ns, stamps[-1] - issued_ns, sum(units[1:]))
         with self.changed:
             self.feeds[suite] += 1
-            self.dispatcher.finished(device, suite, counts, issued_ns, marks[-2])
+            self.dispatcher.finished(device, suite, sum(units) if kept else 0, issued_ns, stamps[-1])
             self.changed.notify_all()
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -203,14 +203,19 @@ def within(completions: Completions, limits: ServiceLimits) -> npt.NDArray[np.bo
     """[feeds], whether each kept its limits, counted from its issue."""
     first, last = completions.starts, completions.ends - 1
     marks, issued = completions.marks_ns, completions.issued_ns
-    kept = np.ones(len(completions), bool)
+    behind = np.add.reduceat(completions.units, first) - completions.units[first]
+    return np.broadcast_to(keeps(limits, marks[first] - issued, marks[last] - issued, behind), len(completions))
+
+
+def keeps(limits: ServiceLimits, first_ns: Any, last_ns: Any, behind: Any) -> Any:
+    """Of one feed, or of many by arrays: its first and last stamp from its issue, and the units behind the first."""
+    kept: Any = True
     if limits.first_ns is not None:
-        kept &= marks[first] - issued <= limits.first_ns
+        kept &= first_ns <= limits.first_ns
     if limits.total_ns is not None:
-        kept &= marks[last] - issued <= limits.total_ns
+        kept &= last_ns <= limits.total_ns
     if limits.per_unit_ns is not None:
-        behind = np.add.reduceat(completions.units, first) - completions.units[first]
-        kept &= marks[last] - marks[first] <= limits.per_unit_ns * behind
+        kept &= last_ns - first_ns <= limits.per_unit_ns * behind
     return kept
 
 
