@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.errors import MixmarkError
+from harness.text import escaped, plain
 
 if TYPE_CHECKING:
     from harness.metering import Meters
@@ -47,9 +48,9 @@ class Commands(click.Group):
         try:
             return super().invoke(context)
         except MixmarkError as error:
-            click.echo(f"mixmark: {error}", err=True)
+            click.echo(f"mixmark: {plain(str(error))}", err=True)
             if error.hint:
-                click.echo(f"         {error.hint}", err=True)
+                click.echo(f"         {plain(error.hint)}", err=True)
             context.exit(2)
         except BrokenPipeError:  # the reader of our output went away
             sys.stderr.close()
@@ -99,7 +100,7 @@ def devices(adapters: tuple[str, ...], config: Path | None, as_json: bool) -> No
             f"{way.adapter} ({', '.join(way.device.precisions)})" for way in found.ways if way.device.id == device.id
         ]
         memory = "–" if device.memory_bytes is None else f"{device.memory_bytes / 2**30:.1f} GiB {device.memory_pool}"
-        rows.append((device.id, device.kind, device.name, memory, "\n".join(routes)))
+        rows.append((device.id, device.kind, plain(device.name), memory, "\n".join(routes)))
     _print_table(("device", "kind", "name", "memory", "routes"), rows, "no device: no adapter reaches one here")
     _print_absent(found.absent)
 
@@ -665,7 +666,7 @@ def _plugins_print_to_stderr() -> Iterator[None]:
 
 
 def _print_json(value: object) -> None:
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+    click.echo(escaped(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)))
 
 
 def _print_table(head: tuple[str, ...], rows: Iterable[tuple[Any, ...]], empty: str) -> None:
@@ -691,4 +692,4 @@ def _print_absent(absent: Any) -> None:
     if absent:
         click.echo("\nnot here:")
     for each in absent:
-        click.echo(f"  {each.what}: {each.reason}")
+        click.echo(f"  {plain(each.what)}: {plain(each.reason)}")

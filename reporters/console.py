@@ -1,8 +1,11 @@
-"""A table to read in a terminal of 100 to 120 columns, as plain text."""
+"""A table to read in a terminal, as plain text: 120 columns wide, or as wide as the terminal that it is printed on."""
 
 from __future__ import annotations
 
+import shutil
+import sys
 from io import StringIO
+from typing import Literal
 
 from rich.console import Console
 from rich.table import Table
@@ -15,13 +18,15 @@ from reporters import figures, scores
 from reporters.figures import Row
 
 WIDTH = 120
-COLUMNS = 8  # devices of the matrix that fit
+NAMES = ("suite", "device", "adapter")  # columns that wrap where somebody chose long names: no figure gives way
+NARROWEST = 60  # below that the terminal breaks the lines
 
 
 def report(result: Result) -> str:
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH
     out = Console(
         file=StringIO(),
-        width=WIDTH,
+        width=min(max(width, NARROWEST), WIDTH),
         color_system=None,
         force_terminal=False,
         markup=False,
@@ -32,13 +37,13 @@ def report(result: Result) -> str:
         _head(out, result)
         if found := scores.told(result):
             _score(out, found)
-        out.print(_rates(result))
+        out.print(_rates(out, result))
         if compared := scores.matrix(result):
             out.print()
-            out.print(_matrix(result, compared))
+            out.print(_matrix(out, result, compared))
         if known := stats.ceilings(result.records):
             out.print()
-            out.print(_ceilings(result, known))
+            out.print(_ceilings(out, result, known))
         out.print()
         out.print(_remarks(result))
     return "\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n"
@@ -47,34 +52,69 @@ def report(result: Result) -> str:
 def _head(out: Console, result: Result) -> None:
     system = result.system
     state = "finished" if result.finished else "UNFINISHED"
-    out.print(
-        plain(f"Mixmark {system.mixmark} · {result.tier} tier · {result.preset} · {result.created_utc} · {state}")
-    )
+    written = (f"Mixmark {system.mixmark}", f"{result.tier} tier", result.preset, result.created_utc, state)
+    out.print(" · ".join(map(figures.name, written)))
     memory = None if system.memory_bytes is None else f"{figures.significant(system.memory_bytes / 2**30)} GiB"
     threads = None if system.cpu_threads is None else f"{system.cpu_threads} threads"
     parts = (system.cpu_model, threads, memory, system.operating_system, system.virtualization, system.container)
-    out.print(plain(" · ".join(part for part in parts if part)))
+    out.print(" · ".join(figures.name(part) for part in parts if part))
     names = figures.device_names(result)
     for device in result.devices:
         size = "" if device.memory_bytes is None else f", {figures.significant(device.memory_bytes / 2**30)} GiB"
-        out.print(f"  {names[device.id]}  {plain(device.name) or device.kind}{size}")
+        out.print(f"  {names[device.id]}  {figures.name(device.name) or device.kind}{size}")
     if told := figures.scope(figures.rows(result)):
         out.print(f"  {told}")
     out.print()
 
 
-def _table(*columns: str) -> Table:
-    """A column whose name starts with `>` is aligned to the right."""
+def _table(out: Console, *columns: str) -> Table:
+    """A column whose name starts with `>` is aligned to the right. Where the terminal is narrow, cells wrap."""
     table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, pad_edge=False)
     for column in columns:
-        table.add_column(column.removeprefix(">"), justify="right" if column.startswith(">") else "left", no_wrap=True)
+        justify: Literal["left", "right"] = "right" if column.startswith(">") else "left"
+        table.add_column(
+            column.removeprefix(">"),
+            justify=justify,
+            no_wrap=out.width == WIDTH and column not in NAMES,
+            overflow="fold",
+        )
     return table
 
 
-def _rates(result: Result) -> Table:
+def _rates(out: Console, result: Result) -> Table:
+    return _wide_rates(out, result) if out.width == WIDTH else _narrow_rates(out, result)
+
+
+def _narrow_rates(out: Console, result: Result) -> Table:
+    """What runs where in one column, on three lines."""
+    names = figures.device_names(result)
+    rows = figures.cells(result)
+    table = _table(out, "what, where", ">throughput", "latency", ">roof-\nline", ">energy\na unit")
+    for at, row in enumerate(rows):
+        if at:
+            table.add_row()
+        route = row.record.route
+        of_what = (
+            f"{figures.name(route.suite)}, {names[route.device]}",
+            f"{figures.name(route.adapter)}, {route.precision}",
+        )
+        typical, tail = _latencies(row)
+        known = [each for pair in zip(typical.split("\n"), tail.split("\n"), strict=True) for each in pair]
+        table.add_row(
+            "\n".join(plain(each) for each in (*of_what, figures.work(row.record))),
+            "\n".join(figures.throughput(row)),
+            "\n".join(each for each in known if each != figures.UNKNOWN) or figures.UNKNOWN,
+            figures.share(row.roofline),
+            "\n".join(figures.spent(row.energy)[: figures.told(rows)]),
+        )
+    return table
+
+
+def _wide_rates(out: Console, result: Result) -> Table:
     names = figures.device_names(result)
     rows = figures.cells(result)
     table = _table(
+        out,
         "suite",
         "device",
         "adapter",
@@ -93,9 +133,9 @@ def _rates(result: Result) -> Table:
             table.add_row()
         typical, tail = _latencies(row)
         table.add_row(
-            plain(route.suite) if route.suite != suite else "",
+            figures.name(route.suite) if route.suite != suite else "",
             names[route.device],
-            plain(route.adapter),
+            figures.name(route.adapter),
             figures.work(row.record),
             route.precision,
             "\n".join(figures.throughput(row)),
@@ -119,20 +159,21 @@ def _score(out: Console, found: scores.Told) -> None:
     for each in found.tables:
         out.print()
         columns = [f"{'>' if at >= each.text_columns else ''}{name}" for at, name in enumerate(each.header)]
-        table = _table(*columns)
+        table = _table(out, *columns)
         for row in each.rows:
             table.add_row(*(plain(cell) for cell in row))
         out.print(table)
     out.print()
 
 
-def _matrix(result: Result, compared: scores.Matrix) -> Table:
+def _matrix(out: Console, result: Result, compared: scores.Matrix) -> Table:
     """As many devices as fit; the page and the other reports have all."""
     names = figures.device_names(result)
-    shown = compared.devices[:COLUMNS]
-    table = _table(f"alone, of {names[compared.baseline]}", *(f">{names[device]}" for device in shown))
+    fitting = (out.width - 24) // 12
+    shown = compared.devices[:fitting]
+    table = _table(out, f"alone, of {names[compared.baseline]}", *(f">{names[device]}" for device in shown))
     for suite, cells in compared.rows:
-        table.add_row(plain(suite), *(cell.text for cell in cells[:COLUMNS]))
+        table.add_row(figures.name(suite), *(cell.text for cell in cells[:fitting]))
     return table
 
 
@@ -148,21 +189,21 @@ def _latencies(row: Row) -> tuple[str, str]:
 
 
 def _short(row: Row) -> str:
-    return figures.UNITS.get(row.record.unit, row.record.unit)
+    return figures.UNITS.get(row.record.unit, figures.name(row.record.unit, figures.LONGEST_UNIT))
 
 
-def _ceilings(result: Result, known: dict[stats.CeilingKey, stats.Ceiling]) -> Table:
+def _ceilings(out: Console, result: Result, known: dict[stats.CeilingKey, stats.Ceiling]) -> Table:
     names = figures.device_names(result)
-    table = _table("ceiling", "adapter", "type", ">compute", "", ">memory", "")
+    table = _table(out, "ceiling", "adapter", "type", ">compute", "", ">memory", "")
     for (device, adapter, precision), ceiling in known.items():
         table.add_row(
             names[device],
-            plain(adapter),
+            figures.name(adapter),
             precision,
             figures.prefixed(ceiling.flops_per_s, "FLOP/s"),
-            plain(ceiling.flops_kernel or ""),
+            figures.name(ceiling.flops_kernel or ""),
             figures.prefixed(ceiling.bytes_per_s, "B/s"),
-            plain(ceiling.bytes_kernel or ""),
+            figures.name(ceiling.bytes_kernel or ""),
         )
     return table
 
@@ -174,7 +215,7 @@ def _remarks(result: Result) -> Table:
     table.add_column()
     for severity, about, message in figures.merged(result, validate.findings(result)):
         subject = "" if about == "run" else f"{about}: "
-        table.add_row(severity, Text(plain(subject + message)))
+        table.add_row(severity, Text(plain(subject + message, figures.LONGEST)))
     for absent in result.absent:
-        table.add_row("absent", Text(plain(f"{absent.what}: {absent.reason}")))
+        table.add_row("absent", Text(plain(f"{absent.what}: {absent.reason}", figures.LONGEST)))
     return table

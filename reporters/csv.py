@@ -66,7 +66,7 @@ def _mixed(found: Score, number: int, run: Run) -> list[object]:
     energy, idle = run.total, (*run.total.idle_watts, None, None)
     valid = not run.problems
     known: dict[str, object] = {
-        "key": run.phase,
+        "key": _cell(run.phase),
         "suite": _cell(found.mix.name),
         "tier": found.mix.tier,
         "scenario": "mixed",

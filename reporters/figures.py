@@ -20,6 +20,7 @@ UNKNOWN = "–"
 PREFIXES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0), ("m", 1e-3), ("µ", 1e-6))
 NUMBER = re.compile(r"(?<![\w.,:/×-])(?>\d+(?:,\d{3})*(?:\.\d+)?)(?!\w|\.\d)")  # in a message; no part of a name
 FEW_LETTERS = 48  # that the names of what a message is about may take
+LONGEST_UNIT, LONGEST_NAME, LONGEST = 16, 60, 2000  # letters of a unit, a name, a message with its hint
 UNITS = {"token": "tok", "image": "img", "sample": "samples"}
 
 
@@ -194,7 +195,7 @@ def duration(value_ns: float | None) -> str:
 
 def rate(per_s: float | None, unit: str) -> str:
     """Units per second, the unit abbreviated as people do: 4.11 tok/s."""
-    return UNKNOWN if per_s is None else f"{significant(per_s)} {UNITS.get(unit, unit)}/s"
+    return UNKNOWN if per_s is None else f"{significant(per_s)} {UNITS.get(unit, name(unit, LONGEST_UNIT))}/s"
 
 
 def throughput(row: Row) -> tuple[str, ...]:
@@ -288,7 +289,8 @@ def device_names(result: Result) -> dict[str, str]:
     ):
         length += 1
     return {
-        each: f"{each.partition(':')[0]}:{part[:length] if len(part) > 6 else part}" for each, part in parts.items()
+        each: name(f"{plain(each).partition(':')[0]}:{part[:length] if len(part) > 6 else part}")
+        for each, part in parts.items()
     }
 
 
@@ -321,6 +323,12 @@ def _ranged(messages: list[str]) -> str:
     return "".join(word + figure for word, figure in zip(words, [*ranges, ""], strict=True))
 
 
+def name(text: str, most: int = LONGEST_NAME) -> str:
+    """Of a thing: plain, and cut where its maker went too far."""
+    text = plain(text)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def label(record: Record, names: dict[str, str]) -> str:
     route = record.route
-    return f"{route.suite} on {names[route.device]} by {route.adapter} in {route.precision}, {work(record)}"
+    return f"{name(route.suite)} on {names[route.device]} by {name(route.adapter)} in {route.precision}, {work(record)}"

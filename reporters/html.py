@@ -59,8 +59,8 @@ def report(result: Result) -> str:
 
 
 def _text(value: Any) -> Any:
-    """Free of control characters, and of the marks that turn the direction of text."""
-    return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    """Free of control characters, and of the marks that turn the direction of text; not without end."""
+    return plain(value, figures.LONGEST) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 PAGE = Environment(

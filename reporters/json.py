@@ -8,6 +8,7 @@ from typing import Any
 
 from harness import score, stats, validate
 from harness.schema import Result
+from harness.text import escaped
 from reporters import figures, scores
 
 
@@ -26,7 +27,7 @@ def report(result: Result) -> str:
         "matrix": None if compared is None else asdict(compared),
         "findings": [finding.model_dump(mode="json") for finding in validate.findings(result)],
     }
-    return json.dumps(content, indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False) + "\n"
+    return escaped(json.dumps(content, indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False)) + "\n"
 
 
 def _derived(row: figures.Row) -> dict[str, Any]:

@@ -24,7 +24,7 @@ def _lines(result: Result) -> Iterator[str]:
     system = result.system
     names = figures.device_names(result)
     state = "finished" if result.finished else "UNFINISHED"
-    yield f"## Mixmark: {result.tier} tier, {result.preset}, {state}"
+    yield f"## Mixmark: {result.tier} tier, {_cell(result.preset)}, {state}"
     yield ""
     yield _cell(f"{system.cpu_model or 'CPU'}, {system.kernel}, {result.created_utc}, Mixmark {system.mixmark}")
     if told := figures.scope(figures.rows(result)):
@@ -70,9 +70,9 @@ def _lines(result: Result) -> Iterator[str]:
 def _row(row: figures.Row, names: dict[str, str], told: int) -> Sequence[str]:
     route = row.record.route
     return (
-        route.suite,
+        figures.name(route.suite),
         names[route.device],
-        route.adapter,
+        figures.name(route.adapter),
         figures.work(row.record),
         route.precision,
         UNKNOWN if row.feeds is None else str(row.feeds),
@@ -87,7 +87,7 @@ def _row(row: figures.Row, names: dict[str, str], told: int) -> Sequence[str]:
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]], right_from: int) -> Iterator[str]:
-    yield f"| {' | '.join(header)} |"
+    yield f"| {' | '.join(map(_cell, header))} |"
     yield f"|{'|'.join('---' if column < right_from else '---:' for column in range(len(header)))}|"
     for row in rows:
         yield f"| {' | '.join(_cell(text) for text in row)} |"
@@ -95,6 +95,6 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]], right_from: int
 
 def _cell(text: str) -> str:
     """Nothing in it is taken for a table's bar, for HTML or for markup."""
-    for mark in "\\|`*_[]":
+    for mark in "\\|`*_[]#~":
         text = text.replace(mark, f"\\{mark}")
-    return plain(text).replace("<", "&lt;")
+    return plain(text, figures.LONGEST).replace("<", "&lt;")

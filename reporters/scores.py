@@ -39,10 +39,13 @@ class Told:
 
 
 def told(result: Result) -> Told | None:
-    """None where no mix was run. What is of a single run is of the one with the median throughput."""
+    """None where no mix was asked for. What is of a single run is of the one with the median throughput."""
     found = score.score(result)
     if found is None:
-        return None
+        if result.mix is None:
+            return None
+        unreached = f"NO SCORE: the run ended before its mix, {result.mix.name}"
+        return Told(unreached, (), (), unreached, (), (), ())
     names = figures.device_names(result)
     middle = sorted(found.runs, key=lambda run: run.mixes_per_s.estimate)[(len(found.runs) - 1) // 2 :][:1]
     facts, tables = [("grade", _grade(found))], []
@@ -131,7 +134,7 @@ def _streams(run: Run, result: Result) -> Table:
     counts = result.mix.units if result.mix else {}
     rows = [
         (
-            stream.suite,
+            figures.name(stream.suite),
             significant(counts[stream.suite]),
             f"{stream.units:,}",
             significant(stream.mixes),
@@ -153,7 +156,7 @@ def _parts(seen: Diagnosis, names: dict[str, str]) -> Table:
             rows.append(
                 (
                     names[device] if at == 0 else "",
-                    part.suite,
+                    figures.name(part.suite),
                     figures.share(busy) if at == 0 else "",
                     figures.share(part.planned),
                     f"{significant(part.units_per_s)}/s",

@@ -12,10 +12,7 @@ import numpy as np
 import pytest
 
 from harness.schema import (
-    Absent,
     Conditions,
-    Device,
-    Failure,
     LatencyLimits,
     Limits,
     Phase,
@@ -23,11 +20,11 @@ from harness.schema import (
     Share,
     Task,
 )
-from reporters import charts, html
+from reporters import charts, figures, html
 from tests.golden.sample import MS, closed_loop, record, result, sample, unmetered
+from tests.reporters.hostile import LONG, hostile
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-HOSTILE = "\"'><script>document.title='owned'</script><img src=https://evil.example/x onerror=alert(1)>&\u202e\x1b[31m"
 VOID = {"meta", "link"}
 
 
@@ -64,19 +61,6 @@ class Page(HTMLParser):
         return [value for _, each, value in self.attributes if each == name]
 
 
-def hostile() -> Result:
-    """A result in which every text that a stranger can choose tries to leave its place."""
-    done = closed_loop([[5 * MS + feed, 2 * MS, 2 * MS] for feed in range(70)])
-    mean = record("a", HOSTILE, HOSTILE, done, adapter=HOSTILE)
-    mean = mean.model_copy(update={"facts": {HOSTILE: HOSTILE}})
-    failed = record("b", "llm", "token", adapter=HOSTILE, error=Failure(kind="crashed", message=HOSTILE, hint=HOSTILE))
-    whole = result(mean, failed, absent=(Absent(what=HOSTILE, reason=HOSTILE),))
-    system = whole.system.model_copy(update={"cpu_model": HOSTILE, "packages": {HOSTILE: HOSTILE}, "kernel": HOSTILE})
-    devices = (Device(id="cpu:0", kind="gpu", name=HOSTILE, memory_pool=HOSTILE),)
-    changed = {"system": system, "devices": devices, "created_utc": HOSTILE, "preset": HOSTILE, "command": (HOSTILE,)}
-    return whole.model_copy(update=changed)
-
-
 @pytest.mark.parametrize("whole", [sample(), hostile(), result(finished=False)], ids=["sample", "hostile", "empty"])
 def test_the_page_asks_nobody_for_anything(whole: Result) -> None:
     text = html.report(whole)
@@ -94,7 +78,14 @@ def test_what_a_stranger_wrote_stays_text() -> None:
     assert set(Page(text).tags) <= set(Page(html.report(sample())).tags)
     assert not [name for _, name, _ in Page(text).attributes if name.startswith("on")]
     assert "<script>document.title='owned'</script>" in "".join(Page(text).words), "and it is shown"
-    assert "\x1b" not in text and "\u202e" not in text
+    assert all(letter.isprintable() for letter in text.replace("\n", ""))
+
+
+def test_a_name_without_end_does_not_fill_the_page() -> None:
+    page = html.report(hostile(LONG))
+    assert len(max(Page(page).words, key=len)) <= 20 * figures.LONGEST, "but for the style sheet and lists of facts"
+    [title] = re.findall("<h1>(.*)</h1>", page)
+    assert "…" in title and len(Page(title).words[0]) <= 2 * figures.LONGEST_NAME + 3
 
 
 def test_every_id_is_unique_and_every_link_leads_somewhere() -> None:

@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
+import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ from harness.schema import Failure, Finding, RateTrial, Result
 from reporters import console, figures, markdown
 from reporters import csv as csv_reporter
 from tests.golden.sample import DOMAINS, FOLDER, GPU, REPORTERS, closed_loop, record, result, sample
+from tests.reporters.hostile import HOSTILE, LONG, hostile
 
 
 @pytest.mark.parametrize("name", REPORTERS)
@@ -22,21 +26,64 @@ def test_the_console_report_fits_a_terminal() -> None:
     assert max(map(len, console.report(sample()).splitlines())) <= console.WIDTH
 
 
+@pytest.mark.parametrize("columns", [80, 100, 119])
+def test_on_a_narrower_terminal_no_figure_is_cut(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = console.report(sample())
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((columns, 24)))
+    text = console.report(sample())
+    assert max(map(len, text.splitlines())) <= columns
+    assert figures_of(text) == figures_of(wide)
+    assert len(figures_of(wide)) > 30
+
+
+def figures_of(text: str) -> set[str]:
+    """All that the table of results tells."""
+    return set(re.findall(r"\d[\d,.]* \S*[/sJW%]", text[text.index("throughput") : text.index("alone, of")]))
+
+
 def test_a_run_without_any_record_can_be_reported() -> None:
     for report in REPORTERS.values():
         assert report(result(finished=False))
 
 
-HOSTILE = Failure(kind="crashed", message="\x1b]0;owned\x07\x1b[31m|<script>\n=cmd()")
+@pytest.mark.parametrize("text", [LONG, "x" * 10_000], ids=["hostile", "long"])
+@pytest.mark.parametrize("name", REPORTERS)
+def test_what_a_stranger_wrote_moves_no_cursor_and_breaks_no_line(name: str, text: str) -> None:
+    told = REPORTERS[name](hostile(text))
+    assert all(letter.isprintable() for letter in told.replace("\n", "")), "nothing that a terminal would obey"
+    told.encode()
 
 
-def test_a_message_with_escape_sequences_stays_text() -> None:
-    whole = result(record("a", "llm", "token", error=HOSTILE))
-    for report in REPORTERS.values():
-        assert "\x1b" not in report(whole)
-        assert "\x07" not in report(whole)
-    assert "<script" not in markdown.report(whole)
-    assert "\n=cmd" not in markdown.report(whole)
+def test_the_console_stays_a_table_whatever_things_are_called() -> None:
+    lines = console.report(hostile(LONG)).splitlines()
+    assert max(map(len, lines)) <= console.WIDTH
+    assert len(lines) < 200, "a name has an end"
+    assert any("p50 9.00 ms" in line for line in lines), "and the figures are still to be seen"
+
+
+def test_markdown_stays_markdown() -> None:
+    for line in markdown.report(hostile()).splitlines():
+        bare = re.sub(r"\\.", "", line)
+        assert "<" not in bare and "`" not in bare and "](" not in bare
+        assert line.startswith(("|", "- ", "## ", "**", "=cmd")) or not line, line
+    tables = re.findall(r"(?:^\|.*\n)+", markdown.report(hostile()), re.MULTILINE)
+    for table in tables:
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1, "no bar of a stranger"
+
+
+def test_json_says_what_was_said_and_a_terminal_may_have_it() -> None:
+    told = json.loads(REPORTERS["report.json"](hostile()))
+    assert told["result"]["devices"][0]["name"] == HOSTILE
+    assert told["result"]["records"][0]["facts"] == {HOSTILE: HOSTILE}
+
+
+def test_csv_has_its_rows_and_no_formula() -> None:
+    rows = list(csv.DictReader(csv_reporter.report(hostile()).splitlines()))
+    assert len(rows) == 2 and {None}.isdisjoint(rows[0])
+    cells = [cell for row in rows for cell in row.values()]
+    assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r"))]
+    assert rows[0]["suite"].startswith("'=cmd() ")
 
 
 def test_joules_of_different_boundaries_are_told_apart() -> None:
@@ -139,7 +186,9 @@ def test_runs_of_a_cell_are_one_row_with_geometric_mean_interval_and_median() ->
 
 
 def test_a_run_that_failed_leaves_the_others() -> None:
-    broken = record("b.9", "resnet50", "image", error=HOSTILE).model_copy(update={"run": 9})
+    broken = record("b.9", "resnet50", "image", error=Failure(kind="crashed", message="it fell")).model_copy(
+        update={"run": 9}
+    )
     whole = result(*runs_of(100, 100).records, broken)
     assert [(row.status, row.runs) for row in figures.cells(whole)] == [("ok", 2)]
     assert [row.status for row in figures.cells(result(broken))] == ["failed"]

@@ -60,6 +60,13 @@ def test_the_page_says_loudly_what_is_no_score(measured: Result) -> None:
 
 
 @pytest.mark.parametrize("report", TEXTS)
+def test_a_run_that_ended_before_its_mix_says_that_there_is_no_score(report: Report, measured: Result) -> None:
+    unreached = measured.model_copy(update={"records": (), "phases": (), "meterings": (), "finished": False})
+    assert "NO SCORE: the run ended before its mix, edge-9" in report(unreached)
+    assert "SCORE" not in report(unreached.model_copy(update={"mix": None}))
+
+
+@pytest.mark.parametrize("report", TEXTS)
 def test_without_a_meter_the_headline_says_why_there_is_no_efficiency(report: Report) -> None:
     text = report(one_run(None))
     assert "EFFICIENCY NOT MEASURED: no meter was read" in text
