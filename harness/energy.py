@@ -37,7 +37,7 @@ FEWEST_PERIODS = 40  # in a window: each edge may be off by a period, together 5
 ENOUGH_PERIODS = 200  # 1 %
 MOST_MISSED = 3  # periods without a reading of power, or without a change of a counter that is read
 PLAUSIBLE = 20  # times the power that is seen but for a twentieth of the time: a counter that says more is wrong
-CROSS_CHECK = 0.05  # that a counter and the integral of power beside it may differ
+CROSS_CHECK = 0.05  # that a counter and the integral of power beside it may differ, or a whole be less than its parts
 HOST = "cpu:0"
 WHOLE = "node"  # what a domain covers that covers the machine with all its devices, known or not
 CLASSES: tuple[Boundary, ...] = get_args(Boundary)  # the widest first
@@ -548,3 +548,14 @@ def disagreements(domains: Iterable[Domain], readings: Mapping[str, Reading]) ->
             joules, beside = readings[counter.id].joules, readings[integral.id].joules
             if set(counter.covers) == set(integral.covers) and joules and beside is not None:
                 yield counter, integral, beside / joules - 1
+
+
+def contradictions(domains: Iterable[Domain], readings: Mapping[str, Reading]) -> Iterator[tuple[Domain, float]]:
+    """(whole, by how much less than its parts together it used): a wall or a node, against what it holds."""
+    read = {each.id: each for each in domains if each.method != "modelled" and readings[each.id].valid}
+    for whole in (each for each in read.values() if WHOLE in each.covers):
+        for narrower in CLASSES[CLASSES.index(whole.boundary) + 1 :]:
+            parts = antichain((each for each in read.values() if each.boundary == narrower), read, ())
+            inside, around = sum(readings[each.id].joules or 0 for each in parts), readings[whole.id].joules
+            if inside and around is not None and around < inside:
+                yield whole, around / inside - 1

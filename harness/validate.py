@@ -87,7 +87,8 @@ def energy_valid(result: Result) -> Iterator[Finding]:
 
 
 def energy_agrees(result: Result) -> Iterator[Finding]:
-    """A device's energy counter and the integral of its power differ by at most 5 %."""
+    """A device's energy counter and the integral of its power differ by at most 5 %; no wall or node uses less than the
+    devices in it, by more than that."""
     for about, phase, found in _energies(result):
         of = f"{phase}: " if about == "run" else ""
         for counter, integral, by in energy.disagreements(result.domains, found.readings):
@@ -95,6 +96,12 @@ def energy_agrees(result: Result) -> Iterator[Finding]:
                 message = (
                     f"{of}the integral of {integral.id} is {by * 100:+.1f} % off the counter {counter.id} "
                     f"(limit {_percent(energy.CROSS_CHECK)})"
+                )
+                yield Finding(rule="energy_agrees", severity="warning", about=about, message=message)
+        for whole, by in energy.contradictions(result.domains, found.readings):
+            if by < -energy.CROSS_CHECK:
+                message = (
+                    f"{of}{whole.id} used {_percent(-by)} less than what it holds: are its unit and its clock right?"
                 )
                 yield Finding(rule="energy_agrees", severity="warning", about=about, message=message)
 

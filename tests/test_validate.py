@@ -167,6 +167,23 @@ def test_a_counter_and_the_integral_of_power_agree_within_5_percent() -> None:
     assert (severity, "+6.0 % off the counter package" in message) == ("warning", True)
 
 
+def test_a_wall_that_uses_less_than_the_package_behind_it_is_in_doubt() -> None:
+    whole = metered()
+    [metering] = whole.meterings
+    stamps = metering.samples["package"].before_ns
+    wall = whole.domains[1].model_copy(
+        update={"id": "wall", "boundary": "wall", "covers": ("cpu:0", "node"), "parent": None, "method": "external"}
+    )
+    for watts, message in (
+        (48.0, None),
+        (0.05, "wall used 99.9 % less than what it holds: are its unit and its clock right?"),  # kilowatts
+    ):
+        samples = {**metering.samples, "wall": Samples(stamps, stamps, np.full(len(stamps), watts))}
+        read = metering.model_copy(update={"samples": samples})
+        told = whole.model_copy(update={"domains": (*whole.domains, wall), "meterings": (read,)})
+        assert said(validate.energy_agrees, told) == ([("warning", "a", message)] if message else [])
+
+
 def test_metering_takes_half_a_percent_of_a_core_at_most() -> None:
     assert said(validate.metering_cheap, metered(cpu_ns=SECOND // 4)) == []
     [(severity, _, message)] = said(validate.metering_cheap, metered(cpu_ns=SECOND))
