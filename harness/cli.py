@@ -307,7 +307,11 @@ def meters(adapters: tuple[str, ...], config: Path | None, as_json: bool) -> Non
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Result folder.  [default: results/<time>-<tier>-<preset>]"
 )
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Of the feeds.  [default: drawn now]")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**63 - 1),
+    help="Of the feeds; with a given one a score is only indicative.  [default: drawn now]",
+)
 @click.option("--resume", type=click.Path(path_type=Path), metavar="FOLDER", help="Go on with an interrupted run.")
 @click.option(
     "--timeout",

@@ -187,6 +187,13 @@ def last_level_bytes(caches: Mapping[str, str]) -> int | None:
     return None
 
 
+def seed_drawn(result: Result) -> Iterator[Finding]:
+    """Nobody knows the feeds before the run begins."""
+    if result.seed_given:
+        message = "the seed was given, so that all feeds, and their answers, could be known beforehand"
+        yield Finding(rule="seed_drawn", severity="warning", about="run", message=message)
+
+
 RULES: tuple[Callable[[Result], Iterator[Finding]], ...] = (
     audited,
     units_counted,
@@ -194,6 +201,7 @@ RULES: tuple[Callable[[Result], Iterator[Finding]], ...] = (
     on_device,
     slower_than_light,
     little_between,
+    seed_drawn,
 )
 
 

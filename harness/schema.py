@@ -647,6 +647,8 @@ class Result(Fact):
     schema_version: Literal[1] = SCHEMA
     created_utc: str
     seed: int = Field(ge=0)
+    seed_given: bool = False
+    """By the user, who could know every feed beforehand; else it was drawn when the run began."""
     tier: Tier
     preset: str
     command: tuple[str, ...] = ()

@@ -165,7 +165,7 @@ def score(result: Result) -> Score | None:
     widen = max((each.coarseness for each in runs), default=1.0)
     tx = None if problems else _over([each.mixes_per_s for each in runs])
     mx = None if problems or blind else _over([each.mixes_per_kj for each in runs if each.mixes_per_kj])
-    grade, missing = _grade(mix, runs, mx or tx)
+    grade, missing = _grade(mix, runs, mx or tx, result.seed_given)
     if grade != "official":
         tx, mx = (_widened(each, widen) if grade == "provisional" else _bare(each) for each in (tx, mx))
     return Score(
@@ -398,7 +398,7 @@ def _bare(figure: Figure | None) -> Figure | None:
     return figure and Figure(figure.estimate)
 
 
-def _grade(mix: Mix, runs: Sequence[Run], figure: Figure | None) -> tuple[Grade, tuple[str, ...]]:
+def _grade(mix: Mix, runs: Sequence[Run], figure: Figure | None, seed_given: bool) -> tuple[Grade, tuple[str, ...]]:
     """And what the next better one lacks."""
     feeds = {suite: min(_of(each, suite).feeds for each in runs) for suite in mix.units} if runs else {}
     audits = {suite: min(_of(each, suite).audited for each in runs) for suite in mix.units} if runs else {}
@@ -413,6 +413,8 @@ def _grade(mix: Mix, runs: Sequence[Run], figure: Figure | None) -> tuple[Grade,
         )
     if any(each.steady is False for each in runs):
         few.append("the window was not steady")
+    if seed_given:
+        few.append("its seed was given")
     half_width = figure.half_width if figure else None
     if half_width is None and not few:
         few.append("nothing tells how sure it is")

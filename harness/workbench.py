@@ -60,6 +60,7 @@ class Workbench:
         return Result(
             created_utc=datetime.now(UTC).isoformat(timespec="seconds"),
             seed=secrets.randbits(62) if seed is None else seed,
+            seed_given=seed is not None,
             tier=tier,
             preset=preset,
             command=run.command_line(),

@@ -99,7 +99,7 @@ def test_a_cell_that_fails_costs_only_itself(shell: Shell, mode: str, kind: str)
 
 
 def test_a_wrong_answer_is_an_invalid_finding(shell: Shell) -> None:
-    shell.run()
+    shell.run("--seed", "7")
     right = json.loads(shell("report", "out", "--json").stdout)
     assert [each["severity"] for each in right["findings"] if each["rule"] == "audited"] == ["note"]
     (shell.folder / "mixmark.toml").write_text('[adapter.acme]\nmode = "wrong"\n')
@@ -109,6 +109,8 @@ def test_a_wrong_answer_is_an_invalid_finding(shell: Shell) -> None:
     (finding,) = [each for each in wrong["findings"] if each["rule"] == "audited"]
     assert finding["severity"] == "invalid"
     assert "audited feeds fail; difference 1, at most 0.5" in finding["message"]
+    told = [[each["rule"] for each in result["findings"]].count("seed_drawn") for result in (right, wrong)]
+    assert told == [1, 0]  # the second one's was drawn
 
 
 def test_a_hung_worker_is_given_up(shell: Shell) -> None:

@@ -168,3 +168,11 @@ def test_a_stamp_of_the_mixed_phase_lies_in_its_feeds_own_time() -> None:
     assert told(honesty.clock_bracketed, part.model_copy(update={"skew_ns": -5})) == []
     [(severity, message)] = told(honesty.clock_bracketed, part.model_copy(update={"skew_ns": SECOND}))
     assert (severity, message) == ("invalid", "a stamp lies 1.00 s outside of the time that its feed took here")
+
+
+def test_a_given_seed_is_told() -> None:
+    drawn = result(cell())
+    assert list(honesty.seed_drawn(drawn)) == []
+    [finding] = honesty.seed_drawn(drawn.model_copy(update={"seed_given": True}))
+    assert (finding.severity, finding.about) == ("warning", "run")
+    assert "the seed was given" in finding.message

@@ -301,6 +301,14 @@ def test_what_an_official_score_needs() -> None:
     assert scored(own).unranked == ("mine is a mix of one's own",)
 
 
+def test_whose_seed_was_given_is_only_indicative() -> None:
+    """And the same runs with one that was drawn are official, as above."""
+    found = scored(five().model_copy(update={"seed_given": True}))
+    assert lacking(found) == ("indicative", "its seed was given")
+    assert found.mixes_per_kj
+    assert found.mixes_per_kj.half_width is None
+
+
 def test_runs_that_differ_are_not_official() -> None:
     runs = [run(f"mixed.{index}", feeds={**FEEDS, ("diffusion", "gpu:0"): (110 + 5 * index, 1)}) for index in range(5)]
     found = scored(of(*runs))

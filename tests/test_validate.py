@@ -35,6 +35,7 @@ HONESTY = {
     "on_device",
     "slower_than_light",
     "little_between",
+    "seed_drawn",
 }  # tests/test_honesty.py
 MIXED = {"mix_complete", "mix_graded", "mix_bounded"}
 FORWARD = (Cost(name="forward", flops=1e10, bytes=1e8),)
