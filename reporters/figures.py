@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
 
-from harness import energy, stats
+from harness import energy, stats, validate
 from harness.schema import Boundary, Finding, Int64s, Record, Result
 from harness.steady import window
 from harness.text import plain
@@ -77,6 +77,8 @@ class Row:
     roofline: float | None
     energy: Energy | None = None
     """None: not measured, or only in part; the findings say why."""
+    invalid: bool = False
+    """A rule found it so, such as a wrong answer: it counts for nothing, whatever its figures."""
     runs: int = 1
     """That the throughput is of; all else is of the run with the median throughput."""
     median_per_s: float | None = None
@@ -86,7 +88,7 @@ class Row:
     def status(self) -> str:
         error = self.record.error
         if error is None:
-            return "ok"
+            return "invalid" if self.invalid else "ok"
         return "failed" if error.attempted else error.kind
 
 
@@ -96,7 +98,8 @@ def rows(result: Result) -> list[Row]:
     measured = [record for record in result.records if stats.is_cell(record)]
     suites = list(dict.fromkeys(record.route.suite for record in measured))
     measured.sort(key=lambda record: suites.index(record.route.suite))
-    return [_row(record, result, known) for record in measured]
+    invalid = {each.about for each in validate.findings(result) if each.severity == "invalid"}
+    return [replace(_row(record, result, known), invalid=record.key in invalid) for record in measured]
 
 
 def _row(record: Record, result: Result, known: dict[stats.CeilingKey, stats.Ceiling]) -> Row:
@@ -153,8 +156,10 @@ def cells(result: Result) -> list[Row]:
 
 
 def _over_runs(runs: list[Row]) -> Row:
-    """A run that failed has a finding of its own."""
-    measured = sorted((run.throughput_per_s, at) for at, run in enumerate(runs) if run.throughput_per_s)
+    """A run that failed or is invalid has a finding of its own."""
+    measured = sorted(
+        (run.throughput_per_s, at) for at, run in enumerate(runs) if run.throughput_per_s and not run.invalid
+    )
     if len(measured) < 2:
         return runs[measured[0][1]] if measured else runs[0]
     over = stats.over_runs([value for value, _ in measured])
@@ -199,7 +204,10 @@ def rate(per_s: float | None, unit: str) -> str:
 
 
 def throughput(row: Row) -> tuple[str, ...]:
-    """(4.11 tok/s, ±1.2 % of 5 runs, median 4.10 tok/s), as far as known; why not where there is none."""
+    """(4.11 tok/s, ±1.2 % of 5 runs, median 4.10 tok/s), as far as known; why not where there is none, or where it
+    counts for nothing."""
+    if row.invalid and row.throughput_per_s is not None:
+        return row.status, rate(row.throughput_per_s, row.record.unit)
     if row.status != "ok":
         return (row.status,)
     told = [rate(row.throughput_per_s, row.record.unit)]

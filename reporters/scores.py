@@ -48,7 +48,7 @@ def told(result: Result) -> Told | None:
         return Told(unreached, (), (), unreached, (), (), ())
     names = figures.device_names(result)
     middle = sorted(found.runs, key=lambda run: run.mixes_per_s.estimate)[(len(found.runs) - 1) // 2 :][:1]
-    facts, tables = [("grade", _grade(found))], []
+    facts, tables = [] if found.problems else [("grade", _grade(found))], []
     for run in middle:
         seen = score.diagnose(result, run)
         facts += _facts(run, seen)
@@ -215,7 +215,8 @@ def matrix(result: Result) -> Matrix | None:
     best: dict[tuple[str, str], tuple[float, str]] = {}
     for row in figures.rows(result):
         route, speed = row.record.route, row.throughput_per_s
-        if row.record.scenario != "server" and speed and speed > best.get((route.suite, route.device), (0.0, ""))[0]:
+        known, _ = best.get((route.suite, route.device), (0.0, ""))
+        if row.status == "ok" and row.record.scenario != "server" and speed and speed > known:
             best[route.suite, route.device] = speed, row.record.unit
     devices = [device.id for device in result.devices if any(device.id == each for _, each in best)]
     if len(devices) < 2:

@@ -10,8 +10,8 @@ import sys
 import numpy as np
 import pytest
 
-from harness.schema import Failure, Finding, RateTrial, Result
-from reporters import console, figures, markdown
+from harness.schema import Audit, Failure, Finding, Gate, RateTrial, Result
+from reporters import console, figures, html, markdown, scores
 from reporters import csv as csv_reporter
 from tests.golden.sample import DOMAINS, FOLDER, GPU, REPORTERS, closed_loop, record, result, sample
 from tests.reporters.hostile import HOSTILE, LONG, hostile
@@ -192,6 +192,34 @@ def test_a_run_that_failed_leaves_the_others() -> None:
     whole = result(*runs_of(100, 100).records, broken)
     assert [(row.status, row.runs) for row in figures.cells(whole)] == [("ok", 2)]
     assert [row.status for row in figures.cells(result(broken))] == ["failed"]
+
+
+def wrong() -> Result:
+    """Two devices, of which the faster one answers wrongly."""
+    honest = record("a", "resnet50", "image", closed_loop([[10**9]] * 8))
+    fast = record("b", "resnet50", "image", closed_loop([[10**8]] * 8), device=GPU)
+    audit = Audit(gate=Gate(metric="distance", at_most=1.0), finished=8, feeds=(0,), values=(9.0,))
+    return result(honest, fast.model_copy(update={"audit": audit}))
+
+
+def test_a_fast_wrong_answer_counts_for_nothing() -> None:
+    honest, cheat = figures.cells(wrong())
+    assert figures.throughput(honest) == ("1.00 img/s",)
+    assert (cheat.status, figures.throughput(cheat)) == ("invalid", ("invalid", "10.0 img/s"))
+    assert scores.matrix(wrong()) is None, "there is but one device with a figure"
+    assert " invalid " in console.report(wrong()) and "invalid, 10.0 img/s" in markdown.report(wrong())
+    assert [row["status"] for row in csv.DictReader(csv_reporter.report(wrong()).splitlines())] == ["ok", "invalid"]
+    assert json.loads(REPORTERS["report.json"](wrong()))["derived"]["b"]["status"] == "invalid"
+    assert '<a href="#b"><span class="state bad">invalid</span></a>' in html.report(wrong())
+
+
+def test_an_invalid_run_is_not_among_those_that_are_averaged() -> None:
+    fine, cheat = wrong().records
+    again = fine.model_copy(update={"key": "c", "run": 2})
+    cheat = cheat.model_copy(update={"route": fine.route, "run": 3})
+    [row] = figures.cells(result(fine, again, cheat))
+    assert (row.status, row.runs) == ("ok", 2) and row.throughput_per_s == pytest.approx(1)
+    assert [row.status for row in figures.cells(result(cheat))] == ["invalid"]
 
 
 def test_the_same_run_again_is_another_cell() -> None:
