@@ -290,8 +290,10 @@ class _Served:
             raise WorkerFailed(failure)
         begin = time.monotonic_ns()
         runner = self.stack.enter_context(self.adapter.open(place, runs, precision))
-        self.opened[key] = _Opened(built, runner, place)
         took_ns = time.monotonic_ns() - begin
+        if type(runner.slots) is not int or not 1 <= runner.slots <= MOST_SLOTS:
+            raise MixmarkError(f"the runner has {runner.slots!r} slots", f"give a whole number from 1 to {MOST_SLOTS}")
+        self.opened[key] = _Opened(built, runner, place)
         return {"load_ns": took_ns, "needed_bytes": need, "facts": _facts(runner), "slots": runner.slots}
 
     def measure(

@@ -115,6 +115,12 @@ def test_what_goes_wrong_in_a_worker_is_told(tmp_path: Path, mode: str, kind: st
     assert (told.value.failure.kind, words in told.value.failure.message) == (kind, True), told.value.failure
 
 
+@pytest.mark.parametrize(("mode", "told"), [("no slots", "0 slots"), ("endless slots", "1000000000 slots")])
+def test_slots_are_a_number_of_threads(tmp_path: Path, mode: str, told: str) -> None:
+    with worker(tmp_path, mode) as acme, pytest.raises(WorkerFailed, match=told):
+        opened(acme)
+
+
 @pytest.fixture
 def small_memory() -> Iterator[Path]:
     """A memory cgroup of 400 MiB; what is moved into it and outgrows it is killed by the kernel."""

@@ -30,7 +30,7 @@ class Engine:
     def __init__(self, mode: str, work_s: float) -> None:
         self.mode = mode
         self.work_s = work_s
-        self.slots = 2 if mode == "two slots" else 1
+        self.slots = {"two slots": 2, "no slots": 0, "endless slots": 10**9}.get(mode, 1)
         self.facts = {"engine": "acme 1"}
 
     def __call__(self, feed: Feed) -> Iterator[Array]:

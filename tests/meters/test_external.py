@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import socket
 import struct
 import subprocess
@@ -188,7 +189,7 @@ class TestLog:
         os.mkfifo(pipe)  # to open it would wait for ever
         for path in (pipe, tmp_path, Path("/dev/zero")):
             assert refused({"path": str(path)}).startswith(f"log {path.name} is no file: ")
-        assert "cannot read log p\x00: embedded null" in refused({"path": "p\x00"})
+        assert re.search("cannot read log p\x00: (stat: )?embedded null", refused({"path": "p\x00"}))  # since 3.13
         closed.write_text("timestamp,watts\n")
 
         def denied(*_: object, **__: object) -> None:
