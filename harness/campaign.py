@@ -112,25 +112,27 @@ class Campaign:
             for share in shares:
                 observer.started(share)
                 on_stage = functools.partial(observer.stage, share)
-                self._recorded(measure(phase, share, self._equipment, self._folder, on_stage))
+                self._recorded([measure(phase, share, self._equipment, self._folder, on_stage)])
             return
         assert self.result.mix is not None  # a placement is of a mix
         planner = plan.planner(self.result, self.result.objective)
         observer.started(shares[0])
-        for record in mixed.perform(
-            phase, self.result.mix, planner, self._equipment, self._folder, observer.mixing, observer.stage
-        ):
-            self._recorded(record)
+        mix = self.result.mix
+        self._recorded(
+            mixed.perform(phase, mix, planner, self._equipment, self._folder, observer.mixing, observer.stage)
+        )
 
-    def _recorded(self, record: Record) -> None:
-        self._keep(record)
-        self._observer.recorded(record)
+    def _recorded(self, records: Sequence[Record]) -> None:
+        """Together: a mixed phase of which a part is missing would be taken for a whole one."""
+        self._keep(*records)
+        for record in records:
+            self._observer.recorded(record)
 
-    def _keep(self, record: Record) -> None:
-        """In the place of what was there of its key."""
-        self._keeper.append(record)
-        records = {each.key: each for each in self.result.records} | {record.key: record}
-        self.result = self.result.model_copy(update={"records": tuple(records.values())})
+    def _keep(self, *records: Record) -> None:
+        """In the place of what was there of their keys."""
+        self._keeper.append(*records)
+        kept = {record.key: record for record in (*self.result.records, *records)}
+        self.result = self.result.model_copy(update={"records": tuple(kept.values())})
 
 
 def pools(devices: Sequence[Device]) -> Mapping[str, int]:

@@ -552,14 +552,18 @@ def _results(path: Path) -> list[Result]:
 
 
 def _performed(header: Result, equipment: Equipment, folder: Path, keeper: Store, meters: Meters) -> Result:
-    """Runs what the header plans and does not have yet. Ctrl-C and a termination signal end it early, unfinished."""
+    """Runs what the header plans and does not have yet. Ctrl-C and a termination signal end it early, unfinished, and
+    a second one changes nothing: what was measured is being written."""
     import signal
 
     from harness import plan
     from harness.campaign import Campaign, Conduct
+    from harness.errors import ResultError
     from harness.progress import Progress
 
     def interrupt(*_: object) -> None:
+        for each in before:
+            signal.signal(each, signal.SIG_IGN)
         raise KeyboardInterrupt
 
     done = {record.key for record in header.records} | {record.phase for record in header.records}
@@ -574,15 +578,21 @@ def _performed(header: Result, equipment: Equipment, folder: Path, keeper: Store
     )
     mixed_s = (conduct.limits.warmup_ns + conduct.limits.min_ns) / 1e9
     to_come = conduct.runs - sum(phase.placement is not None for phase in header.phases)
-    previous = signal.signal(signal.SIGTERM, interrupt)
+    handlers = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    before = {each: handler for each, handler in handlers.items() if handler is not signal.SIG_IGN}
+    for each in before:
+        signal.signal(each, interrupt)
     try:
         with Progress(left, mixed_s * to_come if header.mix else 0, meters.draw) as progress:
             campaign = Campaign(header, equipment, folder, keeper, meters, conduct, progress.observer)
             campaign.run()
     except KeyboardInterrupt:
         pass
+    except ResultError as error:
+        raise ResultError(str(error), f"{error.hint}; go on with: mixmark run --resume {folder}") from error
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for each, handler in before.items():
+            signal.signal(each, handler)
     keeper.finish(campaign.result)
     return campaign.result
 

@@ -1,8 +1,8 @@
 """The result folder: one journal line and one raw file after every cell, result.json at the end.
 
     result.json             the result without stamps and samples, written by rename when the run ends
-    journal.jsonl           first line: the result as it began; then a line for each thing that came to it,
-                            {"record": …}, {"metering": …} or {"phase": …}; the last of a key wins
+    journal.jsonl           first line: the result as it began; then a line for what came to it together,
+                            {"records": […]}, {"meterings": […]} or {"phases": […]}; the last of a key wins
     raw/<key>.npz           the stamps of a record, and its key
     raw/<phase>.energy.npz  the samples of a metering, and its phase
 
@@ -30,7 +30,7 @@ from harness.schema import SCHEMA, Completions, Fact, Metering, Phase, Record, R
 
 COLUMNS = tuple(column.name for column in fields(Completions))
 SAMPLES = tuple(column.name for column in fields(Samples))
-KINDS = {"record": ("records", "key"), "metering": ("meterings", "phase"), "phase": ("phases", "name")}
+KEYS = {"records": "key", "meterings": "phase", "phases": "name"}
 # What numpy and zipfile raise on a damaged or hostile file; RuntimeError covers encrypted and unknown members.
 DAMAGE = (ValueError, LookupError, OSError, EOFError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error)
 MAX_JSON_BYTES = 64 << 20  # a record is a few kB
@@ -43,14 +43,15 @@ class Store:
 
     path: Path
 
-    def append(self, record: Record) -> None:
-        """The stamps first, then the line that names them."""
-        with _named(f"cannot write record {record.key} to {self.path}"):
-            if record.completions is not None:
-                columns = {name: getattr(record.completions, name) for name in COLUMNS}
-                with _replaced(self.path / "raw" / f"{record.key}.npz") as file:
-                    np.savez(file, key=np.array(record.key), **columns)
-            self._journal("record", record)
+    def append(self, *records: Record) -> None:
+        """All or none: the stamps first, then the line that names them."""
+        with _named(f"cannot write record {', '.join(record.key for record in records)} to {self.path}"):
+            for record in records:
+                if record.completions is not None:
+                    columns = {name: getattr(record.completions, name) for name in COLUMNS}
+                    with _replaced(self.path / "raw" / f"{record.key}.npz") as file:
+                        np.savez(file, key=np.array(record.key), **columns)
+            self._journal("records", *records)
 
     def meter(self, metering: Metering) -> None:
         """The samples first, then the line that names them."""
@@ -63,15 +64,16 @@ class Store:
             ids = np.array(list(metering.samples), np.str_)
             with _replaced(self.path / "raw" / f"{metering.phase}.energy.npz") as file:
                 np.savez(file, key=np.array(metering.phase), domains=ids, **columns)
-            self._journal("metering", metering)
+            self._journal("meterings", metering)
 
     def plan(self, phase: Phase) -> None:
         """One that was planned while the run went on; it comes behind those that were planned before."""
         with _named(f"cannot write the plan of {phase.name} to {self.path}"):
-            self._journal("phase", phase)
+            self._journal("phases", phase)
 
-    def _journal(self, kind: str, fact: Fact) -> None:
-        line = json.dumps({kind: fact.model_dump(mode="json")}, allow_nan=False).encode() + b"\n"
+    def _journal(self, name: str, *facts: Fact) -> None:
+        dumped = [fact.model_dump(mode="json") for fact in facts]
+        line = json.dumps({name: dumped}, allow_nan=False).encode() + b"\n"
         _append_line(self.path / "journal.jsonl", line)
 
     def finish(self, result: Result) -> None:
@@ -145,13 +147,12 @@ def _replayed(journal: Path) -> dict[str, Any]:
         raise ResultError(f"{journal} is empty", "start a new run in another folder")
     header, *added = [_parsed(journal, line, number) for number, line in enumerate(lines, 1)]
     _check_version(journal, header)
-    found: dict[str, dict[str, Any]] = {name: {} for name, _ in KINDS.values()}
+    found: dict[str, dict[str, Any]] = {name: {} for name in KEYS}
     for number, line in enumerate(added, 2):
-        [(kind, fact)] = line.items() if len(line) == 1 else [("", None)]
-        if kind not in KINDS or not isinstance(fact, dict):
+        [(name, facts)] = line.items() if len(line) == 1 else [("", None)]
+        if name not in KEYS or not isinstance(facts, list) or not all(isinstance(fact, dict) for fact in facts):
             raise ResultError(f"line {number} of {journal} is not of a Mixmark journal", "it was edited; run again")
-        name, key = KINDS[kind]
-        found[name][str(fact.get(key))] = fact
+        found[name] |= {str(fact.get(KEYS[name])): fact for fact in facts}
     planned = header.get("phases")
     later = [*(planned if isinstance(planned, list) else ()), *found.pop("phases").values()]
     return header | {name: list(facts.values()) for name, facts in found.items()} | {"phases": later}

@@ -97,7 +97,7 @@ def test_an_interrupted_mix_is_played_again(shell: Shell) -> None:
     process = shell.start("run", *words, "--out", "out")
     journal = shell.folder / "out/journal.jsonl"
     deadline = time.monotonic() + 100
-    while not (journal.exists() and '{"phase"' in journal.read_text()) and time.monotonic() < deadline:
+    while not (journal.exists() and '{"phases"' in journal.read_text()) and time.monotonic() < deadline:
         time.sleep(0.05)
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)

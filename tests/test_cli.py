@@ -171,7 +171,7 @@ def interrupted(shell: Shell, with_signal: int) -> subprocess.CompletedProcess[s
     process = shell.start(*words)
     journal = shell.folder / "out/journal.jsonl"
     deadline = time.monotonic() + 60
-    while not (journal.exists() and journal.read_text().count('{"record"') >= 2) and time.monotonic() < deadline:
+    while not (journal.exists() and journal.read_text().count('{"records"') >= 2) and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(with_signal)
     out, err = process.communicate(timeout=60)

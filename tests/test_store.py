@@ -76,7 +76,7 @@ def test_a_crash_costs_one_cell(tmp_path: Path) -> None:
     whole = small()
     written(tmp_path, whole)
     with (tmp_path / "journal.jsonl").open("ab") as journal:
-        journal.write(b'{"record": {"key": "torn')
+        journal.write(b'{"records": [{"key": "torn')
     assert same(store.open(tmp_path), whole.model_copy(update={"finished": False}))
 
 
@@ -147,7 +147,8 @@ from tests.golden.sample import closed_loop, record
 keeper = store.resume(Path(sys.argv[1]))
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
 try:
-    keeper.append(record("c", "llm", "token", closed_loop([[5] * int(sys.argv[3])])))
+    short = record("c", "llm", "token", closed_loop([[5]]))
+    keeper.append(short, record("d", "llm", "token", closed_loop([[5] * int(sys.argv[3])])))
 except ResultError as error:
     print(error)
 """
@@ -164,7 +165,8 @@ def test_a_disk_that_fills_up_loses_nothing_that_was_written(tmp_path: Path, ful
     said = subprocess.run(
         command, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": os.getcwd()}
     )
-    assert "cannot write record c" in said.stdout
+    assert "cannot write record c, d to " in said.stdout
+    assert [each.key for each in store.open(tmp_path).records] == ["a", "b"]  # none of what belongs together
     assert (tmp_path / "journal.jsonl").read_bytes() == journal
     assert not list((tmp_path / "raw").glob(".*"))
     store.resume(tmp_path).append(record("c", "llm", "token", closed_loop([[5]])))
@@ -214,7 +216,8 @@ def test_a_file_that_is_no_result_is_refused(folder: Path, content: bytes) -> No
 
 
 @pytest.mark.parametrize(
-    "line", ["{]", "{}", '{"key": "a"}', '{"record": 5}', '{"record": {}, "phase": {}}', '{"x": {}}']
+    "line",
+    ["{]", "{}", '{"key": "a"}', '{"records": 5}', '{"records": [5]}', '{"records": [], "phases": []}', '{"x": []}'],
 )
 def test_a_damaged_line_inside_the_journal_is_named(tmp_path: Path, line: str) -> None:
     written(tmp_path, small())
