@@ -10,7 +10,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,9 +21,10 @@ from harness.errors import MixmarkError
 from harness.text import escaped, plain
 
 if TYPE_CHECKING:
+    from harness.config import Config
     from harness.metering import Meters
     from harness.run import Equipment
-    from harness.schema import Mix, Result, Tier
+    from harness.schema import Device, Mix, Result, Tier
     from harness.store import Store
 
 LIVE_S = 5.0
@@ -193,8 +194,8 @@ def meters(adapters: tuple[str, ...], config: Path | None, as_json: bool) -> Non
     from harness.schema import Absent
 
     configured = configuration.load(config)
-    devices = workbench.look(adapters, configured).devices
-    with _plugins_print_to_stderr(), metering.Meters(configured, devices) as found:
+    asked = workbench.look(adapters, configured).devices
+    with _plugins_print_to_stderr(), _metered(asked, adapters, configured) as found:
         seen = metering.live(found, LIVE_S)
     missing = [
         *found.absent,
@@ -204,8 +205,8 @@ def meters(adapters: tuple[str, ...], config: Path | None, as_json: bool) -> Non
     readable = {
         each.domain.id for each in seen if each.domain.method != "modelled" and short.issuperset(each.reading.reasons)
     }
-    chosen = energy.antichain(found.domains, readable, devices)
-    unmetered = energy.uncovered(chosen, devices)
+    chosen = energy.antichain(found.domains, readable, found.devices)
+    unmetered = energy.uncovered(chosen, found.devices)
     boundary = chosen[0].boundary if chosen and not unmetered else None
     if as_json:
         told = [
@@ -353,7 +354,6 @@ def run(
 
     from harness import plan, store, workbench
     from harness.errors import UsageError
-    from harness.metering import Meters
     from harness.schema import BITS_PER_WEIGHT
 
     plan.pick("precision", precisions, BITS_PER_WEIGHT)
@@ -377,11 +377,13 @@ def run(
         asked = _mix(mix, tier, [each.name for each in workloads], existing, rate is None)
         header = bench.header(phases, tier, preset, seed, asked, objective)
         folder = out or Path("results") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{tier}-{preset}"
-    with _plugins_print_to_stderr(), Meters(bench.config, bench.found.devices) as meters:
+    with _plugins_print_to_stderr(), _metered(header.devices, () if resume else adapters, bench.config) as meters:
         if resume:
             keeper = store.resume(resume)
         else:
-            header = header.model_copy(update={"domains": meters.domains, "absent": (*header.absent, *meters.absent)})
+            absent = (*header.absent, *meters.absent)
+            changes = {"devices": meters.devices, "domains": meters.domains, "absent": absent}
+            header = header.model_copy(update=changes)
             keeper = store.create(folder, header, needs_bytes=FREE_DISK_BYTES)
         result = _performed(header, bench.equipment(header.seed, timeout), folder, keeper, meters)
     _show(result, folder, as_json)
@@ -549,6 +551,17 @@ def _results(path: Path) -> list[Result]:
 
     inside = sorted(each.parent for each in path.glob("*/journal.jsonl")) if path.is_dir() else []
     return [store.open(each) for each in inside or [path]]
+
+
+def _metered(devices: Sequence[Device], adapters: Sequence[str], config: Config) -> Meters:
+    """Of these devices and, where each is metered by itself, of those of adapters that the command line leaves out."""
+    from harness import workbench
+    from harness.metering import Meters
+
+    meters = Meters(config, devices)
+    one_by_one = any(each.boundary == "devices" for each in meters.domains)
+    others = workbench.bystanders(adapters, config, devices) if one_by_one else ()
+    return Meters(config, (*devices, *others)) if others else meters
 
 
 def _performed(header: Result, equipment: Equipment, folder: Path, keeper: Store, meters: Meters) -> Result:

@@ -54,6 +54,7 @@ class Meters:
             for name in config.meters
             if name not in found
         )
+        self.devices = tuple(devices)
         self.domains: tuple[Domain, ...] = ()
         self._devices = tuple(devices)
         self.unasked: tuple[str, ...] = ()

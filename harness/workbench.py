@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +16,7 @@ from harness.errors import MixmarkError, UsageError
 from harness.place import Objective
 from harness.plan import Way, Workload
 from harness.plugins import Plugin
-from harness.schema import Absent, Mix, Phase, Result, Tier
+from harness.schema import Absent, Device, Mix, Phase, Result, Tier
 
 
 @dataclass(frozen=True)
@@ -123,6 +123,16 @@ def look(adapters: Sequence[str], config: Config) -> Found:
     strangers = set(config.adapters) - set(plugins.find("adapters")) - set(chosen)
     unused = [Absent(what=f"[adapter.{name}]", reason="configured, but there is no such adapter") for name in strangers]
     return replace(found, absent=(*found.absent, *unused))
+
+
+def bystanders(adapters: Sequence[str], config: Config, known: Iterable[Device]) -> tuple[Device, ...]:
+    """Devices that only adapters reach which the command line leaves out: they draw power too."""
+    if not adapters:
+        return ()
+    chosen = choose(adapters)
+    others = {name: plugin for name, plugin in plugins.find("adapters").items() if name not in chosen}
+    silicon = {part for each in known for part in (each.whole.id, *each.silicon)}
+    return tuple(each for each in discover(others, config).devices if not silicon.issuperset((each.id, *each.silicon)))
 
 
 def prepare(

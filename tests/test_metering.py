@@ -190,10 +190,21 @@ def test_power_that_is_a_mean_is_not_read_more_often_than_it_renews_itself() -> 
 ACME = f"{Path(__file__).parent / 'fakes' / 'acme.py'}:Acme"
 
 
+def test_devices_of_an_adapter_that_is_left_out_draw_power_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(plugins.BUILT_IN, "adapters", {"torch": plugins.BUILT_IN["adapters"]["torch"], "acme": ACME})
+    monkeypatch.setitem(plugins.BUILT_IN, "meters", {"joules": FAKES["joules"].spec})
+    found = cli._metered((CPU,), ["torch"], Config())
+    assert [each.id for each in found.devices] == ["cpu:0", "npu:acme0"]
+    assert [each.id for each in found.domains] == ["joules/cpu:0", "joules/npu:acme0"]
+    assert cli._metered((CPU,), [], Config()).devices == (CPU,), "all were asked"
+    assert cli._metered((CPU,), ["torch"], Config(meters={"joules": {"mode": "absent"}})).devices == (CPU,)
+
+
 def typed(monkeypatch: pytest.MonkeyPatch, *words: str, mode: str = "fine") -> str:
     """What stands on stdout."""
     specs = {name: plugin.spec for name, plugin in FAKES.items()}
     monkeypatch.setitem(plugins.BUILT_IN, "meters", specs)
+    monkeypatch.setitem(plugins.BUILT_IN, "adapters", {})
     monkeypatch.setattr(cli, "LIVE_S", 0.3)
     with TemporaryDirectory() as folder:
         config = Path(folder) / "mixmark.toml"
