@@ -168,6 +168,7 @@ class Auditor:
         return reference.call(
             "audit",
             self._timeout_s,
+            each_stage=True,  # of which each feed is one: thirty may take longer than a hang is given
             key=REFERENCE,
             batch=record.batch,
             seed=self._seed(record),

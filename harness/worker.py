@@ -127,11 +127,19 @@ class Worker:
         self._process.wait()
 
     def call(
-        self, op: str, timeout_s: float, on_stage: Callable[[str], None] = lambda stage: None, **arguments: Any
+        self,
+        op: str,
+        timeout_s: float,
+        on_stage: Callable[[str], None] = lambda stage: None,
+        each_stage: bool = False,
+        **arguments: Any,
     ) -> dict[str, Any]:
-        """Sends a request and waits for its answer. Raises WorkerFailed; after a hang or a death the worker is gone."""
+        """Sends a request and waits for its answer. Raises WorkerFailed; after a hang or a death the worker is gone.
+
+        each_stage: the time is of each stage and not of all, for a worker that is trusted to have an end.
+        """
         self.post(op, **arguments)
-        return self.answer(timeout_s, on_stage)
+        return self.answer(timeout_s, on_stage, each_stage)
 
     def post(self, op: str, **arguments: Any) -> None:
         """Sends a request; `answer` takes what comes of it. Raises WorkerFailed where the worker is gone."""
@@ -142,7 +150,9 @@ class Worker:
         except BrokenPipeError:
             raise WorkerFailed(self._death()) from None
 
-    def answer(self, timeout_s: float, on_stage: Callable[[str], None] = lambda stage: None) -> dict[str, Any]:
+    def answer(
+        self, timeout_s: float, on_stage: Callable[[str], None] = lambda stage: None, each_stage: bool = False
+    ) -> dict[str, Any]:
         """The next answer that is due. Raises WorkerFailed as `call` does."""
         deadline = time.monotonic() + timeout_s
         while True:
@@ -157,6 +167,8 @@ class Worker:
                 raise WorkerFailed(self._death())
             answer = json.loads(line)
             if "stage" in answer:
+                if each_stage:
+                    deadline = time.monotonic() + timeout_s
                 self._stage = answer["stage"]
                 self.stages_ns[self._stage] = time.monotonic_ns()
                 self.seal = answer.get("seal", self.seal)

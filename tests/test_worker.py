@@ -20,6 +20,7 @@ from harness.plugins import Plugin
 from harness.worker import Worker, WorkerFailed, failure_of, load_completions
 from mixmark import Unsupported
 from tests.fakes.acme import DEVICE
+from tests.fakes.null import Null
 
 CGROUPS = Path("/sys/fs/cgroup")
 FAKES = Path(__file__).parent / "fakes"
@@ -70,9 +71,9 @@ def test_a_worker_discovers_opens_and_measures(tmp_path: Path) -> None:
     with worker(tmp_path) as acme:
         assert acme.call("discover", 30)["devices"] == [DEVICE.model_dump(mode="json")]
         assert opened(acme)["facts"] == {"engine": "acme 1"}
-        request = {"key": "a", "scenario": "offline", "batch": None, "rate_per_s": None, "seed": 1, "limits": LIMITS}
-        files = {name: str(tmp_path / f"{name}.npz") for name in ("out", "answers")}
-        answer = acme.call("measure", 30, stages.append, **request, **files)
+        request: dict[str, Any] = {name: str(tmp_path / f"{name}.npz") for name in ("out", "answers")}
+        request |= {"key": "a", "scenario": "offline", "batch": None, "rate_per_s": None, "seed": 1, "limits": LIMITS}
+        answer = acme.call("measure", 30, stages.append, **request)
         assert acme.call("close", 30) == {}
     done = load_completions(tmp_path / "out.npz")
     assert len(done) >= 3
@@ -119,6 +120,17 @@ def test_what_goes_wrong_in_a_worker_is_told(tmp_path: Path, mode: str, kind: st
 def test_slots_are_a_number_of_threads(tmp_path: Path, mode: str, told: str) -> None:
     with worker(tmp_path, mode) as acme, pytest.raises(WorkerFailed, match=told):
         opened(acme)
+
+
+def test_an_audit_has_its_time_for_each_feed(tmp_path: Path) -> None:
+    feeds, file = Null("smoke", {}).feeds(1, 7), tmp_path / "answers.npz"
+    np.savez(file, serials=np.arange(6), answers=np.array([next(feeds)["x"] for _ in range(6)]))
+    with worker(tmp_path, work_s="0.5") as acme:
+        opened(acme)
+        found = acme.call("audit", 2, each_stage=True, key="a", batch=1, seed=7, answers=str(file))
+        assert found["values"] == [0.0] * 6
+        with pytest.raises(WorkerFailed, match="no answer within 2 s while auditing"):
+            acme.call("audit", 2, key="a", batch=1, seed=7, answers=str(file))
 
 
 @pytest.fixture
