@@ -489,11 +489,11 @@ def selftest(
             {"noise_floor": max(known, default=None), "by_cell": floors, "kept_in": where, "result": str(folder)}
         )
     else:
-        rows = [(cell, "–" if floor is None else f"{floor:.2%}") for cell, floor in floors.items()]
+        rows = [(cell, "–" if floor is None else f"{floor * 100:.2f} %") for cell, floor in floors.items()]
         _print_table(("cell", "95 % of pairs lie within"), rows, "nothing was measured")
         if known:
             told = f"kept in {where}" if where else "not kept, since the run was interrupted"
-            click.echo(f"\nnoise floor {max(known):.2%}, {told}; runs in {folder}")
+            click.echo(f"\nnoise floor {max(known) * 100:.2f} %, {told}; runs in {folder}")
         else:
             click.echo("\nnoise floor not measured: six pairs of a cell must finish")
     sys.exit(_exit_code(result))
@@ -525,23 +525,26 @@ def compare(a: Path, b: Path, gate: float | None, format_: str, as_json: bool) -
         head = ("cell", "B / A", "interval", "verdict", "runs", "")
         rows = [
             (
-                each.label,
+                plain(each.label),
                 f"{each.ratio.estimate:.3f}" if each.ratio else "–",
                 f"{each.ratio.low:.3f} – {each.ratio.high:.3f}" if each.ratio else "–",
                 each.verdict or "not compared",
                 f"{len(each.a)} : {len(each.b)}",
-                each.reason,
+                plain(each.reason),
             )
             for each in found
         ]
         if format_ == "markdown":
-            click.echo("\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows)))
+            barred = [[cell.replace("|", "\\|") for cell in row] for row in (head, ("---",) * len(head), *rows)]
+            click.echo("\n".join(f"| {' | '.join(row)} |" for row in barred))
         else:
             _print_table(head, rows, "nothing to compare")
-        floor = f"noise floor {max(floors):.2%}" if floors else "noise floor not measured: mixmark selftest does"
-        click.echo(f"\nδ {found[0].delta:.2%} ({floor}); above 1 B does more" if found else floor)
+        floor = (
+            f"noise floor {max(floors) * 100:.2f} %" if floors else "noise floor not measured: mixmark selftest does"
+        )
+        click.echo(f"\nδ {found[0].delta * 100:.2f} % ({floor}); above 1 B does more" if found else floor)
     for each in worse:
-        click.echo(f"mixmark: {each.label} is slower by more than {gate:g} %", err=True)
+        click.echo(f"mixmark: {plain(each.label)} is slower by more than {gate:g} %", err=True)
     sys.exit(1 if worse else 0)
 
 
