@@ -50,7 +50,9 @@ class Progress:
         self.to_audit = self.auditing = 0
         self.audits_begin = 0.0
         self.snapshot: Snapshot | None = None
-        self.live = Live(console=self.console, get_renderable=self._render, refresh_per_second=4, transient=True)
+        self.drawn: Draw | None = None
+        self.asked_s = float("-inf")
+        self.live = Live(console=self.console, get_renderable=self._render, refresh_per_second=2, transient=True)
 
     def __enter__(self) -> Progress:
         if self.console.is_interactive:
@@ -147,8 +149,10 @@ class Progress:
             f" · {plain(self.stage)} {_clock(now - self.step_begin)}",
         )
         told = [f"elapsed {_clock(elapsed_s)}", f"ETA {_clock(eta_s)}"]
-        if drawn := self.draw():
-            told.append(f"{drawn.watts:,.1f} W, {drawn.boundary or 'of what is metered'}")
+        if now - self.asked_s >= 1:  # often enough to look at; with many meters it takes milliseconds
+            self.drawn, self.asked_s = self.draw(), now
+        if self.drawn:
+            told.append(f"{self.drawn.watts:,.1f} W, {self.drawn.boundary or 'of what is metered'}")
         whole: RenderableType = Text(" · ".join(told))
         if self.console.width >= WIDE:
             bar = ProgressBar(total=1.0, completed=share, width=WIDE // 2)

@@ -88,9 +88,15 @@ def test_watts_are_shown_as_far_as_they_are_known() -> None:
     watched = Watched(cell("a"))
     assert "W" not in watched.display()
     watched.drawn = Draw(235.04, "wall")
+    assert "W" not in watched.display(), "once a second is enough"
+    watched.now_s += 1
     assert "235.0 W, wall" in watched.display()
     watched.drawn = Draw(90.0, None)
+    watched.now_s += 1
     assert "90.0 W, of what is metered" in watched.display()
+    watched.drawn = None
+    watched.now_s += 1
+    assert "W" not in watched.display(), "unknown is not 0"
 
 
 def test_the_eta_follows_the_pace_and_knows_of_the_mix_to_come() -> None:
@@ -121,6 +127,7 @@ def test_answers_that_are_compared_are_counted_and_timed() -> None:
 def test_it_fits_the_terminal(width: int) -> None:
     watched = Watched(phase := cell("m1", PLAN), width=width)
     watched.drawn = Draw(1_234.5, None)
+    watched.now_s += 1
     watched.observer.started(phase.tasks[0].shares[0])
     watched.observer.mixing(playing(elapsed_s=10))
     shown = watched.display()
