@@ -27,6 +27,8 @@ BITS_PER_WEIGHT: dict[str, int] = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8,
 Tier = Literal["smoke", "edge", "server"]
 ScenarioName = Literal["single-stream", "offline", "server", "mixed"]
 Int64s = npt.NDArray[np.int64]
+LARGEST = 1 << 60
+"""That a stored whole number may be: 36 years in ns, so that sums and differences of stamps stay inside int64."""
 
 
 class Fact(BaseModel):
@@ -155,7 +157,7 @@ class Task(Fact):
 class Phase(Fact):
     """The tasks that run at the same time. A solo measurement is a phase of one task with one share."""
 
-    name: str
+    name: str = Field(pattern=r"^[a-z0-9.-]+$")
     tasks: tuple[Task, ...] = Field(min_length=1)
     placement: Placement | None = None
     """Of a mixed phase: by which its shares were chosen."""
@@ -189,7 +191,8 @@ class Completions:
 
     due_ns, issued_ns: [feeds]. ends: [feeds], the index behind a feed's last mark.
     marks_ns, units: [marks], a stamp and the units it finished.
-    Raises ValueError where a feed has no mark, time runs backwards inside a feed, or units are not positive.
+    Raises ValueError where a feed has no mark, time runs backwards inside a feed, units are not positive, or a number
+    is beyond any run.
     """
 
     due_ns: Int64s
@@ -205,6 +208,8 @@ class Completions:
                 raise ValueError(f"{name} must be one-dimensional")
             column.flags.writeable = False
             object.__setattr__(self, name, column)
+            if (np.abs(column.astype(np.float64)) >= LARGEST).any():
+                raise ValueError(f"{name} is beyond any run")
         feeds = len(self.issued_ns)
         if feeds == 0:
             raise ValueError("no feed finished")
@@ -215,6 +220,8 @@ class Completions:
             raise ValueError("a feed has no mark")
         if (self.units <= 0).any():
             raise ValueError("a mark without units")
+        if self.units.sum(dtype=np.float64) >= LARGEST:
+            raise ValueError("units are beyond any run")
         if (self.marks_ns[starts] < self.issued_ns).any() or (self.issued_ns < self.due_ns).any():
             raise ValueError("time runs backwards")
         steps = np.diff(self.marks_ns)
@@ -468,6 +475,12 @@ class Domain(Fact):
     source: str
     """The interface and its documentation."""
 
+    @model_validator(mode="after")
+    def _nothing_inside_sees_the_wall(self) -> Domain:
+        if self.boundary == "wall" and self.method != "external":
+            raise ValueError(f"domain {self.id} is read by {self.method} inside the machine, and claims the wall")
+        return self
+
 
 @dataclass(frozen=True, eq=False)
 class Samples:
@@ -486,12 +499,12 @@ class Samples:
             column = np.ascontiguousarray(getattr(self, name), dtype=dtype)
             if column.ndim != 1 or len(column) != len(self.before_ns):
                 raise ValueError("samples are columns of equal length")
+            if not (np.abs(column.astype(np.float64)) < LARGEST).all():  # nor is one that is not finite
+                raise ValueError(f"{name} is beyond any run")
             column.flags.writeable = False
             object.__setattr__(self, name, column)
         if (self.after_ns < self.before_ns).any() or (np.diff(self.before_ns) < 0).any():
             raise ValueError("time runs backwards between samples")
-        if not np.isfinite(self.values).all():
-            raise ValueError("a sample is not finite")
 
 
 class Metering(Fact):

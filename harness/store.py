@@ -25,9 +25,11 @@ from typing import Any, BinaryIO
 import numpy as np
 from pydantic import ValidationError
 
+from harness.coherence import contradictions
 from harness.errors import ResultError
-from harness.schema import SCHEMA, Completions, Fact, Metering, Phase, Record, Result, Samples
+from harness.schema import SCHEMA, Audit, Completions, Fact, Metering, Phase, Record, Result, Samples
 
+PLAIN = frozenset(np.dtype(name) for name in ("float32", "int32", "int64"))
 COLUMNS = tuple(column.name for column in fields(Completions))
 SAMPLES = tuple(column.name for column in fields(Samples))
 KEYS = {"records": "key", "meterings": "phase", "phases": "name"}
@@ -181,13 +183,16 @@ def _joined(folder: Path, source: Path, content: dict[str, Any]) -> Result:
             "records": tuple(_record(folder, each) for each in records),
             "meterings": tuple(_metering(folder, each) for each in meterings),
         }
-        return Result(**{name: getattr(header, name) for name in Result.model_fields} | facts)
+        result = Result(**{name: getattr(header, name) for name in Result.model_fields} | facts)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "result"
         raise ResultError(
             f"{source} does not hold together: {where}: {first['msg']}", "it was edited or damaged; run again"
         ) from error
+    if problem := next(contradictions(result), None):
+        raise ResultError(f"{source} does not hold together: {problem}", "it was edited or damaged; run again")
+    return result
 
 
 def _record(folder: Path, content: Any) -> Record:
@@ -196,18 +201,38 @@ def _record(folder: Path, content: Any) -> Record:
         return Record.model_validate(content)
     stand_in = Completions(*(np.array([value]) for value in (0, 0, 1, 0, 1)))
     key = Record.model_validate(content | {"completions": stand_in}).key
-    with _raw(folder / "raw" / f"{key}.npz", key) as arrays:
+    with _raw(folder / "raw" / f"{key}.npz") as arrays:
+        _of(arrays, key)
         columns = [arrays[name] for name in COLUMNS]
         if any(column.dtype != np.int64 for column in columns):
             raise ValueError("stamps are int64")
         completions = Completions(*columns)
-    return Record.model_validate(content | {"completions": completions})
+    record = Record.model_validate(content | {"completions": completions})
+    if record.audit is not None and record.audit.feeds:
+        _answers(folder / "raw" / f"{key}.answers.npz", record, record.audit)
+    return record
+
+
+def _answers(path: Path, record: Record, audit: Audit) -> None:
+    """They are there, those to the feeds that were audited, each with its units: so anybody can audit them again."""
+    with _raw(path) as arrays:
+        serials, answers = arrays["serials"], arrays["answers"]
+        if serials.tolist() != list(audit.feeds) or len(answers) != len(serials):
+            raise ValueError(f"its answers are not those to feeds {', '.join(map(str, audit.feeds))}")
+        units = answers.shape[1] if answers.ndim > 1 else "no"
+        if units != (record.feed_units or units):
+            raise ValueError(f"an answer has {units} units, and not {record.feed_units}")
+        if answers.dtype not in PLAIN:
+            raise ValueError(f"answers are numbers, and these are {answers.dtype}")
+        if not np.isfinite(answers).all():
+            raise ValueError("an answer is not finite")
 
 
 def _metering(folder: Path, content: Any) -> Metering:
     """As a record."""
     metering = Metering.model_validate(content)
-    with _raw(folder / "raw" / f"{metering.phase}.energy.npz", metering.phase) as arrays:
+    with _raw(folder / "raw" / f"{metering.phase}.energy.npz") as arrays:
+        _of(arrays, metering.phase)
         samples = {}
         for number, id in enumerate(arrays["domains"].ravel().tolist()):
             columns = [arrays[f"{name}_{number}"] for name in SAMPLES]
@@ -218,20 +243,23 @@ def _metering(folder: Path, content: Any) -> Metering:
 
 
 @contextmanager
-def _raw(path: Path, key: str) -> Iterator[Any]:
+def _raw(path: Path) -> Iterator[Any]:
     """The arrays of a raw file. What goes wrong with them inside becomes a ResultError."""
-    if not path.is_file():  # neither absent nor a device or a pipe
-        raise ResultError(f"{path} is missing", "copy the whole result folder, raw/ included")
     try:
+        if not path.is_file():  # neither absent nor a device or a pipe
+            raise ResultError(f"{path} is missing", "copy the whole result folder, raw/ included")
         with zipfile.ZipFile(path) as archive:
             if sum(member.file_size for member in archive.infolist()) > MAX_RAW_BYTES:
                 raise ValueError(f"more than {MAX_RAW_BYTES >> 20} MiB of raw data")
         with np.load(path, allow_pickle=False) as arrays:
-            if str(arrays["key"]) != key:
-                raise ValueError(f"it belongs to {str(arrays['key'])[:80]!r}")
             yield arrays
     except DAMAGE as error:
         raise ResultError(f"{path} is damaged: {error}", "copy the result folder again, or run again") from error
+
+
+def _of(arrays: Any, key: str) -> None:
+    if str(arrays["key"]) != key:
+        raise ValueError(f"it belongs to {str(arrays['key'])[:80]!r}")
 
 
 def _read(path: Path) -> bytes:
@@ -248,7 +276,7 @@ def _read(path: Path) -> bytes:
 def _parsed(path: Path, text: bytes, line: int | None = None) -> dict[str, Any]:
     where = path if line is None else f"line {line} of {path}"
     try:
-        content = json.loads(text, parse_constant=_refused)
+        content = json.loads(text, parse_constant=_refused, parse_int=_whole, object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:
         raise ResultError(f"{where} is not valid JSON: {error}", "it is truncated or damaged; run again") from error
     if not isinstance(content, dict):
@@ -258,6 +286,20 @@ def _parsed(path: Path, text: bytes, line: int | None = None) -> dict[str, Any]:
 
 def _refused(constant: str) -> float:
     raise ValueError(f"{constant} is not a number")
+
+
+def _whole(text: str) -> int:
+    if abs(number := int(text)) >= 1 << 63:
+        raise ValueError(f"{text[:20]}… is beyond any run")
+    return number
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of a name that comes twice each reader would believe another value."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name comes twice")
+    return found
 
 
 @contextmanager

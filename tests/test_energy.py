@@ -269,7 +269,9 @@ def test_what_a_device_draws_that_the_run_left_out_is_in_the_score() -> None:
 def test_the_host_counts_even_where_no_adapter_reaches_it() -> None:
     assert summed(BOARD, devices=(GPU,)).unmetered == ("cpu:0",)
     assert summed(BOARD, PACKAGE, devices=(GPU,)).boundary == "devices"
-    assert summed(domain("plug", ("gpu:a", "node"), boundary="wall"), devices=(GPU,)).boundary == "wall"
+    assert (
+        summed(domain("plug", ("gpu:a", "node"), boundary="wall", method="external"), devices=(GPU,)).boundary == "wall"
+    )
 
 
 def test_a_device_in_pieces_is_covered_by_all_of_them() -> None:
@@ -337,6 +339,15 @@ def test_without_a_meter_there_is_a_reason_and_no_number() -> None:
     assert energy.uncovered((PACKAGE,), (sliced,)) == (), "a slice is metered with its whole"
     assert energy.device_watts(metered(PACKAGE), "p", sliced, 10 * S, 60 * S) is None, "whose joules are not its own"
     assert energy.device_watts(metered(MODULE), "p", GPU, 10 * S, 60 * S) is None, "a module is nobody's own"
+
+
+def test_only_what_is_outside_of_the_machine_sees_the_wall() -> None:
+    assert domain("plug", boundary="wall", method="external").boundary == "wall"
+    for method in ("counter", "integrated", "modelled"):
+        with pytest.raises(
+            ValueError, match=f"domain plug is read by {method} inside the machine, and claims the wall"
+        ):
+            domain("plug", boundary="wall", method=method)
 
 
 def test_two_sources_of_a_device_are_compared() -> None:

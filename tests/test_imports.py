@@ -16,6 +16,7 @@ LAYERS = (
     {"harness.contracts"},
     {  # pure: no file, process, device or clock
         "harness.arrivals",
+        "harness.coherence",
         "harness.compare",
         "harness.dispatch",
         "harness.energy",

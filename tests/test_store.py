@@ -6,15 +6,17 @@ import resource
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from harness import store
 from harness.errors import ResultError
-from harness.schema import Failure, Limits, Metering, Phase, Result, Samples, Share, Task
-from tests.golden.sample import closed_loop, record, result, sample
+from harness.schema import Audit, Failure, Gate, Limits, Metering, Phase, Result, Samples, Share, Task
+from tests.golden.sample import DOMAINS, closed_loop, record, result, sample
 
 
 def header(whole: Result) -> Result:
@@ -53,7 +55,8 @@ def folder(tmp_path: Path) -> Path:
 def small() -> Result:
     failure = Failure(kind="hung", message="no unit for 60 s")
     whole = result(record("a", "llm", "token", closed_loop([[5, 6]])), record("b", "llm", "token", error=failure))
-    return whole.model_copy(update={"meterings": (metering("a"),)})
+    plug = DOMAINS[0].model_copy(update={"id": "plug"})
+    return whole.model_copy(update={"domains": (DOMAINS[0], plug), "meterings": (metering("a"),)})
 
 
 def metering(phase: str, joules: float = 7.5) -> Metering:
@@ -143,7 +146,7 @@ from pathlib import Path
 import resource
 from harness import store
 from harness.errors import ResultError
-from tests.golden.sample import closed_loop, record
+from tests.golden.sample import DOMAINS, closed_loop, record
 keeper = store.resume(Path(sys.argv[1]))
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
 try:
@@ -200,11 +203,21 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
         ({"seed": -1}, "seed"),
         ({"surprise": 1}, "surprise"),
         ({"seed": float("nan")}, "NaN is not a number"),
+        ({"seed": 1 << 63}, "is beyond any run"),
+        ({"tier": "server"}, "does not hold together: a run of the server tier holds something of the edge tier"),
+        ({"domains": []}, "in a a meter read plug, which is not among the domains"),
     ],
 )
 def test_a_result_that_was_edited_is_refused(folder: Path, changes: dict[str, object], said: str) -> None:
     edited(folder, **changes)
     with pytest.raises(ResultError, match=said):
+        store.open(folder)
+
+
+def test_a_name_that_comes_twice_is_refused(folder: Path) -> None:
+    content = (folder / "result.json").read_bytes()
+    (folder / "result.json").write_bytes(content.replace(b'"seed": 7', b'"seed": 8, "seed": 7'))
+    with pytest.raises(ResultError, match="a name comes twice"):
         store.open(folder)
 
 
@@ -255,6 +268,12 @@ def hostile(raw: Path, case: str) -> None:
     elif case == "backwards":
         columns["marks_ns"] = np.array([-5])
         np.savez(raw, key=np.array("a"), **columns)  # type: ignore[arg-type]  # as above
+    elif case == "beyond":
+        columns["marks_ns"] = np.array([1 << 60])
+        np.savez(raw, key=np.array("a"), **columns)  # type: ignore[arg-type]  # as above
+    elif case == "a million years of units":
+        columns |= {"ends": np.array([3]), "marks_ns": np.array([5, 6, 7]), "units": np.full(3, 1 << 59)}
+        np.savez(raw, key=np.array("a"), **columns)  # type: ignore[arg-type]  # as above
     elif case == "device":
         raw.unlink()
         raw.symlink_to("/dev/zero")
@@ -269,6 +288,8 @@ CASES = [
     "pickled",
     "floats",
     "backwards",
+    "beyond",
+    "a million years of units",
     "device",
 ]
 
@@ -284,7 +305,7 @@ SAMPLES = {"before_ns": [0], "after_ns": [1], "values": [5.0]}
 
 
 @pytest.mark.parametrize(
-    "case", ["missing", "truncated", "another's", "a column short", "backwards", "nan", "integers"]
+    "case", ["missing", "truncated", "another's", "a column short", "backwards", "beyond", "nan", "integers"]
 )
 def test_samples_that_are_not_the_meterings_are_refused(folder: Path, case: str) -> None:
     path = folder / "raw" / "a.energy.npz"
@@ -294,6 +315,8 @@ def test_samples_that_are_not_the_meterings_are_refused(folder: Path, case: str)
         del columns["values_0"]
     elif case == "backwards":
         columns["after_ns_0"] = np.array([-1])
+    elif case == "beyond":
+        columns["after_ns_0"] = np.array([1 << 60])
     elif case == "nan":
         columns["values_0"] = np.array([np.nan])
     elif case == "integers":
@@ -306,6 +329,55 @@ def test_samples_that_are_not_the_meterings_are_refused(folder: Path, case: str)
         np.savez(path, key=np.array(key), domains=np.array(["d"]), **columns)  # type: ignore[arg-type]  # as above
     with pytest.raises(ResultError, match=r"a\.energy\.npz is (missing|damaged)"):
         store.open(folder)
+
+
+GATE = Gate(metric="m", at_most=0.1)
+
+
+def audited(path: Path, serials: Sequence[int] = (0, 2), shape: tuple[int, ...] = (2, 1, 3), fill: float = 0.5) -> Path:
+    """A record of three feeds of a unit each, of which 0 and 2 were audited, and answers that were kept."""
+    audit = Audit(gate=GATE, finished=3, feeds=(0, 2), values=(0.0, 0.0))
+    done = record("a", "llm", "token", closed_loop([[5]] * 3)).model_copy(update={"audit": audit, "feed_units": 1})
+    whole = result(done)
+    written(path, whole).finish(whole)
+    np.savez(path / "raw" / "a.answers.npz", serials=np.array(serials), answers=np.full(shape, fill, np.float32))
+    return path
+
+
+def test_answers_that_were_audited_lie_beside_the_stamps(tmp_path: Path) -> None:
+    assert store.open(audited(tmp_path)).records[0].audit is not None
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        ({"serials": (0, 1)}, "not those to feeds 0, 2"),
+        ({"serials": (0,)}, "not those to feeds 0, 2"),
+        ({"shape": (1, 1, 3)}, "not those to feeds 0, 2"),
+        ({"shape": (2, 2, 3)}, "an answer has 2 units, and not 1"),
+        ({"shape": (2,)}, "an answer has no units, and not 1"),
+        ({"fill": float("nan")}, "an answer is not finite"),
+    ],
+    ids=str,
+)
+def test_answers_that_cannot_be_those_that_were_audited_are_refused(
+    tmp_path: Path, answers: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ResultError, match=said):
+        store.open(audited(tmp_path, **answers))
+
+
+def test_answers_that_were_audited_may_not_be_left_out(tmp_path: Path) -> None:
+    (audited(tmp_path) / "raw" / "a.answers.npz").unlink()
+    with pytest.raises(ResultError, match=r"a\.answers\.npz is missing"):
+        store.open(tmp_path)
+
+
+def test_answers_of_texts_are_refused(tmp_path: Path) -> None:
+    answers = np.array([["a"], ["b"]])
+    np.savez(audited(tmp_path) / "raw" / "a.answers.npz", serials=np.array([0, 2]), answers=answers)
+    with pytest.raises(ResultError, match="damaged"):
+        store.open(tmp_path)
 
 
 def test_stamps_beyond_any_run_are_not_unpacked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,17 +169,17 @@ def record(phase: str, pair: Pair, done: Completions, bracket_ns: tuple[int, int
     )
 
 
-def phase(name: str, records: list[Record], placement: Placement) -> Phase:
+def phase(records: list[Record], placement: Placement) -> Phase:
     limits = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=1, min_feeds=1)
     tasks = []
     for device in dict.fromkeys(each.route.device for each in records):
         shares = [
-            Share(key=each.key, route=each.route, scenario="mixed", limits=limits)
+            Share(key=each.key, route=each.route, scenario="mixed", run=each.run, limits=limits)
             for each in records
             if each.route.device == device
         ]
         tasks.append(Task(device=device, shares=tuple(shares)))
-    return Phase(name=name, tasks=tuple(tasks), placement=placement)
+    return Phase(name=records[0].phase, tasks=tuple(tasks), placement=placement)
 
 
 def metering(name: str, domain: Domain, watts: float, end_ns: int) -> Metering:
@@ -205,7 +205,11 @@ def result(
     runs: list[tuple[list[Record], Placement]], mix: Mix, watts: float | None, end_ns: int, ids: tuple[str, ...]
 ) -> Result:
     """watts: at the wall; None: no meter."""
-    phases = tuple(phase(records[0].phase, records, placement) for records, placement in runs)
+    runs = [
+        ([each.model_copy(update={"run": number}) for each in records], placement)
+        for number, (records, placement) in enumerate(runs, 1)
+    ]
+    phases = tuple(phase(records, placement) for records, placement in runs)
     meterings = () if watts is None else tuple(metering(each.name, WALL, watts, end_ns) for each in phases)
     return bare(*(record for records, _ in runs for record in records)).model_copy(
         update={
