@@ -354,9 +354,10 @@ def run(
 
     from harness import plan, store, workbench
     from harness.errors import UsageError
+    from harness.pick import pick
     from harness.schema import BITS_PER_WEIGHT
 
-    plan.pick("precision", precisions, BITS_PER_WEIGHT)
+    pick("precision", precisions, BITS_PER_WEIGHT)
     rate_per_s = _rate(rate, scenarios)
     if resume and out:
         raise UsageError("--resume goes on in its own folder", hint="leave --out away")
@@ -364,7 +365,7 @@ def run(
     if before and before.finished:
         raise UsageError(f"{resume} is finished", hint="there is nothing to resume; start a new run")
     bench = workbench.prepare(adapters, config, weights, split_cpu)
-    plan.pick("scenario", scenarios, dict.fromkeys(each for one in bench.workloads for each in one.scenarios))
+    pick("scenario", scenarios, dict.fromkeys(each for one in bench.workloads for each in one.scenarios))
     workloads, ways = bench.chosen(suites), bench.ways(devices)
     if before and resume:
         bench.check_same(before)
@@ -407,13 +408,14 @@ def report(result: Path, format_: str, baseline: str | None, as_json: bool) -> N
 
     Example: mixmark report results/20261121-101500-edge-quick --format markdown
     """
-    from harness import plan, plugins, store
+    from harness import plugins, store
+    from harness.pick import pick
 
     reporters = plugins.find("reporters")
-    (name,) = plan.pick("format", ["json" if as_json else format_], reporters)
+    (name,) = pick("format", ["json" if as_json else format_], reporters)
     found = store.open(result)
     if baseline is not None:
-        (first,) = plan.pick("device", [baseline], [device.id for device in found.devices])
+        (first,) = pick("device", [baseline], [device.id for device in found.devices])
         devices = tuple(sorted(found.devices, key=lambda device: device.id != first))
         found = found.model_copy(update={"devices": devices})
     click.echo(reporters[name].load()(found), nl=False)

@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from harness.errors import UsageError
-from harness.plan import pick
+from harness.pick import pick
 from harness.schema import Mix, Tier
 
 SHIPPED = Path(__file__).with_suffix(".toml")

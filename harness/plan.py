@@ -2,45 +2,38 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-import numpy as np
-
-from harness import energy, honesty, stats
+from harness import energy
 from harness.dispatch import Planner
 from harness.errors import UsageError
 from harness.place import Objective, Power, place
 from harness.schema import (
     Device,
     Limits,
-    Mix,
     Phase,
     Placement,
     Precision,
     Rate,
-    Record,
     Result,
     Route,
     ScenarioName,
-    ServiceLimits,
     Share,
     Task,
     Tier,
 )
-from harness.score import within
+from harness.score import AGAIN, rates
 from harness.validate import watched
 
 SECOND = 1_000_000_000
 PROBE = "probe"
-AGAIN = "again."
 
 
 @dataclass(frozen=True)
@@ -129,17 +122,6 @@ def expected_s(share: Share) -> float:
     return start_s + (share.limits.warmup_ns + search_ns + share.limits.min_ns) / SECOND
 
 
-def pick(what: str, asked: Sequence[str], existing: Iterable[str]) -> tuple[str, ...]:
-    """The asked ones, or all where nothing is asked. Raises UsageError with what was meant and what exists."""
-    names = tuple(existing)
-    for name in asked:
-        if name not in names:
-            close = difflib.get_close_matches(name, names, n=1)
-            meant = f"did you mean {close[0]}? " if close else ""
-            raise UsageError(f"there is no {what} {name!r}", hint=f"{meant}there is: {', '.join(names) or 'none'}")
-    return tuple(dict.fromkeys(asked)) or names
-
-
 def solo(
     ways: Sequence[Way],
     workloads: Sequence[Workload],
@@ -215,47 +197,6 @@ def _scenarios(workload: Workload, preset: Preset, asked: Sequence[ScenarioName]
     else:
         closed = [each for each in workload.scenarios if each != "server"]
         yield from closed if preset.all_scenarios else closed[:1]
-
-
-def rates(result: Result, mix: Mix) -> tuple[Rate, ...]:
-    """The best solo rate of every route of the mix's suites that passed its gate and broke no rule of honesty, from
-    feeds within the mix's limits. Where routes were measured again, only those, and only by what they did then."""
-    by_route: dict[str, Rate] = {}
-    invalid = {each.about for each in honesty.findings(result) if each.severity == "invalid"}
-    tried = [record for record in result.records if record.scenario != "mixed" and record.route.suite in mix.units]
-    again = [record for record in tried if record.phase.startswith(AGAIN)]
-    for record in again or tried:
-        if record.completions is None or record.scenario == "server" or record.key in invalid:
-            continue
-        if record.audit is None or not record.audit.passed:
-            continue
-        rate = _rate(result, record, mix.limits.get(record.route.suite))
-        key = record.route.model_dump_json()
-        if rate and (key not in by_route or rate.units_per_s > by_route[key].units_per_s):
-            by_route[key] = rate
-    return tuple(by_route.values())
-
-
-def _rate(result: Result, record: Record, limits: ServiceLimits | None) -> Rate | None:
-    done, route = record.completions, record.route
-    assert done is not None  # the caller looked
-    in_flight_ns = stats.in_flight_ns(done)
-    kept = within(done, limits or ServiceLimits())
-    units = int(done.units[np.repeat(kept, done.ends - done.starts)].sum())
-    if not in_flight_ns or not units:
-        return None
-    device = next((each for each in result.devices if each.id == route.device), None)
-    span = int(done.issued_ns.min()), int(done.marks_ns.max())
-    return Rate(
-        suite=route.suite,
-        device=route.device,
-        adapter=route.adapter,
-        precision=route.precision,
-        batch=record.batch or 1,
-        units_per_s=units * 1e9 / in_flight_ns,
-        watts=energy.device_watts(result, record.phase, device, *span) if device else None,
-        memory_bytes=record.peak_pss_bytes if device and device.memory_pool == "host" else record.needed_bytes,
-    )
 
 
 def again(result: Result, placement: Placement) -> tuple[Phase, ...]:

@@ -9,6 +9,7 @@ and samples: nothing that a result says of itself is believed, but the facts.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,10 +18,10 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from harness import energy, honesty, stats
+from harness import energy, honesty, mixes, stats
 from harness.errors import MixmarkError
-from harness.place import Objective, best_kind, replan, verify
-from harness.schema import Completions, Finding, Int64s, Mix, Phase, Placement, Record, Result, ServiceLimits
+from harness.place import EXACT, Objective, best_kind, replan, verify
+from harness.schema import Completions, Finding, Int64s, Mix, Phase, Placement, Rate, Record, Result, ServiceLimits
 from harness.stats import FEWEST_BLOCKS, Floats
 from harness.steady import MOST_BLOCKS, steady_from
 
@@ -34,6 +35,8 @@ OFFICIAL_AUDITS = 30
 OFFICIAL_HALF_WIDTH = 0.02
 PROVISIONAL_FEEDS = 10
 NOT_MEASURED = "EFFICIENCY NOT MEASURED"
+AGAIN = "again."
+"""Begins the names of the phases in which the routes that were chosen are measured once more."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +160,8 @@ def score(result: Result) -> Score | None:
     doubts = honesty.findings(result)
     runs = tuple(each for phase in phases if (each := _run(result, mix, phase, doubts)) is not None)
     problems = unplanned + [problem for each in runs for problem in _numbered(each.problems, each, runs)]
+    if mix.frozen and mix != mixes.frozen().get(mix.name, mix):
+        problems.append(f"this is not the mix that was published as {mix.name}")
     reached = {each.phase for each in runs}
     problems += [f"{phase.name} was not run to its end" for phase in phases if phase.name not in reached]
     records = [record for record in result.records if record.phase in reached and record.completions]
@@ -186,6 +191,8 @@ def score(result: Result) -> Score | None:
 def _unranked(mix: Mix, result: Result, doubts: Sequence[Finding]) -> Iterator[str]:
     if not mix.frozen:
         yield f"{mix.name} is a mix of one's own"
+    elif mix.name not in mixes.frozen():
+        yield f"{mix.name} is none of the mixes that this version knows"
     elif mix.tier == "smoke":
         yield "the smoke tier shows that everything works"
     fast = {each.about for each in doubts if each.rule == "slower_than_light"}
@@ -508,6 +515,61 @@ class Diagnosis:
     """For the other objective, from the same rates. None: not all power was known."""
 
 
+def rates(result: Result, mix: Mix) -> tuple[Rate, ...]:
+    """The best solo rate of every route of the mix's suites that passed its gate and broke no rule of honesty, from
+    feeds within the mix's limits. Where routes were measured again, only those, and only by what they did then."""
+    by_route: dict[str, Rate] = {}
+    invalid = {each.about for each in honesty.findings(result) if each.severity == "invalid"}
+    tried = [record for record in result.records if record.scenario != "mixed" and record.route.suite in mix.units]
+    again = [record for record in tried if record.phase.startswith(AGAIN)]
+    for record in again or tried:
+        if record.completions is None or record.scenario == "server" or record.key in invalid:
+            continue
+        if record.audit is None or not record.audit.passed:
+            continue
+        rate = _rate(result, record, mix.limits.get(record.route.suite))
+        key = record.route.model_dump_json()
+        if rate and (key not in by_route or rate.units_per_s > by_route[key].units_per_s):
+            by_route[key] = rate
+    return tuple(by_route.values())
+
+
+def _rate(result: Result, record: Record, limits: ServiceLimits | None) -> Rate | None:
+    done, route = record.completions, record.route
+    assert done is not None  # the caller looked
+    in_flight_ns = stats.in_flight_ns(done)
+    kept = within(done, limits or ServiceLimits())
+    units = int(done.units[np.repeat(kept, done.ends - done.starts)].sum())
+    if not in_flight_ns or not units:
+        return None
+    device = next((each for each in result.devices if each.id == route.device), None)
+    span = int(done.issued_ns.min()), int(done.marks_ns.max())
+    return Rate(
+        suite=route.suite,
+        device=route.device,
+        adapter=route.adapter,
+        precision=route.precision,
+        batch=record.batch or 1,
+        units_per_s=units * 1e9 / in_flight_ns,
+        watts=energy.device_watts(result, record.phase, device, *span) if device else None,
+        memory_bytes=record.peak_pss_bytes if device and device.memory_pool == "host" else record.needed_bytes,
+    )
+
+
+def _unmeasured(plan: Placement, mix: Mix, result: Result) -> Iterator[str]:
+    """The rates of a plan are those of the solo records: higher ones would make little of what was reached, lower ones
+    much of what the devices gain together."""
+    measured = {
+        (rate.suite, rate.device, rate.adapter, rate.precision, rate.batch): rate.units_per_s
+        for rate in rates(result, mix)
+    }
+    for rate in plan.rates:
+        found = measured.get((rate.suite, rate.device, rate.adapter, rate.precision, rate.batch))
+        if found is None or not math.isclose(found, rate.units_per_s, rel_tol=EXACT):
+            seen = "no solo record that passed" if found is None else f"its solo record {found:g} units/s"
+            yield f"the plan has {rate.suite} on {rate.device} at {rate.units_per_s:g} units/s, and {seen}"
+
+
 def diagnose(result: Result, run: Run) -> Diagnosis | None:
     """None where the run's mix or placement is not in the result."""
     phase = next((each for each in mixed(result) if each.name == run.phase), None)
@@ -533,7 +595,7 @@ def diagnose(result: Result, run: Run) -> Diagnosis | None:
     return Diagnosis(
         phase=run.phase,
         bound_per_s=bound,
-        unproven=verify(plan, mix.units),
+        unproven=(*verify(plan, mix.units), *_unmeasured(plan, mix, result)),
         estimate=any(most > 1 for _, most in flights.values()),
         kappa=Figure(
             measured.estimate / bound,

@@ -13,6 +13,7 @@ from harness import noise, plan, plugins, run, slices, system
 from harness.config import Config
 from harness.discover import Found, discover
 from harness.errors import MixmarkError, UsageError
+from harness.pick import pick
 from harness.place import Objective
 from harness.plan import Way, Workload
 from harness.plugins import Plugin
@@ -36,11 +37,11 @@ class Workbench:
         if not self.found.ways:
             reasons = "; ".join(f"{each.what}: {each.reason}" for each in self.found.absent)
             raise MixmarkError("no device can be measured here", hint=reasons or "mixmark adapters shows why")
-        ids = plan.pick("device", devices, [device.id for device in self.found.devices])
+        ids = pick("device", devices, [device.id for device in self.found.devices])
         return [way for way in self.found.ways if way.device.id in ids]
 
     def chosen(self, suites: Sequence[str]) -> list[Workload]:
-        names = plan.pick("suite", suites, [each.name for each in self.workloads])
+        names = pick("suite", suites, [each.name for each in self.workloads])
         return [each for each in self.workloads if each.name in names]
 
     @property
@@ -113,7 +114,7 @@ def choose(asked: Sequence[str]) -> dict[str, Plugin]:
     specs = [each for each in asked if plugins.is_spec(each)]
     known = plugins.find("adapters", specs)
     names = [plugins.name_of(each) if plugins.is_spec(each) else each for each in asked]
-    return {name: known[name] for name in plan.pick("adapter", names, known)}
+    return {name: known[name] for name in pick("adapter", names, known)}
 
 
 def look(adapters: Sequence[str], config: Config) -> Found:
@@ -142,7 +143,7 @@ def prepare(
     UsageError."""
     configured = configuration.load(config)
     suites = plugins.find("suites")
-    plan.pick("suite in the configuration", list(configured.suites), suites)
+    pick("suite in the configuration", list(configured.suites), suites)
     checkpoints = _checkpoints(weights, suites)
     workloads, units, absent = [], {}, []
     for name, plugin in suites.items():
@@ -168,7 +169,7 @@ def _checkpoints(given: Sequence[str], suites: Mapping[str, Plugin]) -> dict[str
         name, equals, path = each.partition("=")
         if not equals:
             raise UsageError(f"--weights {each!r} has no suite", hint="give it as SUITE=PATH, e.g. llm=./Llama-3.2-1B")
-        plan.pick("suite", [name], suites)
+        pick("suite", [name], suites)
         if not Path(path).exists():
             raise UsageError(f"--weights {name}: there is no {path}", hint="give a checkpoint file or folder")
         found[name] = Path(path).resolve()

@@ -14,13 +14,15 @@ ROOT = Path(__file__).parent.parent
 LAYERS = (
     {"harness.errors", "harness.schema", "harness.text"},
     {"harness.contracts"},
-    {  # pure: no file, process, device or clock
+    {  # pure: no file, process, device or clock; of mixes those that are shipped
         "harness.arrivals",
         "harness.coherence",
         "harness.compare",
         "harness.dispatch",
         "harness.energy",
         "harness.honesty",
+        "harness.mixes",
+        "harness.pick",
         "harness.place",
         "harness.plan",
         "harness.score",
@@ -37,7 +39,6 @@ LAYERS = (
         "harness.doctor",
         "harness.drive",
         "harness.metering",
-        "harness.mixes",
         "harness.mixed",
         "harness.noise",
         "harness.plugins",

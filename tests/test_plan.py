@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from harness.errors import UsageError
-from harness.plan import PRESETS, PROBING, SMOKE, Way, Workload, expected_s, pick, solo
+from harness.pick import pick
+from harness.plan import PRESETS, PROBING, SMOKE, Way, Workload, expected_s, solo
 from harness.schema import Device, Phase, Precision, Share
 
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host", precisions=("fp32",))

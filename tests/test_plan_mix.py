@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness import plan
+from harness import plan, score
 from harness.errors import MixmarkError
 from harness.plan import Way, Workload
 from harness.schema import Audit, Device, Gate, Limits, Mix, Record, Result, ServiceLimits
@@ -63,7 +63,7 @@ def changed(before: Result, suite: str, device: str, **changes: Any) -> Result:
 
 def test_rates_are_those_of_routes_that_passed_their_gate() -> None:
     before = solo(*DEVICES)
-    rates = {(rate.suite, rate.device): rate for rate in plan.rates(before, MIX)}
+    rates = {(rate.suite, rate.device): rate for rate in score.rates(before, MIX)}
     assert rates["llm", "cpu:0"].units_per_s == pytest.approx(100)
     assert rates["dlrm", "gpu:0"].units_per_s == pytest.approx(1000)
     assert rates["dlrm", "gpu:0"].batch == 1000
@@ -75,17 +75,17 @@ def test_rates_are_those_of_routes_that_passed_their_gate() -> None:
         "facts": {"elsewhere": "Conv on the CPU"}
     }  # invalid by a rule of honesty, though its answers are right
     for lost in ({"audit": wrong}, {"audit": None}, {"audit": unread}, elsewhere):
-        left = plan.rates(changed(before, "llm", "gpu:0", **lost), MIX)
+        left = score.rates(changed(before, "llm", "gpu:0", **lost), MIX)
         assert ("llm", "gpu:0") not in {(rate.suite, rate.device) for rate in left}
 
 
 def test_feeds_beyond_the_mixs_limits_are_no_rate() -> None:
     before = solo(*DEVICES)
     half = closed_loop([[1 * SECOND], [3 * SECOND]], 1000)
-    rates = {(r.suite, r.device): r for r in plan.rates(changed(before, "dlrm", "cpu:0", completions=half), MIX)}
+    rates = {(r.suite, r.device): r for r in score.rates(changed(before, "dlrm", "cpu:0", completions=half), MIX)}
     assert rates["dlrm", "cpu:0"].units_per_s == pytest.approx(250)
     never = closed_loop([[3 * SECOND]], 1000)
-    late = plan.rates(changed(before, "dlrm", "cpu:0", completions=never), MIX)
+    late = score.rates(changed(before, "dlrm", "cpu:0", completions=never), MIX)
     assert ("dlrm", "cpu:0") not in {(rate.suite, rate.device) for rate in late}
 
 
@@ -122,7 +122,7 @@ def test_chosen_routes_are_measured_again_and_only_that_counts() -> None:
     slower = tuple(record(after, phase.name, feed_s=2.0, feeds=2) for phase in phases)
     after = after.model_copy(update={"records": (*before.records, *slower)})
     # A sample takes as long as the limit allows and no longer.
-    assert {rate.units_per_s for rate in plan.rates(after, MIX)} == {50.0, 500.0}
+    assert {rate.units_per_s for rate in score.rates(after, MIX)} == {50.0, 500.0}
     (mixed,) = later(after, again=True)
     assert mixed.placement is not None
     assert mixed.placement.mixes_per_s == pytest.approx(0.25)

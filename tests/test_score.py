@@ -5,11 +5,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from harness import score
+from harness import mixes, score
 from harness.dispatch import Pair
 from harness.place import Power, place
 from harness.schema import Cost, Failure, Mix, Placement, Record, Result, ServiceLimits
 from tests.fakes.machine import (
+    EDGE,
     GPU_AND_CPU,
     MIX,
     QUANTA,
@@ -23,7 +24,6 @@ from tests.fakes.machine import (
     solo,
 )
 
-EDGE = Mix(name="edge-9", tier="edge", units=MIX)
 IDS = ("gpu:0", "cpu:0")
 WATTS = dict(zip(GPU_AND_CPU, (280, 170, 350, 180, 150, 190, 320, 180), strict=True))
 PLAN = place(MIX, solo(GPU_AND_CPU, WATTS), [device(id) for id in IDS], power=Power({"gpu:0": 60, "cpu:0": 50}, 120))
@@ -33,6 +33,11 @@ FEEDS: Mapping[Pair, tuple[int, int]] = {  # of the worked example: feeds in 600
     ("dlrm", "cpu:0"): (4840, 1000),
     ("resnet50", "gpu:0"): (1206, 100),
 }
+
+
+@pytest.fixture(autouse=True)
+def _published(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
 
 
 def even(feeds: int, seconds: float) -> list[tuple[int, int]]:
@@ -157,7 +162,7 @@ def test_even_streams_have_no_surplus() -> None:
 
 
 def test_a_late_feed_counts_nothing_and_its_energy_counts() -> None:
-    strict = EDGE.model_copy(update={"limits": {"diffusion": ServiceLimits(total_ns=4 * SECOND)}})
+    strict = EDGE.model_copy(update={"name": "mine", "limits": {"diffusion": ServiceLimits(total_ns=4 * SECOND)}})
     late = scored(of(run(), mix=strict))
     assert late.problems == ("diffusion: no unit counts in the window, 120 broke their limits",)
     assert late.runs[0].total.joules == pytest.approx(312_000, rel=1e-5)
@@ -165,7 +170,7 @@ def test_a_late_feed_counts_nothing_and_its_energy_counts() -> None:
     spans[100] = (spans[100][0], spans[100][1] + 1)
     records, _ = run()
     one = changed(records, "diffusion", completions=completions(spans, 1))
-    lenient = EDGE.model_copy(update={"limits": {"diffusion": ServiceLimits(total_ns=5 * SECOND)}})
+    lenient = EDGE.model_copy(update={"name": "mine", "limits": {"diffusion": ServiceLimits(total_ns=5 * SECOND)}})
     [seen] = scored(of(one, mix=lenient)).runs
     assert (seen.mixes, [stream.late for stream in seen.streams]) == (119, [0, 1, 0, 0])
 

@@ -128,6 +128,8 @@ class Machine:
 
 
 MIX = {"llm": 200.0, "diffusion": 1.0, "dlrm": 40_000.0, "resnet50": 1000.0}
+EDGE = Mix(name="edge-9", tier="edge", units=MIX)
+"""A test that ranks it publishes it: `monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})`."""
 GPU_AND_CPU: Rates = {
     ("llm", "gpu:0"): 100,
     ("llm", "cpu:0"): 10,
@@ -167,6 +169,17 @@ def record(phase: str, pair: Pair, done: Completions, bracket_ns: tuple[int, int
         bracket_ns=bracket_ns,
         audit=audit if audits else None,
     )
+
+
+def alone(rate: Rate) -> Record:
+    """A solo record of 1,000 s that tells this rate."""
+    units = round(1000 * rate.units_per_s) or 1
+    done = completions([(0, round(units / rate.units_per_s * SECOND))], units)
+    pair = rate.suite, rate.device
+    name = f"solo.{rate.suite}.{rate.device.replace(':', '-')}"
+    told = record(name, pair, done, (0, int(done.marks_ns[-1])), 1)
+    route = told.route.model_copy(update={"adapter": rate.adapter, "precision": rate.precision})
+    return told.model_copy(update={"key": name, "scenario": "offline", "batch": rate.batch, "route": route})
 
 
 def phase(records: list[Record], placement: Placement) -> Phase:
@@ -211,7 +224,8 @@ def result(
     ]
     phases = tuple(phase(records, placement) for records, placement in runs)
     meterings = () if watts is None else tuple(metering(each.name, WALL, watts, end_ns) for each in phases)
-    return bare(*(record for records, _ in runs for record in records)).model_copy(
+    told = (alone(rate) for rate in runs[0][1].rates)
+    return bare(*(record for records, _ in runs for record in records), *told).model_copy(
         update={
             "devices": tuple(device(id) for id in ids),
             "phases": phases,
@@ -244,4 +258,4 @@ def one_run(watts: float | None, runs: int = 1) -> Result:
     machine = Machine(MIX, GPU_AND_CPU, QUANTA, plan=planner, watts=at_work if power else None)
     machine.run(600)
     told = [recorded(machine, f"mixed.{number}") for number in range(1, runs + 1)]
-    return result(told, Mix(name="edge-9", tier="edge", units=MIX), watts, machine.now_ns, ids)
+    return result(told, EDGE, watts, machine.now_ns, ids)
