@@ -24,6 +24,7 @@ def contradictions(result: Result) -> Iterator[str]:
     for record in result.records:
         if record.route.device not in devices:
             yield f"{record.key} ran on {record.route.device}, which is not among the devices"
+        yield from _lacking(record)
         yield from _audit(record)
     yield from _plan(result)
 
@@ -38,6 +39,17 @@ def _names(result: Result) -> Iterator[str]:
     for what, names in lists.items():
         if len(set(names)) != len(names):
             yield f"two of the {what} have the same name"
+
+
+def _lacking(record: Record) -> Iterator[str]:
+    """What every run tells of a record; a rule that has nothing to look at would find nothing."""
+    if record.completions is None:
+        return
+    told = {"bracket_ns": record.bracket_ns, "feed_units": record.feed_units}
+    if record.scenario == "mixed":
+        told["skew_ns"] = record.skew_ns
+    for name in (name for name, value in told.items() if value is None):
+        yield f"{record.key} has stamps and no {name}"
 
 
 def _audit(record: Record) -> Iterator[str]:
@@ -62,6 +74,7 @@ def _plan(result: Result) -> Iterator[str]:
         for task in phase.tasks
         for share in task.shares
     }
+    brackets: dict[str, tuple[int, int] | None] = {}
     played = set[tuple[str, str, str]]()
     for record in result.records:
         if record.scenario != "mixed":
@@ -72,6 +85,8 @@ def _plan(result: Result) -> Iterator[str]:
         elif part in played:
             yield f"{record.route.suite} ran twice at once on {record.route.device} in {record.phase}"
         played.add(part)
+        if record.completions is not None and brackets.setdefault(record.phase, record.bracket_ns) != record.bracket_ns:
+            yield f"{record.key} did not begin and end with {record.phase}"
     runs = [max(share.run for task in each.tasks for share in task.shares) for each in result.phases if each.placement]
     if runs != list(range(1, len(runs) + 1)):
         yield f"the mixed runs are numbered {', '.join(map(str, runs))}: some were left out"

@@ -6,6 +6,7 @@ They assume an adapter that wants to look fast. What none of them can see is sai
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
@@ -79,9 +80,14 @@ def clock_bracketed(result: Result) -> Iterator[Finding]:
         begin_ns, end_ns = int(done.issued_ns.min()), int(done.marks_ns.max())
         seen_ns = bracket[1] - bracket[0]
         if record.scenario == "mixed":
+            late = int((done.issued_ns > bracket[1] + SLACK_NS).sum())  # what was queued when it stopped still runs
             if record.skew_ns is not None and record.skew_ns > SLACK_NS:
                 message = f"a stamp lies {record.skew_ns / 1e9:.2f} s outside of the time that its feed took here"
-                yield Finding(rule="clock_bracketed", severity="invalid", about=record.key, message=message)
+            elif begin_ns < bracket[0] - SLACK_NS or late > record.slots + 1:
+                message = "feeds were issued when the phase was not on"
+            else:
+                continue
+            yield Finding(rule="clock_bracketed", severity="invalid", about=record.key, message=message)
             continue
         slack_ns = SLACK_NS + SLACK_SHARE * seen_ns
         outside_ns = max(bracket[0] - begin_ns, end_ns - bracket[1])
@@ -90,6 +96,20 @@ def clock_bracketed(result: Result) -> Iterator[Finding]:
             told_s, took_s = (end_ns - begin_ns) / 1e9, seen_ns / 1e9
             message = f"the worker's clock tells {told_s:.2f} s of a window that took {took_s:.2f} s"
             yield Finding(rule="clock_bracketed", severity="invalid", about=record.key, message=message)
+
+
+def in_turn(result: Result) -> Iterator[Finding]:
+    """No device has more feeds in flight than its runner takes at a time, whatever they are of."""
+    together: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    for record in result.records:
+        if record.completions is not None:
+            together[record.phase, record.route.device].append(record)
+    for (_, device), records in together.items():
+        most = stats.most_in_flight([each.completions for each in records if each.completions is not None])
+        slots = max(1 if each.scenario == "single-stream" else each.slots for each in records)
+        if most > slots:
+            message = f"{most} feeds were in flight at once on {device}, which takes {slots}"
+            yield Finding(rule="in_turn", severity="invalid", about=records[0].key, message=message)
 
 
 def little_between(result: Result) -> Iterator[Finding]:
@@ -198,6 +218,7 @@ RULES: tuple[Callable[[Result], Iterator[Finding]], ...] = (
     audited,
     units_counted,
     clock_bracketed,
+    in_turn,
     on_device,
     slower_than_light,
     little_between,

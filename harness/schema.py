@@ -187,12 +187,12 @@ class Completion:
 
 @dataclass(frozen=True, eq=False)
 class Completions:
-    """The raw stamps of a record as columns, one row per feed that finished.
+    """The raw stamps of a record as columns, one row per feed that finished, in the order of their issue.
 
     due_ns, issued_ns: [feeds]. ends: [feeds], the index behind a feed's last mark.
     marks_ns, units: [marks], a stamp and the units it finished.
-    Raises ValueError where a feed has no mark, time runs backwards inside a feed, units are not positive, or a number
-    is beyond any run.
+    Raises ValueError where a feed has no mark, time runs backwards inside a feed or from issue to issue, units are not
+    positive, or a number is beyond any run.
     """
 
     due_ns: Int64s
@@ -224,6 +224,8 @@ class Completions:
             raise ValueError("units are beyond any run")
         if (self.marks_ns[starts] < self.issued_ns).any() or (self.issued_ns < self.due_ns).any():
             raise ValueError("time runs backwards")
+        if (np.diff(self.issued_ns) < 0).any():
+            raise ValueError("feeds are not in the order of their issue")
         steps = np.diff(self.marks_ns)
         steps[starts[1:] - 1] = 0  # from one feed to the next anything goes: they may overlap
         if (steps < 0).any():

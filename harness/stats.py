@@ -43,6 +43,14 @@ def in_flight_ns(completions: Completions) -> int:
     return int(done[-1] - completions.issued_ns[0] - gaps[gaps > 0].sum())
 
 
+def most_in_flight(several: Sequence[Completions]) -> int:
+    """Feeds at once, of all of these together. One that is issued when another is done comes behind it."""
+    issued = np.concatenate([each.issued_ns for each in several])
+    done = np.concatenate([each.marks_ns[each.ends - 1] for each in several])
+    at, turn = np.concatenate((done, issued)), np.repeat((-1, 1), len(issued))
+    return int(np.cumsum(turn[np.argsort(at, kind="stable")]).max())
+
+
 def throughput_per_s(completions: Completions) -> float | None:
     """Units per second: of a closed loop over the time in flight; of a server, whose feeds come when they come, from
     the first due time to the last mark. None where the clock did not tick meanwhile."""

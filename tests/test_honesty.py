@@ -5,10 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from harness import honesty
-from harness.schema import Audit, Conditions, Cost, Finding, Gate, GpuConditions, Record, Result
+from harness.schema import (
+    Audit,
+    Completions,
+    Conditions,
+    Cost,
+    Device,
+    Failure,
+    Finding,
+    Gate,
+    GpuConditions,
+    Record,
+    Result,
+)
 from tests.golden.sample import GPU, closed_loop, probe, record, result
 
 Rule = Callable[[Result], Iterator[Finding]]
@@ -21,6 +34,10 @@ def cell(steps: Sequence[Sequence[int]] = ((70, 400),) * 4, **changed: Any) -> R
     """Feeds of two yields, a unit each, as fast as the probe below in what it multiplies and what it streams."""
     plain = record("b", "llm", "token", closed_loop(steps), costs=COSTS)
     return plain.model_copy(update={"feed_units": 2, **changed})
+
+
+def failed(**changed: Any) -> Record:
+    return cell(**changed).model_copy(update={"completions": None, "error": Failure(kind="hung", message="no unit")})
 
 
 def told(rule: Rule, changed: Record, caches: dict[str, str] | None = None) -> list[tuple[str, str]]:
@@ -81,6 +98,75 @@ def test_the_parents_clock_brackets_the_workers() -> None:
     assert told(honesty.clock_bracketed, server) == []
 
 
+def test_the_parents_clock_may_differ_by_a_quarter_of_a_second_and_a_hundredth() -> None:
+    ten = cell(((SECOND, SECOND),) * 5)
+    slack = 350_000_000 - 1_000  # of ten seconds, which begin at 1,000 ns
+    for begin, end, severity in (
+        (1_000, 10 * SECOND + slack, []),
+        (1_000, 10 * SECOND + slack + 5_000_000, ["invalid"]),  # the window is told too short
+        (slack, 10 * SECOND + slack, []),
+        (slack + 5_000_000, 10 * SECOND + slack, ["invalid"]),  # it began before it was asked for
+        (1_000, 10 * SECOND - slack + 10_000_000, []),
+        (1_000, 10 * SECOND - slack - 10_000_000, ["invalid"]),  # it ended after it was told to be over
+    ):
+        found = told(honesty.clock_bracketed, ten.model_copy(update={"bracket_ns": (begin, end)}))
+        assert [each for each, _ in found] == severity, (begin, end)
+    assert told(honesty.clock_bracketed, cell(bracket_ns=None)) == []
+    assert told(honesty.clock_bracketed, failed(bracket_ns=(0, 1))) == []
+
+
+def test_one_feed_with_a_unit_too_many_is_enough() -> None:
+    done = cell().completions
+    assert done is not None
+    units = done.units.copy()
+    units[-1] += 1
+    padded = type(done)(done.due_ns, done.issued_ns, done.ends, done.marks_ns, units)
+    [(severity, message)] = told(honesty.units_counted, cell(completions=padded))
+    assert (severity, message) == ("invalid", "2 to 3 units were counted for feeds of 2")
+    merged = cell(((70, 400), (470,), (70, 400)))  # one feed comes in one piece, with its two units
+    assert merged.completions is not None
+    whole = merged.completions
+    pieces = np.where(whole.ends[:, None] == 3, 2, 1).repeat(whole.ends - whole.starts, axis=0).ravel()
+    at_once = type(whole)(whole.due_ns, whole.issued_ns, whole.ends, whole.marks_ns, pieces)
+    [(severity, message)] = told(honesty.units_counted, merged.model_copy(update={"completions": at_once}))
+    assert (severity, message) == ("invalid", "feeds of 2 yields came in 1 at the least")
+    assert told(honesty.units_counted, cell(costs=())) == []  # no cost model: nobody knows how many yields there are
+    assert told(honesty.units_counted, cell(feed_units=None)) == []
+
+
+def overlapping(feeds: int, **changed: Any) -> Record:
+    """Each takes 100 ns and is issued 100 / feeds behind the one before."""
+    issued = 1_000 + 100 // feeds * np.arange(8)
+    done = Completions(issued, issued, np.arange(1, 9), issued + 100, np.ones(8, np.int64))
+    return cell(completions=done, feed_units=1, costs=(), scenario="offline", **changed)
+
+
+def test_a_device_has_as_many_feeds_in_flight_as_it_takes() -> None:
+    assert told(honesty.in_turn, overlapping(1)) == []
+    assert told(honesty.in_turn, overlapping(4, slots=4)) == []
+    assert told(honesty.in_turn, overlapping(4, slots=3)) == [
+        ("invalid", "4 feeds were in flight at once on cpu:0, which takes 3")
+    ]
+    alone = overlapping(2, slots=2).model_copy(update={"scenario": "single-stream"})
+    assert told(honesty.in_turn, alone) == [("invalid", "2 feeds were in flight at once on cpu:0, which takes 1")]
+
+
+def test_suites_that_share_a_device_take_turns() -> None:
+    def played(key: str, phase: str = "mix1", device: str = "cpu:0", later_ns: int = 0) -> Record:
+        done = closed_loop(((100,),) * 4)
+        columns = done.due_ns + later_ns, done.issued_ns + later_ns, done.ends, done.marks_ns + later_ns, done.units
+        each = record(key, "llm", "token", Completions(*columns), device=device)
+        return each.model_copy(update={"scenario": "mixed", "phase": phase})
+
+    def seen(*records: Record) -> list[tuple[str, str]]:
+        return [(each.about, each.message) for each in honesty.in_turn(result(*records))]
+
+    assert seen(played("a"), played("b", later_ns=400)) == []
+    assert seen(played("a"), played("b", phase="mix2")) == []
+    assert seen(played("a"), played("b", device=GPU)) == []
+    assert seen(played("a"), played("b")) == [("a", "2 feeds were in flight at once on cpu:0, which takes 1")]
+
+
 def test_work_between_feeds_shows() -> None:
     busy = cell()
     assert told(honesty.little_between, busy) == []
@@ -122,6 +208,43 @@ def test_a_gpu_that_is_idle_or_works_for_others_shows(gpu: dict[str, Any], words
     assert elsewhere == []  # the record is of the CPU
     brief = on_gpu.model_copy(update={"route": route, "conditions": tuple(blocks[:1])})
     assert not [message for _, message in told(honesty.on_device, brief) if "idle" in message]
+
+
+def test_a_gpu_that_is_idle_for_three_whole_blocks_shows_and_what_lies_outside_does_not_count() -> None:
+    window = cell(((SECOND, SECOND),) * 2, conditions=())  # from 1 µs to 4 s
+    window = window.model_copy(update={"route": window.route.model_copy(update={"device": GPU})})
+
+    def seen(*busy_pct: int, first: int = 0) -> list[str]:
+        blocks = tuple(
+            Conditions(begin_ns=at * SECOND + 1_000, end_ns=(at + 1) * SECOND + 1_000, gpus=(one_gpu(pct),))
+            for at, pct in enumerate(busy_pct, first)
+        )
+        return [message for _, message in told(honesty.on_device, window.model_copy(update={"conditions": blocks}))]
+
+    def one_gpu(pct: int) -> GpuConditions:
+        return GpuConditions(id=GPU, utilization_pct=pct)
+
+    assert seen(0, 0) == []
+    assert seen(0, 0, 0) == [f"{GPU} was idle in all 3 blocks of the window"]
+    assert seen(0, 0, 0, 1) == []
+    assert seen(1, 0, 0, 0) == []
+    assert seen(9, 9, 0, 0, 0, 0, 9, 9, first=-2) == [f"{GPU} was idle in all 4 blocks of the window"]
+
+
+def test_a_group_of_gpus_is_idle_where_one_of_its_parts_is() -> None:
+    window = cell(((SECOND, SECOND),) * 2)
+    window = window.model_copy(update={"route": window.route.model_copy(update={"device": "gpu:both"})})
+    states = tuple(GpuConditions(id=id, utilization_pct=pct) for id, pct in (("gpu:0", 50), ("gpu:1", 0)))
+    blocks = tuple(Conditions(begin_ns=at * SECOND, end_ns=(at + 1) * SECOND, gpus=states) for at in range(4))
+    both = Device(id="gpu:both", kind="gpu", memory_pool="gpu:both", parts=("gpu:0", "gpu:1"))
+    about = result(window.model_copy(update={"conditions": blocks})).model_copy(update={"devices": (both,)})
+    [found] = honesty.on_device(about)
+    assert found.message == "gpu:1 was idle in all 4 blocks of the window"
+
+
+def test_a_record_that_failed_is_no_ones_fraud() -> None:
+    lost = failed(facts={"elsewhere": "see"}, audit=audit(9.0))
+    assert [finding for rule in honesty.RULES for finding in told(rule, lost)] == []
 
 
 def test_nothing_is_faster_than_light() -> None:
@@ -176,3 +299,18 @@ def test_a_given_seed_is_told() -> None:
     [finding] = honesty.seed_drawn(drawn.model_copy(update={"seed_given": True}))
     assert (finding.severity, finding.about) == ("warning", "run")
     assert "the seed was given" in finding.message
+
+
+def test_feeds_of_the_mixed_phase_are_issued_while_it_lasts() -> None:
+    part = cell(((SECOND, SECOND),) * 20, scenario="mixed", skew_ns=-5)  # a feed every 2 s, from 1 µs to 40 s
+    brief = "feeds were issued when the phase was not on"
+    for bracket, severity in (
+        ((0, 40 * SECOND), []),
+        ((249_000_000, 40 * SECOND), []),
+        ((251_000_000 + 1_000, 40 * SECOND), [("invalid", brief)]),
+        ((0, 35 * SECOND), []),  # two feeds were queued when it stopped
+        ((0, 33 * SECOND), [("invalid", brief)]),
+    ):
+        assert told(honesty.clock_bracketed, part.model_copy(update={"bracket_ns": bracket})) == severity, bracket
+    queued = part.model_copy(update={"bracket_ns": (0, 33 * SECOND), "slots": 2})
+    assert told(honesty.clock_bracketed, queued) == []

@@ -51,7 +51,7 @@ def run(
 ) -> tuple[list[Record], Placement]:
     bracket = (0, round(seconds * SECOND))
     records = [
-        record(name, pair, completions(even(count, seconds), units), bracket, audits)
+        record(name, pair, completions(even(count, seconds), units), bracket, audits).model_copy(update={"slots": 6})
         for pair, (count, units) in feeds.items()
     ]
     return records, PLAN
@@ -188,8 +188,8 @@ def test_what_is_stamped_behind_the_end_does_not_count() -> None:
     short = [each.model_copy(update={"bracket_ns": (0, 300 * SECOND)}) for each in records]
     found = scored(of((short, plan)))
     assert found.runs[0].mixes == 60
-    assert found.mixes_per_s
-    assert found.mixes_per_s.estimate == pytest.approx(0.2)
+    assert found.runs[0].mixes_per_s.estimate == pytest.approx(0.2)
+    assert found.problems[0] == "llm on gpu:0: feeds were issued when the phase was not on"
 
 
 def test_the_window_begins_when_every_device_has() -> None:

@@ -244,6 +244,9 @@ def test_a_damaged_line_inside_the_journal_is_named(tmp_path: Path, line: str) -
 COLUMNS = {"due_ns": [0], "issued_ns": [0], "ends": [1], "marks_ns": [5], "units": [1]}
 
 
+SHUFFLED = {"due_ns": [90, 0], "issued_ns": [90, 0], "ends": [1, 2], "marks_ns": [95, 5], "units": [1, 1]}
+
+
 def hostile(raw: Path, case: str) -> None:
     columns = {name: np.array(column) for name, column in COLUMNS.items()}
     if case == "missing":
@@ -268,6 +271,9 @@ def hostile(raw: Path, case: str) -> None:
     elif case == "backwards":
         columns["marks_ns"] = np.array([-5])
         np.savez(raw, key=np.array("a"), **columns)  # type: ignore[arg-type]  # as above
+    elif case == "out of order":  # the time in flight would be that of the last feed alone
+        columns = {name: np.array(column) for name, column in SHUFFLED.items()}
+        np.savez(raw, key=np.array("a"), **columns)  # type: ignore[arg-type]  # as above
     elif case == "beyond":
         columns["marks_ns"] = np.array([1 << 60])
         np.savez(raw, key=np.array("a"), **columns)  # type: ignore[arg-type]  # as above
@@ -288,6 +294,7 @@ CASES = [
     "pickled",
     "floats",
     "backwards",
+    "out of order",
     "beyond",
     "a million years of units",
     "device",

@@ -166,7 +166,9 @@ def record(phase: str, pair: Pair, done: Completions, bracket_ns: tuple[int, int
         scenario="mixed",
         unit="unit",
         completions=done,
+        feed_units=int(done.units[: done.ends[0]].sum()),
         bracket_ns=bracket_ns,
+        skew_ns=-1,
         audit=audit if audits else None,
     )
 

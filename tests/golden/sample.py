@@ -101,6 +101,8 @@ def record(
         batch=batch,
         costs=costs,
         load_ns=4_200 * MS if completions else None,
+        feed_units=int(completions.units[: completions.ends[0]].sum()) if completions else None,
+        bracket_ns=(int(completions.issued_ns[0]), int(completions.marks_ns.max())) if completions else None,
         peak_pss_bytes=5 << 30 if completions else None,
         completions=completions,
         error=error,
