@@ -225,8 +225,18 @@ def result(
         for number, (records, placement) in enumerate(runs, 1)
     ]
     phases = tuple(phase(records, placement) for records, placement in runs)
-    meterings = () if watts is None else tuple(metering(each.name, WALL, watts, end_ns) for each in phases)
-    told = (alone(rate) for rate in runs[0][1].rates)
+    told = [alone(rate) for rate in runs[0][1].rates]
+    meterings = (
+        ()
+        if watts is None
+        else tuple(
+            metering(name, WALL, watts, length_ns)
+            for name, length_ns in (
+                *((each.name, end_ns) for each in phases),
+                *((each.phase, 1000 * SECOND) for each in told),
+            )
+        )
+    )
     return bare(*(record for records, _ in runs for record in records), *told).model_copy(
         update={
             "devices": tuple(device(id) for id in ids),

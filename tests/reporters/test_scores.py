@@ -58,7 +58,9 @@ def test_the_page_begins_with_the_score_and_draws_its_power(measured: Result) ->
 
 
 def test_the_page_says_loudly_what_is_no_score(measured: Result) -> None:
-    cut = measured.model_copy(update={"records": measured.records[:-1]})
+    cut = measured.model_copy(
+        update={"records": tuple(each for each in measured.records if each.route.suite != "resnet50")}
+    )
     told = scores.told(cut)
     assert told is not None and not told.numbers and told.trouble.startswith("NO SCORE: ")
     assert f'<p class="trouble bad">{told.trouble}</p>' in reporters.html.report(cut)
