@@ -4,12 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from harness import plan, score
 from harness.errors import MixmarkError
 from harness.plan import Way, Workload
-from harness.schema import Audit, Device, Gate, Limits, Mix, Record, Result, ServiceLimits
+from harness.schema import (
+    Audit,
+    Completions,
+    Conditions,
+    Device,
+    Domain,
+    Gate,
+    Limits,
+    Metering,
+    Mix,
+    Record,
+    Result,
+    Samples,
+    ServiceLimits,
+)
 from tests.golden.sample import closed_loop, result
 
 SECOND = 1_000_000_000
@@ -79,6 +94,117 @@ def test_rates_are_those_of_routes_that_passed_their_gate() -> None:
         assert ("llm", "gpu:0") not in {(rate.suite, rate.device) for rate in left}
 
 
+def told(of: Result) -> dict[tuple[str, str], float]:
+    return {(rate.suite, rate.device): round(rate.units_per_s, 6) for rate in score.rates(of, MIX)}
+
+
+def test_what_ran_beside_others_or_waited_for_arrivals_is_no_solo_rate() -> None:
+    before = solo(DEVICES[0])
+    honest = {("llm", "cpu:0"): 100.0, ("dlrm", "cpu:0"): 1000.0}
+    assert told(before) == honest
+    llm = next(each for each in before.records if each.route.suite == "llm")
+    fast = {"completions": closed_loop([[SECOND // 10]] * 4, 100), "key": "fast", "phase": "fast"}
+    for more in ({"scenario": "mixed", "phase": "mix1"}, {"scenario": "server"}):
+        faster = llm.model_copy(update={**fast, **more})
+        assert told(before.model_copy(update={"records": (*before.records, faster)})) == honest
+    stranger = llm.model_copy(update={**fast, "route": llm.route.model_copy(update={"suite": "resnet50"})})
+    assert told(before.model_copy(update={"records": (*before.records, stranger)})) == honest
+    failed = llm.model_copy(update={"completions": None})
+    others = tuple(each for each in before.records if each is not llm)
+    assert told(before.model_copy(update={"records": (failed, *others)})) == {("dlrm", "cpu:0"): 1000.0}
+    sudden = llm.model_copy(update={"completions": closed_loop([[0]], 100)})
+    assert told(before.model_copy(update={"records": (sudden, *others)})) == {("dlrm", "cpu:0"): 1000.0}
+
+
+@pytest.mark.parametrize("fast_first", [True, False])
+def test_of_several_runs_of_a_route_the_best_counts(fast_first: bool) -> None:
+    before = solo(DEVICES[0])
+    llm = next(each for each in before.records if each.route.suite == "llm")
+    fast = llm.model_copy(update={"key": "fast", "phase": "fast", "completions": closed_loop([[SECOND // 2]] * 4, 100)})
+    records = (fast, *before.records) if fast_first else (*before.records, fast)
+    assert told(before.model_copy(update={"records": records}))["llm", "cpu:0"] == 200
+
+
+def metered(before: Result, watts: dict[str, tuple[float, float, float]], wall: float | None) -> Result:
+    """Each phase: a minute of rest, 80 s of work, a minute of rest; so many watts of each device in each of them."""
+    at = np.arange(0, 200 * SECOND + 1, SECOND // 2)
+    curves = {f"own/{id}": each for id, each in watts.items()} | ({"wall": (wall,) * 3} if wall else {})
+    domains = tuple(
+        Domain(
+            id=id,
+            meter="acme",
+            covers=(id.removeprefix("own/"),) if id != "wall" else tuple(watts),
+            boundary="wall" if id == "wall" else "devices",
+            quantity="power",
+            method="external" if id == "wall" else "integrated",
+            source="a story",
+        )
+        for id in curves
+    )
+    samples = {
+        id: Samples(at, at, np.select((at < 60 * SECOND, at < 140 * SECOND), each[:2], each[2]))
+        for id, each in curves.items()
+    }
+    idle = ((0, 59 * SECOND), (141 * SECOND, 200 * SECOND))
+    meterings = tuple(
+        Metering(phase=each.phase, begin_ns=0, end_ns=200 * SECOND, cpu_ns=0, idle_ns=idle, samples=samples)
+        for each in before.records
+    )
+    return before.model_copy(update={"domains": domains, "meterings": meterings})
+
+
+WATTS = {"cpu:0": (50.0, 170.0, 54.0), "gpu:0": (60.0, 300.0, 60.0)}
+
+
+def test_the_power_of_a_machine_at_rest_is_that_of_its_pauses() -> None:
+    resting = plan.power(metered(solo(*DEVICES), WATTS, 250.0))
+    assert resting is not None
+    assert resting.idle_watts == {"cpu:0": pytest.approx(52), "gpu:0": pytest.approx(60)}
+    assert resting.rest_watts == pytest.approx(250 - 112)
+    alone = plan.power(metered(solo(*DEVICES), WATTS, None))
+    assert alone is not None and alone.rest_watts == pytest.approx(0), "what nobody meters is no part of the boundary"
+    less = plan.power(metered(solo(*DEVICES), WATTS, 100.0))
+    assert less is not None and less.rest_watts == 0, "meters disagree, and nothing draws less than nothing"
+    assert plan.power(metered(solo(*DEVICES), {"gpu:0": WATTS["gpu:0"]}, 250.0)) is None, (
+        "whose the rest is, nobody knows"
+    )
+    assert plan.power(solo(*DEVICES)) is None
+
+
+def test_a_rate_has_the_watts_of_its_own_window() -> None:
+    done = closed_loop([[SECOND]] * 40, 100)
+    later_ns = 80 * SECOND
+    issued = done.issued_ns + later_ns
+    shifted = Completions(issued, issued, done.ends, done.marks_ns + later_ns, done.units)
+    before = metered(changed(solo(*DEVICES), "llm", "gpu:0", completions=shifted), WATTS, None)
+    watts = {(rate.suite, rate.device): rate.watts for rate in score.rates(before, MIX)}
+    assert watts["llm", "gpu:0"] == pytest.approx(300)
+    assert watts["llm", "cpu:0"] is None, "four seconds are too few of that meter's readings"
+
+
+def test_an_accelerators_host_threads_are_those_of_its_hungriest_suite() -> None:
+    def busy(seconds: float, cpus: int | None = 8) -> dict[str, Any]:
+        block = Conditions(begin_ns=1_000, end_ns=4 * SECOND, cpus=cpus, own_ns=int(seconds * SECOND))
+        return {"conditions": (block,)}
+
+    def host_share(of: Result) -> float:
+        (mixed,) = later(of)
+        assert mixed.placement is not None
+        return float(round(mixed.placement.host_share, 3))
+
+    before = solo(*DEVICES)
+    assert host_share(before) == 0
+    assert host_share(changed(before, "llm", "cpu:0", **busy(32))) == 0, "a CPU's work is no host thread"
+    one = changed(before, "llm", "gpu:0", **busy(3.2))
+    assert host_share(one) == 0.1
+    assert host_share(changed(one, "dlrm", "gpu:0", **busy(6.4))) == 0.2
+    assert host_share(changed(one, "dlrm", "gpu:0", **busy(6.4, None))) == 0.1
+    assert host_share(changed(one, "dlrm", "gpu:0", **busy(640))) == 1
+    beside = next(each for each in one.records if (each.route.suite, each.route.device) == ("llm", "gpu:0"))
+    mixed = beside.model_copy(update={"key": "m", "scenario": "mixed", "phase": "mix1", **busy(32)})
+    assert host_share(one.model_copy(update={"records": (*one.records, mixed)})) == 0.1
+
+
 def test_feeds_beyond_the_mixs_limits_are_no_rate() -> None:
     before = solo(*DEVICES)
     half = closed_loop([[1 * SECOND], [3 * SECOND]], 1000)
@@ -135,6 +261,31 @@ def test_what_does_not_fit_beside_the_plan_is_not_loaded() -> None:
     loaded = {(share.route.suite, task.device) for task in mixed.tasks for share in task.shares}
     assert ("llm", "gpu:0") in loaded
     assert ("dlrm", "gpu:0") not in loaded
+
+
+def test_only_what_a_plan_uses_is_measured_again() -> None:
+    """The CPU is no good for one of the two."""
+    before = solo(*DEVICES)
+    lame = changed(before, "llm", "cpu:0", completions=closed_loop([[100 * SECOND]] * 4, 100))
+    phases = later(lame, again=True)
+    assert {(p.tasks[0].device, p.tasks[0].shares[0].route.suite) for p in phases} == {
+        ("gpu:0", "llm"),
+        ("cpu:0", "dlrm"),
+    }
+
+
+def test_where_memory_is_short_the_fastest_of_what_is_spare_is_loaded() -> None:
+    gpu = Device(id="gpu:0", kind="gpu", memory_pool="gpu:0", memory_bytes=8 << 30, precisions=("fp32",))
+    before = solo(DEVICES[0], gpu)
+    for suite, device, feed_s in (("llm", "gpu:0", 100), ("dlrm", "gpu:0", 100)):
+        units = 100 if suite == "llm" else 1000
+        slow = closed_loop([[feed_s * SECOND]] * 4, units)
+        before = changed(before, suite, device, completions=slow)
+    before = before.model_copy(update={"mix": MIX.model_copy(update={"limits": {}})})
+    (mixed,) = later(before, gpu_0=4 << 30, host=60 << 30)
+    used = {(suite, device) for suite, parts in mixed.placement.shares.items() for device in parts}
+    loaded = [(share.route.suite, task.device) for task in mixed.tasks for share in task.shares]
+    assert used <= set(loaded) and len(loaded) == 3, "one of the GPU's two has room"
 
 
 def test_a_mix_without_a_route_for_a_suite_cannot_be_planned() -> None:
