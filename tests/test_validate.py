@@ -189,6 +189,12 @@ def test_a_wall_that_uses_less_than_the_package_behind_it_is_in_doubt() -> None:
         assert said(validate.energy_agrees, told) == ([("warning", "a", message)] if message else [])
 
 
+def test_a_metered_run_with_a_phase_that_was_not_metered_is_told_and_no_crash() -> None:
+    dark = metered(watts=52.0).model_copy(update={"meterings": ()})
+    assert said(validate.energy_agrees, dark) == []
+    assert said(validate.energy_valid, dark)[0][2] == "no energy: the meters were not read in its phase"
+
+
 def test_metering_takes_half_a_percent_of_a_core_at_most() -> None:
     assert said(validate.metering_cheap, metered(cpu_ns=SECOND // 4)) == []
     [(severity, _, message)] = said(validate.metering_cheap, metered(cpu_ns=SECOND))

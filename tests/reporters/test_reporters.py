@@ -215,7 +215,7 @@ def test_a_fast_wrong_answer_counts_for_nothing() -> None:
 
 def test_an_invalid_run_is_not_among_those_that_are_averaged() -> None:
     fine, cheat = wrong().records
-    again = fine.model_copy(update={"key": "c", "run": 2})
+    again = fine.model_copy(update={"key": "c", "phase": "c", "run": 2})
     cheat = cheat.model_copy(update={"route": fine.route, "run": 3})
     [row] = figures.cells(result(fine, again, cheat))
     assert (row.status, row.runs) == ("ok", 2) and row.throughput_per_s == pytest.approx(1)
