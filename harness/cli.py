@@ -570,8 +570,8 @@ def _metered(devices: Sequence[Device], adapters: Sequence[str], config: Config)
 
 
 def _performed(header: Result, equipment: Equipment, folder: Path, keeper: Store, meters: Meters) -> Result:
-    """Runs what the header plans and does not have yet. Ctrl-C and a termination signal end it early, unfinished, and
-    a second one changes nothing: what was measured is being written."""
+    """Runs what the header plans and does not have yet. Ctrl-C and a termination signal end it early, unfinished; from
+    then on they change nothing, until what was measured is written and shown and the process ends."""
     import signal
 
     from harness import plan
@@ -579,8 +579,10 @@ def _performed(header: Result, equipment: Equipment, folder: Path, keeper: Store
     from harness.errors import ResultError
     from harness.progress import Progress
 
+    ends = [each for each in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(each) is not signal.SIG_IGN]
+
     def interrupt(*_: object) -> None:
-        for each in before:
+        for each in ends:
             signal.signal(each, signal.SIG_IGN)
         raise KeyboardInterrupt
 
@@ -596,9 +598,7 @@ def _performed(header: Result, equipment: Equipment, folder: Path, keeper: Store
     )
     mixed_s = (conduct.limits.warmup_ns + conduct.limits.min_ns) / 1e9
     to_come = conduct.runs - sum(phase.placement is not None for phase in header.phases)
-    handlers = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
-    before = {each: handler for each, handler in handlers.items() if handler is not signal.SIG_IGN}
-    for each in before:
+    for each in ends:
         signal.signal(each, interrupt)
     try:
         with Progress(left, mixed_s * to_come if header.mix else 0, meters.draw) as progress:
@@ -608,9 +608,6 @@ def _performed(header: Result, equipment: Equipment, folder: Path, keeper: Store
         pass
     except ResultError as error:
         raise ResultError(str(error), f"{error.hint}; go on with: mixmark run --resume {folder}") from error
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
     keeper.finish(campaign.result)
     return campaign.result
 

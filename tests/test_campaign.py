@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import signal
 import time
@@ -10,6 +11,10 @@ from typing import Any
 
 import pytest
 
+from harness import plan, store
+from harness.plan import Way, Workload
+from harness.schema import Audit, Device, Gate, Mix, Record
+from tests.golden import sample
 from tests.test_cli import ROOT, Shell
 
 BAND = f"{ROOT / 'tests/fakes/band.py'}:Band"
@@ -100,9 +105,11 @@ def test_an_interrupted_mix_is_played_again(shell: Shell) -> None:
     while not (journal.exists() and '{"phases"' in journal.read_text()) and time.monotonic() < deadline:
         time.sleep(0.05)
     time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
+    for _ in range(3):  # an impatient hand
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.02)
     _, err = process.communicate(timeout=60)
-    assert (process.returncode, "Traceback" in err) == (130, False), err
+    assert (process.returncode, "Traceback" in err) == (130, False), (process.returncode, err)
     before = result(shell)
     assert not before["finished"]
     assert "mixed" not in {record["scenario"] for record in before["records"]}
@@ -113,3 +120,73 @@ def test_an_interrupted_mix_is_played_again(shell: Shell) -> None:
     assert after["finished"]
     assert [phase["name"] for phase in after["phases"] if phase["placement"]] == ["mix1"]
     assert len([record for record in after["records"] if record["scenario"] == "mixed"]) >= 2
+
+
+def measured_alone(folder: Path, devices: str) -> None:
+    """A run that was interrupted before its mix: what each device did alone is made up."""
+    ways = [
+        Way(
+            Device(id=f"npu:{name}", kind="npu", memory_pool=name, memory_bytes=8 << 30, precisions=("fp32",)),
+            "band",
+            {},
+        )
+        for name in devices
+    ]
+    phases = plan.solo(
+        ways, [Workload(name, "1", ("offline",)) for name in ("low", "high")], "smoke", plan.PRESETS["quick"]
+    )
+    header = sample.result().model_copy(
+        update={
+            "tier": "smoke",
+            "devices": tuple(way.device for way in ways),
+            "phases": phases,
+            "mix": Mix(name="duo", tier="smoke", units={"low": 10, "high": 10}),
+            "finished": False,
+        }
+    )
+    audit = Audit(gate=Gate(metric="difference", at_most=0.5), finished=9, feeds=(0,), values=(0.0,))
+    keeper = store.create(folder, header)
+    for phase in phases:
+        (share,) = phase.tasks[0].shares
+        alone = {"key": share.key, "phase": phase.name, "route": share.route, "scenario": share.scenario}
+        done = {"completions": sample.closed_loop([[20_000_000]] * 9, 2), "unit": "sample", "batch": 2, "audit": audit}
+        keeper.append(Record.model_validate({**alone, **done}))
+
+
+def test_faults_in_the_mix_are_named_and_what_was_done_is_kept(shell: Shell) -> None:
+    """One device dies, one raises, one hangs, and at first the disk is full when that is to be written."""
+
+    def play(**faults: str) -> None:
+        options = {f"s.{device}.{suite}": 0.01 for device in "abc" for suite in ("low", "high")}
+        options |= {f"{how}.{device}": 20 for device, how in faults.items()}  # feeds; the warm-up takes some of them
+        lines = "".join(f'"{key}" = {value}\n' for key, value in options.items())
+        (shell.folder / "mixmark.toml").write_text(f"[adapter.band]\n{lines}")
+
+    measured_alone(shell.folder / "out", "abc")
+    play(a="die", b="raise", c="die")
+    again = ("run", "--resume", "out", "--adapter", BAND, "--timeout", "6")
+    for device, suite in [*itertools.product("abc", ("low", "high"))][1:]:  # what comes first can be written
+        (shell.folder / f"out/raw/.mix1.{suite}.band.npu-{device}.fp32.npz.part").symlink_to("/dev/full")
+    full = shell(*again)
+    assert full.returncode == 2, full.stderr
+    assert "cannot write record mix1." in full.stderr
+    assert "No space left on device" in full.stderr
+    assert "free disk space or fix the permissions; go on with: mixmark run --resume out" in full.stderr
+    assert len(store.open(shell.folder / "out").records) == 6  # nothing of the mix, rather than a part of it
+    for left in (shell.folder / "out/raw").glob(".*"):
+        left.unlink()
+    play(a="die", b="raise", c="hang")
+    done = shell(*again)
+    assert done.returncode == 1, done.stderr
+    told = store.open(shell.folder / "out")
+    assert told.finished
+    parts = [record for record in told.records if record.phase == "mix1"]
+    assert {record.route.device for record in parts if record.completions} == {"npu:a", "npu:b", "npu:c"}
+    lost = {record.route.device: record.cut_short for record in parts if record.completions}
+    assert {device: failure and failure.kind for device, failure in lost.items()} == {
+        "npu:a": "crashed",
+        "npu:b": "raised",
+        "npu:c": "hung",
+    }
+    for words in ("NO SCORE: ", "SIGKILL", "a string broke", "no answer within 6 s"):
+        assert words in " ".join(done.stdout.split())
