@@ -37,7 +37,7 @@ def report(result: Result) -> str:
         _head(out, result)
         if found := scores.told(result):
             _score(out, found)
-        out.print(_rates(out, result))
+        out.print(_rates(out, result) if figures.cells(result) else "no suite was measured alone")
         if compared := scores.matrix(result):
             out.print()
             out.print(_matrix(out, result, compared))
