@@ -59,7 +59,7 @@ OPTIONS = {
 }
 CHUNK = 65536  # bytes taken by one read: what comes faster waits in the kernel
 PILE = 4096  # a read that finds more finds what lay there while we rested, and more may be on its way
-MOST_PILES = 100  # reads in a row: ten seconds, in which even a log of hours is read up
+MOST_PILES = 10  # reads that found one and did not catch up
 LONGEST_LINE = 4096
 CONNECT_S = 2.0
 NOWHERE = "localhost:0"
@@ -131,7 +131,7 @@ class External:
         self._last: Sample | None = None
         self._wall_offset_ns = 0
         self._emptied_ns = 0
-        self._piles = 0
+        self._piles = self._late_ns = 0
 
     def domains(self, devices: Iterable[Device]) -> Iterator[Domain | Absent]:
         """Opens the source. A log begins here: what it holds already is over."""
@@ -200,7 +200,12 @@ class External:
         wall_offset_ns = self._clock.wall_ns() - self._clock.monotonic_ns()
         if samples and stamped and abs(wall_offset_ns - self._wall_offset_ns) > STEP_NS:
             raise Lost("this machine's wall clock was set meanwhile, so the meter's stamps mean nothing")
-        self._piles = self._piles + 1 if len(new) >= (CHUNK if stamped else PILE) else 0
+        late_ns = now_ns - (samples[-1].at_ns or 0) if samples else 0
+        if len(new) < (CHUNK if stamped else PILE):
+            self._piles = 0
+        elif late_ns >= self._late_ns:
+            self._piles += 1
+        self._late_ns = late_ns
         if self._piles > MOST_PILES:
             raise Lost("it tells more than can be read: let it send fewer readings")
         if len(new) < PILE:

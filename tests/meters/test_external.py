@@ -280,6 +280,15 @@ class TestLog:
         append(log, "1760000000,100\n" * 500)
         assert "it tells more than can be read: let it send fewer readings" in fate(meter, domain)
 
+    def test_a_log_that_grew_while_nobody_read_is_read_up(self, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(external, "CHUNK", 64)
+        monkeypatch.setattr(external, "PILE", 32)
+        hands = Hands()
+        meter, domain = opened({"path": str(log)}, hands.clock)
+        hands.now_ns += 300 * SECOND
+        append(log, "".join(f"{1760000000 + second},100\n" for second in range(1, 301)))
+        assert len(gather(meter, domain, 300)) == 300
+
     @pytest.mark.parametrize(
         ("header", "unit", "line", "expected"),
         [
