@@ -116,7 +116,8 @@ class Redfish:
                 advice = ": check user and password_env" if error.code in (401, 403) else ""
                 raise MixmarkError(f"the controller answers {error.code} {error.reason} for {path}{advice}") from None
         except urllib.error.URLError as error:
-            raise MixmarkError(f"the controller cannot be reached: {error.reason}") from None
+            reason = str(error.reason).replace(urlsplit(self._url).hostname or self._url, "it")  # as of a certificate
+            raise MixmarkError(f"the controller cannot be reached: {reason}") from None
         except (OSError, HTTPException, ValueError, RecursionError) as error:
             raise MixmarkError(f"the controller's answer for {path} cannot be read: {error}") from None
         if not isinstance(content, dict):

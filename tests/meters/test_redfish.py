@@ -6,6 +6,8 @@ import base64
 import json
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -162,6 +164,16 @@ def test_nobody_there_is_said_before_the_run(server: Server) -> None:
     assert "cannot be reached" in refused(gone)
     (absent,) = Redfish({}).domains([CPU])
     assert isinstance(absent, Absent) and "mixmark.toml" in absent.reason
+
+
+def test_a_certificate_of_another_does_not_give_the_address_away(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mismatch(*_: object, **__: object) -> None:
+        raise urllib.error.URLError("Hostname mismatch, certificate is not valid for '127.0.0.1'.")
+
+    monkeypatch.setattr(urllib.request.OpenerDirector, "open", mismatch)
+    assert refused(server).endswith("certificate is not valid for 'it'.")
 
 
 @pytest.mark.parametrize(
