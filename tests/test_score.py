@@ -4,11 +4,13 @@ import itertools
 from collections.abc import Mapping
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from harness import mixes, score
 from harness.dispatch import Pair
 from harness.place import Power, place
-from harness.schema import Cost, Failure, Mix, Placement, Record, Result, ServiceLimits
+from harness.schema import Completions, Cost, Failure, Mix, Placement, Record, Result, Samples, ServiceLimits
 from tests.fakes.machine import (
     EDGE,
     GPU_AND_CPU,
@@ -352,6 +354,7 @@ def test_a_provisional_interval_is_widened_by_the_coarsest_count() -> None:
     [alone] = found.runs
     assert alone.mixes_per_s.low
     assert found.mixes_per_s.low == pytest.approx(alone.mixes_per_s.low - 0.2 / 120)
+    assert alone.mixes_per_s.high and found.mixes_per_s.high == pytest.approx(alone.mixes_per_s.high + 0.2 / 120)
 
 
 def test_the_fewest_bits_name_the_weight_class() -> None:
@@ -378,3 +381,127 @@ def test_a_machine_twice_over_scores_the_same() -> None:
     assert one.mixes_per_kj and two.mixes_per_kj and one.mixes_per_s and two.mixes_per_s
     assert two.mixes_per_kj.estimate == pytest.approx(one.mixes_per_kj.estimate, rel=1e-5)
     assert two.mixes_per_s.estimate == pytest.approx(2 * one.mixes_per_s.estimate)
+
+
+def moved(told: Result, by_ns: int) -> Result:
+    """The same on a machine that has been up for so long."""
+
+    def stamps(done: Completions) -> Completions:
+        issued = done.issued_ns + by_ns
+        return Completions(issued, issued, done.ends, done.marks_ns + by_ns, done.units)
+
+    def samples(read: Samples) -> Samples:
+        return Samples(read.before_ns + by_ns, read.after_ns + by_ns, read.values)
+
+    records = tuple(
+        each.model_copy(
+            update={
+                "completions": stamps(each.completions),
+                "bracket_ns": (each.bracket_ns[0] + by_ns, each.bracket_ns[1] + by_ns),
+            }
+        )
+        for each in told.records
+        if each.completions is not None and each.bracket_ns is not None
+    )
+    meterings = tuple(
+        each.model_copy(update={"samples": {id: samples(read) for id, read in each.samples.items()}})
+        for each in told.meterings
+    )
+    return told.model_copy(update={"records": records, "meterings": meterings})
+
+
+def test_how_long_the_machine_was_up_does_not_matter() -> None:
+    limits = {"diffusion": ServiceLimits(first_ns=5 * SECOND, per_unit_ns=1, total_ns=5 * SECOND)}
+    machine = Machine(MIX, GPU_AND_CPU, QUANTA)
+    machine.run(600)
+    told = result(
+        [recorded(machine)], EDGE.model_copy(update={"name": "mine", "limits": limits}), 600, machine.now_ns, IDS
+    )
+    before, after = scored(told), scored(moved(told, 30_000 * SECOND))
+    assert before.mixes_per_s and before.mixes_per_kj and after.mixes_per_s and after.mixes_per_kj
+    for now, then in ((after.mixes_per_s, before.mixes_per_s), (after.mixes_per_kj, before.mixes_per_kj)):
+        assert now.estimate == pytest.approx(then.estimate)
+        assert now.low == pytest.approx(then.low, rel=1e-4)
+        assert now.high == pytest.approx(then.high, rel=1e-4)
+    assert after.grade == before.grade == "provisional"
+
+
+def test_the_warm_up_is_cut_off() -> None:
+    """The GPU does half as much in the first 100 s of 600."""
+    spans = [*even(10, 100), *((begin + 100 * SECOND, end + 100 * SECOND) for begin, end in even(100, 500))]
+    records, _ = run(feeds={pair: (count, units) for pair, (count, units) in FEEDS.items() if pair[0] != "diffusion"})
+    slow = record("mixed.1", ("diffusion", "gpu:0"), completions(spans, 1), (0, 600 * SECOND))
+    found = scored(of(([*records, slow.model_copy(update={"slots": 6})], PLAN)))
+    [seen] = found.runs
+    assert seen.steady and 50 * SECOND <= seen.begin_ns <= 150 * SECOND
+    assert found.mixes_per_s and found.mixes_per_s.estimate == pytest.approx(0.2, rel=0.01)
+
+
+def test_a_run_without_joules_is_not_left_out_of_the_mean() -> None:
+    told = of(run(), run("mixed.2"))
+    half = told.model_copy(update={"meterings": tuple(each for each in told.meterings if each.phase != "mixed.2")})
+    found = scored(half)
+    assert found.mixes_per_s and found.mixes_per_kj is None
+    assert "EFFICIENCY NOT MEASURED" in found.headline
+
+
+def test_runs_of_different_classes_have_the_narrower() -> None:
+    told = of(run(), run("mixed.2"))
+    inside = told.domains[0].model_copy(update={"id": "parts", "boundary": "devices", "method": "integrated"})
+    meterings = tuple(
+        each.model_copy(
+            update={
+                "samples": {"parts": each.samples["wall"]}
+                if each.phase == "mixed.2"
+                else {**each.samples, "parts": each.samples["wall"]}
+            }
+        )
+        for each in told.meterings
+    )
+    found = scored(told.model_copy(update={"domains": (*told.domains, inside), "meterings": meterings}))
+    assert [each.total.boundary for each in found.runs] == ["wall", "devices"]
+    assert found.boundary == "devices"
+
+
+def test_a_route_that_failed_counts_against_the_run_and_one_that_was_refused_does_not() -> None:
+    records, plan = run()
+    lost = records[0].model_copy(update={"key": "lost", "completions": None, "audit": None})
+    crashed = lost.model_copy(update={"error": Failure(kind="crashed", message="exit code 139")})
+    assert scored(of(([*records, crashed], plan))).problems == ("llm on gpu:0: crashed: exit code 139",)
+    refused = lost.model_copy(update={"error": Failure(kind="unsupported", message="no int4 here")})
+    assert scored(of(([*records, refused], plan))).problems == ()
+
+
+def test_feeds_that_broke_a_limit_are_none_of_those_that_a_grade_needs() -> None:
+    spans = [(begin, end + (index % 2)) for index, (begin, end) in enumerate(even(120, 600))]
+    records, _ = run()
+    mix = EDGE.model_copy(update={"name": "mine", "limits": {"diffusion": ServiceLimits(total_ns=5 * SECOND)}})
+    [seen] = scored(of(changed(records, "diffusion", completions=completions(spans, 1)), mix=mix)).runs
+    told = next(stream for stream in seen.streams if stream.suite == "diffusion")
+    assert (told.feeds, told.late, told.mixes) == (60, 59, 60)  # the last one ends behind the window
+
+
+COUNT = st.integers(20, 60)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.fixed_dictionaries(dict.fromkeys(FEEDS, COUNT)), st.integers(10, 2000), st.integers(100, 900))
+def test_the_same_machine_twice_is_as_efficient_and_twice_as_fast(
+    counts: dict[Pair, int], watts: int, seconds: int
+) -> None:
+    feeds = {pair: (count, FEEDS[pair][1]) for pair, count in counts.items()}
+    records, plan = run(seconds=seconds, feeds=feeds, audits=9)
+    twins = [
+        each.model_copy(
+            update={"key": f"{each.key}.b", "route": each.route.model_copy(update={"device": f"{each.route.device}-b"})}
+        )
+        for each in records
+    ]
+    one = scored(result([(records, plan)], EDGE, watts, seconds * SECOND, IDS))
+    both = (*IDS, "gpu:0-b", "cpu:0-b")
+    twice = result([(records + twins, plan)], EDGE, 2 * watts, seconds * SECOND, both)
+    plug = twice.domains[0].model_copy(update={"covers": both})
+    two = scored(twice.model_copy(update={"domains": (plug,)}))
+    assert one.mixes_per_kj and two.mixes_per_kj and two.mixes_per_s and one.mixes_per_s
+    assert two.mixes_per_kj.estimate == pytest.approx(one.mixes_per_kj.estimate, rel=1e-3)
+    assert two.mixes_per_s.estimate == pytest.approx(2 * one.mixes_per_s.estimate, rel=1e-6)
