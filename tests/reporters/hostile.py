@@ -8,7 +8,7 @@ from tests.golden.sample import MS, closed_loop, record, result
 OWNED = "\x1b[2J\x1b]0;owned\x07\x9b31m\x08\r\n\u202e\u2066\x7f"
 MARKUP = "\"'><script>document.title='owned'</script><img src=https://evil.example/x onerror=alert(1)>&"
 TABLE = "| `b` **b** [x](https://evil.example) | # x"
-HOSTILE = f"=cmd() {MARKUP}{TABLE}{OWNED}"
+HOSTILE = f"=cmd() {TABLE}{OWNED}{MARKUP}"  # a name is cut: what breaks a table comes first
 LONG = HOSTILE + "x" * 10_000
 
 
