@@ -35,6 +35,19 @@ def test_it_recovers_when_a_rate_halves_in_mid_run(hit: Pair | str) -> None:
     assert machine.run(1200) == pytest.approx(later.mixes_per_s, rel=0.01)
 
 
+def test_it_takes_another_route_where_one_falls_to_a_tenth() -> None:
+    """The plan had the recommender on the CPU alone: without a new one, that would set the pace, at 0.075 mix/s."""
+
+    def actual(pair: Pair, at_s: float) -> float:
+        return GPU_AND_CPU[pair] * (0.1 if at_s > 600 and pair == ("dlrm", "cpu:0") else 1)
+
+    machine = Machine(MIX, GPU_AND_CPU, QUANTA, actual)
+    assert "gpu:0" not in machine.dispatcher.placement.shares["dlrm"]
+    machine.run(660)
+    later = place(MIX, solo({pair: actual(pair, math.inf) for pair in GPU_AND_CPU}), [device("gpu:0"), device("cpu:0")])
+    assert machine.run(1200) == pytest.approx(later.mixes_per_s, rel=0.02)
+
+
 def test_a_plan_for_efficiency_lets_devices_idle() -> None:
     watts = dict(zip(GPU_AND_CPU, (280, 170, 350, 180, 150, 190, 320, 180), strict=True))
     idle = {"gpu:0": 60.0, "cpu:0": 50.0}
