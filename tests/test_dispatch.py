@@ -48,6 +48,25 @@ def test_it_takes_another_route_where_one_falls_to_a_tenth() -> None:
     assert machine.run(1200) == pytest.approx(later.mixes_per_s, rel=0.02)
 
 
+def test_no_stream_leads_by_more_than_2_percent_or_the_feeds_that_devices_may_hold() -> None:
+    """The GPU does a tenth of what the plan believes, for ever: what the CPU did beyond that would be for nothing."""
+    rates = {("slow", "gpu:0"): 10.0, ("fast", "cpu:0"): 10.0}
+    units = {"slow": 1.0, "fast": 1.0}
+    plan = place(units, solo(rates), [device("gpu:0"), device("cpu:0")])
+    machine = Machine(
+        units,
+        rates,
+        dict.fromkeys(rates, 1),
+        lambda pair, at_s: 1.0 if pair[0] == "slow" else 10.0,
+        plan=lambda *_: plan,
+    )
+    for seconds, lead in ((100, 4), (1000, 20)):  # two feeds each may be at either device; 2 % of 1,000
+        machine.run(seconds)
+        done = machine.dispatcher.units
+        assert done["slow"] == pytest.approx(seconds, abs=2)
+        assert done["slow"] + lead - 3 <= done["fast"] <= done["slow"] + 2 + lead  # two of the GPU's are handed out
+
+
 def test_a_plan_for_efficiency_lets_devices_idle() -> None:
     watts = dict(zip(GPU_AND_CPU, (280, 170, 350, 180, 150, 190, 320, 180), strict=True))
     idle = {"gpu:0": 60.0, "cpu:0": 50.0}
