@@ -248,14 +248,15 @@ def test_what_is_not_metered_is_named() -> None:
 
 def test_what_a_device_draws_that_the_run_left_out_is_in_the_score() -> None:
     told = one_run(WATTS_AT_THE_WALL)
-    [metering], [meter] = told.meterings, told.domains
+    metering, *others = told.meterings
+    [meter] = told.domains
     board = meter.model_copy(update={"boundary": "devices"})
     npu = Device(id="npu:0", kind="npu", memory_pool="npu:0")
     own = domain("npu", ("npu:0",), **POWER)
     stamps = metering.samples[meter.id]
     idle = Samples(stamps.before_ns, stamps.after_ns, np.full(len(stamps.values), 20.0))
     read = metering.model_copy(update={"samples": {**metering.samples, own.id: idle}})
-    whole = told.model_copy(update={"devices": (*told.devices, npu), "domains": (board,), "meterings": (read,)})
+    whole = told.model_copy(update={"devices": (*told.devices, npu), "domains": (board,), "meterings": (read, *others)})
 
     without = score.score(whole)
     assert without is not None and without.mixes_per_kj is None
