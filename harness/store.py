@@ -276,7 +276,7 @@ def _read(path: Path) -> bytes:
 def _parsed(path: Path, text: bytes, line: int | None = None) -> dict[str, Any]:
     where = path if line is None else f"line {line} of {path}"
     try:
-        content = json.loads(text, parse_constant=_refused, parse_int=_whole, object_pairs_hook=_object)
+        content = json.loads(text, parse_constant=_refused, parse_int=_whole, parse_float=_real, object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:
         raise ResultError(f"{where} is not valid JSON: {error}", "it is truncated or damaged; run again") from error
     if not isinstance(content, dict):
@@ -291,6 +291,14 @@ def _refused(constant: str) -> float:
 def _whole(text: str) -> int:
     if abs(number := int(text)) >= 1 << 63:
         raise ValueError(f"{text[:20]}… is beyond any run")
+    return number
+
+
+def _real(text: str) -> float:
+    """So that no product or quotient of two figures is infinite."""
+    number = float(text)
+    if number and not 1e-100 < abs(number) < 1e100:
+        raise ValueError(f"{text[:20]} is beyond any run")
     return number
 
 

@@ -204,6 +204,8 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
         ({"surprise": 1}, "surprise"),
         ({"seed": float("nan")}, "NaN is not a number"),
         ({"seed": 1 << 63}, "is beyond any run"),
+        ({"noise_floor": 1e100}, "is beyond any run"),
+        ({"noise_floor": 1e-300}, "is beyond any run"),
         ({"tier": "server"}, "does not hold together: a run of the server tier holds something of the edge tier"),
         ({"domains": []}, "in a a meter read plug, which is not among the domains"),
     ],
