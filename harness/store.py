@@ -276,7 +276,9 @@ def _read(path: Path) -> bytes:
 def _parsed(path: Path, text: bytes, line: int | None = None) -> dict[str, Any]:
     where = path if line is None else f"line {line} of {path}"
     try:
-        content = json.loads(text, parse_constant=_refused, parse_int=_whole, parse_float=_real, object_pairs_hook=_object)
+        content = json.loads(
+            text, parse_constant=_refused, parse_int=_whole, parse_float=_real, object_pairs_hook=_object
+        )
     except (ValueError, RecursionError) as error:
         raise ResultError(f"{where} is not valid JSON: {error}", "it is truncated or damaged; run again") from error
     if not isinstance(content, dict):
