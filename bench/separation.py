@@ -1,6 +1,8 @@
 """What tells honest rounding from a cheat: each suite's metric for both, at the shapes of a tier.
 
-    python -m bench.separation SUITE TIER [--feeds N]      prints the table that docs/method.md holds
+    python -m bench.separation SUITE TIER [--feeds N]      prints the table that docs/separation/ holds
+
+--weights FILE, of llm only: a checkpoint, whose honest rows are also of what rounding its weights costs.
 
 Honest rows are precisions of weights and activations; the others leave work out. The threshold is the geometric mean
 of the worst honest value and the mildest cheat, so that the distance to both is the same factor; 3 is asked for.
@@ -130,9 +132,10 @@ def caught(cheat: Row, right: Row, part: float, at_most: float) -> float:
 
 
 def in_part(rows: list[Row], at_most: float) -> str:
-    """How often the mildest cheat is caught where the other feeds are as the first row, fp32."""
+    """How often the mildest cheat is caught where the other feeds are as the best of the honest ways has them."""
     mildest = min((row for row in rows if not row.honest), key=lambda row: row.extreme)
-    shares = {part: caught(mildest, rows[0], of_feeds, at_most) for part, of_feeds in PARTS.items()}
+    best = min((row for row in rows if row.honest), key=lambda row: row.extreme)
+    shares = {part: caught(mildest, best, of_feeds, at_most) for part, of_feeds in PARTS.items()}
     told = ", ".join(f"on a random {part} of the feeds in {share * 100:.2f} %" for part, share in shares.items())
     return f"The mildest cheat against the gate of {at_most:g}, {TRIALS:,} audits of {AUDITED} feeds: caught {told}."
 
@@ -142,10 +145,12 @@ def main() -> None:
     parser.add_argument("suite")
     parser.add_argument("tier", choices=("smoke", "edge"))
     parser.add_argument("--feeds", type=int, default=2)
+    parser.add_argument("--weights")
     asked = parser.parse_args()
+    options = {"weights": asked.weights} if asked.weights else {}
     cheats = importlib.import_module(f"bench.cheats.{asked.suite}")
-    rows = list(cheats.values(asked.tier, asked.feeds))
-    gate = plugins.suite(asked.suite, plugins.BUILT_IN["suites"][asked.suite], asked.tier, {}).gate
+    rows = list(cheats.values(asked.tier, asked.feeds, **options))
+    gate = plugins.suite(asked.suite, plugins.BUILT_IN["suites"][asked.suite], asked.tier, options).gate
     assert gate is not None  # every suite but the probe has one
     print(table(rows), in_part(rows, gate.at_most), sep="\n")
 

@@ -189,27 +189,43 @@ def uncomputed(prompts: Array, right: Array) -> Iterator[tuple[str, Array]]:
 
 
 @torch.inference_mode()
-def values(tier: str, feeds: int) -> Iterator[Row]:
-    suite = Llm(tier, {})
-    weights = suite.weights()
+def values(tier: str, feeds: int, weights: str | None = None) -> Iterator[Row]:
+    """weights: a checkpoint in place of those that are drawn."""
+    suite = Llm(tier, {"weights": weights} if weights else {})
+    right, drawn = suite.weights(), Llm(tier, {}).weights()
     prompts = np.stack([feed["ids"] for feed in itertools.islice(suite.feeds(1, 0), feeds)])
     (graph,) = suite.reference().graphs().values()
     network = graph.module().to_empty(device="cpu")
     assert isinstance(network, Network)
-    assert isinstance(weights, Drawn)
+    assert isinstance(drawn, Drawn)
 
     answers: list[tuple[Way, Array]] = []
-    for way, source, change in (
-        (Way("int8 weights by row", True), weights, partial(integers, bits=8, group=None)),
-        (Way("int3 weights", False), weights, partial(integers, bits=3)),
-        (Way("int2 weights", False), weights, partial(integers, bits=2)),
-        (Way("wrong weights", False), replace(weights, seed=1), None),
-    ):
-        load(network, source, change)
+    changed: list[tuple[Way, Callable[[Tensor], Tensor]]] = [
+        (Way("int8 weights by row", True), partial(integers, bits=8, group=None)),
+        (Way("int3 weights", False), partial(integers, bits=3)),
+        (Way("int2 weights", False), partial(integers, bits=2)),
+    ]
+    if weights:
+        four = partial(integers, bits=4)
+        changed += [
+            (Way("bf16 weights", True, "bf16", "bf16"), partial(rounded, precision="bf16")),
+            (Way("fp8 weights, one scale a tensor", True), partial(rounded, precision="fp8")),
+            (Way("int4 weights", True, note="a scale per 32"), four),
+            (Way("int4 weights, int8 activations", True, "int8", "bf16"), four),
+        ]
+    for way, change in changed:
+        load(network, right, change)
         answers.append((way, Batch(network, [way]).decode(prompts)[0]))
-    load(network, weights)
-    assert all(torch.equal(integers(rows, 4), rows) for rows in matrices(network)), "int4 would need a row of its own"
+    wrong = Way("wrong weights", False)
+    load(network, replace(drawn, seed=1))
+    answers.append((wrong, Batch(network, [wrong]).decode(prompts)[0]))
+    load(network, right)
+    if not weights:
+        exact = all(torch.equal(integers(rows, 4), rows) for rows in matrices(network))
+        assert exact, "int4 would need a row of its own"
     everything = ways(suite.shape)
+    if weights:
+        everything = [replace(way, note="") for way in everything]  # they are of weights that are exact
     decoded = Batch(network, everything).decode(prompts)
     answers += zip(everything, decoded, strict=True)
     answers += [(Way(name, False), answer) for name, answer in uncomputed(prompts, decoded[0])]
