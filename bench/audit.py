@@ -81,7 +81,7 @@ def copied(answers: list[Array], took_ns: int) -> str:
 
 def compared(suite: Any, batch: int, answer: Array, window_s: float) -> str:
     """As the auditor does it, but for its process and for making the feeds between those that were drawn."""
-    count = max(STANDARD.audits, math.ceil(suite.gate.samples / batch))
+    count = max(STANDARD.audits, math.ceil(suite.gate("fp32").samples / batch))
     feeds = suite.feeds(batch, 1)
     stamps = [(time.perf_counter(), time.process_time())]
     with adapter(REFERENCE).open(HOST, suite.reference(), "fp32") as runner:

@@ -150,9 +150,9 @@ def main() -> None:
     options = {"weights": asked.weights} if asked.weights else {}
     cheats = importlib.import_module(f"bench.cheats.{asked.suite}")
     rows = list(cheats.values(asked.tier, asked.feeds, **options))
-    gate = plugins.suite(asked.suite, plugins.BUILT_IN["suites"][asked.suite], asked.tier, options).gate
-    assert gate is not None  # every suite but the probe has one
-    print(table(rows), in_part(rows, gate.at_most), sep="\n")
+    suite = plugins.suite(asked.suite, plugins.BUILT_IN["suites"][asked.suite], asked.tier, options)
+    gates = dict.fromkeys(suite.gate(precision).at_most for precision in ("bf16", "int8", "int4"))
+    print(table(rows), *(in_part(rows, at_most) for at_most in gates), sep="\n")
 
 
 if __name__ == "__main__":

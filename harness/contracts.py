@@ -124,8 +124,6 @@ class Suite(Protocol):
     tier: str
     latency: LatencyLimits | None
     """What a server must keep at this tier; None: the suite has no server scenario."""
-    gate: Gate | None
-    """What the audit asks of each answer, at this tier and of these weights; None: it is not audited."""
 
     def weights(self) -> Weights: ...
     def graphs(self) -> Mapping[str, Graph]: ...
@@ -136,6 +134,10 @@ class Suite(Protocol):
         """Of one feed, all its yields together."""
 
     def infer(self, session: Session, feed: Feed) -> Iterator[Array]: ...
+    def gate(self, precision: str) -> Gate | None:
+        """What the audit asks of each answer that was computed at the declared precision, at this tier and of these
+        weights; None: it is not audited."""
+
     def reference(self) -> Suite:
         """What the auditor runs in fp32 on a feed of this suite, which then also holds the `answer`, all its yields
         joined: the suite itself where its own answer is the reference."""

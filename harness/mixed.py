@@ -312,7 +312,7 @@ def _hand_over(part: _Part, equipment: Equipment, folder: Path, scratch: Path) -
         if part.failure:
             raise WorkerFailed(part.failure)
         part.worker.call("hand_over", equipment.timeout_s, key=share.key, answers=str(answers))
-        gate, batch = equipment.suite(share.route).gate, share.batch or 1
+        gate, batch = equipment.suite(share.route).gate(share.route.precision), share.batch or 1
         part.outcome |= drawn(gate, share, batch, len(part.done), part.digests.issuperset, answers, folder)
     except Exception as error:
         part.outcome["unaudited"] = f"the worker was gone before it handed over its answers: {error}"

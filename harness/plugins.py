@@ -53,7 +53,7 @@ MEMBERS: dict[Kind, tuple[str, ...]] = {
     "meters": ("name", "domains", "read"),
     "suites": (
         *("name", "version", "unit", "scenarios", "weights", "graphs", "feeds", "units"),
-        *("infer", "reference", "quality", "costs"),
+        *("infer", "gate", "reference", "quality", "costs"),
     ),
     "reporters": ("__call__",),
 }

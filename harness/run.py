@@ -144,7 +144,8 @@ def measure(
             def sealed(digests: Sequence[bytes]) -> bool:
                 return drive.seal(digests) == seal
 
-            outcome |= drawn(suite.gate, share, batch, done, sealed, answers, folder)
+            gate = suite.gate(route.precision)
+            outcome |= drawn(gate, share, batch, done, sealed, answers, folder)
     except (ValueError, TypeError, OSError, EOFError) as error:
         outcome["error"] = Failure(kind="no result", message=f"the worker's stamps cannot be used: {error}")
     except Exception as error:  # the worker's failure, or what a suite's own code raised in this process

@@ -37,6 +37,11 @@ class Fact(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
 
 
+def weight_class(precision: str) -> int:
+    """16, 8 or 4: bits of a weight, fp32 counted with the 16-bit formats."""
+    return min(16, BITS_PER_WEIGHT[precision])
+
+
 class Device(Fact):
     """A piece of silicon, however many software routes reach it."""
 
@@ -85,8 +90,7 @@ class Route(Fact):
 
     @property
     def weight_class(self) -> int:
-        """16, 8 or 4: bits of a weight, fp32 counted with the 16-bit formats."""
-        return min(16, BITS_PER_WEIGHT[self.precision])
+        return weight_class(self.precision)
 
     @property
     def label(self) -> str:

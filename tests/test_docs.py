@@ -177,11 +177,15 @@ def test_presets() -> None:
 def test_gates() -> None:
     rows = table(RULES, "suite", "metric")
     assert [row[0] for row in rows] == [name for name in plugins.BUILT_IN["suites"] if name != "probe"]
-    for name, metric, *limits, samples in rows:
+    of_class = {16: ("fp32", "bf16", "fp16"), 8: ("fp8", "int8"), 4: ("int4",)}
+    for name, metric, *limits, trained, samples in rows:
         suite = plugins.find("suites")[name].load()
-        gates = [suite(tier, {}).gate for tier in ("smoke", "edge", "server")] + [suite("edge", {"weights": "x"}).gate]
-        assert [float(limit) for limit in limits] == [gate.at_most for gate in gates], name
-        assert {(gate.metric, gate.samples) for gate in gates} == {(metric, int(samples))}, name
+        for limit, precisions in zip(limits, of_class.values(), strict=True):
+            gates = [suite(tier, {}).gate(each) for tier in ("smoke", "edge", "server") for each in precisions]
+            assert {gate.at_most for gate in gates} == {float(limit)}, name
+            assert {(gate.metric, gate.samples) for gate in gates} == {(metric, int(samples))}, name
+        gates = [suite("edge", {"weights": "x"}).gate(each) for each in schema.BITS_PER_WEIGHT]
+        assert {gate.at_most for gate in gates} == {float(trained)}, name
 
 
 def test_mixed_phases() -> None:

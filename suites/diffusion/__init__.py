@@ -19,7 +19,7 @@ import numpy as np
 
 from harness.contracts import Array, Feed, Graph, Session, Spec, Weights
 from harness.errors import Unsupported
-from harness.schema import BITS_PER_WEIGHT, Cost, Gate
+from harness.schema import BITS_PER_WEIGHT, Cost, Gate, weight_class
 from suites import answers, exported, weights
 from suites.diffusion import shapes
 from suites.diffusion.shapes import PROMPT_TOKENS, TextShape, UNetShape, VaeShape
@@ -36,10 +36,11 @@ ALTERED = 4
 LATENT_SCALE = 8
 """Pixels a side for each of the latent's."""
 
-GATES = {"smoke": 0.1, "edge": 0.1, "server": 0.1}
-"""Set from docs/separation/diffusion.md; the server tier has edge's number and is unmeasured."""
-TRAINED_GATE = 0.2
-"""Of a checkpoint's weights; unmeasured."""
+METRIC = "unexplained variance of the worst image (1 − R²)"
+AT_MOST = {16: 0.004, 8: 0.1, 4: 0.1}
+"""Of the metric, by the class of the declared weights: docs/separation/diffusion.md. Server's are unmeasured."""
+TRAINED = {16: 0.2, 8: 0.2, 4: 0.2}
+"""Of a checkpoint; unmeasured."""
 
 BIAS = 0.125
 GAINS = {
@@ -163,8 +164,6 @@ class Diffusion:
         self.latency = LIMITS[tier][self.name]
         self.shape = TIERS[tier]
         self.options = options
-        at_most = TRAINED_GATE if "weights" in options else GATES[tier]
-        self.gate = Gate(metric="unexplained variance of the worst image (1 − R²)", at_most=at_most)
 
     def weights(self) -> Weights:
         specs = exported.specs(self.name, self.tier, self.graphs)
@@ -256,6 +255,10 @@ class Diffusion:
 
     def units(self, batch: int) -> int:
         return batch
+
+    def gate(self, precision: str) -> Gate | None:
+        at_most = TRAINED if "weights" in self.options else AT_MOST
+        return Gate(metric=METRIC, at_most=at_most[weight_class(precision)])
 
     def reference(self) -> Diffusion:
         return self

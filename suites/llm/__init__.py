@@ -19,7 +19,7 @@ import numpy as np
 
 from harness.contracts import Array, Feed, Graph, Session, Spec, Suite, Weights
 from harness.errors import Unsupported, WrongAnswer
-from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits
+from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, weight_class
 from suites import exported
 from suites.answers import checked
 from suites.latency import LIMITS
@@ -101,8 +101,10 @@ def gains(layers: int, embedding: float, name: str, shape: tuple[int, ...]) -> F
 
 METRIC = "worst mean regret of 32 tokens in a row, in standard deviations of the logits"
 RUN = 32  # tokens; a layer left out for some, or a token made up, does not hide behind those that were computed
-GATES = {"smoke": 0.07, "edge": 0.07, "server": 0.07}  # server: as edge, unmeasured
-TRAINED = 0.5  # unmeasured: four bits are not exact for trained weights, which costs more than any rounding here
+AT_MOST = {16: 0.015, 8: 0.07, 4: 0.07}
+"""Of the metric, by the class of the declared weights: docs/separation/llm.md. The server tier's are unmeasured."""
+TRAINED = {16: 0.5, 8: 0.5, 4: 0.5}
+"""Of a checkpoint: unmeasured on a public one. Four bits are not exact for it, which costs more than rounding here."""
 
 
 class Llm:
@@ -123,7 +125,6 @@ class Llm:
         self.latency: LatencyLimits | None = LIMITS[tier][self.name]
         self.shape = SHAPES[tier]
         self.options = options
-        self.gate: Gate | None = Gate(metric=METRIC, at_most=TRAINED if "weights" in options else GATES[tier])
 
     def weights(self) -> Weights:
         specs = exported.specs(self.name, self.tier, self.graphs)
@@ -170,6 +171,10 @@ class Llm:
 
     def units(self, batch: int) -> int:
         return self.shape.tokens_out * batch
+
+    def gate(self, precision: str) -> Gate | None:
+        at_most = TRAINED if "weights" in self.options else AT_MOST
+        return Gate(metric=METRIC, at_most=at_most[weight_class(precision)])
 
     def reference(self) -> Suite:
         return Teacher(self.tier, self.options)

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from harness.contracts import Array, Feed, Graph, Session, Spec, Suite, Weights
 from harness.errors import Unsupported
-from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits
+from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, weight_class
 from suites import exported
 from suites.answers import checked, unexplained
 from suites.latency import LIMITS
@@ -41,14 +41,11 @@ POOL = 32  # images; each issue rolls them, which alone gives 32 · pixels² dif
 FIXED = 16  # images, whose mean logits are the centre of the metric
 
 METRIC = "unexplained variance of an image's logits"
-GATES = {
-    "smoke": Gate(metric=METRIC, at_most=0.2, samples=8),
-    "edge": Gate(metric=METRIC, at_most=0.2, samples=8),
-    "server": Gate(metric=METRIC, at_most=0.2, samples=8),  # edge's: the same network at the same size
-}
-"""Between fp8 and the mildest skipped block: docs/separation/resnet50.md."""
-TRAINED = Gate(metric=METRIC, at_most=0.2, samples=8)
-"""Unmeasured: no public checkpoint was at hand. How much a skipped block shows in trained weights is not known."""
+SAMPLES = 8  # images that an audit compares at least
+AT_MOST = {16: 0.015, 8: 0.2, 4: 0.2}
+"""Of the metric, by the class of the declared weights: docs/separation/resnet50.md. Server's network is edge's."""
+TRAINED = {16: 0.2, 8: 0.2, 4: 0.2}
+"""Of a checkpoint: unmeasured. How much a skipped block shows in trained weights is not known."""
 
 STATISTICS = Path(__file__).parents[1] / "graphs" / "resnet50-statistics.npz"
 
@@ -67,7 +64,6 @@ class ResNet50:
         self.tier = tier
         self.latency: LatencyLimits | None = LIMITS[tier][self.name]
         self.pixels = PIXELS[tier]
-        self.gate: Gate | None = TRAINED if "weights" in options else GATES[tier]
         self._options = options
 
     def weights(self) -> Weights:
@@ -105,6 +101,10 @@ class ResNet50:
     def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
         (logits,) = session.run("classify", session.put(feed["images"]))
         yield session.get(logits)
+
+    def gate(self, precision: str) -> Gate | None:
+        at_most = TRAINED if "weights" in self._options else AT_MOST
+        return Gate(metric=METRIC, at_most=at_most[weight_class(precision)], samples=SAMPLES)
 
     def reference(self) -> Suite:
         return Reference(self.tier, self._options)

@@ -381,9 +381,10 @@ def answered(smoke: tuple[Diffusion, OnDevice]) -> list[tuple[Feed, Array]]:
     return [(feed, ask(suite, feed, session)) for feed in islice(suite.feeds(2, seed=1), 2)]
 
 
-def gate_of(suite: Diffusion) -> float:
-    assert suite.gate is not None
-    return suite.gate.at_most
+def gate_of(suite: Diffusion, precision: str = "fp8") -> float:
+    gate = suite.gate(precision)
+    assert gate is not None
+    return gate.at_most
 
 
 def test_the_reference_is_the_suite_itself_and_explains_itself(
@@ -400,7 +401,24 @@ def test_bf16_passes_the_gate(smoke: tuple[Diffusion, OnDevice], answered: list[
     suite, _ = smoke
     session = OnDevice(suite, suite.weights(), torch.bfloat16)
     for feed, image in answered:
-        assert 0 < suite.quality(ask(suite, feed, session), image) < gate_of(suite)
+        assert 0 < suite.quality(ask(suite, feed, session), image) < gate_of(suite, "bf16")
+
+
+@pytest.mark.parametrize(
+    ("graph", "branch"),
+    [
+        ("encode", "text_encoder_2.text_model.encoder.layers.2"),
+        ("denoise", "unet.mid_block.resnets.1"),
+        ("denoise", "unet.up_blocks.0.resnets.1"),
+    ],
+)
+def test_where_16_bits_are_declared_a_small_branch_left_out_fails_too(
+    smoke: tuple[Diffusion, OnDevice], answered: list[tuple[Feed, Array]], graph: str, branch: str
+) -> None:
+    suite, session = smoke
+    (feed, image), _ = answered
+    with skipped(session.modules[graph].get_submodule(branch)):
+        assert suite.quality(ask(suite, feed, session), image) > 2 * gate_of(suite, "bf16")
 
 
 @pytest.mark.parametrize(
@@ -477,7 +495,7 @@ def test_a_checkpoint_predicts_noise_by_a_graph_of_its_own() -> None:
 
 def test_a_checkpoint_has_a_gate_of_its_own() -> None:
     drawn, trained = Diffusion("edge", {}), Diffusion("edge", {"weights": "sd15"})
-    assert gate_of(drawn) < gate_of(trained)
+    assert all(gate_of(drawn, precision) < gate_of(trained, precision) for precision in ("bf16", "fp8", "int4"))
 
 
 def test_feeds_are_repeatable_and_never_alike() -> None:

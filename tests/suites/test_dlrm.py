@@ -16,8 +16,8 @@ from bench.cheats.dlrm import BAGS, CROSS, LARGEST, MLP, Rounded, Way, audits, o
 from harness.contracts import Array, Feed, State
 from harness.errors import Unsupported, WrongAnswer
 from suites.dlrm import (
+    AT_MOST,
     FIXED,
-    GATES,
     HOTNESS,
     LOOKUPS,
     SET_ASIDE,
@@ -164,10 +164,13 @@ def test_what_no_honest_run_answers(answer: Array, told: str) -> None:
 
 
 def test_every_tier_has_a_gate_and_a_checkpoint_its_own() -> None:
-    assert Dlrm("edge", {}).gate == GATES["edge"] and Dlrm("server", {"rows": "full"}).gate == GATES["server"]
-    assert Dlrm("server", {"weights": "somewhere"}).gate is TRAINED
+    for precision, bits in (("fp32", 16), ("fp8", 8), ("int4", 4)):
+        drawn = Dlrm("edge", {}).gate(precision)
+        assert drawn and (drawn.at_most, drawn.samples) == (AT_MOST[bits], SET_ASIDE)
+        trained = Dlrm("server", {"weights": "somewhere"}).gate(precision)
+        assert trained and trained.at_most == TRAINED[bits]
     assert Dlrm("server", {"rows": "full"}).reference().weights().spec(TABLE.format(0)).shape[0] == 40_000_000
-    assert Dlrm("smoke", {}).units(7) == 7 and GATES["smoke"].samples == SET_ASIDE
+    assert Dlrm("smoke", {}).units(7) == 7
 
 
 @pytest.fixture(scope="module")
@@ -180,15 +183,16 @@ def smoke() -> tuple[Way, Array]:
 
 def test_rounding_passes_and_less_precision_than_declared_fails(smoke: tuple[Way, Array]) -> None:
     way, truth = smoke
-    gate = GATES["smoke"].at_most
+    gate = AT_MOST[8]
     assert set(audits(way, truth, truth)) == {0}
     assert max(audits(way, way(batch=100), truth)) < gate / 1000
-    assert max(audits(way, way(dtype=torch.bfloat16), truth)) < gate / 100
+    assert max(audits(way, way(dtype=torch.bfloat16), truth)) < AT_MOST[16] / 3
     with Rounded("int8"):
         assert max(audits(way, way.changed(to(8, None))(), truth)) < gate / 3
         assert max(audits(way, way.changed(to(4))(), truth)) < gate
     with Rounded("fp8"):
         assert max(audits(way, way(), truth)) < gate
+        assert min(audits(way, way(), truth)) > AT_MOST[16]
     assert min(audits(way, way.changed(to(3))(), truth)) > 3 * gate
 
 
@@ -197,13 +201,13 @@ def test_an_answer_that_is_not_computed_fails(smoke: tuple[Way, Array]) -> None:
     previous, constant = np.roll(truth, 1), np.full_like(truth, truth[:FIXED].mean())
     tenth = np.where(np.arange(len(truth)) % 10, truth, previous)
     for answer in (previous, constant, tenth):
-        assert min(audits(way, answer, truth)) > 3 * GATES["smoke"].at_most
+        assert min(audits(way, answer, truth)) > 3 * AT_MOST[8]
 
 
 @pytest.mark.parametrize("layer", [CROSS.format(1), MLP.format(1)])
 def test_a_skipped_layer_fails(smoke: tuple[Way, Array], layer: str) -> None:
     way, truth = smoke
-    assert min(audits(way, way.without(layer)(), truth)) > 3 * GATES["smoke"].at_most
+    assert min(audits(way, way.without(layer)(), truth)) > 3 * AT_MOST[8]
 
 
 @pytest.mark.parametrize(
@@ -216,7 +220,7 @@ def test_a_skipped_layer_fails(smoke: tuple[Way, Array], layer: str) -> None:
 )
 def test_rows_that_are_not_looked_up_fail(smoke: tuple[Way, Array], away: Mapping[int, slice]) -> None:
     way, truth = smoke
-    assert min(audits(way, way.averaged(away)(), truth)) > GATES["smoke"].at_most
+    assert min(audits(way, way.averaged(away)(), truth)) > AT_MOST[8]
 
 
 @pytest.mark.parametrize("tier", SHAPES)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.separation import activations
 from harness.contracts import Array, Feed, Suite
 from harness.errors import Unsupported, WrongAnswer
 from suites.llm import SHAPES, Llm, Shape
@@ -232,32 +233,42 @@ def test_the_teacher_would_have_answered_the_same(audit: tuple[Llm, Eager, Eager
         teacher.suite.graphs()["teach"].onnx()
 
 
+def at_most(suite: Llm, precision: str = "int4") -> float:
+    gate = suite.gate(precision)
+    assert gate is not None
+    return gate.at_most
+
+
 def test_bf16_passes(audit: tuple[Llm, Eager, Eager, Feed]) -> None:
     suite, _, _, feed = audit
-    assert suite.gate is not None
-    assert 0 < judged(audit, answer_of(suite, Eager(suite, torch.bfloat16), feed)) < suite.gate.at_most / 3
+    assert 0 < judged(audit, answer_of(suite, Eager(suite, torch.bfloat16), feed)) < at_most(suite, "bf16") / 3
+
+
+def test_fewer_bits_pass_only_where_they_were_declared(audit: tuple[Llm, Eager, Eager, Feed]) -> None:
+    suite, session, _, feed = audit
+    with activations(session.module, "fp8"):
+        answer = answer_of(suite, session, feed)
+    assert at_most(suite, "bf16") < judged(audit, answer) < at_most(suite, "fp8")
 
 
 @pytest.mark.parametrize("layer", range(4))
 def test_a_skipped_layer_fails(audit: tuple[Llm, Eager, Eager, Feed], layer: int) -> None:
     suite, session, _, feed = audit
-    assert suite.gate is not None
     skipped = session.module.model.layers[layer]
     skipped.forward = lambda x, *rest: x
     answer = answer_of(suite, session, feed)
     del skipped.forward
-    assert judged(audit, answer) > 3 * suite.gate.at_most
+    assert judged(audit, answer) > 3 * at_most(suite)
 
 
 def test_what_was_not_computed_from_this_feed_fails(audit: tuple[Llm, Eager, Eager, Feed]) -> None:
     suite, session, _, feed = audit
-    assert suite.gate is not None
     answer = answer_of(suite, session, feed)
     other = answer_of(suite, session, next(itertools.islice(suite.feeds(1, 0), 1, 2)))
     one_made_up = answer.copy()
     one_made_up[77] = 7
     for wrong in (other, np.full_like(answer, answer[0]), np.append(answer[:96], answer[:32]), one_made_up):
-        assert judged(audit, wrong) > suite.gate.at_most
+        assert judged(audit, wrong) > at_most(suite)
 
 
 def test_what_is_no_answer_is_told(audit: tuple[Llm, Eager, Eager, Feed]) -> None:
@@ -279,8 +290,8 @@ def test_what_is_no_answer_is_told(audit: tuple[Llm, Eager, Eager, Feed]) -> Non
 
 
 def test_real_weights_have_a_gate_of_their_own() -> None:
-    drawn, real = Llm("edge", {}).gate, Llm("edge", {"weights": "somewhere"}).gate
-    assert drawn is not None and real is not None and drawn.at_most < real.at_most
+    for precision in ("bf16", "fp8", "int4"):
+        assert at_most(Llm("edge", {}), precision) < at_most(Llm("edge", {"weights": "somewhere"}), precision)
 
 
 def test_a_tier_that_is_not_there_is_refused_and_torch_is_not_needed_to_ask() -> None:

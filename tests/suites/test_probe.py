@@ -107,7 +107,7 @@ def test_a_feed_has_as_many_yields_as_costs(tier: str) -> None:
 
 
 def test_it_is_not_audited() -> None:
-    assert SUITE.gate is None
+    assert SUITE.gate("fp32") is None
 
 
 def test_it_takes_no_checkpoint() -> None:

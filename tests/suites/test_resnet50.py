@@ -13,7 +13,7 @@ from bench.cheats.resnet50 import BLOCKS, Eager, loaded, skipped
 from bench.separation import activations
 from harness.contracts import Array, Feed
 from harness.errors import Unsupported, WrongAnswer
-from suites.resnet50 import GATES, PARAMETERS, STAGES, TRAINED, ResNet50, noise, statistics
+from suites.resnet50 import AT_MOST, PARAMETERS, SAMPLES, STAGES, TRAINED, ResNet50, noise, statistics
 from suites.resnet50.calibrate import measure
 from suites.resnet50.network import resnet50
 
@@ -102,9 +102,10 @@ def reference(network: nn.Module) -> Array:
     return np.concatenate(list(SUITE.reference().infer(Eager(network), given)))
 
 
-def passes(answer: Array, reference: Array) -> bool:
-    assert SUITE.gate is not None
-    return SUITE.quality(answer, reference) <= SUITE.gate.at_most
+def passes(answer: Array, reference: Array, declared: str = "fp8") -> bool:
+    gate = SUITE.gate(declared)
+    assert gate is not None
+    return SUITE.quality(answer, reference) <= gate.at_most
 
 
 def test_the_reference_has_no_distance_to_itself(network: nn.Module, reference: Array) -> None:
@@ -122,11 +123,16 @@ def test_the_centre_is_the_same_for_every_feed(network: nn.Module, reference: Ar
     assert SUITE.quality(answer(network, one), np.concatenate(list(referee.infer(Eager(network), one)))) < 1e-6
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp8", "int8-tensor"])
-def test_rounding_passes(network: nn.Module, reference: Array, precision: str) -> None:
+@pytest.mark.parametrize(("way", "declared"), [("bf16", "bf16"), ("fp8", "fp8"), ("int8-tensor", "int8")])
+def test_rounding_passes(network: nn.Module, reference: Array, way: str, declared: str) -> None:
     """In fp32 with what goes into every layer rounded: few processors convolve in bf16 fast enough for a test."""
-    with activations(network, precision):
-        assert passes(answer(network), reference)
+    with activations(network, way):
+        assert passes(answer(network), reference, declared)
+
+
+def test_fewer_bits_than_declared_fail(network: nn.Module, reference: Array) -> None:
+    with activations(network, "fp8"):
+        assert not passes(answer(network), reference, "bf16")
 
 
 @pytest.mark.parametrize("block", BLOCKS)
@@ -166,9 +172,11 @@ def test_no_honest_run_answers_like_this(
 
 
 def test_a_checkpoint_has_a_gate_of_its_own() -> None:
-    trained = ResNet50("edge", {"weights": "model.safetensors"})
-    assert trained.gate == TRAINED
-    assert ResNet50("edge", {}).gate == GATES["edge"]
+    for precision, bits in (("fp32", 16), ("int8", 8), ("int4", 4)):
+        trained = ResNet50("edge", {"weights": "model.safetensors"}).gate(precision)
+        drawn = ResNet50("edge", {}).gate(precision)
+        assert trained and (trained.at_most, trained.samples) == (TRAINED[bits], SAMPLES)
+        assert drawn and (drawn.at_most, drawn.samples) == (AT_MOST[bits], SAMPLES)
 
 
 def test_shipped_statistics_are_those_of_the_drawn_weights() -> None:
