@@ -50,6 +50,9 @@ def draw(answers: Path, gate: Gate, feeds: int, batch: int, done: int, sealed: S
     nothing is raised.
     """
     try:
+        with zipfile.ZipFile(answers) as archive:  # the loop that saves them packs nothing
+            if sum(member.file_size for member in archive.infolist()) > answers.stat().st_size:
+                raise WrongAnswer("the worker handed over answers that unpack to more than their file")
         with answers.open("rb") as file, np.load(file, allow_pickle=False) as handed:  # ours to close if it is torn
             serials, values = handed["serials"], handed["answers"]
         _handed(serials, values, done, sealed)

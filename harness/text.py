@@ -17,7 +17,7 @@ def plain(text: str, most: int | None = None) -> str:
 
 
 def escaped(json: str) -> str:
-    """JSON that says the same, and that a terminal may be given: what it would obey is written as \\uXXXX."""
+    """JSON that says the same, and that a terminal may be given: what it would obey is written by its number."""
     return UNUSUAL.sub(_escaped, json)
 
 

@@ -98,6 +98,12 @@ def test_a_missing_or_torn_file_is_the_audits_problem(tmp_path: Path) -> None:
         assert "cannot be used" in draw(tmp_path / name, GATE, 1, 1, 1, bool, tmp_path / "into.npz").problem
 
 
+def test_answers_that_unpack_without_end_are_not_unpacked(tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "bomb.npz", serials=np.zeros(1, np.int64), answers=np.zeros((1, 1 << 20)))
+    found = draw(tmp_path / "bomb.npz", GATE, 1, 1, 1, bool, tmp_path / "into.npz")
+    assert found.problem == "the worker handed over answers that unpack to more than their file"
+
+
 class Run:
     """A run of the null suite whose answers are those of its feeds, or something else."""
 

@@ -33,7 +33,7 @@ from harness.schema import (
     Task,
 )
 from tests.fakes import cheats
-from tests.fakes.cheats import DEVICE, TOKENS, WORK_S
+from tests.fakes.cheats import DEVICE, TOKENS, WORK_S, Chain
 from tests.golden.sample import result
 
 ROOT = Path(__file__).parent.parent
@@ -206,6 +206,13 @@ def test_an_honest_engine_breaks_no_rule(records: dict[str, Record], engine: str
     done = records[engine].completions
     assert done is not None
     assert stats.in_flight_ns(done) >= len(done) * TOKENS * WORK_S * 1e9
+
+
+@pytest.mark.parametrize("engine", ["Honest", mixing("Honest")])
+def test_the_gate_is_that_of_the_declared_precision(records: dict[str, Record], engine: str) -> None:
+    audit = records[engine].audit
+    assert audit is not None
+    assert audit.gate == Chain("smoke", {}).gate("fp32") != Chain("smoke", {}).gate("int4")
 
 
 def test_every_engine_is_tried() -> None:

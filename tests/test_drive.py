@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,7 +44,7 @@ class Simulated:
     """Takes `prefill` ns for its first unit and `each` ns for every further one."""
 
     slots = 1
-    facts: dict[str, str] = {}  # noqa: RUF012  # a protocol's attribute, never written
+    facts: Mapping[str, str] = {}
 
     def __init__(self, clock: Clock, prefill: int, each: int = 0, units: int = 1) -> None:
         self.clock, self.prefill, self.each, self.units = clock, prefill, each, units
@@ -125,21 +126,22 @@ def test_what_is_lazy_is_forced_before_the_stamp() -> None:
             clock.now += 50
             return np.ones(4, np.float32)
 
-    def runner(feed: Feed) -> Iterator[Array]:
-        yield Lazy()  # type: ignore[misc]  # what a cheat would do
+    def runner(feed: Feed) -> Iterator[object]:
+        yield Lazy()
 
     done = closed_loop(as_runner(runner), numbered(), limits(), clock)
     assert done.marks_ns.tolist() == [50]
     assert done.units.tolist() == [4]
 
 
-def as_runner(function: object) -> Runner:
+def as_runner(function: Callable[[Feed], Any]) -> Runner:
     class Wrapped:
         slots = 1
-        facts: dict[str, str] = {}  # noqa: RUF012  # a protocol's attribute, never written
+        facts: Mapping[str, str] = {}
 
         def __call__(self, feed: Feed) -> Iterator[Array]:
-            return function(feed)  # type: ignore[operator, no-any-return]  # any callable of the tests
+            yields: Iterator[Array] = function(feed)
+            return yields
 
     return Wrapped()
 
@@ -218,7 +220,7 @@ class Batched:
     """Takes `fixed` plus `each` per sample, and more where a batch does not fit."""
 
     slots = 1
-    facts: dict[str, str] = {}  # noqa: RUF012  # a protocol's attribute, never written
+    facts: Mapping[str, str] = {}
 
     def __init__(self, clock: Clock, fixed: int, each: int, fits: int = 10**9, error: Exception | None = None) -> None:
         self.clock, self.fixed, self.each, self.fits = clock, fixed, each, fits
@@ -352,7 +354,7 @@ class Yielding:
     """Yields these arrays for every feed."""
 
     slots = 1
-    facts: dict[str, str] = {}  # noqa: RUF012  # a protocol's attribute, never written
+    facts: Mapping[str, str] = {}
 
     def __init__(self, *arrays: Array) -> None:
         self.arrays = arrays

@@ -7,7 +7,7 @@ import pytest
 from harness.errors import UsageError
 from harness.pick import pick
 from harness.plan import PRESETS, PROBING, SMOKE, Way, Workload, expected_s, solo
-from harness.schema import Device, Phase, Precision, Share
+from harness.schema import Device, Phase, Precision, Share, Tier
 
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host", precisions=("fp32",))
 GPU = Device(id="gpu:GPU-4f", kind="gpu", memory_pool="gpu:GPU-4f", precisions=("bf16", "fp32"))
@@ -91,8 +91,8 @@ def test_offline_searches_its_batch_and_single_stream_does_not() -> None:
 
 
 def test_limits_follow_preset_tier_and_probe() -> None:
-    def of(tier: str) -> list[object]:
-        return [s.limits for s in shares(solo(WAYS[:1], (LLM,), tier, PRESETS["quick"], probe=PROBE))]  # type: ignore[arg-type]  # a plain str
+    def of(tier: Tier) -> list[object]:
+        return [s.limits for s in shares(solo(WAYS[:1], (LLM,), tier, PRESETS["quick"], probe=PROBE))]
 
     assert of("edge") == [PROBING, PRESETS["quick"].limits, PROBING]
     assert of("smoke") == [PROBING, SMOKE, PROBING]

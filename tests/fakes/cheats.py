@@ -71,7 +71,7 @@ class Chain:
             yield np.array([token])
 
     def gate(self, precision: str) -> Gate | None:
-        return Gate(metric="wrong tokens", at_most=0.5)
+        return Gate(metric="wrong tokens", at_most=0.5 if precision == "fp32" else 0.9)
 
     def reference(self) -> Suite:
         return self
