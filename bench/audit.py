@@ -22,9 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from harness import drive, plugins, stats
+from harness import drive, plugins
 from harness.audit import HOST, REFERENCE
 from harness.contracts import Array, Feed, Runner
+from harness.judge import stats
 from harness.plan import PRESETS
 
 GOAL = 0.99

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from harness import mixed, place, plan, plugins, run, workbench
+from harness import mixed, place, plan, plugins, run, setup
 from harness.config import Config
 from harness.schema import Limits, Mix, Phase, Rate, Record, Route, Share, Task
 
@@ -31,10 +31,10 @@ def rate_per_s(record: Record) -> float:
 def main() -> None:
     words = [*sys.argv[1:], *("resnet50", "smoke", "1", "3")[len(sys.argv) - 1 :]]
     suite, tier, batch, blocks = words[0], words[1], int(words[2]), int(words[3])
-    found = workbench.look(["onnxruntime"], Config())
+    found = setup.look(["onnxruntime"], Config())
     way = next(way for way in found.ways if way.device.id == "cpu:0")
     equipment = run.Equipment(
-        adapters=workbench.choose(["onnxruntime"]),
+        adapters=setup.choose(["onnxruntime"]),
         suites=plugins.find("suites"),
         suite_options={},
         units={suite: "unit"},

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from harness import energy
 from harness.config import Config
 from harness.contracts import Sample
+from harness.judge import energy
 from harness.metering import Meters
 from harness.meters.rapl import Rapl
 from harness.plugins import Plugin

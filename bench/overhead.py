@@ -22,9 +22,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harness import plugins, stats
+from harness import plugins
 from harness.contracts import Array, Feed, Graph
 from harness.drive import closed_loop
+from harness.judge import stats
 from harness.schema import Limits
 
 GOAL = 0.98

@@ -23,10 +23,10 @@ import mlperf_loadgen as loadgen
 import numpy as np
 
 from bench.drive_loop import feeds
-from harness import stats
 from harness.arrivals import poisson
 from harness.contracts import Array, Feed
 from harness.drive import open_loop
+from harness.judge import stats
 from harness.schema import Limits
 
 SYSTEMS = ((0.0, 200.0), (0.005, 100.0))  # seconds a query, queries a second

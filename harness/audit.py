@@ -22,10 +22,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from harness import drive, plugins, system
+from harness import drive, plugins
 from harness.errors import PluginError, WrongAnswer
 from harness.plugins import Plugin
 from harness.schema import Audit, Device, Failure, Gate, Record
+from harness.watch import system
 from harness.worker import Worker, WorkerFailed
 
 REFERENCE = "torch"

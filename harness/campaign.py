@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness import mixed, plan, system
+from harness import mixed, plan
 from harness.errors import MixmarkError
 from harness.metering import Meters
 from harness.mixed import Snapshot
 from harness.run import RESERVE, Equipment, measure
 from harness.schema import Absent, Device, Limits, Phase, Record, Result, Share
 from harness.store import Store
+from harness.watch import system
 
 
 @dataclass(frozen=True)

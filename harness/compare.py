@@ -10,9 +10,9 @@ from typing import Literal
 
 import numpy as np
 
-from harness import stats
+from harness.judge import stats
+from harness.judge.steady import block_rates
 from harness.schema import Device, Record, Result, System
-from harness.steady import block_rates
 
 Verdict = Literal["faster", "slower", "same", "ambiguous"]
 LEAST_DELTA = 0.01  # smaller differences are nobody's concern, however sure

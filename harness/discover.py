@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import system
 from harness.config import Config
 from harness.plan import Way
 from harness.plugins import Plugin
 from harness.schema import Absent, Device
+from harness.watch import system
 from harness.worker import Worker, WorkerFailed
 
 TIMEOUT_S = 120.0  # a cold import of a vendor's framework from a slow disk

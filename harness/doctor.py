@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from harness import conditions, system, validate
+from harness.judge import validate
 from harness.schema import Conditions, System
 from harness.text import plain
+from harness.watch import conditions, system
 
 SAMPLE_S = 1.0
 CPUS = "sys/devices/system/cpu"

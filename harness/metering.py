@@ -25,11 +25,12 @@ from typing import cast
 
 import numpy as np
 
-from harness import energy, plugins
+from harness import plugins
 from harness.config import Config
 from harness.contracts import Meter, Sample
-from harness.energy import Draw, Reading
 from harness.errors import MixmarkError, UsageError
+from harness.judge import energy
+from harness.judge.energy import Draw, Reading
 from harness.plugins import Plugin
 from harness.schema import Absent, Device, Domain, Metering, Samples
 from harness.text import plain

@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from harness import conditions
-from harness.conditions import Watch
 from harness.dispatch import Dispatcher, Planner
 from harness.errors import MixmarkError
+from harness.judge.score import keeps
 from harness.run import Equipment, drawn
 from harness.schema import Completions, Conditions, Failure, Mix, Phase, Record, ServiceLimits, Share
-from harness.score import keeps
+from harness.watch import conditions
+from harness.watch.conditions import Watch
 from harness.worker import Worker, WorkerFailed, failure_of
 
 BRIEF_NS = 1_000_000_000  # a feed that takes less has the next one queued behind it; else the wait is no part of it

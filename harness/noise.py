@@ -9,8 +9,8 @@ from pathlib import Path
 
 import platformdirs
 
-from harness import system
 from harness.errors import ResultError
+from harness.watch import system
 
 
 def path() -> Path:

@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from harness import energy
 from harness.dispatch import Planner
 from harness.errors import UsageError
+from harness.judge import energy
+from harness.judge.score import AGAIN, rates
+from harness.judge.validate import watched
 from harness.place import Objective, Power, place
 from harness.schema import (
     Device,
@@ -29,8 +31,6 @@ from harness.schema import (
     Task,
     Tier,
 )
-from harness.score import AGAIN, rates
-from harness.validate import watched
 
 SECOND = 1_000_000_000
 PROBE = "probe"

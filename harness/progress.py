@@ -12,9 +12,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from harness import audit, plan, stats
+from harness import audit, plan
 from harness.campaign import Observer
-from harness.energy import Draw
+from harness.judge import stats
+from harness.judge.energy import Draw
 from harness.mixed import Snapshot
 from harness.schema import Phase, Record, Share
 from harness.text import plain

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from harness import audit, conditions, drive, plugins, system
+from harness import audit, drive, plugins
 from harness.audit import Auditor, Sealed
-from harness.conditions import Watch
 from harness.config import Config
 from harness.contracts import Suite
 from harness.plugins import Plugin
 from harness.schema import Device, Failure, Gate, Phase, Record, Route, ScenarioName, Share, Tier
+from harness.watch import conditions, system
+from harness.watch.conditions import Watch
 from harness.worker import Worker, failure_of, feed_seed, load_completions
 
 SECOND = 1_000_000_000

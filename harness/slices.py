@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from harness import system
 from harness.errors import UsageError
 from harness.plan import Way
 from harness.schema import Device
+from harness.watch import system
 
 HOST = "host"
 BY = ("numa", "type")

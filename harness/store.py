@@ -25,8 +25,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from pydantic import ValidationError
 
-from harness.coherence import contradictions
 from harness.errors import ResultError
+from harness.judge.coherent import contradictions
 from harness.schema import SCHEMA, Audit, Completions, Fact, Metering, Phase, Record, Result, Samples
 
 PLAIN = frozenset(np.dtype(name) for name in ("float32", "int32", "int64"))

@@ -35,12 +35,14 @@ from typing import Any, Literal, TextIO
 import numpy as np
 import psutil
 
-from harness import drive, plugins, stats, steady, system
+from harness import drive, plugins
 from harness.arrivals import poisson
 from harness.contracts import Adapter, Feed, Runner, Suite
 from harness.errors import MixmarkError, Unsupported, WrongAnswer
+from harness.judge import stats, steady
 from harness.plugins import Plugin
 from harness.schema import BITS_PER_WEIGHT, Completions, Device, Failure, Limits, RateTrial, Trial
+from harness.watch import system
 
 MOST_SLOTS = 64
 DISTURBED = ("measuring", "feed")  # by somebody who reads the process's page tables

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness import stats, validate
+from harness.judge import stats, validate
 from harness.schema import Result
 from harness.text import plain
 from reporters import figures, scores

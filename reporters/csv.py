@@ -8,9 +8,9 @@ from __future__ import annotations
 import csv
 from io import StringIO
 
-from harness import score
+from harness.judge import score
+from harness.judge.score import Run, Score
 from harness.schema import Result
-from harness.score import Run, Score
 from harness.text import plain
 from reporters import figures
 

@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
 
-from harness import energy, stats, validate
+from harness.judge import energy, stats, validate
+from harness.judge.steady import window
 from harness.schema import Boundary, Finding, Int64s, Record, Result
-from harness.steady import window
 from harness.text import plain
 
 UNKNOWN = "–"

@@ -16,11 +16,11 @@ import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from harness import energy, stats, validate
-from harness.energy import Total
+from harness.judge import energy, stats, validate
+from harness.judge.energy import Total
+from harness.judge.score import Run
+from harness.judge.steady import window
 from harness.schema import Completions, Finding, Int64s, LatencyLimits, Record, Result, System
-from harness.score import Run
-from harness.steady import window
 from harness.text import plain
 from reporters import charts, figures, scores
 from reporters.figures import Latency, Row

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from harness import score, stats, validate
+from harness.judge import score, stats, validate
 from harness.schema import Result
 from harness.text import escaped
 from reporters import figures, scores

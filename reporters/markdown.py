@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from harness import stats, validate
+from harness.judge import stats, validate
 from harness.schema import Result
 from harness.text import plain
 from reporters import figures, scores

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness import score
+from harness.judge import score
+from harness.judge.score import Diagnosis, Figure, Run, Score
 from harness.schema import Placement, Result
-from harness.score import Diagnosis, Figure, Run, Score
 from reporters import figures
 from reporters.figures import UNKNOWN, significant
 

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from harness import honesty, mixed, place, stats, validate
+from harness import mixed, place
 from harness.audit import kept_at
 from harness.config import AdapterConfig, Config
+from harness.judge import honest, stats, validate
 from harness.plugins import Plugin
 from harness.run import Equipment, measure
 from harness.schema import (
@@ -178,7 +179,7 @@ def mixing(engine: str) -> str:
 
 def findings(record: Record) -> Iterator[Finding]:
     """By the rules that a cheat breaks; a smoke run's disturbances are another matter."""
-    for rule in (validate.finished, *(rule for rule in validate.RULES if rule.__module__ == honesty.__name__)):
+    for rule in (validate.finished, *(rule for rule in validate.RULES if rule.__module__ == honest.__name__)):
         yield from rule(result(record))
 
 

@@ -16,8 +16,9 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from harness import cli, config, energy, metering, mixes, plan, plugins, schema, stats, validate
+from harness import cli, config, metering, mixes, plan, plugins, schema
 from harness.contracts import Adapter, Array
+from harness.judge import energy, stats, validate
 from suites import diffusion, dlrm, llm, probe, resnet50
 from suites.latency import LIMITS
 from tests import golden_cli

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from harness import conditions
 from harness.doctor import Check, checks
-from tests.test_conditions import FakeNvml, counted, process, quiet, write
+from harness.watch import conditions
+from tests.watch.test_conditions import FakeNvml, counted, process, quiet, write
 
 CPU = "sys/devices/system/cpu"
 

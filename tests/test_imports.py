@@ -16,24 +16,25 @@ LAYERS = (
     {"harness.contracts"},
     {  # pure: no file, process, device or clock; of mixes those that are shipped
         "harness.arrivals",
-        "harness.coherence",
+        "harness.judge.coherent",
         "harness.compare",
         "harness.dispatch",
-        "harness.energy",
-        "harness.honesty",
+        "harness.judge.energy",
+        "harness.judge.honest",
+        "harness.judge",
         "harness.mixes",
         "harness.pick",
         "harness.place",
         "harness.plan",
-        "harness.score",
-        "harness.stats",
-        "harness.steady",
-        "harness.validate",
+        "harness.judge.score",
+        "harness.judge.stats",
+        "harness.judge.steady",
+        "harness.judge.validate",
     },
     {
         "harness.audit",
         "harness.campaign",
-        "harness.conditions",
+        "harness.watch.conditions",
         "harness.config",
         "harness.discover",
         "harness.doctor",
@@ -45,8 +46,9 @@ LAYERS = (
         "harness.run",
         "harness.slices",
         "harness.store",
-        "harness.system",
-        "harness.workbench",
+        "harness.watch.system",
+        "harness.watch",
+        "harness.setup",
         "harness.worker",
     },
     {"harness.progress"},
@@ -78,19 +80,29 @@ def files(*folders: str) -> list[Path]:
     return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
 
+def path_of(module: str) -> Path:
+    path = ROOT / module.replace(".", "/")
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def engine() -> list[Path]:
+    """The files of the harness that are no plugins."""
+    return [path for path in files("harness") if path.parent.name not in ("adapters", "meters")]
+
+
 def name_of(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
 def test_every_file_of_the_engine_has_a_layer() -> None:
-    assert {name_of(path) for path in (ROOT / "harness").glob("*.py")} - {"harness"} == ENGINE
+    assert {name_of(path) for path in engine()} - {"harness"} == ENGINE
 
 
 @pytest.mark.parametrize("level", range(len(LAYERS)))
 def test_imports_point_one_way(level: int) -> None:
     allowed = frozenset().union(*LAYERS[: level + 1])
     for module in LAYERS[level]:
-        path = ROOT / (module.replace(".", "/") + ".py")
+        path = path_of(module)
         assert {each for each in imports(path) if each in ENGINE} <= allowed, module
 
 
@@ -100,7 +112,7 @@ def test_plugins_see_only_contracts_and_pure_modules() -> None:
 
 
 def test_the_engine_names_no_plugin() -> None:
-    for path in (ROOT / "harness").glob("*.py"):
+    for path in engine():
         named = {each for each in imports(path) if each.split(".")[0] in HEAVY | {"suites", "reporters"}}
         assert not named, path
         assert not any(each.startswith(("harness.adapters", "harness.meters")) for each in imports(path)), path

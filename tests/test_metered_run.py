@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from harness import energy, store
+from harness import store
 from harness.config import Config
+from harness.judge import energy
 from harness.metering import Meters
 from harness.plugins import find
 from harness.schema import Domain, Metering

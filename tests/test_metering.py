@@ -12,9 +12,10 @@ from tempfile import TemporaryDirectory
 import pytest
 from click.testing import CliRunner
 
-from harness import cli, energy, metering, plugins
+from harness import cli, metering, plugins
 from harness.config import Config
 from harness.errors import UsageError
+from harness.judge import energy
 from harness.metering import Meters
 from harness.plugins import Plugin
 from harness.schema import Absent, Device, Metering

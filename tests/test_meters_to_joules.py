@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness import energy
 from harness.contracts import Meter
 from harness.errors import MixmarkError
+from harness.judge import energy
 from harness.meters.nvml import Nvml
 from harness.meters.rapl import Rapl
 from harness.schema import Absent, Device, Domain, Metering, Samples

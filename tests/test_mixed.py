@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from harness import audit, mixed, place, run, stats
+from harness import audit, mixed, place, run
 from harness.config import AdapterConfig, Config
+from harness.judge import stats
 from harness.mixed import Snapshot
 from harness.plugins import Plugin
 from harness.schema import Device, Limits, Mix, Phase, Rate, Record, Route, Share, Task

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness import plan, score
+from harness import plan
 from harness.errors import MixmarkError
+from harness.judge import score
 from harness.plan import Way, Workload
 from harness.schema import (
     Audit,

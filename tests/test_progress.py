@@ -7,7 +7,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from harness.energy import Draw
+from harness.judge.energy import Draw
 from harness.mixed import Snapshot
 from harness.progress import Progress
 from harness.schema import Failure, Limits, Mix, Phase, Placement, Share, Task

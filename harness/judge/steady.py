@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from harness.judge.stats import FEWEST_BLOCKS, Floats, in_flight_ns, mean_half_width, student_t
 from harness.schema import Completions, Int64s, Limits
-from harness.stats import FEWEST_BLOCKS, Floats, in_flight_ns, mean_half_width, student_t
 
 DRIFT = 0.01  # what a steady window may drift from end to end, or from half to half
 GROUP = 5  # blocks a group in MSER-5

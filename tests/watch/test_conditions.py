@@ -10,9 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness import conditions, validate
-from harness.conditions import TICK_NS, Machine, Watch, between, canary
+from harness.judge import validate
 from harness.schema import Conditions
+from harness.watch import conditions
+from harness.watch.conditions import TICK_NS, Machine, Watch, between, canary
 from tests.golden.sample import closed_loop, record, result
 
 SECOND = 1_000_000_000

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness import honesty
+from harness.judge import honest
 from harness.schema import (
     Audit,
     Completions,
@@ -52,9 +52,9 @@ def audit(*values: float, **changed: Any) -> Audit:
 
 def test_every_audited_feed_counts_and_not_their_mean() -> None:
     clean = "all of 3 audited feeds pass: at 95 %, at most 63 % of all are wrong"
-    assert told(honesty.audited, cell(audit=audit(0.0, 0.1, 0.02))) == [("note", clean)]
-    assert "the audited feed passes" in told(honesty.audited, cell(audit=audit(0.0)))[0][1]
-    [(severity, message)] = told(honesty.audited, cell(audit=audit(0.0, 0.0, 0.0, 0.11)))
+    assert told(honest.audited, cell(audit=audit(0.0, 0.1, 0.02))) == [("note", clean)]
+    assert "the audited feed passes" in told(honest.audited, cell(audit=audit(0.0)))[0][1]
+    [(severity, message)] = told(honest.audited, cell(audit=audit(0.0, 0.0, 0.0, 0.11)))
     assert severity == "invalid"
     assert "1 of 4 audited feeds fail; regret in standard deviations 0.11, at most 0.1" in message
 
@@ -68,34 +68,34 @@ def test_every_audited_feed_counts_and_not_their_mean() -> None:
     ],
 )
 def test_what_was_not_compared_is_said(changed: dict[str, Any], severity: str, words: str) -> None:
-    [(found, message)] = told(honesty.audited, cell(**changed))
+    [(found, message)] = told(honest.audited, cell(**changed))
     assert (found, words in message) == (severity, True)
 
 
 @pytest.mark.parametrize(("feeds", "share"), [(1, 0.95), (3, 0.632), (30, 0.0950), (3000, 0.000998)])
 def test_what_clean_feeds_exclude(feeds: int, share: float) -> None:
-    assert honesty.excluded(feeds) == pytest.approx(share, rel=1e-3)
+    assert honest.excluded(feeds) == pytest.approx(share, rel=1e-3)
 
 
 def test_every_feed_has_its_units_and_yields() -> None:
-    assert told(honesty.units_counted, cell()) == []
-    [(severity, message)] = told(honesty.units_counted, cell(feed_units=1))
+    assert told(honest.units_counted, cell()) == []
+    [(severity, message)] = told(honest.units_counted, cell(feed_units=1))
     assert (severity, message) == ("invalid", "2 to 2 units were counted for feeds of 1")
-    [(severity, message)] = told(honesty.units_counted, cell(((470,),) * 4, feed_units=1))
+    [(severity, message)] = told(honest.units_counted, cell(((470,),) * 4, feed_units=1))
     assert (severity, message) == ("invalid", "feeds of 2 yields came in 1 at the least")
 
 
 def test_the_parents_clock_brackets_the_workers() -> None:
     ten = cell(((SECOND, SECOND),) * 5)  # ten seconds from 1,000 ns on
-    assert told(honesty.clock_bracketed, ten.model_copy(update={"bracket_ns": (900, 10 * SECOND + 100_000)})) == []
+    assert told(honest.clock_bracketed, ten.model_copy(update={"bracket_ns": (900, 10 * SECOND + 100_000)})) == []
     slowed = ten.model_copy(update={"bracket_ns": (900, 20 * SECOND)})
-    assert told(honesty.clock_bracketed, slowed) == [
+    assert told(honest.clock_bracketed, slowed) == [
         ("invalid", "the worker's clock tells 10.00 s of a window that took 20.00 s")
     ]
     shifted = ten.model_copy(update={"bracket_ns": (5 * SECOND, 15 * SECOND)})
-    assert [severity for severity, _ in told(honesty.clock_bracketed, shifted)] == ["invalid"]
+    assert [severity for severity, _ in told(honest.clock_bracketed, shifted)] == ["invalid"]
     server = slowed.model_copy(update={"scenario": "server"})  # the first feed may come late
-    assert told(honesty.clock_bracketed, server) == []
+    assert told(honest.clock_bracketed, server) == []
 
 
 def test_the_parents_clock_may_differ_by_a_quarter_of_a_second_and_a_hundredth() -> None:
@@ -109,10 +109,10 @@ def test_the_parents_clock_may_differ_by_a_quarter_of_a_second_and_a_hundredth()
         (1_000, 10 * SECOND - slack + 10_000_000, []),
         (1_000, 10 * SECOND - slack - 10_000_000, ["invalid"]),  # it ended after it was told to be over
     ):
-        found = told(honesty.clock_bracketed, ten.model_copy(update={"bracket_ns": (begin, end)}))
+        found = told(honest.clock_bracketed, ten.model_copy(update={"bracket_ns": (begin, end)}))
         assert [each for each, _ in found] == severity, (begin, end)
-    assert told(honesty.clock_bracketed, cell(bracket_ns=None)) == []
-    assert told(honesty.clock_bracketed, failed(bracket_ns=(0, 1))) == []
+    assert told(honest.clock_bracketed, cell(bracket_ns=None)) == []
+    assert told(honest.clock_bracketed, failed(bracket_ns=(0, 1))) == []
 
 
 def test_one_feed_with_a_unit_too_many_is_enough() -> None:
@@ -121,17 +121,17 @@ def test_one_feed_with_a_unit_too_many_is_enough() -> None:
     units = done.units.copy()
     units[-1] += 1
     padded = type(done)(done.due_ns, done.issued_ns, done.ends, done.marks_ns, units)
-    [(severity, message)] = told(honesty.units_counted, cell(completions=padded))
+    [(severity, message)] = told(honest.units_counted, cell(completions=padded))
     assert (severity, message) == ("invalid", "2 to 3 units were counted for feeds of 2")
     merged = cell(((70, 400), (470,), (70, 400)))  # one feed comes in one piece, with its two units
     assert merged.completions is not None
     whole = merged.completions
     pieces = np.where(whole.ends[:, None] == 3, 2, 1).repeat(whole.ends - whole.starts, axis=0).ravel()
     at_once = type(whole)(whole.due_ns, whole.issued_ns, whole.ends, whole.marks_ns, pieces)
-    [(severity, message)] = told(honesty.units_counted, merged.model_copy(update={"completions": at_once}))
+    [(severity, message)] = told(honest.units_counted, merged.model_copy(update={"completions": at_once}))
     assert (severity, message) == ("invalid", "feeds of 2 yields came in 1 at the least")
-    assert told(honesty.units_counted, cell(costs=())) == []  # no cost model: nobody knows how many yields there are
-    assert told(honesty.units_counted, cell(feed_units=None)) == []
+    assert told(honest.units_counted, cell(costs=())) == []  # no cost model: nobody knows how many yields there are
+    assert told(honest.units_counted, cell(feed_units=None)) == []
 
 
 def overlapping(feeds: int, **changed: Any) -> Record:
@@ -142,13 +142,13 @@ def overlapping(feeds: int, **changed: Any) -> Record:
 
 
 def test_a_device_has_as_many_feeds_in_flight_as_it_takes() -> None:
-    assert told(honesty.in_turn, overlapping(1)) == []
-    assert told(honesty.in_turn, overlapping(4, slots=4)) == []
-    assert told(honesty.in_turn, overlapping(4, slots=3)) == [
+    assert told(honest.in_turn, overlapping(1)) == []
+    assert told(honest.in_turn, overlapping(4, slots=4)) == []
+    assert told(honest.in_turn, overlapping(4, slots=3)) == [
         ("invalid", "4 feeds were in flight at once on cpu:0, which takes 3")
     ]
     alone = overlapping(2, slots=2).model_copy(update={"scenario": "single-stream"})
-    assert told(honesty.in_turn, alone) == [("invalid", "2 feeds were in flight at once on cpu:0, which takes 1")]
+    assert told(honest.in_turn, alone) == [("invalid", "2 feeds were in flight at once on cpu:0, which takes 1")]
 
 
 def test_suites_that_share_a_device_take_turns() -> None:
@@ -159,7 +159,7 @@ def test_suites_that_share_a_device_take_turns() -> None:
         return each.model_copy(update={"scenario": "mixed", "phase": phase})
 
     def seen(*records: Record) -> list[tuple[str, str]]:
-        return [(each.about, each.message) for each in honesty.in_turn(result(*records))]
+        return [(each.about, each.message) for each in honest.in_turn(result(*records))]
 
     assert seen(played("a"), played("b", later_ns=400)) == []
     assert seen(played("a"), played("b", phase="mix2")) == []
@@ -169,20 +169,20 @@ def test_suites_that_share_a_device_take_turns() -> None:
 
 def test_work_between_feeds_shows() -> None:
     busy = cell()
-    assert told(honesty.little_between, busy) == []
+    assert told(honest.little_between, busy) == []
     done = busy.completions
     assert done is not None
     late = done.marks_ns + 400 * (done.marks_ns > done.issued_ns[2])
     issued = done.issued_ns + 400 * (done.issued_ns >= done.issued_ns[2])
     paused = type(done)(issued, issued, done.ends, late, done.units)
-    assert told(honesty.little_between, cell(completions=paused)) == [
+    assert told(honest.little_between, cell(completions=paused)) == [
         ("warning", "18 % of the window lies between feeds, where nothing is timed")
     ]
 
 
 def test_what_fell_back_to_the_cpu_is_invalid() -> None:
-    assert told(honesty.on_device, cell(facts={"nodes of see": "cuda 9", "elsewhere": ""})) == []
-    [(severity, message)] = told(honesty.on_device, cell(facts={"elsewhere": "see: 2 Conv by CPUExecutionProvider"}))
+    assert told(honest.on_device, cell(facts={"nodes of see": "cuda 9", "elsewhere": ""})) == []
+    [(severity, message)] = told(honest.on_device, cell(facts={"elsewhere": "see: 2 Conv by CPUExecutionProvider"}))
     assert (severity, message) == ("invalid", "not all of it ran on cpu:0: see: 2 Conv by CPUExecutionProvider")
 
 
@@ -202,12 +202,12 @@ def test_a_gpu_that_is_idle_or_works_for_others_shows(gpu: dict[str, Any], words
         for second in range(4)
     ]
     route = on_gpu.route.model_copy(update={"device": GPU})
-    found = told(honesty.on_device, on_gpu.model_copy(update={"route": route, "conditions": tuple(blocks)}))
+    found = told(honest.on_device, on_gpu.model_copy(update={"route": route, "conditions": tuple(blocks)}))
     assert [(severity, words in message) for severity, message in found] == ([("warning", True)] if words else [])
-    elsewhere = told(honesty.on_device, on_gpu.model_copy(update={"conditions": tuple(blocks)}))
+    elsewhere = told(honest.on_device, on_gpu.model_copy(update={"conditions": tuple(blocks)}))
     assert elsewhere == []  # the record is of the CPU
     brief = on_gpu.model_copy(update={"route": route, "conditions": tuple(blocks[:1])})
-    assert not [message for _, message in told(honesty.on_device, brief) if "idle" in message]
+    assert not [message for _, message in told(honest.on_device, brief) if "idle" in message]
 
 
 def test_a_gpu_that_is_idle_for_three_whole_blocks_shows_and_what_lies_outside_does_not_count() -> None:
@@ -219,7 +219,7 @@ def test_a_gpu_that_is_idle_for_three_whole_blocks_shows_and_what_lies_outside_d
             Conditions(begin_ns=at * SECOND + 1_000, end_ns=(at + 1) * SECOND + 1_000, gpus=(one_gpu(pct),))
             for at, pct in enumerate(busy_pct, first)
         )
-        return [message for _, message in told(honesty.on_device, window.model_copy(update={"conditions": blocks}))]
+        return [message for _, message in told(honest.on_device, window.model_copy(update={"conditions": blocks}))]
 
     def one_gpu(pct: int) -> GpuConditions:
         return GpuConditions(id=GPU, utilization_pct=pct)
@@ -238,19 +238,19 @@ def test_a_group_of_gpus_is_idle_where_one_of_its_parts_is() -> None:
     blocks = tuple(Conditions(begin_ns=at * SECOND, end_ns=(at + 1) * SECOND, gpus=states) for at in range(4))
     both = Device(id="gpu:both", kind="gpu", memory_pool="gpu:both", parts=("gpu:0", "gpu:1"))
     about = result(window.model_copy(update={"conditions": blocks})).model_copy(update={"devices": (both,)})
-    [found] = honesty.on_device(about)
+    [found] = honest.on_device(about)
     assert found.message == "gpu:1 was idle in all 4 blocks of the window"
 
 
 def test_a_record_that_failed_is_no_ones_fraud() -> None:
     lost = failed(facts={"elsewhere": "see"}, audit=audit(9.0))
-    assert [finding for rule in honesty.RULES for finding in told(rule, lost)] == []
+    assert [finding for rule in honest.RULES for finding in told(rule, lost)] == []
 
 
 def test_nothing_is_faster_than_light() -> None:
     """The probe reaches 1e10 FLOP in 70 ns and 4e9 bytes in 400."""
-    assert told(honesty.slower_than_light, cell()) == []
-    [(severity, message)] = told(honesty.slower_than_light, cell(((25, 30),) * 4))
+    assert told(honest.slower_than_light, cell()) == []
+    [(severity, message)] = told(honest.slower_than_light, cell(((25, 30),) * 4))
     assert severity == "warning"
     assert "1.40 × the best FLOP/s" in message
 
@@ -258,45 +258,45 @@ def test_nothing_is_faster_than_light() -> None:
 def test_a_clever_algorithm_is_no_fraud() -> None:
     winograd = Cost(name="image", flops=4e10, least_flops=1e10, bytes=0)
     once = {"costs": (winograd,), "feed_units": 1}
-    assert told(honesty.slower_than_light, cell(((70,),) * 4, **once)) == []
-    assert told(honesty.slower_than_light, cell(((50,),) * 4, **once)) != []
+    assert told(honest.slower_than_light, cell(((70,),) * 4, **once)) == []
+    assert told(honest.slower_than_light, cell(((50,),) * 4, **once)) != []
 
 
 def test_what_comes_from_a_cache_is_no_fraud() -> None:
     """Three times the bandwidth of memory, of a gigabyte a yield."""
     streaming = {"costs": (Cost(name="decode", flops=0, bytes=1e9, streamed_bytes=1e9),), "feed_units": 1}
     fast = cell(((33,),) * 4, **streaming)
-    assert told(honesty.slower_than_light, fast) != []
-    assert told(honesty.slower_than_light, fast, {"L3": "300M"}) == []
+    assert told(honest.slower_than_light, fast) != []
+    assert told(honest.slower_than_light, fast, {"L3": "300M"}) == []
     popular = cell(((33,),) * 4, costs=(Cost(name="rank", flops=0, bytes=1e9),), feed_units=1)
-    assert told(honesty.slower_than_light, popular) == []
+    assert told(honest.slower_than_light, popular) == []
 
 
 def test_feeds_in_flight_together_may_share_what_is_streamed() -> None:
     streaming = {"costs": (Cost(name="decode", flops=0, bytes=1e9, streamed_bytes=1e9),), "feed_units": 1}
     fast = cell(((33,),) * 4, scenario="offline", **streaming)
-    assert told(honesty.slower_than_light, fast) != []
-    assert told(honesty.slower_than_light, fast.model_copy(update={"slots": 4})) == []
+    assert told(honest.slower_than_light, fast) != []
+    assert told(honest.slower_than_light, fast.model_copy(update={"slots": 4})) == []
     alone = fast.model_copy(update={"slots": 4, "scenario": "single-stream"})
-    assert told(honesty.slower_than_light, alone) != []
+    assert told(honest.slower_than_light, alone) != []
 
 
 def test_the_last_level_is_the_largest_number() -> None:
-    assert honesty.last_level_bytes({"L1d": "32K", "L2": "1024K", "L3": "33792K"}) == 33792 << 10
-    assert honesty.last_level_bytes({}) is None
+    assert honest.last_level_bytes({"L1d": "32K", "L2": "1024K", "L3": "33792K"}) == 33792 << 10
+    assert honest.last_level_bytes({}) is None
 
 
 def test_a_stamp_of_the_mixed_phase_lies_in_its_feeds_own_time() -> None:
     part = cell(scenario="mixed", bracket_ns=(0, 100 * SECOND))  # each suite has a part of the window only
-    assert told(honesty.clock_bracketed, part.model_copy(update={"skew_ns": -5})) == []
-    [(severity, message)] = told(honesty.clock_bracketed, part.model_copy(update={"skew_ns": SECOND}))
+    assert told(honest.clock_bracketed, part.model_copy(update={"skew_ns": -5})) == []
+    [(severity, message)] = told(honest.clock_bracketed, part.model_copy(update={"skew_ns": SECOND}))
     assert (severity, message) == ("invalid", "a stamp lies 1.00 s outside of the time that its feed took here")
 
 
 def test_a_given_seed_is_told() -> None:
     drawn = result(cell())
-    assert list(honesty.seed_drawn(drawn)) == []
-    [finding] = honesty.seed_drawn(drawn.model_copy(update={"seed_given": True}))
+    assert list(honest.seed_drawn(drawn)) == []
+    [finding] = honest.seed_drawn(drawn.model_copy(update={"seed_given": True}))
     assert (finding.severity, finding.about) == ("warning", "run")
     assert "the seed was given" in finding.message
 
@@ -311,6 +311,6 @@ def test_feeds_of_the_mixed_phase_are_issued_while_it_lasts() -> None:
         ((0, 35 * SECOND), []),  # two feeds were queued when it stopped
         ((0, 33 * SECOND), [("invalid", brief)]),
     ):
-        assert told(honesty.clock_bracketed, part.model_copy(update={"bracket_ns": bracket})) == severity, bracket
+        assert told(honest.clock_bracketed, part.model_copy(update={"bracket_ns": bracket})) == severity, bracket
     queued = part.model_copy(update={"bracket_ns": (0, 33 * SECOND), "slots": 2})
-    assert told(honesty.clock_bracketed, queued) == []
+    assert told(honest.clock_bracketed, queued) == []

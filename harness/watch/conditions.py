@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness import system
 from harness.schema import Conditions, GpuConditions
 from harness.text import plain
+from harness.watch import system
 
 INTERVAL_S = 1.0
 WATCH_SHARE = 0.005  # of one core: what watching may cost

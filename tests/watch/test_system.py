@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import system
+from harness.watch import system
 
 GIB = 1 << 30
 CPUINFO = """\

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness import stats
+from harness.judge import stats
 from harness.schema import Completions, Cost
 from tests.golden.sample import closed_loop, probe, record
 

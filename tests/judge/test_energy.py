@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import energy, score
-from harness.energy import Reading, cumulative, reading
+from harness.judge import energy, score
+from harness.judge.energy import Reading, cumulative, reading
 from harness.schema import Device, Domain, Metering, Samples
 from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import result

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import mixes, score
+from harness import mixes
 from harness.dispatch import Pair
+from harness.judge import score
 from harness.place import Power, place
 from harness.schema import Completions, Cost, Failure, Mix, Placement, Record, Result, Samples, ServiceLimits
 from tests.fakes.machine import (

@@ -22,7 +22,7 @@ from harness.schema import System
 from harness.text import plain
 
 ROOT = Path("/")
-CHECKOUT = Path(__file__).resolve().parent.parent
+CHECKOUT = Path(__file__).resolve().parent.parent.parent
 MAX_TEXT = 200
 
 # Extensions that decide how fast matrices are multiplied; names as in /proc/cpuinfo of x86, Arm and RISC-V.

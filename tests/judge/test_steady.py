@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness import stats, steady
+from harness.judge import stats, steady
 from harness.schema import Completions, Limits
 from tests.golden.sample import closed_loop
 

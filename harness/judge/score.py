@@ -18,12 +18,13 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from harness import energy, honesty, mixes, stats
+from harness import mixes
 from harness.errors import MixmarkError
+from harness.judge import energy, honest, stats
+from harness.judge.stats import FEWEST_BLOCKS, Floats
+from harness.judge.steady import MOST_BLOCKS, steady_from
 from harness.place import EXACT, Objective, best_kind, replan, verify
 from harness.schema import Completions, Finding, Int64s, Mix, Phase, Placement, Rate, Record, Result, ServiceLimits
-from harness.stats import FEWEST_BLOCKS, Floats
-from harness.steady import MOST_BLOCKS, steady_from
 
 Grade = Literal["official", "provisional", "indicative"]
 NS_PER_S = 1_000_000_000
@@ -157,7 +158,7 @@ def score(result: Result) -> Score | None:
     unplanned = [each.reason for each in result.absent if mix and each.what == f"mix {mix.name}"]
     if mix is None or not (phases or unplanned):
         return None
-    doubts = honesty.findings(result)
+    doubts = honest.findings(result)
     runs = tuple(each for phase in phases if (each := _run(result, mix, phase, doubts)) is not None)
     problems = unplanned + [problem for each in runs for problem in _numbered(each.problems, each, runs)]
     if mix.frozen and mix != mixes.frozen().get(mix.name, mix):
@@ -519,7 +520,7 @@ def rates(result: Result, mix: Mix) -> tuple[Rate, ...]:
     """The best solo rate of every route of the mix's suites that passed its gate and broke no rule of honesty, from
     feeds within the mix's limits. Where routes were measured again, only those, and only by what they did then."""
     by_route: dict[str, Rate] = {}
-    invalid = {each.about for each in honesty.findings(result) if each.severity == "invalid"}
+    invalid = {each.about for each in honest.findings(result) if each.severity == "invalid"}
     tried = [record for record in result.records if record.scenario != "mixed" and record.route.suite in mix.units]
     again = [record for record in tried if record.phase.startswith(AGAIN)]
     for record in again or tried:

@@ -15,8 +15,8 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from harness.judge.stats import Floats
 from harness.schema import Boundary, Device, Domain, Int64s, Metering, Record, Result, Samples
-from harness.stats import Floats
 
 Reason = Literal[
     "no samples",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness import stats, steady
 from harness.compare import Verdict, judge, ratio_of_blocks, ratio_of_runs
-from tests.test_steady import noise
+from harness.judge import stats, steady
+from tests.judge.test_steady import noise
 
 TRIALS = 4000
 CAP = 240

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from harness import config as configuration
-from harness import noise, plan, plugins, run, slices, system
+from harness import noise, plan, plugins, run, slices
 from harness.config import Config
 from harness.discover import Found, discover
 from harness.errors import MixmarkError, UsageError
@@ -18,6 +18,7 @@ from harness.place import Objective
 from harness.plan import Way, Workload
 from harness.plugins import Plugin
 from harness.schema import Absent, Device, Mix, Phase, Result, Tier
+from harness.watch import system
 
 
 @dataclass(frozen=True)

@@ -80,9 +80,9 @@ def devices(adapters: tuple[str, ...], config: Path | None, as_json: bool) -> No
     Example: mixmark devices --json
     """
     from harness import config as configuration
-    from harness import workbench
+    from harness import setup
 
-    found = workbench.look(adapters, configuration.load(config))
+    found = setup.look(adapters, configuration.load(config))
     if as_json:
         _print_json(
             {
@@ -155,10 +155,10 @@ def adapters(adapters: tuple[str, ...], config: Path | None, as_json: bool) -> N
     Example: mixmark adapters --adapter ./acme.py:Acme
     """
     from harness import config as configuration
-    from harness import workbench
+    from harness import setup
 
     configured = configuration.load(config)
-    found = workbench.look(adapters, configured)
+    found = setup.look(adapters, configured)
     listed = [
         {
             "name": plugin.name,
@@ -168,7 +168,7 @@ def adapters(adapters: tuple[str, ...], config: Path | None, as_json: bool) -> N
             "options": dict(configured.adapter(plugin.name).options),
             "devices": [way.device.id for way in found.ways if way.adapter == plugin.name],
         }
-        for plugin in workbench.choose(adapters).values()
+        for plugin in setup.choose(adapters).values()
     ]
     if as_json:
         _print_json({"adapters": listed, "absent": [each.model_dump() for each in found.absent]})
@@ -190,11 +190,12 @@ def meters(adapters: tuple[str, ...], config: Path | None, as_json: bool) -> Non
     Example: mixmark meters
     """
     from harness import config as configuration
-    from harness import energy, metering, workbench
+    from harness import metering, setup
+    from harness.judge import energy
     from harness.schema import Absent
 
     configured = configuration.load(config)
-    asked = workbench.look(adapters, configured).devices
+    asked = setup.look(adapters, configured).devices
     with _plugins_print_to_stderr(), _metered(asked, adapters, configured) as found:
         seen = metering.live(found, LIVE_S)
     missing = [
@@ -352,7 +353,7 @@ def run(
     """
     from datetime import UTC, datetime
 
-    from harness import plan, store, workbench
+    from harness import plan, setup, store
     from harness.errors import UsageError
     from harness.pick import pick
     from harness.schema import BITS_PER_WEIGHT
@@ -364,7 +365,7 @@ def run(
     before = store.open(resume) if resume else None
     if before and before.finished:
         raise UsageError(f"{resume} is finished", hint="there is nothing to resume; start a new run")
-    bench = workbench.prepare(adapters, config, weights, split_cpu)
+    bench = setup.prepare(adapters, config, weights, split_cpu)
     pick("scenario", scenarios, dict.fromkeys(each for one in bench.workloads for each in one.scenarios))
     workloads, ways = bench.chosen(suites), bench.ways(devices)
     if before and resume:
@@ -471,10 +472,10 @@ def selftest(
     from datetime import UTC, datetime
 
     from harness import compare as comparing
-    from harness import noise, plan, store, workbench
+    from harness import noise, plan, setup, store
     from harness.metering import Meters
 
-    bench = workbench.prepare(adapters, config)
+    bench = setup.prepare(adapters, config)
     phases = plan.solo(
         bench.ways(), bench.chosen(suites), tier, plan.SELFTEST, scenarios=("single-stream",), runs=2 * pairs
     )
@@ -560,12 +561,12 @@ def _results(path: Path) -> list[Result]:
 
 def _metered(devices: Sequence[Device], adapters: Sequence[str], config: Config) -> Meters:
     """Of these devices and, where each is metered by itself, of those of adapters that the command line leaves out."""
-    from harness import workbench
+    from harness import setup
     from harness.metering import Meters
 
     meters = Meters(config, devices)
     one_by_one = any(each.boundary == "devices" for each in meters.domains)
-    others = workbench.bystanders(adapters, config, devices) if one_by_one else ()
+    others = setup.bystanders(adapters, config, devices) if one_by_one else ()
     return Meters(config, (*devices, *others)) if others else meters
 
 
@@ -622,7 +623,8 @@ def _show(result: Result, folder: Path, as_json: bool) -> None:
 
 
 def _exit_code(result: Result) -> int:
-    from harness import plan, validate
+    from harness import plan
+    from harness.judge import validate
 
     if not result.finished:
         return 130

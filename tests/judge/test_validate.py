@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness import mixes, score, validate
+from harness import mixes
+from harness.judge import score, validate
 from harness.place import place
 from harness.schema import (
     Absent,
@@ -39,7 +40,7 @@ HONESTY = {
     "slower_than_light",
     "little_between",
     "seed_drawn",
-}  # tests/test_honesty.py
+}  # tests/judge/test_honest.py
 MIXED = {"mix_complete", "mix_graded", "mix_bounded"}
 FORWARD = (Cost(name="forward", flops=1e10, bytes=1e8),)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.coherence import contradictions
+from harness.judge.coherent import contradictions
 from harness.schema import Failure
 from tests.fakes.machine import one_run
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from statistics import median
 from typing import Literal
 
-from harness import energy, honesty, score, stats
+from harness.judge import energy, honest, score, stats
+from harness.judge.steady import window
 from harness.schema import Conditions, Domain, Finding, GpuConditions, Record, Result
-from harness.steady import window
 
 DRIFT = 0.10  # a probe that moves further than this between its records: the machine changed speed
 
@@ -497,7 +497,7 @@ RULES: tuple[Callable[[Result], Iterator[Finding]], ...] = (
     finished,
     mix_complete,
     mix_bounded,
-    *honesty.RULES,
+    *honest.RULES,
     speed_held,
     steady,
     latency_kept,

@@ -153,7 +153,7 @@ def mean_half_width(series: Floats, confidence: float = CONFIDENCE) -> Floats:
 
     Student's t on n (1 − ρ) / (1 + ρ) blocks that are worth an independent one. Samples understate ρ by about
     (1 + 4 ρ) / n (Kendall, Biometrika 41, 1954). 2.5 times that is added, because an interval that is watched until it
-    is narrow is caught when ρ looks small; tests/test_coverage.py goes red with 1 time. Never takes ρ below 0.
+    is narrow is caught when ρ looks small; tests/judge/test_coverage.py goes red with 1 time. Never takes ρ below 0.
     """
     from scipy.special import stdtrit
 

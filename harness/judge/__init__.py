@@ -1,0 +1,1 @@
+"""Everything that is concluded from a result."""
