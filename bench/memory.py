@@ -20,7 +20,7 @@ from typing import Any
 from harness import plugins
 from harness.schema import Limits
 from harness.worker import Worker, WorkerFailed
-from suites.exported import SHIPPED
+from suites import exported
 
 GIB = 1 << 30
 ADAPTERS = ("torch", "onnxruntime")
@@ -74,7 +74,8 @@ def main() -> None:
             print(f"{name:10} {adapter:12} {failed}", flush=True)
             continue
         verdict = "ok" if pss <= limit else "missed"
-        shipped = all((SHIPPED / f"{name}-{tier}-{graph}.onnx.xz").exists() for graph in suite.graphs())
+        home = Path(exported.__file__).parent / name
+        shipped = all(exported.graph_path(home, tier, graph).exists() for graph in suite.graphs())
         routes = sorted({value for key, value in facts.items() if key.startswith("weights of")})
         graphs = "graphs shipped" if shipped else "graphs not shipped"
         route = f"  ({graphs}; weights as {' and as '.join(routes)})" if routes else ""

@@ -1,7 +1,7 @@
-"""Graphs as ONNX without their weights: shipped, cached, or exported from the module on demand.
+"""Graphs as ONNX models without their weights: shipped, cached, or exported from the PyTorch module on demand.
 
-Shipped are the smoke and edge tiers, so that an ONNX runtime works where torch is absent. After a change to a
-module: `python -m suites.exported [SUITE …]` writes them again.
+A suite ships the graphs of its smoke and edge tiers in the folder `graphs` beside its code, so that an ONNX runtime
+works where torch is absent. After a change to a module, `python -m suites.exported suites.llm:Llm …` writes them again.
 """
 
 from __future__ import annotations
@@ -19,30 +19,19 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from platformdirs import user_cache_path
-
 from harness.contracts import Graph, Spec, Suite
 from harness.errors import Unsupported
 
 if TYPE_CHECKING:
     from torch import nn
 
-SUITES = (
-    "suites.llm:Llm",
-    "suites.diffusion:Diffusion",
-    "suites.dlrm:Dlrm",
-    "suites.resnet50:ResNet50",
-    "suites.probe:Probe",
-)
-TIERS = ("smoke", "edge")
-HERE = Path(__file__).parent
-SHIPPED = HERE / "graphs"
+TIERS = ("smoke", "edge")  # the tiers whose graphs are shipped
 OPSET = 18  # every onnxruntime since 1.14 reads it
 PAGE = 4096  # an initialiser that starts on a page can be mapped into memory in place
 
 
 def graph(
-    suite: str,
+    home: Path,
     tier: str,
     name: str,
     inputs: Mapping[str, Spec],
@@ -50,18 +39,19 @@ def graph(
     outputs: Mapping[str, Spec],
     module: Callable[[], nn.Module],
 ) -> Graph:
-    """A Graph whose `onnx` reads the shipped file, else the user's cache, else exports into that cache.
+    """A Graph whose `onnx` reads the shipped file, else the file in the user's cache, else exports into that cache.
 
-    A cached file is found again as long as the suite's sources and the shapes stay the same.
-    Raises Unsupported where there is neither file nor exporter.
+    home: the folder of the suite's sources, with the shipped files in its subfolder `graphs`. A cached file is found
+    again as long as the sources and the shapes stay the same. `onnx` raises Unsupported where there is neither a file
+    nor an exporter.
     """
 
     def onnx() -> bytes:
-        shipped = SHIPPED / f"{suite}-{tier}-{name}.onnx.xz"
+        shipped = graph_path(home, tier, name)
         if shipped.exists():
             return lzma.decompress(shipped.read_bytes())
-        key = hashlib.sha256(repr((inputs, state, outputs)).encode() + _sources(suite)).hexdigest()[:16]
-        cached = user_cache_path("mixmark") / "graphs" / f"{suite}-{tier}-{name}-{key}.onnx.xz"
+        key = hashlib.sha256(repr((inputs, state, outputs)).encode() + _sources(home)).hexdigest()[:16]
+        cached = _cache() / f"{home.name}-{tier}-{name}-{key}.onnx.xz"
         if not cached.exists():
             _write(cached, lzma.compress(export(built)))
         return lzma.decompress(cached.read_bytes())
@@ -70,25 +60,30 @@ def graph(
     return built
 
 
-def specs(suite: str, tier: str, graphs: Callable[[], Mapping[str, Graph]]) -> Mapping[str, Spec]:
-    """Names and shapes of all weights, in the order of the graphs: as shipped, else asked of the modules."""
-    shipped = SHIPPED / f"{suite}-{tier}.json"
+def graph_path(home: Path, tier: str, name: str) -> Path:
+    """The path under which a suite whose sources lie in `home` ships a graph."""
+    return home / "graphs" / f"{tier}-{name}.onnx.xz"
+
+
+def specs(home: Path, tier: str, graphs: Callable[[], Mapping[str, Graph]]) -> Mapping[str, Spec]:
+    """Names and shapes of all weights, in the order of the graphs: from the shipped file, else from the modules."""
+    shipped = home / "graphs" / f"{tier}.json"
     shapes = json.loads(shipped.read_text()) if shipped.exists() else shapes_of(graphs())
     return {name: Spec(tuple(shape)) for name, shape in shapes.items()}
 
 
 def shapes_of(graphs: Mapping[str, Graph]) -> Mapping[str, tuple[int, ...]]:
-    """Of every tensor in the modules' state dicts; a weight that two graphs share appears once."""
+    """The shape of every tensor in the modules' state dicts; a weight that two graphs share appears once."""
     return {
         name: tuple(tensor.shape) for each in graphs.values() for name, tensor in each.module().state_dict().items()
     }
 
 
 def export(graph: Graph) -> bytes:
-    """The module as an ONNX model; parameters become external initialisers named as in its state dict.
+    """The module as an ONNX model whose parameters are external initialisers, named as in its state dict.
 
-    They are laid out in `weights.bin` in the order of the model's initialisers, each on a page of its own. An
-    adapter writes that file, or takes the initialisers out. Constants of the network itself stay inside.
+    The model places them in a file `weights.bin` in the order of its initialisers, each on a page of its own. An
+    adapter writes that file or removes the initialisers. Constants of the network itself stay inside the model.
     """
     try:
         import onnx_ir as ir
@@ -97,10 +92,13 @@ def export(graph: Graph) -> bytes:
     except ImportError as error:
         raise Unsupported(f"exporting a graph needs {error.name}", "pip install 'mixmark[export]'") from error
 
-    module = graph.module().requires_grad_(False)  # else a write with out= is refused
+    module = graph.module().requires_grad_(
+        False
+    )  # torch refuses to write to a parameter with out= while it requires a gradient
     entering = {**graph.inputs, **graph.state}
     axes = {axis: torch.export.Dim(axis) for spec in entering.values() for axis in spec.shape if isinstance(axis, str)}
-    sizes = {axis: size for size, axis in enumerate(axes, start=3)}  # all different, none 0 or 1, which are special
+    # The exporter treats sizes 0 and 1 as constants and equal sizes as one axis, so each axis gets its own size.
+    sizes = {axis: size for size, axis in enumerate(axes, start=3)}
     dynamic = [
         {index: axes[axis] for index, axis in enumerate(spec.shape) if isinstance(axis, str)}
         for spec in entering.values()
@@ -114,23 +112,23 @@ def export(graph: Graph) -> bytes:
         for spec in entering.values()
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's exporter uses what its own next version deprecates
+        warnings.simplefilter("ignore")  # torch's exporter calls functions that torch itself deprecates
         program = torch.onnx.export(
             module,
             examples,
             dynamic_shapes=dict(inspect.signature(module.forward).bind(*dynamic).arguments),
             dynamo=True,
-            optimize=False,  # would fold parameters, and those on the meta device have no values
+            optimize=False,  # folding would need the parameters' values, and the meta device has none
             opset_version=OPSET,
             verbose=False,
         )
-        assert program is not None and program.exported_program is not None  # None only from the old exporter
+        assert program is not None and program.exported_program is not None  # only the old exporter returns None
         model: Any = program.model
         _name_ends(model.graph, graph, program.exported_program.graph_signature.user_inputs_to_mutate)
         parameters = module.state_dict().keys() & model.graph.initializers.keys()
         for name in parameters:
-            model.graph.initializers[name].const_value = None  # unknown, so that nothing folds it
-        onnxscript.optimizer.optimize(model)  # leftover Expand and CastLike would keep batch norms from fusing
+            model.graph.initializers[name].const_value = None  # an unknown value is not folded into a constant
+        onnxscript.optimizer.optimize(model)  # removes Expand and CastLike, which would keep batch norms from fusing
 
     offset = 0
     for name, value in model.graph.initializers.items():
@@ -145,7 +143,7 @@ def export(graph: Graph) -> bytes:
 
 
 def _name_ends(network: Any, graph: Graph, written: Mapping[str, str]) -> None:
-    """Inputs and outputs by the names of the Graph; `written` maps the last value of a state to its input."""
+    """Renames inputs and outputs to those of the Graph; `written` maps the last value of a state to its input."""
     state_of = dict(zip((value.name for value in network.inputs), (*graph.inputs, *graph.state), strict=True))
     last = {state_of[name]: value for value, name in written.items()}
     values = {value.name: value for node in network for value in node.outputs}
@@ -157,7 +155,7 @@ def _name_ends(network: Any, graph: Graph, written: Mapping[str, str]) -> None:
 
 
 def _strip(model: Any) -> None:
-    """Drops stack traces and paths, which would make the file large and name the machine that exported it."""
+    """Removes stack traces and paths, which would enlarge the file and name the machine that exported it."""
     model.metadata_props.clear()
     model.doc_string = model.producer_name = model.producer_version = None
     for part in (model.graph, *model.functions.values()):
@@ -173,36 +171,40 @@ def _strip(model: Any) -> None:
             value.doc_string = None
 
 
-def _sources(suite: str) -> bytes:
-    files = sorted(path for path in HERE.rglob("*.py") if path.relative_to(HERE).parts[0] in (suite, f"{suite}.py"))
-    return b"".join(path.read_bytes() for path in (Path(__file__), *files))
+def _cache() -> Path:
+    from platformdirs import user_cache_path  # only an export needs it: a worker gets along without
+
+    return user_cache_path("mixmark") / "graphs"
+
+
+def _sources(home: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in (Path(__file__), *sorted(home.rglob("*.py"))))
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Whole or not at all, also when two workers export at once."""
+    """Writes the file atomically, so that two workers that export at the same time do not disturb each other."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}")
     partial.write_bytes(data)
     partial.replace(path)
 
 
-def ship(suite: Suite, folder: Path) -> None:
-    """Exports a suite's graphs and the shapes of its weights into `folder`, in place of what was there."""
+def ship(suite: Suite, home: Path) -> None:
+    """Exports a suite's graphs and the shapes of its weights into `home`/graphs and removes the earlier files there."""
     graphs = suite.graphs()
-    stem = f"{suite.name}-{suite.tier}"
+    folder = home / "graphs"
     shapes = [f"{json.dumps(name)}: {json.dumps(shape)}" for name, shape in shapes_of(graphs).items()]
     models = {name: lzma.compress(export(graph), preset=9) for name, graph in graphs.items()}
-    for old in folder.glob(f"{stem}-*.onnx.xz"):
+    for old in folder.glob(f"{suite.tier}-*.onnx.xz"):
         old.unlink()
-    _write(folder / f"{stem}.json", ("{\n" + ",\n".join(shapes) + "\n}\n").encode())
+    _write(folder / f"{suite.tier}.json", ("{\n" + ",\n".join(shapes) + "\n}\n").encode())
     for name, model in models.items():
-        _write(folder / f"{stem}-{name}.onnx.xz", model)
-        print(f"{stem}-{name}: {len(model) / 1024:.0f} KiB")
+        _write(graph_path(home, suite.tier, name), model)
+        print(f"{suite.name}, {suite.tier}, {name}: {len(model) / 1024:.0f} KiB")
 
 
 if __name__ == "__main__":
-    for module, _, attribute in (place.partition(":") for place in SUITES):
-        suite = getattr(importlib.import_module(module), attribute)
-        if suite.name in sys.argv[1:] or not sys.argv[1:]:
-            for tier in TIERS:
-                ship(suite(tier, {}), SHIPPED)
+    for place, _, attribute in (each.partition(":") for each in sys.argv[1:]):
+        suite_class = getattr(importlib.import_module(place), attribute)
+        for tier in TIERS:
+            ship(suite_class(tier, {}), Path(inspect.getfile(suite_class)).parent)

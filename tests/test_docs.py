@@ -19,8 +19,7 @@ import pytest
 from harness import cli, config, metering, mixes, plan, plugins, schema
 from harness.contracts import Adapter, Array
 from harness.judge import energy, stats, validate
-from suites import diffusion, dlrm, llm, probe, resnet50
-from suites.latency import LIMITS
+from suites import diffusion, dlrm, latency, llm, probe, resnet50
 from tests import golden_cli
 from tests.test_cli import Shell
 
@@ -280,12 +279,13 @@ def test_latency_limits() -> None:
         for tier in tiers.split(", "):
             told[tier, suite] = (percentile, *(None if ms == "none" else int(ms) * 1_000_000 for ms in spans_ms))
     in_code = {
-        (tier, suite): (f"p{each.percentile * 100:g}", each.first_ns, each.per_unit_ns, each.total_ns)
-        for tier, suites in LIMITS.items()
-        for suite, each in suites.items()
+        (tier, name): (f"p{each.percentile * 100:g}", each.first_ns, each.per_unit_ns, each.total_ns)
+        for name, plugin in plugins.find("suites").items()
+        for tier in get_args(schema.Tier)
+        if (each := plugin.load()(tier, {}).latency)
     }
     assert told == in_code
-    assert all(each.source.split(",")[0].removeprefix("Mixmark: ") in RULES for each in LIMITS["server"].values())
+    assert latency.MLPERF.split(",")[0] in RULES
 
 
 def test_the_rules_say_their_limits() -> None:

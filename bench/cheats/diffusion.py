@@ -16,7 +16,7 @@ import numpy as np
 
 from bench.separation import Row, activations, integers
 from suites import answers, exported, weights
-from suites.diffusion import Diffusion, rule
+from suites.diffusion import HOME, Diffusion, rule
 
 if TYPE_CHECKING:
     import torch
@@ -172,7 +172,7 @@ def rows(networks: Networks) -> Iterator[Row]:
             note = f"mildest of {len(branches)}: {', '.join(classes.split())}"
             yield row(f"without {name}", whole(skipped(branches[name])), note=note)
 
-    specs = exported.specs(suite.name, suite.tier, suite.graphs)
+    specs = exported.specs(HOME, suite.tier, suite.graphs)
     drawn = weights.drawn(suite.name, specs, partial(rule, guidance=suite.shape.guidance), seed=1)
     networks.load(drawn)
     yield row("weights of another seed", whole())

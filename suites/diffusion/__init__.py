@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,11 +24,13 @@ from harness.schema import BITS_PER_WEIGHT, Cost, Gate, weight_class
 from suites import answers, exported, weights
 from suites.diffusion import shapes
 from suites.diffusion.shapes import PROMPT_TOKENS, TextShape, UNetShape, VaeShape
-from suites.latency import LIMITS
+from suites.latency import SECOND, mlperf, ours
 from suites.weights import Draw, Fill
 
 if TYPE_CHECKING:
     from torch import nn
+
+HOME = Path(__file__).parent
 
 POOL = 4
 """Feeds made before the window; each issue is one of them, altered."""
@@ -145,6 +148,10 @@ TIERS = {
     ),
 }
 
+_EDGE = ours(total_ns=120 * SECOND)
+LATENCY = {"smoke": _EDGE, "edge": _EDGE, "server": mlperf(total_ns=20 * SECOND)}
+"""Limits of the server scenario; MLPerf's is that of stable-diffusion-xl."""
+
 
 class Diffusion:
     """Text to image: text encoders, U-Net with Euler steps, VAE decoder.
@@ -163,12 +170,12 @@ class Diffusion:
         if tier not in TIERS:
             raise Unsupported(f"diffusion has no tier {tier}", f"one of {', '.join(TIERS)}")
         self.tier = tier
-        self.latency = LIMITS[tier][self.name]
+        self.latency = LATENCY[tier]
         self.shape = TIERS[tier]
         self.options = options
 
     def weights(self) -> Weights:
-        specs = exported.specs(self.name, self.tier, self.graphs)
+        specs = exported.specs(HOME, self.tier, self.graphs)
         if path := self.options.get("weights"):
             return weights.checkpoint(path, specs)
         return weights.drawn(self.name, specs, partial(rule, guidance=self.shape.guidance))
@@ -225,7 +232,7 @@ class Diffusion:
             with torch.device("meta"):
                 return build().eval()
 
-        return exported.graph(self.name, self.tier, name, inputs, {}, outputs, module)
+        return exported.graph(HOME, self.tier, name, inputs, {}, outputs, module)
 
     def feeds(self, batch: int, seed: int) -> Iterator[Feed]:
         generator = _generator(f"pool/{batch}", seed)

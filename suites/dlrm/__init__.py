@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,11 +23,13 @@ from harness.errors import Unsupported
 from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, weight_class
 from suites import exported
 from suites.answers import checked
-from suites.latency import LIMITS
+from suites.latency import MS, SECOND, mlperf, ours
 from suites.weights import Draw, Fill, checkpoint, drawn
 
 if TYPE_CHECKING:
     from torch import nn
+
+HOME = Path(__file__).parent
 
 DENSE = 13
 # MLPerf's multi-hot Criteo: rows of each table, and how many of them a sample looks up.
@@ -76,6 +79,10 @@ SHAPES = {
     "server-full": _capped(max(ROWS)),
 }
 
+_EDGE = ours(total_ns=2 * SECOND)
+LATENCY = {"smoke": _EDGE, "edge": _EDGE, "server": mlperf(total_ns=60 * MS)}
+"""Limits of the server scenario; MLPerf's is that of dlrm-v2, as of v5.1."""
+
 
 class Dlrm:
     """Recommendation: DLRM-DCNv2, multi-hot, power-law indices."""
@@ -90,13 +97,13 @@ class Dlrm:
         if self._variant not in SHAPES:
             raise Unsupported(f"dlrm has no tier {self._variant!r}", f"it has {', '.join(SHAPES)} (by rows=full)")
         self.tier = tier
-        self.latency: LatencyLimits | None = LIMITS[tier][self.name]
+        self.latency: LatencyLimits | None = LATENCY[tier]
         self.shape = SHAPES[self._variant]
         self._options = options
         self._checkpoint = options.get("weights")
 
     def weights(self) -> Weights:
-        specs = exported.specs(self.name, self._variant, self.graphs)
+        specs = exported.specs(HOME, self._variant, self.graphs)
         if self._checkpoint:
             return checkpoint(self._checkpoint, specs)
         return drawn(self.name, specs, rule)
@@ -105,7 +112,7 @@ class Dlrm:
         inputs = {"dense": Spec(("batch", DENSE)), "indices": Spec(("batch", LOOKUPS), "int64")}
         outputs = {"logits": Spec(("batch",))}
         module = partial(_module, self.shape)
-        return {"rank": exported.graph(self.name, self._variant, "rank", inputs, {}, outputs, module)}
+        return {"rank": exported.graph(HOME, self._variant, "rank", inputs, {}, outputs, module)}
 
     def feeds(self, batch: int, seed: int) -> Iterator[Feed]:
         """Log-uniform ranks: the k-th most popular row of a table is looked up 1/k as often as the first.

@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,11 +23,13 @@ from harness.errors import Unsupported, WrongAnswer
 from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, weight_class
 from suites import exported
 from suites.answers import checked
-from suites.latency import LIMITS
+from suites.latency import MS, SECOND, mlperf, ours
 from suites.weights import Draw, Fill, checkpoint, drawn
 
 if TYPE_CHECKING:
     from torch import nn
+
+HOME = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,10 @@ AT_MOST = {16: 0.015, 8: 0.07, 4: 0.07}
 TRAINED = {16: 0.5, 8: 0.5, 4: 0.5}
 """Of a checkpoint: unmeasured on a public one. Four bits are not exact for it, which costs more than rounding here."""
 
+_EDGE = ours(first_ns=10 * SECOND, per_unit_ns=SECOND)
+LATENCY = {"smoke": _EDGE, "edge": _EDGE, "server": mlperf(first_ns=2 * SECOND, per_unit_ns=100 * MS)}
+"""Limits of the server scenario; MLPerf's are those of llama3.1-8b, TTFT 2 s and TPOT 100 ms."""
+
 
 class Llm:
     """A Llama-style decoder: greedy, batch 1, static KV cache.
@@ -122,12 +129,12 @@ class Llm:
         if tier not in SHAPES:
             raise Unsupported(f"llm has no tier {tier!r}", f"it has {', '.join(SHAPES)}")
         self.tier = tier
-        self.latency: LatencyLimits | None = LIMITS[tier][self.name]
+        self.latency: LatencyLimits | None = LATENCY[tier]
         self.shape = SHAPES[tier]
         self.options = options
 
     def weights(self) -> Weights:
-        specs = exported.specs(self.name, self.tier, self.graphs)
+        specs = exported.specs(HOME, self.tier, self.graphs)
         if path := self.options.get("weights"):
             return checkpoint(path, specs)
         return drawn(self.name, specs, partial(gains, self.shape.layers, self.shape.embedding))
@@ -138,7 +145,7 @@ class Llm:
         cache = Spec((shape.kv_heads, shape.context, shape.head_dim))
         state = {f"{side}.{layer}": cache for layer in range(shape.layers) for side in "kv"}
         outputs = {"next": Spec((1,), "int64"), "next_position": Spec((1,), "int64")}
-        return {"step": exported.graph(self.name, self.tier, "step", inputs, state, outputs, self._step)}
+        return {"step": exported.graph(HOME, self.tier, "step", inputs, state, outputs, self._step)}
 
     def _step(self) -> nn.Module:
         import torch

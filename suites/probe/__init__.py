@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,6 +31,8 @@ from suites.weights import Draw, Fill, drawn
 
 if TYPE_CHECKING:
     from torch import nn
+
+HOME = Path(__file__).parent
 
 COLUMNS = 4096
 CHAIN = 4
@@ -69,7 +72,7 @@ class Probe:
         self._kernels += [("gemm", size) for size in TIERS[tier].squares]
 
     def weights(self) -> Weights:
-        return drawn(self.name, exported.specs(self.name, self.tier, self.graphs), _rule)
+        return drawn(self.name, exported.specs(HOME, self.tier, self.graphs), _rule)
 
     def graphs(self) -> Mapping[str, Graph]:
         return {f"{kind}-{size}": self._graph(kind, size) for kind, size in self._kernels}
@@ -78,7 +81,7 @@ class Probe:
         inputs = {"nonce": Spec((1, self._nonce))}
         state = {"copy": Spec((size, COLUMNS))} if kind == "copy" else {}
         module = partial(_module, kind, size)
-        return exported.graph(self.name, self.tier, f"{kind}-{size}", inputs, state, {"result": Spec((1,))}, module)
+        return exported.graph(HOME, self.tier, f"{kind}-{size}", inputs, state, {"result": Spec((1,))}, module)
 
     def feeds(self, batch: int, seed: int) -> Iterator[Feed]:
         """A feed is a new nonce; `batch` is 1, the probe knows single-stream only."""

@@ -23,11 +23,13 @@ from harness.errors import Unsupported
 from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, weight_class
 from suites import exported
 from suites.answers import checked, unexplained
-from suites.latency import LIMITS
+from suites.latency import MS, SECOND, mlperf, ours
 from suites.weights import Draw, Fill, checkpoint, drawn
 
 if TYPE_CHECKING:
     from torch import nn
+
+HOME = Path(__file__).parent
 
 STAGES = ((3, 64, 1), (4, 128, 2), (6, 256, 2), (3, 512, 2))
 """(blocks, width, stride of the first block)"""
@@ -47,7 +49,11 @@ AT_MOST = {16: 0.015, 8: 0.2, 4: 0.2}
 TRAINED = {16: 0.2, 8: 0.2, 4: 0.2}
 """Of a checkpoint: unmeasured. How much a skipped block shows in trained weights is not known."""
 
-STATISTICS = Path(__file__).parents[1] / "graphs" / "resnet50-statistics.npz"
+STATISTICS = HOME / "statistics.npz"
+
+_EDGE = ours(total_ns=2 * SECOND)
+LATENCY = {"smoke": _EDGE, "edge": _EDGE, "server": mlperf(total_ns=15 * MS)}
+"""Limits of the server scenario; MLPerf's is that of resnet50."""
 
 
 class ResNet50:
@@ -62,7 +68,7 @@ class ResNet50:
         if tier not in PIXELS:
             raise Unsupported(f"resnet50 has no tier {tier!r}", f"it has {', '.join(PIXELS)}")
         self.tier = tier
-        self.latency: LatencyLimits | None = LIMITS[tier][self.name]
+        self.latency: LatencyLimits | None = LATENCY[tier]
         self.pixels = PIXELS[tier]
         self._options = options
 
@@ -76,12 +82,12 @@ class ResNet50:
         return drawn(self.name, self._specs(), rule)
 
     def _specs(self) -> Mapping[str, Spec]:
-        return exported.specs(self.name, self.tier, self.graphs)
+        return exported.specs(HOME, self.tier, self.graphs)
 
     def graphs(self) -> Mapping[str, Graph]:
         inputs = {"images": Spec(("batch", 3, self.pixels, self.pixels))}
         outputs = {"logits": Spec(("batch", CLASSES))}
-        return {"classify": exported.graph(self.name, self.tier, "classify", inputs, {}, outputs, _module)}
+        return {"classify": exported.graph(HOME, self.tier, "classify", inputs, {}, outputs, _module)}
 
     def feeds(self, batch: int, seed: int) -> Iterator[Feed]:
         """Tinted 1/f noise: the spectrum of photographs, whose channels are correlated too."""

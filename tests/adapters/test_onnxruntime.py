@@ -23,16 +23,9 @@ from harness.contracts import Array, GraphRunner
 from harness.errors import PluginError, Unsupported, UsageError
 from harness.schema import Device
 from suites import exported
-from tests.fakes.toys import GRAPHS, Random, Toy
+from tests.fakes.toys import HOME, Random, Toy
 
 ROOT = Path(__file__).parent.parent.parent
-
-
-@pytest.fixture(scope="module", autouse=True)
-def toys_are_exported() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exported, "SHIPPED", GRAPHS)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +84,7 @@ def test_graphs_share_one_copy_of_a_weight() -> None:
 
     class Counting(Toy):
         def weights(self) -> Random:
-            return Counted(exported.specs("toy", self.tier, self.graphs))
+            return Counted(exported.specs(HOME, self.tier, self.graphs))
 
     with OnnxRuntime({}).open(cpu(), Counting(), "fp32"):
         assert sorted(reads) == sorted(Toy().weights().names())
@@ -118,7 +111,7 @@ def test_no_file_is_left_behind_even_on_failure(tmp_path: Path, monkeypatch: pyt
 
     class BrokenToy(Toy):
         def weights(self) -> Random:
-            return Broken(exported.specs("toy", self.tier, self.graphs))
+            return Broken(exported.specs(HOME, self.tier, self.graphs))
 
     with OnnxRuntime({}).open(cpu(), Toy(), "fp32"):
         assert not list(tmp_path.iterdir())

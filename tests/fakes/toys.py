@@ -22,7 +22,7 @@ from suites import exported
 if TYPE_CHECKING:
     from torch import nn
 
-GRAPHS = Path(__file__).parent / "graphs"
+HOME = Path(__file__).parent
 WORDS, WIDTH, HEADS, LENGTH = 32, 16, 2, 24
 
 
@@ -105,7 +105,7 @@ class Toy:
         cache = Spec((HEADS, LENGTH, WIDTH // HEADS))
         one = Spec((1,), "int64")
         step = exported.graph(
-            "toy",
+            HOME,
             self.tier,
             "step",
             {"tokens": Spec(("tokens",), "int64"), "position": one},
@@ -114,13 +114,13 @@ class Toy:
             _step,
         )
         image, logits = Spec(("batch", 3, 9, 9)), Spec(("batch", 4))
-        see = exported.graph("toy", self.tier, "see", {"image": image}, {}, {"logits": logits}, _see)
+        see = exported.graph(HOME, self.tier, "see", {"image": image}, {}, {"logits": logits}, _see)
         index, sums = Spec(("batch", 5), "int64"), Spec(("batch", WIDTH))
-        look = exported.graph("toy", self.tier, "look", {"index": index}, {}, {"sums": sums}, _look)
+        look = exported.graph(HOME, self.tier, "look", {"index": index}, {}, {"sums": sums}, _look)
         return {"step": step, "see": see, "look": look}
 
     def weights(self) -> Random:
-        return Random(exported.specs("toy", self.tier, self.graphs))
+        return Random(exported.specs(HOME, self.tier, self.graphs))
 
     def feeds(self, batch: int, seed: int) -> Iterator[Feed]:
         rng = np.random.default_rng(seed)
@@ -177,4 +177,4 @@ class Random:
 
 
 if __name__ == "__main__":
-    exported.ship(Toy(), GRAPHS)
+    exported.ship(Toy(), HOME)

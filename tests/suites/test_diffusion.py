@@ -18,8 +18,7 @@ from bench.cheats.diffusion import repeated, skipped, together
 from bench.separation import activations
 from harness.contracts import Array, Feed, Weights
 from harness.errors import Unsupported, WrongAnswer
-from suites import exported
-from suites.diffusion import TIERS, Diffusion, rule, shapes
+from suites.diffusion import HOME, TIERS, Diffusion, rule, shapes
 from suites.diffusion.pipeline import Denoise, noise_levels
 from suites.diffusion.shapes import SD15_UNET, SD15_VAE, SDXL_UNET, TextShape, UNetShape, VaeShape
 from suites.diffusion.text_encoder import TextEncoder
@@ -479,7 +478,7 @@ def test_a_checkpoint_predicts_noise_by_a_graph_of_its_own() -> None:
     drawn, trained = Diffusion("smoke", {}), Diffusion("smoke", {"weights": "sdxl"})
     assert drawn.graphs()["denoise"].module().velocity
     assert not trained.graphs()["denoise"].module().velocity
-    assert not list(exported.SHIPPED.glob("diffusion-*-denoise-noise*"))
+    assert not list((HOME / "graphs").glob("*-denoise-noise*"))
     assert drawn.graphs().keys() == trained.graphs().keys()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,18 +9,19 @@ import numpy as np
 import onnx
 import pytest
 
+from harness import plugins
 from harness.adapters.onnxruntime import OnnxRuntime, from_file, session_options
 from harness.adapters.torch import Torch
 from harness.contracts import Graph, Suite
 from suites import exported
-from tests.fakes.toys import GRAPHS, Toy
+from tests.fakes.toys import HOME, Toy
 
-SHIPPED = [(place, tier) for place in exported.SUITES for tier in exported.TIERS]
+SUITES = list(plugins.BUILT_IN["suites"])
+SHIPPED = [(name, tier) for name in SUITES for tier in exported.TIERS]
 
 
-def suite(place: str, tier: str) -> Suite:
-    module, _, attribute = place.partition(":")
-    built: Suite = getattr(importlib.import_module(module), attribute)(tier, {})
+def suite(name: str, tier: str) -> Suite:
+    built: Suite = plugins.suite(name, plugins.BUILT_IN["suites"][name], tier, {})
     return built
 
 
@@ -72,33 +72,32 @@ def test_what_is_not_shipped_is_exported_once_and_found_again(tmp_path: Path, mo
         exports.append(graph)
         return b"model"
 
-    monkeypatch.setattr(exported, "user_cache_path", lambda name: tmp_path)
+    monkeypatch.setattr(exported, "_cache", lambda: tmp_path)
     monkeypatch.setattr(exported, "export", export)
-    monkeypatch.setattr(exported, "SHIPPED", tmp_path / "nothing")
     assert Toy("server").graphs()["look"].onnx() == b"model"
     assert Toy("server").graphs()["look"].onnx() == b"model"
     assert len(exports) == 1
-    monkeypatch.setattr(exported, "_sources", lambda suite: b"edited since")
+    monkeypatch.setattr(exported, "_sources", lambda home: b"edited since")
     assert Toy("server").graphs()["look"].onnx() == b"model"
     assert len(exports) == 2
 
 
-def test_a_suite_that_ships_its_shapes_builds_no_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = exported.specs("toy", "smoke", Toy().graphs)
-    monkeypatch.setattr(exported, "SHIPPED", GRAPHS)
-    assert exported.specs("toy", "smoke", dict) == asked
+def test_a_suite_that_ships_its_shapes_builds_no_module(tmp_path: Path) -> None:
+    asked = exported.specs(tmp_path, "smoke", Toy().graphs)
+    assert exported.specs(HOME, "smoke", dict) == asked
 
 
-@pytest.mark.parametrize(("place", "tier"), SHIPPED)
-def test_what_is_shipped_matches_the_modules(place: str, tier: str) -> None:
-    """After a change to a module: python -m suites.exported SUITE."""
-    each = suite(place, tier)
+@pytest.mark.parametrize(("name", "tier"), SHIPPED)
+def test_what_is_shipped_matches_the_modules(name: str, tier: str) -> None:
+    """After a change to a module: python -m suites.exported suites.llm:Llm."""
+    each = suite(name, tier)
     graphs = each.graphs()
     shapes = exported.shapes_of(graphs)
     weights = each.weights()
     assert {name: weights.spec(name).shape for name in weights.names()} == shapes
-    for name, graph in graphs.items():
-        assert (exported.SHIPPED / f"{each.name}-{tier}-{name}.onnx.xz").exists()
+    home = Path(exported.__file__).parent / name
+    for title, graph in graphs.items():
+        assert exported.graph_path(home, tier, title).exists()
         model = onnx.load_from_string(graph.onnx())
         inputs, outputs = ends(graph)
         assert [value.name for value in model.graph.input] == inputs
@@ -108,10 +107,10 @@ def test_what_is_shipped_matches_the_modules(place: str, tier: str) -> None:
         assert found == {weight: shapes[weight] for weight in found}
 
 
-@pytest.mark.parametrize("place", exported.SUITES)
-def test_both_ways_compute_the_same(place: str) -> None:
+@pytest.mark.parametrize("name", SUITES)
+def test_both_ways_compute_the_same(name: str) -> None:
     """Every yield of one feed; decoded tokens are identical, everything else agrees to 1e-4 of its size."""
-    each = suite(place, "smoke")
+    each = suite(name, "smoke")
     batch = 2 if "offline" in each.scenarios else 1
     feed = next(each.feeds(batch, seed=1))
     answers = []
@@ -128,7 +127,7 @@ def test_both_ways_compute_the_same(place: str) -> None:
 
 
 def test_resnet50_runs_as_53_convolutions(tmp_path: Path) -> None:
-    each = suite("suites.resnet50:ResNet50", "smoke")
+    each = suite("resnet50", "smoke")
     options = session_options(threads=1)
     options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
     options.log_severity_level = 4  # it warns that such a file fits this machine only
