@@ -53,6 +53,25 @@ def load(asked: str | None, tier: Tier, suites: Collection[str]) -> Mix:
     return mix
 
 
+def choose(asked: str | None, tier: Tier, running: Collection[str], suites: Collection[str]) -> Mix | None:
+    """The mix that a run ends with: the asked one, or the tier's first where nothing is asked. None where `none` is
+    asked, or where nothing is asked and a suite of the tier's mix does not run.
+
+    running: the suites that this run measures; suites: all suites that exist. Raises UsageError as `load` does, and for
+    an asked mix with a suite that does not run.
+    """
+    if asked == "none":
+        return None
+    mix = load(asked, tier, suites)
+    missing = [suite for suite in mix.units if suite not in running]
+    if asked and missing:
+        raise UsageError(
+            f"the mix {mix.name} needs {', '.join(missing)}, which this run does not measure",
+            hint="leave out --suite and --rate, or give --mix none",
+        )
+    return None if missing else mix
+
+
 def _from_file(path: Path) -> Mix:
     try:
         content = tomllib.loads(path.read_text("utf-8"))

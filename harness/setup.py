@@ -13,6 +13,7 @@ from harness import noise, plan, plugins, run, slices
 from harness.config import Config
 from harness.discover import Found, discover
 from harness.errors import MixmarkError, UsageError
+from harness.metering import Meters
 from harness.pick import pick
 from harness.place import Objective
 from harness.plan import Way, Workload
@@ -135,6 +136,15 @@ def bystanders(adapters: Sequence[str], config: Config, known: Iterable[Device])
     others = {name: plugin for name, plugin in plugins.find("adapters").items() if name not in chosen}
     silicon = {part for each in known for part in (each.whole.id, *each.silicon)}
     return tuple(each for each in discover(others, config).devices if not silicon.issuperset((each.id, *each.silicon)))
+
+
+def metered(devices: Sequence[Device], adapters: Sequence[str], config: Config) -> Meters:
+    """The meters of these devices. Where a meter reads each device by itself, they also cover the devices of the
+    adapters that the command line leaves out: those draw power too."""
+    meters = Meters(config, devices)
+    one_by_one = any(each.boundary == "devices" for each in meters.domains)
+    others = bystanders(adapters, config, devices) if one_by_one else ()
+    return Meters(config, (*devices, *others)) if others else meters
 
 
 def prepare(

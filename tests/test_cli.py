@@ -68,15 +68,10 @@ def test_a_run_ends_with_a_table_and_a_folder(shell: Shell) -> None:
     assert done.returncode == 0, done.stderr
     assert "null" in done.stdout
     assert "npu:acme0" in done.stdout
-    assert "wrote out" in done.stdout
+    assert "wrote the result to out" in done.stdout
     assert "[2/3] null on npu:acme0 by acme in fp32: " in done.stderr
     assert "left)" in done.stderr  # the ETA of a line-based display
-    assert outcomes(shell) == [("probe", "raised"), ("null", "measured"), ("probe", "raised")] or outcomes(shell)[
-        1
-    ] == (
-        "null",
-        "measured",
-    )
+    assert outcomes(shell) == [("probe", "unsupported"), ("null", "measured"), ("probe", "unsupported")]
     assert not (shell.folder / "out/scratch").exists()
 
 
@@ -142,9 +137,9 @@ def test_what_does_not_fit_is_not_run(shell: Shell) -> None:
         (["--config", "none.toml"], "cannot read the configuration none.toml"),
         (["--precision", "int4"], "nothing is left to run"),
         (["--rate", "5"], "add --scenario server"),
-        (["--scenario", "server", "--rate", "0"], "'0' is no rate"),
-        (["--scenario", "server", "--rate", "nan"], "'nan' is no rate"),
-        (["--scenario", "server", "--rate", "-1"], "'-1' is no rate"),
+        (["--scenario", "server", "--rate", "0"], "'0' is not an arrival rate"),
+        (["--scenario", "server", "--rate", "nan"], "'nan' is not an arrival rate"),
+        (["--scenario", "server", "--rate", "-1"], "'-1' is not an arrival rate"),
         (["--runs", "0"], "0 is not in the range"),
     ],
 )
@@ -182,11 +177,11 @@ def interrupted(shell: Shell, with_signal: int) -> subprocess.CompletedProcess[s
 def test_ctrl_c_keeps_every_finished_cell_and_resume_goes_on(shell: Shell) -> None:
     done = interrupted(shell, signal.SIGINT)
     assert done.returncode == 130
-    assert "go on with: mixmark run --resume out" in done.stderr
+    assert "Continue it with: mixmark run --resume out" in done.stderr
     kept: list[dict[str, Any]] = json.loads((shell.folder / "out/result.json").read_text())["records"]
     assert 2 <= len(kept) < 4
     resumed = shell("run", "--resume", "out", "--adapter", ACME)
-    assert resumed.returncode in (0, 1), resumed.stderr
+    assert resumed.returncode == 0, resumed.stderr
     whole = json.loads((shell.folder / "out/result.json").read_text())
     assert whole["finished"]
     assert len(whole["records"]) == 4
@@ -201,7 +196,7 @@ def test_ctrl_c_keeps_every_finished_cell_and_resume_goes_on(shell: Shell) -> No
 def test_a_killed_run_leaves_its_cells_and_resumes(shell: Shell) -> None:
     assert interrupted(shell, signal.SIGKILL).returncode == -signal.SIGKILL
     assert shell("report", "out").returncode == 0
-    assert shell("run", "--resume", "out", "--adapter", ACME).returncode in (0, 1)
+    assert shell("run", "--resume", "out", "--adapter", ACME).returncode == 0
     assert len(outcomes(shell)) == 4
 
 
@@ -217,7 +212,7 @@ def test_devices_tells_what_is_here_and_what_is_not(shell: Shell) -> None:
     assert listed["devices"][0]["id"] == "cpu:0"
     assert "libacme.so: cannot open" in listed["absent"][0]["reason"]
     shown = shell("devices", "--adapter", ACME)
-    assert "no adapter reaches one here" in shown.stdout
+    assert "No adapter reaches a device" in shown.stdout
     assert "adapter acme: " in shown.stdout
 
 

@@ -52,7 +52,14 @@ LAYERS = (
         "harness.worker",
     },
     {"harness.progress"},
-    {"harness.cli"},
+    {
+        "harness.cli",
+        "harness.cli.look",
+        "harness.cli.options",
+        "harness.cli.results",
+        "harness.cli.run",
+        "harness.cli.tables",
+    },
 )
 ENGINE = frozenset().union(*LAYERS)
 FOR_PLUGINS = frozenset().union(*LAYERS[:3])

@@ -12,7 +12,8 @@ from tempfile import TemporaryDirectory
 import pytest
 from click.testing import CliRunner
 
-from harness import cli, metering, plugins
+from harness import cli, metering, plugins, setup
+from harness.cli import look
 from harness.config import Config
 from harness.errors import UsageError
 from harness.judge import energy
@@ -194,11 +195,11 @@ ACME = f"{Path(__file__).parent / 'fakes' / 'acme.py'}:Acme"
 def test_devices_of_an_adapter_that_is_left_out_draw_power_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(plugins.BUILT_IN, "adapters", {"torch": plugins.BUILT_IN["adapters"]["torch"], "acme": ACME})
     monkeypatch.setitem(plugins.BUILT_IN, "meters", {"joules": FAKES["joules"].spec})
-    found = cli._metered((CPU,), ["torch"], Config())
+    found = setup.metered((CPU,), ["torch"], Config())
     assert [each.id for each in found.devices] == ["cpu:0", "npu:acme0"]
     assert [each.id for each in found.domains] == ["joules/cpu:0", "joules/npu:acme0"]
-    assert cli._metered((CPU,), [], Config()).devices == (CPU,), "all were asked"
-    assert cli._metered((CPU,), ["torch"], Config(meters={"joules": {"mode": "absent"}})).devices == (CPU,)
+    assert setup.metered((CPU,), [], Config()).devices == (CPU,), "all were asked"
+    assert setup.metered((CPU,), ["torch"], Config(meters={"joules": {"mode": "absent"}})).devices == (CPU,)
 
 
 def typed(monkeypatch: pytest.MonkeyPatch, *words: str, mode: str = "fine") -> str:
@@ -206,7 +207,7 @@ def typed(monkeypatch: pytest.MonkeyPatch, *words: str, mode: str = "fine") -> s
     specs = {name: plugin.spec for name, plugin in FAKES.items()}
     monkeypatch.setitem(plugins.BUILT_IN, "meters", specs)
     monkeypatch.setitem(plugins.BUILT_IN, "adapters", {})
-    monkeypatch.setattr(cli, "LIVE_S", 0.3)
+    monkeypatch.setattr(look, "LIVE_S", 0.3)
     with TemporaryDirectory() as folder:
         config = Path(folder) / "mixmark.toml"
         config.write_text(f'[meter.joules]\nmode = "{mode}"\n')
@@ -217,9 +218,9 @@ def typed(monkeypatch: pytest.MonkeyPatch, *words: str, mode: str = "fine") -> s
 
 def test_mixmark_meters_tells_what_is_read_and_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     said = typed(monkeypatch)
-    assert "joules/npu:acme0" in said and "added" in said
-    assert "a run here has no efficiency\nnot metered: cpu:0" in said
-    assert "meter plug: [meter.plug] in mixmark.toml has it read" in said
+    assert "joules/npu:acme0" in said and "counted" in said
+    assert "A run on this machine reports no efficiency.\nNo energy source covers: cpu:0" in said
+    assert "meter plug: it is read only if mixmark.toml has a section [meter.plug]" in said
 
 
 def test_mixmark_meters_tells_machines_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,16 +243,16 @@ def test_a_driver_that_prints_does_not_get_into_the_answer(
 @pytest.mark.parametrize(
     ("mode", "said"),
     [
-        ("dies", "joules/npu:acme0 was lost: the probe was pulled out; plug it in again"),
+        ("dies", "joules/npu:acme0 could not be read any more: the probe was pulled out; plug it in again"),
         ("falls", "jumped back"),
     ],
 )
 def test_mixmark_meters_says_what_is_wrong_with_one(monkeypatch: pytest.MonkeyPatch, mode: str, said: str) -> None:
     told = typed(monkeypatch, mode=mode)
-    assert said in told and "added" not in told
+    assert said in told and "counted" not in told
 
 
 def test_mixmark_meters_without_one_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.fakes.meters.Joules.domains", lambda self, devices: [Absent(what="x", reason="gone")])
     said = typed(monkeypatch)
-    assert "no meter: nothing here is metered" in said and "meter joules: x: gone" in said
+    assert "There is no energy source: no meter can read anything" in said and "meter joules: x: gone" in said

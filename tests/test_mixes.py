@@ -88,3 +88,12 @@ def test_a_mix_that_does_not_exist(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no mix 'edge-2'") as refused:
         mixes.load("edge-2", "edge", SUITES)
     assert "did you mean edge-1?" in refused.value.hint
+
+
+def test_a_run_ends_with_the_mix_of_its_tier_if_it_measures_all_suites_of_it() -> None:
+    edge = mixes.frozen()["edge-1"]
+    assert mixes.choose(None, "edge", SUITES, SUITES) is edge is mixes.choose("edge-1", "edge", SUITES, SUITES)
+    assert mixes.choose("none", "edge", SUITES, SUITES) is None
+    assert mixes.choose(None, "edge", ["llm"], SUITES) is None
+    with pytest.raises(UsageError, match="needs diffusion, dlrm, resnet50, which this run does not measure"):
+        mixes.choose("edge-1", "edge", ["llm"], SUITES)

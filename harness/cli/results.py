@@ -1,0 +1,115 @@
+"""The commands that read result folders: report, compare."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from harness.cli.options import JSON
+from harness.cli.tables import print_json, print_markdown, print_table
+from harness.text import plain
+
+if TYPE_CHECKING:
+    from harness.compare import Comparison
+    from harness.schema import Result
+
+
+@click.command()
+@click.argument("result", type=click.Path(path_type=Path))
+@click.option(
+    "--format",
+    "format_",
+    metavar="NAME",
+    default="console",
+    show_default=True,
+    help="Form of the report: console, json, csv, markdown or html.",
+)
+@click.option("--baseline", metavar="ID", help="Device to compare the others with.  [default: the first device]")
+@JSON
+def report(result: Path, format_: str, baseline: str | None, as_json: bool) -> None:
+    """Show the report of a result folder. Every figure is computed again from the raw data.
+
+    Example: mixmark report results/20261121-101500-edge-quick --format markdown
+    """
+    from harness import plugins, store
+    from harness.pick import pick
+
+    reporters = plugins.find("reporters")
+    (name,) = pick("format", ["json" if as_json else format_], reporters)
+    found = store.open(result)
+    if baseline is not None:
+        (first,) = pick("device", [baseline], [device.id for device in found.devices])
+        devices = tuple(sorted(found.devices, key=lambda device: device.id != first))
+        found = found.model_copy(update={"devices": devices})
+    click.echo(reporters[name].load()(found), nl=False)
+
+
+@click.command()
+@click.argument("a", type=click.Path(path_type=Path))
+@click.argument("b", type=click.Path(path_type=Path))
+@click.option(
+    "--gate", type=click.FloatRange(0, 100), metavar="PCT", help="Exit with 1 if B is proven slower by more than PCT %."
+)
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["console", "markdown"]),
+    default="console",
+    show_default=True,
+    help="Form of the table.",
+)
+@JSON
+def compare(a: Path, b: Path, gate: float | None, format_: str, as_json: bool) -> None:
+    """Test whether B is faster or slower than the baseline A.
+
+    A and B are result folders, or folders that hold several results of the same plan.
+
+    The verdict depends on the confidence interval of the ratio B / A. It is faster or slower if the whole interval
+    lies beyond ±δ, same if the interval lies within ±δ, and ambiguous otherwise. δ is the noise floor that
+    `mixmark selftest` measured, but at least 1 %.
+
+    Example: mixmark compare results/main results/branch --gate 5
+    """
+    from harness import compare as comparing
+
+    before, after = _results(a), _results(b)
+    floors = [each.noise_floor for each in (*before, *after) if each.noise_floor is not None]
+    found = comparing.compare(before, after, max(floors, default=None))
+    worse = [each for each in found if gate is not None and each.proven_slower(gate / 100)]
+    if as_json:
+        print_json({"comparisons": [each.told() for each in found], "regressions": len(worse)})
+    else:
+        head = ("cell", "B / A", "confidence interval", "verdict", "runs A : B", "remark")
+        rows = [_comparison_row(each) for each in found]
+        if format_ == "markdown":
+            print_markdown(head, rows)
+        else:
+            print_table(head, rows, "The two results have no cell to compare.")
+        floor = f"the noise floor is {max(floors) * 100:.2f} %" if floors else "run mixmark selftest for a noise floor"
+        if found:
+            click.echo(f"\nA ratio above 1 means that B does more. δ is {found[0].delta * 100:.2f} %; {floor}.")
+    for each in worse:
+        click.echo(f"mixmark: {plain(each.label)} is slower by more than {gate:g} %", err=True)
+    sys.exit(1 if worse else 0)
+
+
+def _comparison_row(each: Comparison) -> tuple[str, ...]:
+    return (
+        plain(each.label),
+        f"{each.ratio.estimate:.3f}" if each.ratio else "–",
+        f"{each.ratio.low:.3f} – {each.ratio.high:.3f}" if each.ratio else "–",
+        each.verdict or "not compared",
+        f"{len(each.a)} : {len(each.b)}",
+        plain(each.reason),
+    )
+
+
+def _results(path: Path) -> list[Result]:
+    """The result at a path, or those in the folders below it."""
+    from harness import store
+
+    inside = sorted(each.parent for each in path.glob("*/journal.jsonl")) if path.is_dir() else []
+    return [store.open(each) for each in inside or [path]]

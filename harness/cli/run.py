@@ -1,0 +1,307 @@
+"""The commands that measure: run, selftest."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.cli.options import ADAPTER, CONFIG, JSON, TIER, arrival_rate
+from harness.cli.tables import plugins_print_to_stderr, print_json, print_table
+
+if TYPE_CHECKING:
+    from harness.metering import Meters
+    from harness.run import Equipment
+    from harness.schema import Result
+    from harness.store import Store
+
+FREE_DISK_BYTES = 1 << 30  # results are small; an engine may lay weights on disk while it loads
+SELFTEST_TIMEOUT_S = 600
+
+
+@click.command()
+@click.option("--suite", "suites", multiple=True, metavar="NAME", help="Run only this suite. Repeatable.")
+@click.option("--device", "devices", multiple=True, metavar="ID", help="Use only this device. Repeatable.")
+@ADAPTER
+@TIER
+@click.option(
+    "--precision",
+    "precisions",
+    multiple=True,
+    metavar="NAME",
+    help="Number format to compute in: fp32, bf16, … Repeatable.  [default: the best of each device]",
+)
+@click.option(
+    "--scenario",
+    "scenarios",
+    multiple=True,
+    metavar="NAME",
+    help="How feeds arrive: single-stream, offline or server. Repeatable.  [default: as the preset says]",
+)
+@click.option(
+    "--rate",
+    callback=arrival_rate,
+    metavar="R|max",
+    help="Arrival rate of the server scenario in feeds per second; max finds the highest rate that keeps the latency "
+    "limits.  [default: max]",
+)
+@click.option(
+    "--runs",
+    type=click.IntRange(1, 100),
+    default=1,
+    show_default=True,
+    help="How often each cell is measured, each time in a fresh process.",
+)
+@click.option(
+    "--preset",
+    type=click.Choice(["quick", "standard", "official"]),
+    default="quick",
+    show_default=True,
+    help="How much is measured. quick: the native scenario of each suite; standard: all closed-loop scenarios, at "
+    "least 30 s and 3 feeds each; official: standard with five runs of the mix.",
+)
+@click.option(
+    "--mix",
+    metavar="NAME|FILE|none",
+    help="Mix of all suites that runs on all devices at once, in the end.  [default: the published mix of the tier]",
+)
+@click.option(
+    "--objective",
+    type=click.Choice(["throughput", "efficiency"]),
+    default="throughput",
+    show_default=True,
+    help="Whether the mix is optimised for mixes per second or for mixes per kilojoule.",
+)
+@click.option(
+    "--split-cpu",
+    metavar="N|numa|type",
+    help="Split the CPU into several devices: N equal ones, one for each NUMA node, or one for each type of core.",
+)
+@click.option(
+    "--weights",
+    multiple=True,
+    metavar="SUITE=PATH",
+    help="Load a public checkpoint for a suite, in place of weights that are drawn at random. Repeatable.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Result folder, new or empty.  [default: results/<time>-<tier>-<preset>]",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**63 - 1),
+    help="Seed for the inputs. A score under a chosen seed is only indicative.  [default: drawn when the run starts]",
+)
+@click.option("--resume", type=click.Path(path_type=Path), metavar="FOLDER", help="Continue the interrupted run there.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=1),
+    default=600,
+    show_default=True,
+    help="Seconds after which a worker that does not answer counts as hung.",
+)
+@CONFIG
+@JSON
+def run(
+    suites: tuple[str, ...],
+    devices: tuple[str, ...],
+    adapters: tuple[str, ...],
+    tier: Any,
+    precisions: tuple[Any, ...],
+    scenarios: tuple[Any, ...],
+    rate: float | None,
+    runs: int,
+    preset: str,
+    mix: str | None,
+    objective: Any,
+    split_cpu: str | None,
+    weights: tuple[str, ...],
+    out: Path | None,
+    seed: int | None,
+    resume: Path | None,
+    timeout: float,
+    config: Path | None,
+    as_json: bool,
+) -> None:
+    """Benchmark this machine: each suite on each device through each adapter, then all of them at once.
+
+    \b
+    Examples: mixmark run
+              mixmark run --suite llm --adapter torch --preset standard
+    """
+    from datetime import UTC, datetime
+
+    from harness import mixes, plan, setup, store
+    from harness.errors import UsageError
+    from harness.pick import pick
+    from harness.schema import BITS_PER_WEIGHT
+
+    pick("precision", precisions, BITS_PER_WEIGHT)
+    if rate is not None and "server" not in scenarios:
+        raise UsageError("--rate applies only to the server scenario", hint="add --scenario server")
+    if resume and out:
+        raise UsageError("--resume continues in the folder of the interrupted run", hint="leave --out away")
+    before = store.open(resume) if resume else None
+    if before and before.finished:
+        raise UsageError(f"the run in {resume} is finished", hint="there is nothing to resume; start a new run")
+    bench = setup.prepare(adapters, config, weights, split_cpu)
+    pick("scenario", scenarios, dict.fromkeys(each for one in bench.workloads for each in one.scenarios))
+    workloads, ways = bench.chosen(suites), bench.ways(devices)
+    if before and resume:
+        bench.check_same(before)
+        header, folder = before, resume
+    else:
+        rate_per_s = None if rate == float("inf") else rate
+        phases = plan.solo(
+            ways, workloads, tier, plan.PRESETS[preset], precisions, scenarios, bench.probe, rate_per_s, runs
+        )
+        existing = [each.name for each in bench.workloads]
+        running = [each.name for each in workloads] if rate is None else []
+        header = bench.header(phases, tier, preset, seed, mixes.choose(mix, tier, running, existing), objective)
+        folder = out or Path("results") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{tier}-{preset}"
+    known = () if resume else adapters
+    with plugins_print_to_stderr(), setup.metered(header.devices, known, bench.config) as meters:
+        if resume:
+            keeper = store.resume(resume)
+        else:
+            absent = (*header.absent, *meters.absent)
+            changes = {"devices": meters.devices, "domains": meters.domains, "absent": absent}
+            header = header.model_copy(update=changes)
+            keeper = store.create(folder, header, needs_bytes=FREE_DISK_BYTES)
+        result = _performed(header, bench.equipment(header.seed, timeout), folder, keeper, meters)
+    _show(result, folder, as_json)
+    sys.exit(_exit_code(result))
+
+
+@click.command()
+@click.option(
+    "--suite",
+    "suites",
+    multiple=True,
+    default=["resnet50"],
+    show_default=True,
+    metavar="NAME",
+    help="Measure this suite. Repeatable.",
+)
+@ADAPTER
+@TIER
+@click.option(
+    "--pairs", type=click.IntRange(6, 100), default=6, show_default=True, help="Number of repeated A/A pairs."
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Result folder, new or empty.  [default: results/<time>-selftest]"
+)
+@CONFIG
+@JSON
+def selftest(
+    suites: tuple[str, ...],
+    adapters: tuple[str, ...],
+    tier: Any,
+    pairs: int,
+    out: Path | None,
+    config: Path | None,
+    as_json: bool,
+) -> None:
+    """Measure the noise floor of this machine, with which `mixmark compare` tells a difference from noise.
+
+    The same measurement is repeated in pairs, each in a fresh process. The noise floor is the difference that 95 % of
+    the pairs stay within.
+
+    Example: mixmark selftest --adapter onnxruntime
+    """
+    from datetime import UTC, datetime
+
+    from harness import compare as comparing
+    from harness import noise, plan, setup, store
+    from harness.metering import Meters
+
+    bench = setup.prepare(adapters, config)
+    phases = plan.solo(
+        bench.ways(), bench.chosen(suites), tier, plan.SELFTEST, scenarios=("single-stream",), runs=2 * pairs
+    )
+    header = bench.header(phases, tier, plan.SELFTEST.name)
+    folder = out or Path("results") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-selftest"
+    keeper = store.create(folder, header, needs_bytes=FREE_DISK_BYTES)
+    with Meters(bench.config, (), {}) as nothing:
+        result = _performed(header, bench.equipment(header.seed, SELFTEST_TIMEOUT_S), folder, keeper, nothing)
+    floors = comparing.floors(result)
+    known = [floor for floor in floors.values() if floor is not None]
+    where = str(noise.keep(max(known), result.created_utc)) if known and result.finished else None
+    if as_json:
+        print_json(
+            {"noise_floor": max(known, default=None), "by_cell": floors, "kept_in": where, "result": str(folder)}
+        )
+    else:
+        rows = [(cell, "–" if floor is None else f"{floor * 100:.2f} %") for cell, floor in floors.items()]
+        print_table(("cell", "95 % of the pairs differ by at most"), rows, "Nothing was measured.")
+        if known:
+            kept = f"It is stored in {where}" if where else "It is not stored, because the run was interrupted"
+            click.echo(f"\nThe noise floor is {max(known) * 100:.2f} %. {kept}; the measurements are in {folder}.")
+        else:
+            click.echo("\nThe noise floor was not measured: six pairs of a cell must finish.")
+    sys.exit(_exit_code(result))
+
+
+def _performed(header: Result, equipment: Equipment, folder: Path, keeper: Store, meters: Meters) -> Result:
+    """Runs what the header plans and does not have yet. Ctrl-C and a termination signal end it early, unfinished; from
+    then on they change nothing, until what was measured is written and shown and the process ends."""
+    import signal
+
+    from harness import plan
+    from harness.campaign import Campaign, Conduct
+    from harness.errors import ResultError
+    from harness.progress import Progress
+
+    ends = [each for each in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(each) is not signal.SIG_IGN]
+
+    def interrupt(*_: object) -> None:
+        for each in ends:
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    done = {record.key for record in header.records} | {record.phase for record in header.records}
+    left = [p for p in header.phases if any(share.key not in done for task in p.tasks for share in task.shares)]
+    preset = plan.PRESETS.get(header.preset, plan.SELFTEST)
+    smoke = header.tier == "smoke"
+    conduct = Conduct(
+        limits=plan.SMOKE_MIX if smoke else preset.mix,
+        runs=preset.runs,
+        again=preset.again and not smoke,
+        idle_s=0 if smoke else preset.idle_s,
+    )
+    mixed_s = (conduct.limits.warmup_ns + conduct.limits.min_ns) / 1e9
+    to_come = conduct.runs - sum(phase.placement is not None for phase in header.phases)
+    for each in ends:
+        signal.signal(each, interrupt)
+    try:
+        with Progress(left, mixed_s * to_come if header.mix else 0, meters.draw) as progress:
+            campaign = Campaign(header, equipment, folder, keeper, meters, conduct, progress.observer)
+            campaign.run()
+    except KeyboardInterrupt:
+        pass
+    except ResultError as error:
+        raise ResultError(str(error), f"{error.hint}; go on with: mixmark run --resume {folder}") from error
+    keeper.finish(campaign.result)
+    return campaign.result
+
+
+def _show(result: Result, folder: Path, as_json: bool) -> None:
+    from harness import plugins
+
+    click.echo(plugins.find("reporters")["json" if as_json else "console"].load()(result), nl=False)
+    click.echo(f"Mixmark {result.system.mixmark} wrote the result to {folder}", err=as_json)
+    if not result.finished:
+        click.echo(f"The run was interrupted. Continue it with: mixmark run --resume {folder}", err=True)
+
+
+def _exit_code(result: Result) -> int:
+    from harness import plan
+    from harness.judge import validate
+
+    if not result.finished:
+        return 130
+    measured = [each for each in result.records if each.completions is not None and each.route.suite != plan.PROBE]
+    return 1 if not measured or any(each.severity == "invalid" for each in validate.findings(result)) else 0

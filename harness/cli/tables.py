@@ -1,0 +1,73 @@
+"""Printing for people and for machines."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.text import escaped, plain
+
+if TYPE_CHECKING:
+    from harness.schema import Absent
+
+FILE_WIDTH = 120  # columns of a table that is written to a file or a pipe
+
+
+def print_json(value: object) -> None:
+    click.echo(escaped(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)))
+
+
+def print_table(head: Sequence[str], rows: Iterable[Sequence[Any]], empty: str) -> None:
+    """Prints the rows under their headings, or the sentence `empty` where there are no rows."""
+    from rich.console import Console
+    from rich.table import Table
+
+    rows = list(rows)
+    if not rows:
+        click.echo(empty)
+        return
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 3, 0, 0))
+    for name in head:
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console.width = FILE_WIDTH
+    console.print(table)
+
+
+def print_markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    for row in (head, ("---",) * len(head), *rows):
+        cells = [cell.replace("|", "\\|") for cell in row]
+        click.echo(f"| {' | '.join(cells)} |")
+
+
+def print_absent(absent: Iterable[Absent]) -> None:
+    """Prints what is not available on this machine, each with its reason."""
+    lines = [f"  {plain(each.what)}: {plain(each.reason)}" for each in absent]
+    if lines:
+        click.echo("\n".join(("\nNot available:", *lines)))
+
+
+@contextmanager
+def plugins_print_to_stderr() -> Iterator[None]:
+    """Sends what meters print in this process to stderr, C libraries included, so that stdout holds only the answer."""
+    if sys.__stdout__ is None:  # stdout is closed, so file descriptor 1 may be any other file
+        yield
+        return
+    sys.stdout.flush()
+    ours = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(ours, 1)
+        os.close(ours)
