@@ -60,8 +60,10 @@ def main() -> None:
     solo = Share(key="solo", route=route, scenario="single-stream", batch=batch, limits=limits)
     shared = solo.model_copy(update={"key": "mixed", "scenario": "mixed"})
     placement = place.place(mix.units, [rate], [way.device])
-    alone = Phase(name="solo", tasks=(Task(device="cpu:0", shares=(solo,)),))
-    together = Phase(name="mixed", tasks=(Task(device="cpu:0", shares=(shared,)),), placement=placement)
+    alone = Phase(name="solo", purpose="solo", tasks=(Task(device="cpu:0", shares=(solo,)),))
+    together = Phase(
+        name="mixed", purpose="mixed", tasks=(Task(device="cpu:0", shares=(shared,)),), placement=placement
+    )
     pairs = []
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "raw").mkdir()

@@ -84,7 +84,7 @@ class Campaign:
             )
         except MixmarkError as error:
             assert self.result.mix is not None  # else nothing was planned
-            absent = Absent(what=f"mix {self.result.mix.name}", reason=f"{error}; {error.hint}".removesuffix("; "))
+            absent = Absent(kind="mix", name=self.result.mix.name, reason=f"{error}; {error.hint}".removesuffix("; "))
             self.result = self.result.model_copy(update={"absent": (*self.result.absent, absent)})
             return ()
 
@@ -97,8 +97,7 @@ class Campaign:
         return [share for share in shares if share.key not in done]
 
     def _metered(self, phase: Phase) -> None:
-        probing = all(share.route.suite == plan.PROBE for task in phase.tasks for share in task.shares)
-        idle_s = 0.0 if probing else self._conduct.idle_s
+        idle_s = 0.0 if phase.purpose == "probe" else self._conduct.idle_s
         self._meters.begin()
         self._meters.rest(idle_s)
         self._perform(phase)

@@ -42,15 +42,17 @@ def discover(adapters: Mapping[str, Plugin], config: Config) -> Found:
     absent: list[Absent] = []
     for adapter, answer in zip(adapters.values(), answers, strict=True):
         if isinstance(answer, str):
-            absent.append(Absent(what=f"adapter {adapter.name}", reason=answer))
+            absent.append(Absent(kind="adapter", name=adapter.name, reason=answer))
             continue
         if not answer:
-            absent.append(Absent(what=f"adapter {adapter.name}", reason="it finds no device here"))
+            absent.append(Absent(kind="adapter", name=adapter.name, reason="it finds no device here"))
         for device in answer:
             if device.precisions:
                 ways.append(Way(device, adapter.name, config.adapter(adapter.name).options))
             else:
-                absent.append(Absent(what=f"{device.id} by {adapter.name}", reason="it offers no precision"))
+                absent.append(
+                    Absent(kind="device", name=f"{device.id} by {adapter.name}", reason="it offers no precision")
+                )
     return Found(tuple(ways), tuple(absent))
 
 

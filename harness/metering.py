@@ -51,7 +51,7 @@ class Meters:
     def __init__(self, config: Config, devices: Sequence[Device], found: Mapping[str, Plugin] | None = None) -> None:
         found = plugins.find("meters") if found is None else found
         self.absent: tuple[Absent, ...] = tuple(
-            Absent(what=f"[meter.{name}]", reason="configured, but there is no such meter")
+            Absent(kind="configuration", name=f"[meter.{name}]", reason="configured, but there is no such meter")
             for name in config.meters
             if name not in found
         )
@@ -78,14 +78,15 @@ class Meters:
         except UsageError:
             raise
         except (Exception, SystemExit) as error:
-            self.absent += (Absent(what=f"{NAME} {name}", reason=_said(error)),)
+            self.absent += (Absent(kind="meter", name=name, reason=_said(error)),)
             return
         known = {each.id for each in self.domains}
         twice = [each.id for each in fresh if each.id in known]
         missing = [each for each in told if isinstance(each, Absent)]
-        missing += [Absent(what=id, reason="another meter has a domain of this name") for id in twice]
+        missing += [Absent(kind="meter", name=id, reason="another meter has a domain of this name") for id in twice]
         self.absent += tuple(
-            Absent(what=_what(name, each.what), reason=plain(each.reason, MAX_REASON)) for each in missing
+            Absent(kind="meter", name=_named(name, each.name), reason=plain(each.reason, MAX_REASON))
+            for each in missing
         )
         if taken := [each for each in fresh if each.id not in known]:
             self.domains += tuple(taken)
@@ -293,9 +294,10 @@ def _within(seconds: float, call: Callable[[], list[Domain | Absent]]) -> list[D
     return answers[0]
 
 
-def _what(meter: str, what: str) -> str:
-    what = plain(what, MAX_REASON)
-    return f"{NAME} {what}" if what.startswith(meter) else f"{NAME} {meter}: {what}"
+def _named(meter: str, source: str) -> str:
+    """The name of a source as a reader is told it: with the name of its meter, once."""
+    source = plain(source, MAX_REASON)
+    return source if source.startswith(meter) else f"{meter}: {source}"
 
 
 def _said(error: BaseException) -> str:

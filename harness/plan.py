@@ -14,7 +14,7 @@ from typing import Any
 from harness.dispatch import Planner
 from harness.errors import UsageError
 from harness.judge import energy
-from harness.judge.score import AGAIN, rates
+from harness.judge.score import rates
 from harness.judge.validate import watched
 from harness.place import Objective, Power, place
 from harness.schema import (
@@ -23,6 +23,7 @@ from harness.schema import (
     Phase,
     Placement,
     Precision,
+    Purpose,
     Rate,
     Result,
     Route,
@@ -33,7 +34,6 @@ from harness.schema import (
 )
 
 SECOND = 1_000_000_000
-PROBE = "probe"
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ PROBING = _limits(0, 0, 1.5, 10, 2)
 def expected_s(share: Share) -> float:
     """About how long a share takes, for the progress display: load and start-up are guessed at a few seconds. Of a
     mixed phase, how long all of it takes."""
-    start_s = 3 if share.route.tier == "smoke" or share.route.suite == PROBE else 10
+    start_s = 3 if share.route.tier == "smoke" or share.scenario == "probe" else 10
     search_ns = share.limits.search_ns if share.batch is None or share.scenario == "server" else 0
     return start_s + (share.limits.warmup_ns + search_ns + share.limits.min_ns) / SECOND
 
@@ -153,9 +153,8 @@ def solo(
             suite_options=dict(workload.options),
             weights=workload.weights,
         )
-        words = (f"{len(phases):03d}", route.suite, route.adapter, route.device, precision, scenario)
-        key = re.sub(r"[^a-z0-9.]+", "-", ".".join(words).lower())
-        limits = PROBING if workload.name == PROBE else SMOKE if tier == "smoke" else preset.limits
+        key = _key(f"{len(phases):03d}", route.suite, route.adapter, route.device, precision, scenario)
+        limits = PROBING if scenario == "probe" else SMOKE if tier == "smoke" else preset.limits
         share = Share(
             key=key,
             route=route,
@@ -165,7 +164,8 @@ def solo(
             run=run,
             limits=limits,
         )
-        phases.append(Phase(name=key, tasks=(Task(device=route.device, shares=(share,)),)))
+        purpose: Purpose = "probe" if scenario == "probe" else "solo"
+        phases.append(Phase(name=key, purpose=purpose, tasks=(Task(device=route.device, shares=(share,)),)))
 
     for run, way in itertools.product(range(1, runs + 1), ways):
         asked = [each for each in precisions if each in way.device.precisions]
@@ -174,14 +174,14 @@ def solo(
                 (workload, scenario)
                 for workload in workloads
                 for scenario in _scenarios(workload, preset, scenarios)
-                if workload.name != PROBE
+                if scenario != "probe"
             ]
             if cells and probe:
-                add(way, probe, precision, "single-stream", run)
+                add(way, probe, precision, "probe", run)
             for workload, scenario in cells:
                 add(way, workload, precision, scenario, run)
             if probe:
-                add(way, probe, precision, "single-stream", run)
+                add(way, probe, precision, "probe", run)
     if not phases:
         have = sorted({each for way in ways for each in way.device.precisions})
         raise UsageError(
@@ -189,6 +189,10 @@ def solo(
             hint=f"precisions here: {', '.join(have) or 'none'}; `mixmark suites` shows the scenarios of each suite",
         )
     return tuple(phases)
+
+
+def _key(*words: str) -> str:
+    return re.sub(r"[^a-z0-9.]+", "-", ".".join(words).lower())
 
 
 def _scenarios(workload: Workload, preset: Preset, asked: Sequence[ScenarioName]) -> Iterator[ScenarioName]:
@@ -206,10 +210,10 @@ def again(result: Result, placement: Placement) -> tuple[Phase, ...]:
     for rate in placement.rates:
         if (rate.suite, rate.device) in used:
             share = _share_of(result, rate)
-            name = f"{AGAIN}{share.key}"
+            name = f"again.{share.key}"
             limits = share.limits.model_copy(update={"search_ns": 0})
             share = share.model_copy(update={"key": name, "batch": rate.batch, "limits": limits})
-            phases.append(Phase(name=name, tasks=(Task(device=rate.device, shares=(share,)),)))
+            phases.append(Phase(name=name, purpose="again", tasks=(Task(device=rate.device, shares=(share,)),)))
     return tuple(phases)
 
 
@@ -226,7 +230,8 @@ def mixed(result: Result, placement: Placement, limits: Limits, run: int, pool_b
             continue
         left[pool] -= size
         share = _share_of(result, rate)
-        key = f"mix{run}.{share.key.partition('.')[2].rpartition('.')[0]}"
+        route = share.route
+        key = _key(f"mix{run}", route.suite, route.adapter, route.device, route.precision)
         update = {
             "key": key,
             "scenario": "mixed",
@@ -237,7 +242,7 @@ def mixed(result: Result, placement: Placement, limits: Limits, run: int, pool_b
         }
         shares[rate.device].append(share.model_copy(update=update))
     tasks = tuple(Task(device=device, shares=tuple(each)) for device, each in shares.items())
-    return Phase(name=f"mix{run}", tasks=tasks, placement=placement)
+    return Phase(name=f"mix{run}", purpose="mixed", tasks=tasks, placement=placement)
 
 
 def _share_of(result: Result, rate: Rate) -> Share:
@@ -278,7 +283,7 @@ def later(
         host_share=host_share,
         power=power(result),
     )
-    if measure_again and not any(phase.name.startswith(AGAIN) for phase in result.phases):
+    if measure_again and not any(phase.purpose == "again" for phase in result.phases):
         return again(result, placement)
     return (mixed(result, placement, limits, 1, pool_bytes),)
 

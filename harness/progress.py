@@ -181,7 +181,7 @@ def outcome(record: Record) -> str:
     assert record.completions is not None
     if record.cut_short:
         return f"cut short, {record.cut_short.kind}: {record.cut_short.message}"
-    if record.route.suite == "probe":
+    if record.scenario == "probe":
         return "ceilings measured"
     rate = stats.throughput_per_s(record.completions)
     figure = "–" if rate is None else f"{rate:,.0f}" if rate >= 1000 else f"{rate:.3g}"

@@ -5,7 +5,7 @@ Conclusions (throughput, percentiles, findings, scores) are functions of these f
 which parent and workers of one machine share.
 """
 
-# History of SCHEMA: 1 first shape.
+# History of SCHEMA: 1 first shape; 2 a phase says its purpose, a probe is a scenario, what is absent has a kind.
 
 from __future__ import annotations
 
@@ -19,13 +19,18 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, SkipValidation, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-SCHEMA: Literal[1] = 1
+SCHEMA: Literal[2] = 2
 
 Precision = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4"]
 BITS_PER_WEIGHT: dict[str, int] = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4}
 
 Tier = Literal["smoke", "edge", "server"]
-ScenarioName = Literal["single-stream", "offline", "server", "mixed"]
+ScenarioName = Literal["single-stream", "offline", "server", "mixed", "probe"]
+"""How feeds are issued. Every record of a mixed phase is `mixed`. A suite that measures the ceilings of a device has
+the scenario `probe`: one feed at a time, and no result of its own."""
+Purpose = Literal["probe", "solo", "again", "mixed"]
+"""Why a phase is run: to measure ceilings, to measure a route alone, to measure a route that the plan chose alone once
+more, or to run the mix."""
 Int64s = npt.NDArray[np.int64]
 LARGEST = 1 << 60
 """That a stored whole number may be: 36 years in ns, so that sums and differences of stamps stay inside int64."""
@@ -162,15 +167,24 @@ class Phase(Fact):
     """The tasks that run at the same time. A solo measurement is a phase of one task with one share."""
 
     name: str = Field(pattern=r"^[a-z0-9.-]+$")
+    purpose: Purpose
     tasks: tuple[Task, ...] = Field(min_length=1)
     placement: Placement | None = None
-    """Of a mixed phase: by which its shares were chosen."""
+    """The plan by which the shares of a mixed phase were chosen; None for any other purpose."""
 
     @model_validator(mode="after")
     def _each_device_once(self) -> Phase:
         devices = [task.device for task in self.tasks]
         if len(set(devices)) != len(devices):
             raise ValueError(f"phase {self.name} uses a device twice: {', '.join(devices)}")
+        return self
+
+    @model_validator(mode="after")
+    def _a_mix_is_planned(self) -> Phase:
+        if (self.purpose == "mixed") != (self.placement is not None):
+            raise ValueError(
+                f"phase {self.name} is {self.purpose}: a mixed phase has a placement, and no other has one"
+            )
         return self
 
 
@@ -615,10 +629,17 @@ class Placement(Fact):
 
 
 class Absent(Fact):
-    """Something that is not there, and why."""
+    """Something that cannot be used in a run, and why."""
 
-    what: str
+    kind: Literal["adapter", "device", "meter", "suite", "mix", "configuration"]
+    name: str
+    """The thing's own name. A section of mixmark.toml that nothing uses is named as it stands there."""
     reason: str
+
+    @property
+    def label(self) -> str:
+        """The thing as a reader is told of it: a device and a section of the configuration need no kind before them."""
+        return self.name if self.kind in ("device", "configuration") else f"{self.kind} {self.name}"
 
 
 class Finding(Fact):
@@ -663,7 +684,7 @@ class System(Fact):
 class Result(Fact):
     """One run, whole."""
 
-    schema_version: Literal[1] = SCHEMA
+    schema_version: Literal[2] = SCHEMA
     created_utc: str
     seed: int = Field(ge=0)
     seed_given: bool = False
@@ -676,7 +697,7 @@ class Result(Fact):
     system: System
     devices: tuple[Device, ...]
     absent: tuple[Absent, ...] = ()
-    """Adapters and devices that could not be used."""
+    """What could not be used: adapters, devices, meters, suites, the mix, sections of the configuration."""
     noise_floor: float | None = Field(default=None, ge=0)
     """Of this machine when the run began, by `mixmark selftest`: 0.02 is 2 %. None: not measured."""
     domains: tuple[Domain, ...] = ()

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from harness import config as configuration
-from harness import noise, plan, plugins, run, slices
+from harness import noise, plugins, run, slices
 from harness.config import Config
 from harness.discover import Found, discover
 from harness.errors import MixmarkError, UsageError
@@ -37,7 +37,7 @@ class Workbench:
     def ways(self, devices: Sequence[str] = ()) -> list[Way]:
         """Raises MixmarkError where nothing can be measured, UsageError for a device that is not here."""
         if not self.found.ways:
-            reasons = "; ".join(f"{each.what}: {each.reason}" for each in self.found.absent)
+            reasons = "; ".join(f"{each.label}: {each.reason}" for each in self.found.absent)
             raise MixmarkError("no device can be measured here", hint=reasons or "mixmark adapters shows why")
         ids = pick("device", devices, [device.id for device in self.found.devices])
         return [way for way in self.found.ways if way.device.id in ids]
@@ -48,7 +48,7 @@ class Workbench:
 
     @property
     def probe(self) -> Workload | None:
-        return next((each for each in self.workloads if each.name == plan.PROBE), None)
+        return next((each for each in self.workloads if "probe" in each.scenarios), None)
 
     def header(
         self,
@@ -124,7 +124,10 @@ def look(adapters: Sequence[str], config: Config) -> Found:
     chosen = choose(adapters)
     found = discover(chosen, config)
     strangers = set(config.adapters) - set(plugins.find("adapters")) - set(chosen)
-    unused = [Absent(what=f"[adapter.{name}]", reason="configured, but there is no such adapter") for name in strangers]
+    unused = [
+        Absent(kind="configuration", name=f"[adapter.{name}]", reason="configured, but there is no such adapter")
+        for name in strangers
+    ]
     return replace(found, absent=(*found.absent, *unused))
 
 
@@ -161,7 +164,7 @@ def prepare(
         try:
             suite = plugin.load()
         except MixmarkError as error:
-            absent.append(Absent(what=f"suite {name}", reason=str(error)))
+            absent.append(Absent(kind="suite", name=name, reason=str(error)))
             continue
         label = run.checkpoint_label(checkpoints[name]) if name in checkpoints else "drawn"
         options = configured.suites.get(name, {})

@@ -324,7 +324,7 @@ class _Served:
         """A closed or an open loop of its own. Leaves the stamps in the file `out`, what was yielded in `answers`."""
         it = self.opened[key]
         bounds = Limits.model_validate(limits)
-        lanes = 1 if scenario == "single-stream" else it.runner.slots
+        lanes = 1 if scenario in ("single-stream", "probe") else it.runner.slots
         trials: tuple[Trial, ...] = ()
         rate_trials: tuple[RateTrial, ...] = ()
         if batch is None:

@@ -217,5 +217,5 @@ def _remarks(result: Result) -> Table:
         subject = "" if about == "run" else f"{about}: "
         table.add_row(severity, Text(plain(subject + message, figures.LONGEST)))
     for absent in result.absent:
-        table.add_row("absent", Text(plain(f"{absent.what}: {absent.reason}", figures.LONGEST)))
+        table.add_row("absent", Text(plain(f"{absent.label}: {absent.reason}", figures.LONGEST)))
     return table

@@ -275,7 +275,7 @@ def _missing(result: Result) -> Iterator[tuple[str, str, str]]:
         for share in (share for task in phase.tasks for share in task.shares if share.key not in reached):
             yield "not reached", f"{share.route.label}, {share.scenario}", "the run ended before its turn"
     for absent in result.absent:
-        yield "absent", absent.what, absent.reason
+        yield "absent", absent.label, absent.reason
 
 
 def _disclosed(system: System) -> Iterator[tuple[str, str]]:

@@ -64,7 +64,7 @@ def _lines(result: Result) -> Iterator[str]:
         subject = "" if about == "run" else f"{about}: "
         yield f"- **{severity}** {_cell(subject + message)}"
     for absent in result.absent:
-        yield f"- **absent** {_cell(f'{absent.what}: {absent.reason}')}"
+        yield f"- **absent** {_cell(f'{absent.label}: {absent.reason}')}"
 
 
 def _row(row: figures.Row, names: dict[str, str], told: int) -> Sequence[str]:

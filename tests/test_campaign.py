@@ -78,7 +78,7 @@ def test_no_mix_is_planned_from_wrong_answers(shell: Shell, tmp_path: Path) -> N
     told = result(shell)
     assert told["finished"]
     assert not [phase for phase in told["phases"] if phase["placement"]]
-    reason = next(each["reason"] for each in told["absent"] if each["what"] == "mix duo")
+    reason = next(each["reason"] for each in told["absent"] if (each["kind"], each["name"]) == ("mix", "duo"))
     assert reason.startswith("no device can run high")
     assert "NO SCORE: no device can run high" in done.stdout
     for form in ("markdown", "html", "csv", "json"):

@@ -64,7 +64,7 @@ def measured(folder: Path, engine: str, batch: int | None = 1, run: int = 1, **o
     (folder / "raw").mkdir(parents=True, exist_ok=True)
     key = f"{engine.lower()}.{run}"
     share = Share(key=key, route=ROUTE, scenario="single-stream", batch=batch, run=run, limits=LIMITS)
-    phase = Phase(name=key, tasks=(Task(device=DEVICE.id, shares=(share,)),))
+    phase = Phase(name=key, purpose="solo", tasks=(Task(device=DEVICE.id, shares=(share,)),))
     return measure(phase, share, equipment({"as": engine, **options}), folder)
 
 
@@ -78,7 +78,10 @@ def played(folder: Path, engine: str) -> Record:
         return place.place(units, rates, [DEVICE])
 
     phase = Phase(
-        name=share.key, tasks=(Task(device=DEVICE.id, shares=(share,)),), placement=planner(MIX.units, [rate])
+        name=share.key,
+        purpose="mixed",
+        tasks=(Task(device=DEVICE.id, shares=(share,)),),
+        placement=planner(MIX.units, [rate]),
     )
     (record,) = mixed.perform(phase, MIX, planner, equipment({"as": engine}), folder)
     return record

@@ -103,7 +103,7 @@ def test_the_meter_of_the_page_counts_and_says_what_is_missing(tmp_path: Path) -
     assert [each.covers for each in meters.domains] == [("npu:acme0",)]
     assert drained and set(drained.samples["acme-power/npu:acme0"].values.tolist()) == {5.0} and not drained.lost
     [absent] = meters.absent
-    assert "npu:acme1" in absent.what and "sudo chmod a+r" in absent.reason
+    assert "npu:acme1" in absent.name and "sudo chmod a+r" in absent.reason
 
 
 def test_the_examples_are_as_short_as_an_afternoon() -> None:

@@ -111,7 +111,7 @@ def test_without_a_domain_nothing_is_read_and_no_time_is_spent() -> None:
 )
 def test_what_is_not_there_is_named_with_its_reason(mode: str, said: str) -> None:
     meters = Meters(Config(meters={"joules": {"mode": mode}, "gone": {}}), (CPU,), FAKES)
-    assert [f"{each.what}: {each.reason}" for each in meters.absent] == [
+    assert [f"{each.label}: {each.reason}" for each in meters.absent] == [
         "[meter.gone]: configured, but there is no such meter",
         said,
     ]
@@ -229,7 +229,7 @@ def test_mixmark_meters_tells_machines_the_same(monkeypatch: pytest.MonkeyPatch)
     assert domain["watts"] == pytest.approx(WATTS, rel=0.2)
     assert domain["period_ns"] > 0 and domain["resolution"] > 0
     assert (domain["added"], told["boundary"], told["unmetered"]) == (True, None, ["cpu:0"])
-    assert [each["what"] for each in told["absent"]] == ["meter plug"]
+    assert [(each["kind"], each["name"]) for each in told["absent"]] == [("meter", "plug")]
 
 
 def test_a_driver_that_prints_does_not_get_into_the_answer(
@@ -253,6 +253,8 @@ def test_mixmark_meters_says_what_is_wrong_with_one(monkeypatch: pytest.MonkeyPa
 
 
 def test_mixmark_meters_without_one_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.fakes.meters.Joules.domains", lambda self, devices: [Absent(what="x", reason="gone")])
+    monkeypatch.setattr(
+        "tests.fakes.meters.Joules.domains", lambda self, devices: [Absent(kind="meter", name="x", reason="gone")]
+    )
     said = typed(monkeypatch)
     assert "There is no energy source: no meter can read anything" in said and "meter joules: x: gone" in said

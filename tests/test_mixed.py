@@ -96,7 +96,9 @@ class Stage:
                 for rate in own
             )
             tasks.append(Task(device=device, shares=shares))
-        return Phase(name="mix1", tasks=tuple(tasks), placement=place.place(MIX.units, rates, self.devices()))
+        return Phase(
+            name="mix1", purpose="mixed", tasks=tuple(tasks), placement=place.place(MIX.units, rates, self.devices())
+        )
 
     def play(self, max_s: float = 3.0, **more: Any) -> dict[tuple[str, str], Record]:
         def planner(units: Any, rates: Any) -> Any:

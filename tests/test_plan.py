@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import ValidationError
 
 from harness.errors import UsageError
 from harness.pick import pick
@@ -13,7 +14,7 @@ CPU = Device(id="cpu:0", kind="cpu", memory_pool="host", precisions=("fp32",))
 GPU = Device(id="gpu:GPU-4f", kind="gpu", memory_pool="gpu:GPU-4f", precisions=("bf16", "fp32"))
 LLM = Workload("llm", "1", ("single-stream",))
 DLRM = Workload("dlrm", "1", ("offline", "single-stream"), {"rows": "full"}, "a.safetensors sampled-sha256:00")
-PROBE = Workload("probe", "1", ("single-stream",))
+PROBE = Workload("probe", "1", ("probe",))
 WAYS = (Way(CPU, "torch", {"threads": "2"}), Way(CPU, "onnxruntime", {}), Way(GPU, "torch", {"threads": "2"}))
 
 
@@ -28,14 +29,14 @@ def shares(phases: tuple[Phase, ...]) -> list[Share]:
 
 def test_quick_is_the_native_scenario_of_each_suite_between_two_probes() -> None:
     assert cells(solo(WAYS, (LLM, DLRM), "edge", PRESETS["quick"], probe=PROBE))[:8] == [
-        ("cpu:0", "torch", "probe", "fp32", "single-stream"),
+        ("cpu:0", "torch", "probe", "fp32", "probe"),
         ("cpu:0", "torch", "llm", "fp32", "single-stream"),
         ("cpu:0", "torch", "dlrm", "fp32", "offline"),
-        ("cpu:0", "torch", "probe", "fp32", "single-stream"),
-        ("cpu:0", "onnxruntime", "probe", "fp32", "single-stream"),
+        ("cpu:0", "torch", "probe", "fp32", "probe"),
+        ("cpu:0", "onnxruntime", "probe", "fp32", "probe"),
         ("cpu:0", "onnxruntime", "llm", "fp32", "single-stream"),
         ("cpu:0", "onnxruntime", "dlrm", "fp32", "offline"),
-        ("cpu:0", "onnxruntime", "probe", "fp32", "single-stream"),
+        ("cpu:0", "onnxruntime", "probe", "fp32", "probe"),
     ]
 
 
@@ -79,10 +80,17 @@ def test_the_record_will_tell_the_options_and_the_weights() -> None:
     assert route.weights == "a.safetensors sampled-sha256:00"
 
 
+def test_a_phase_says_its_purpose() -> None:
+    phases = solo(WAYS[:1], (LLM,), "edge", PRESETS["quick"], probe=PROBE)
+    assert [phase.purpose for phase in phases] == ["probe", "solo", "probe"]
+    with pytest.raises(ValidationError, match="a mixed phase has a placement"):
+        Phase.model_validate(phases[1].model_dump() | {"purpose": "mixed"})
+
+
 def test_keys_are_unique_and_safe_as_file_names() -> None:
     keys = [share.key for share in shares(solo(WAYS, (LLM, DLRM), "edge", PRESETS["standard"], probe=PROBE))]
     assert len(set(keys)) == len(keys)
-    assert keys[-1] == "014.probe.torch.gpu-gpu-4f.bf16.single-stream"
+    assert keys[-1] == "014.probe.torch.gpu-gpu-4f.bf16.probe"
 
 
 def test_offline_searches_its_batch_and_single_stream_does_not() -> None:

@@ -35,7 +35,12 @@ def cell(key: str, placement: Placement | None = None) -> Phase:
         {"key": key, "route": record(key, "llm", "token", closed_loop([[1]])).route, "scenario": scenario}
         | {"batch": 1, "limits": limits}
     )
-    return Phase(name=key, tasks=(Task(device="cpu:0", shares=(share,)),), placement=placement)
+    return Phase(
+        name=key,
+        purpose="mixed" if placement else "solo",
+        tasks=(Task(device="cpu:0", shares=(share,)),),
+        placement=placement,
+    )
 
 
 class Watched:

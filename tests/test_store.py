@@ -104,7 +104,7 @@ def test_a_phase_that_is_planned_late_and_its_energy_are_replayed(tmp_path: Path
     route = whole.records[0].route
     limits = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=0, min_feeds=1)
     share = Share(key="mix.llm", route=route, scenario="offline", limits=limits)
-    mixed = Phase(name="mixed", tasks=(Task(device="cpu:0", shares=(share,)),))
+    mixed = Phase(name="mixed", purpose="solo", tasks=(Task(device="cpu:0", shares=(share,)),))
     keeper.plan(mixed)
     store.resume(tmp_path).meter(metering("mixed", joules=8))
     store.resume(tmp_path).meter(metering("mixed", joules=9))
@@ -191,8 +191,8 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"schema_version": 2}, "from a newer Mixmark"),
-        ({"schema_version": 0}, "from an older Mixmark"),
+        ({"schema_version": 3}, "from a newer Mixmark"),
+        ({"schema_version": 1}, "from an older Mixmark"),
         ({"schema_version": None}, "no schema_version"),
         ({"records": 5}, "no list of records"),
         ({"records": [5]}, "does not hold together"),

@@ -71,7 +71,7 @@ def suites(as_json: bool) -> None:
         try:
             suite = plugin.load()
         except MixmarkError as error:
-            absent.append(Absent(what=f"suite {plugin.name}", reason=str(error)))
+            absent.append(Absent(kind="suite", name=plugin.name, reason=str(error)))
             continue
         listed.append(
             {
@@ -151,7 +151,7 @@ def meters(adapters: tuple[str, ...], config: Path | None, as_json: bool) -> Non
     with plugins_print_to_stderr(), setup.metered(asked, adapters, configured) as found:
         seen = metering.live(found, LIVE_S)
     unasked = [
-        Absent(what=f"meter {name}", reason=f"it is read only if mixmark.toml has a section [meter.{name}]")
+        Absent(kind="meter", name=name, reason=f"it is read only if mixmark.toml has a section [meter.{name}]")
         for name in found.unasked
     ]
     missing = (*found.absent, *unasked)

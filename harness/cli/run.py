@@ -148,7 +148,8 @@ def run(
     if before and before.finished:
         raise UsageError(f"the run in {resume} is finished", hint="there is nothing to resume; start a new run")
     bench = setup.prepare(adapters, config, weights, split_cpu)
-    pick("scenario", scenarios, dict.fromkeys(each for one in bench.workloads for each in one.scenarios))
+    choices = dict.fromkeys(each for one in bench.workloads for each in one.scenarios if each != "probe")
+    pick("scenario", scenarios, choices)
     workloads, ways = bench.chosen(suites), bench.ways(devices)
     if before and resume:
         bench.check_same(before)
@@ -298,10 +299,9 @@ def _show(result: Result, folder: Path, as_json: bool) -> None:
 
 
 def _exit_code(result: Result) -> int:
-    from harness import plan
     from harness.judge import validate
 
     if not result.finished:
         return 130
-    measured = [each for each in result.records if each.completions is not None and each.route.suite != plan.PROBE]
+    measured = [each for each in result.records if each.completions is not None and each.scenario != "probe"]
     return 1 if not measured or any(each.severity == "invalid" for each in validate.findings(result)) else 0

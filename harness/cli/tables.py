@@ -51,7 +51,7 @@ def print_markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 def print_absent(absent: Iterable[Absent]) -> None:
     """Prints what is not available on this machine, each with its reason."""
-    lines = [f"  {plain(each.what)}: {plain(each.reason)}" for each in absent]
+    lines = [f"  {plain(each.label)}: {plain(each.reason)}" for each in absent]
     if lines:
         click.echo("\n".join(("\nNot available:", *lines)))
 

@@ -27,7 +27,7 @@ def audited(result: Result) -> Iterator[Finding]:
     """Every audited feed of every record keeps its gate, and what that tells; what was not audited is said."""
     for record in result.records:
         audit = record.audit
-        if record.completions is None or record.route.suite == stats.PROBE:
+        if record.completions is None or record.scenario == "probe":
             continue
         if audit is None or (not audit.values and not audit.problem):
             severity, message = "warning", f"not audited: {record.unaudited or 'the run ended before'}"
@@ -106,7 +106,7 @@ def in_turn(result: Result) -> Iterator[Finding]:
             together[record.phase, record.route.device].append(record)
     for (_, device), records in together.items():
         most = stats.most_in_flight([each.completions for each in records if each.completions is not None])
-        slots = max(1 if each.scenario == "single-stream" else each.slots for each in records)
+        slots = max(1 if each.scenario in ("single-stream", "probe") else each.slots for each in records)
         if most > slots:
             message = f"{most} feeds were in flight at once on {device}, which takes {slots}"
             yield Finding(rule="in_turn", severity="invalid", about=records[0].key, message=message)
@@ -116,7 +116,7 @@ def little_between(result: Result) -> Iterator[Finding]:
     """What passes between feeds is in no throughput, so there must be little of it."""
     for record in result.records:
         done = record.completions
-        if done is None or record.scenario in ("server", "mixed") or record.route.suite == stats.PROBE or len(done) < 2:
+        if done is None or record.scenario in ("server", "mixed", "probe") or len(done) < 2:
             continue
         span_ns = int(done.marks_ns.max() - done.issued_ns.min())
         between = 1 - stats.in_flight_ns(done) / span_ns if span_ns else 0.0
@@ -162,7 +162,7 @@ def slower_than_light(result: Result) -> Iterator[Finding]:
     cache_bytes = last_level_bytes(result.system.caches)
     for record in result.records:
         route, done = record.route, record.completions
-        if done is None or route.suite == stats.PROBE or not (in_flight_ns := stats.in_flight_ns(done)):
+        if done is None or record.scenario == "probe" or not (in_flight_ns := stats.in_flight_ns(done)):
             continue
         flops_per_s = max(
             (

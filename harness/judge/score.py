@@ -36,8 +36,6 @@ OFFICIAL_AUDITS = 30
 OFFICIAL_HALF_WIDTH = 0.02
 PROVISIONAL_FEEDS = 10
 NOT_MEASURED = "EFFICIENCY NOT MEASURED"
-AGAIN = "again."
-"""Begins the names of the phases in which the routes that were chosen are measured once more."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +153,7 @@ def score(result: Result) -> Score | None:
     """None where no mix was asked for, or none was run yet."""
     phases = mixed(result)
     mix = result.mix
-    unplanned = [each.reason for each in result.absent if mix and each.what == f"mix {mix.name}"]
+    unplanned = [each.reason for each in result.absent if mix and (each.kind, each.name) == ("mix", mix.name)]
     if mix is None or not (phases or unplanned):
         return None
     doubts = honest.findings(result)
@@ -204,7 +202,7 @@ def _unranked(mix: Mix, result: Result, doubts: Sequence[Finding]) -> Iterator[s
 
 def mixed(result: Result) -> tuple[Phase, ...]:
     """The mixed phases, one a run."""
-    return tuple(phase for phase in result.phases if phase.placement is not None)
+    return tuple(phase for phase in result.phases if phase.purpose == "mixed")
 
 
 def within(completions: Completions, limits: ServiceLimits) -> npt.NDArray[np.bool_]:
@@ -522,7 +520,8 @@ def rates(result: Result, mix: Mix) -> tuple[Rate, ...]:
     by_route: dict[str, Rate] = {}
     invalid = {each.about for each in honest.findings(result) if each.severity == "invalid"}
     tried = [record for record in result.records if record.scenario != "mixed" and record.route.suite in mix.units]
-    again = [record for record in tried if record.phase.startswith(AGAIN)]
+    once_more = {phase.name for phase in result.phases if phase.purpose == "again"}
+    again = [record for record in tried if record.phase in once_more]
     for record in again or tried:
         if record.completions is None or record.scenario == "server" or record.key in invalid:
             continue

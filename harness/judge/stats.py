@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from harness.schema import Completions, Int64s, LatencyLimits, Record
 
-PROBE = "probe"
 STAND_IN = "torch"  # the built-in adapter whose probe stands in where a device's own adapter has none
 LOWEST_TAIL = 0.9
 CONFIDENCE = 0.95
@@ -29,7 +28,7 @@ Floats = npt.NDArray[np.float64]
 
 def is_cell(record: Record) -> bool:
     """Whether it is of a suite alone on a device: neither a probe nor a part of a mixed phase."""
-    return record.route.suite != PROBE and record.scenario != "mixed"
+    return record.scenario not in ("probe", "mixed")
 
 
 def units(completions: Completions) -> int:
@@ -304,7 +303,7 @@ def ceilings(records: Iterable[Record]) -> dict[CeilingKey, Ceiling]:
 def _probed(record: Record) -> Iterator[tuple[str, float, float]]:
     """(kernel, flop/s, byte/s) of the fastest run of each kernel of a probe record."""
     completions = record.completions
-    if record.route.suite != PROBE or completions is None or _mismatch(record):
+    if record.scenario != "probe" or completions is None or _mismatch(record):
         return
     before = np.concatenate((np.zeros(1, np.int64), completions.marks_ns[:-1]))
     before[completions.starts] = completions.issued_ns

@@ -46,7 +46,7 @@ def energy_known(result: Result) -> Iterator[Finding]:
     """Something here is metered. What would make it so is told by the meters that are absent."""
     if not result.domains:
         missing = ", ".join(energy.uncovered((), result.devices))
-        absent = any(each.what.startswith("meter ") for each in result.absent)
+        absent = any(each.kind == "meter" for each in result.absent)
         told = "the absent meters say what would be needed" if absent else "mixmark meters says what would be needed"
         message = f"energy not measured, so there is no efficiency: nothing meters {missing}; {told}"
         yield Finding(rule="energy_known", severity="note", about="run", message=message)
@@ -129,7 +129,7 @@ def _energies(result: Result) -> Iterator[tuple[str, str, energy.Total]]:
     for run in found_score.runs if found_score else ():
         yield "run", run.phase, run.total
     for record in result.records:
-        if record.route.suite != stats.PROBE and result.domains:
+        if record.scenario != "probe" and result.domains:
             found = energy.of_record(result, record)
             if found is not None:
                 yield record.key, record.phase, found

@@ -70,16 +70,18 @@ class AmdSmi:
         try:
             import amdsmi as smi
         except Exception as error:  # also OSError or KeyError, from looking for its library
-            yield Absent(what="amdsmi", reason=f"{error}: {INSTALL}")
+            yield Absent(kind="meter", name="amdsmi", reason=f"{error}: {INSTALL}")
             return
         try:
             smi.amdsmi_init()
             cards = [_card(smi, handle) for handle in smi.amdsmi_get_processor_handles()]
         except smi.AmdSmiException as error:
-            yield Absent(what="amdsmi", reason=f"{error}: {PERMIT}")
+            yield Absent(kind="meter", name="amdsmi", reason=f"{error}: {PERMIT}")
             return
         if not any(card.ids & known for card in cards):
-            yield Absent(what="amdsmi", reason=f"none of its {len(cards)} GPUs is a device that an adapter found")
+            yield Absent(
+                kind="meter", name="amdsmi", reason=f"none of its {len(cards)} GPUs is a device that an adapter found"
+            )
             return
         glances = self._watched(cards)
         position = 0
@@ -110,12 +112,12 @@ class AmdSmi:
         covers = tuple(id for id in ids if id)
         if any(glance.watts or (glance.joules or 0) > 0 for other in glances[1:] for glance in other):
             reason = "both dies of this MI250 report, and whether each does for both is not documented"
-            yield from (Absent(what=id, reason=f"AMD SMI: {reason}") for id in covers)
+            yield from (Absent(kind="meter", name=id, reason=f"AMD SMI: {reason}") for id in covers)
             return
         seen, card, parent = glances[0], dies[0], None
         name = f"amdsmi/{covers[0].removeprefix('gpu:')}"
         if problem := _problem(seen):
-            yield Absent(what=f"{covers[0]} energy counter", reason=f"AMD SMI: {problem}")
+            yield Absent(kind="meter", name=f"{covers[0]} energy counter", reason=f"AMD SMI: {problem}")
         else:
             parent = f"{name}/energy"
             self._reads[parent] = card.joules

@@ -139,10 +139,10 @@ class External:
             if self._feed is None:
                 self._open()
         except (OSError, MixmarkError) as error:
-            yield Absent(what="external", reason=_why(error))
+            yield Absent(kind="meter", name="external", reason=_why(error))
             return
         if self._feed is None:
-            yield Absent(what="external", reason="no meter is named: [meter.external] in mixmark.toml")
+            yield Absent(kind="meter", name="external", reason="no meter is named: [meter.external] in mixmark.toml")
             return
         unit = self._layout.unit if self._layout else self._unit or "W"
         yield Domain(

@@ -72,7 +72,7 @@ class Hwmon:
         devices = list(devices)
         sensors = [*_sensors(self._folder)]
         if not sensors:
-            yield Absent(what="hwmon", reason="no driver here offers power or energy in /sys/class/hwmon")
+            yield Absent(kind="meter", name="hwmon", reason="no driver here offers power or energy in /sys/class/hwmon")
         cpus, gpus = covered.host(devices), covered.gpus(devices)
         everything = covered.everything(devices)
         chosen = [*self._chosen(sensors, everything)]
@@ -85,9 +85,11 @@ class Hwmon:
             try:
                 number(sensor.file)
             except PermissionError:
-                yield Absent(what=sensor.key, reason=f"only root may read it: sudo chmod a+r {sensor.file}")
+                yield Absent(
+                    kind="meter", name=sensor.key, reason=f"only root may read it: sudo chmod a+r {sensor.file}"
+                )
             except OSError as error:
-                yield Absent(what=sensor.key, reason=f"it cannot be read: {error}")
+                yield Absent(kind="meter", name=sensor.key, reason=f"it cannot be read: {error}")
             else:
                 self._files[answer.id] = sensor.file
                 yield answer
@@ -106,7 +108,7 @@ class Hwmon:
                 if sensor.chip not in (*INTEL, "power_meter"):
                     yield sensor, _unknown(sensor, "what it covers is not known")
             elif twins > 1:
-                yield sensor, Absent(what=sensor.key, reason=f"{twins} sensors have this name")
+                yield sensor, Absent(kind="meter", name=sensor.key, reason=f"{twins} sensors have this name")
             else:
                 covers = tuple(said.replace(" ", "").split(","))
                 yield sensor, _domain(sensor, everything if covers == ("node",) else covers, node="node" in covers)
@@ -181,7 +183,11 @@ def _domain(sensor: Sensor, covers: tuple[str, ...], node: bool = False, parent:
 
 def _unknown(sensor: Sensor, why: str) -> Absent:
     what = f"{sensor.key} {sensor.label}".strip()
-    return Absent(what=what, reason=f'{why}: say so in mixmark.toml, [meter.hwmon] "{sensor.key}" = "node" or devices')
+    return Absent(
+        kind="meter",
+        name=what,
+        reason=f'{why}: say so in mixmark.toml, [meter.hwmon] "{sensor.key}" = "node" or devices',
+    )
 
 
 def _sensors(folder: Path) -> Iterator[Sensor]:

@@ -40,15 +40,15 @@ class Ipmi:
 
     def domains(self, devices: Iterable[Device]) -> Iterator[Domain | Absent]:
         if reason := self._missing():
-            yield Absent(what="ipmi", reason=reason)
+            yield Absent(kind="meter", name="ipmi", reason=reason)
             return
         try:
             watts = _ask()
         except (OSError, MixmarkError) as error:
-            yield Absent(what="ipmi", reason=str(error))
+            yield Absent(kind="meter", name="ipmi", reason=str(error))
             return
         if watts <= 0:
-            yield Absent(what="ipmi", reason="the controller says 0 W: it has no power sensor")
+            yield Absent(kind="meter", name="ipmi", reason="the controller says 0 W: it has no power sensor")
             return
         yield node(self.name, devices, SOURCE)
 

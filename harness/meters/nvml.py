@@ -38,12 +38,12 @@ class Nvml:
         try:
             import pynvml as nvml  # here, since loading it is for machines that are metered
         except ImportError as error:
-            yield Absent(what="nvml", reason=f"{error}: pip install nvidia-ml-py")
+            yield Absent(kind="meter", name="nvml", reason=f"{error}: pip install nvidia-ml-py")
             return
         try:
             nvml.nvmlInit()
         except nvml.NVMLError as error:
-            yield Absent(what="nvml", reason=f"{error}: {DRIVER}")
+            yield Absent(kind="meter", name="nvml", reason=f"{error}: {DRIVER}")
             return
         found = list(self._gpus(nvml, covered.gpus(devices), covered.host(devices)))
         modules = {each.id for each in found if isinstance(each, Domain) and each.id.endswith("/module")}
@@ -51,7 +51,9 @@ class Nvml:
             if len(modules) < 2 or isinstance(each, Absent):
                 yield each
             elif each.id in modules:
-                yield Absent(what=each.id, reason="NVML does not say which of several GPUs share one module")
+                yield Absent(
+                    kind="meter", name=each.id, reason="NVML does not say which of several GPUs share one module"
+                )
             else:
                 yield each.model_copy(update={"parent": None}) if each.parent in modules else each
 
@@ -65,11 +67,11 @@ class Nvml:
                 handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
                 if uuid.startswith("MIG-") or _mig(nvml, handle):
                     reason = "MIG is on, and NVML meters whole GPUs only: sudo nvidia-smi -mig 0, then reset the GPU"
-                    yield Absent(what=id, reason=reason)
+                    yield Absent(kind="meter", name=id, reason=reason)
                     continue
                 yield from self._domains(nvml, handle, id, cpus)
             except nvml.NVMLError as error:
-                yield Absent(what=id, reason=f"NVML: {error}")
+                yield Absent(kind="meter", name=id, reason=f"NVML: {error}")
 
     def _domains(self, nvml: Any, handle: Any, id: str, cpus: Sequence[str]) -> Iterator[Domain | Absent]:
         """The tree of one GPU: its module, if it has one, holds the counter, which holds the power."""
@@ -103,7 +105,9 @@ class Nvml:
                 return
         if not parent:
             yield Absent(
-                what=id, reason="NVML tells neither its energy nor its power: the GPU or its driver lacks a sensor"
+                kind="meter",
+                name=id,
+                reason="NVML tells neither its energy nor its power: the GPU or its driver lacks a sensor",
             )
 
 

@@ -70,7 +70,7 @@ class Rapl:
         """A package of several covers `cpu:0/1-of-2`: the processor is covered by all of them, or not at all."""
         zones = [_zone(folder) for folder in sorted(self._zones.glob("intel-rapl:*"), key=_natural)]
         if not zones:
-            yield Absent(what="rapl", reason=NO_ZONES)
+            yield Absent(kind="meter", name="rapl", reason=NO_ZONES)
             return
         packages = [zone for zone in zones if PACKAGE.fullmatch(zone.name)]
         drams = [zone for zone in zones if zone.name == "dram"]
@@ -83,7 +83,7 @@ class Rapl:
             for place, zone in enumerate(members, 1):
                 part = f"/{place}-of-{len(members)}" if len(members) > 1 else ""
                 if zone.problem:
-                    yield Absent(what=f"rapl {zone.name} ({zone.folder.name})", reason=zone.problem)
+                    yield Absent(kind="meter", name=f"rapl {zone.name} ({zone.folder.name})", reason=zone.problem)
                     continue
                 yield Domain(
                     id=zone.id,

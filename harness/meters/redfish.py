@@ -63,18 +63,22 @@ class Redfish:
 
     def domains(self, devices: Iterable[Device]) -> Iterator[Domain | Absent]:
         if not self._url:
-            yield Absent(what="redfish", reason="no controller is named: [meter.redfish] url = … in mixmark.toml")
+            yield Absent(
+                kind="meter", name="redfish", reason="no controller is named: [meter.redfish] url = … in mixmark.toml"
+            )
             return
         try:
             found = self._found()
         except (OSError, MixmarkError) as error:
-            yield Absent(what="redfish", reason=str(error))
+            yield Absent(kind="meter", name="redfish", reason=str(error))
             return
         if self._chassis is not None:
             found = {name: path for name, path in found.items() if name == self._chassis}
         if len(found) != 1:
             several = f"several chassis have one, say chassis = {' or '.join(sorted(found))}"
-            yield Absent(what="redfish", reason=several if found else "no chassis has a power reading above 0 W")
+            yield Absent(
+                kind="meter", name="redfish", reason=several if found else "no chassis has a power reading above 0 W"
+            )
             return
         ((name, self._path),) = found.items()
         yield node(self.name, devices, f"Redfish {self._path.split('/')[-1]} of chassis {name}, DMTF DSP0268")

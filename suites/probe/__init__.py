@@ -58,7 +58,7 @@ class Probe:
     name = "probe"
     version = "1"
     unit = "kernel"
-    scenarios: Sequence[str] = ("single-stream",)
+    scenarios: Sequence[str] = ("probe",)
 
     def __init__(self, tier: str, options: Mapping[str, str]) -> None:
         if tier not in TIERS:
@@ -84,7 +84,7 @@ class Probe:
         return exported.graph(HOME, self.tier, f"{kind}-{size}", inputs, state, {"result": Spec((1,))}, module)
 
     def feeds(self, batch: int, seed: int) -> Iterator[Feed]:
-        """A feed is a new nonce; `batch` is 1, the probe knows single-stream only."""
+        """A feed is a new nonce; `batch` is 1: the probe takes one feed at a time."""
         random = np.random.Generator(np.random.Philox(key=[seed, *b"P"]))
         while True:
             yield {"nonce": random.standard_normal((1, self._nonce), np.float32)}

@@ -194,7 +194,7 @@ def phase(records: list[Record], placement: Placement) -> Phase:
             if each.route.device == device
         ]
         tasks.append(Task(device=device, shares=tuple(shares)))
-    return Phase(name=records[0].phase, tasks=tuple(tasks), placement=placement)
+    return Phase(name=records[0].phase, purpose="mixed", tasks=tuple(tasks), placement=placement)
 
 
 def metering(name: str, domain: Domain, watts: float, end_ns: int) -> Metering:

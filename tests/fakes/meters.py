@@ -30,7 +30,7 @@ class Joules:
             print("JOULES 1.0")
             os.write(1, b"libjoules 1.0\n")
         if self.mode == "absent":
-            yield Absent(what="probe 2", reason="not plugged in: plug it in")
+            yield Absent(kind="meter", name="probe 2", reason="not plugged in: plug it in")
             return
         for device in devices:
             yield Domain(

@@ -113,7 +113,7 @@ def probe(key: str, gemm_ns: int, read_ns: int, device: str = "cpu:0", precision
     """A multiplication of 10 GFLOP and a read of 4 GB."""
     costs = (Cost(name="gemm", flops=1e10, bytes=1e8), Cost(name="read", flops=1e9, bytes=4e9))
     done = closed_loop([[gemm_ns, read_ns]] * 3)
-    return record(key, "probe", "kernel", done, costs=costs, device=device, precision=precision)
+    return record(key, "probe", "kernel", done, scenario="probe", costs=costs, device=device, precision=precision)
 
 
 def result(*records: Record, finished: bool = True, absent: tuple[Absent, ...] = ()) -> Result:
@@ -180,7 +180,7 @@ def metering(of: Record, lost: bool = False) -> Metering:
 
 def sample() -> Result:
     measured = unmetered()
-    done = [each for each in measured.records if each.completions and each.route.suite != "probe"]
+    done = [each for each in measured.records if each.completions and each.scenario != "probe"]
     meterings = tuple(metering(each, lost=each.key.startswith("007")) for each in done)
     return measured.model_copy(update={"domains": DOMAINS, "meterings": meterings})
 
@@ -258,5 +258,5 @@ def unmetered() -> Result:
         ),
         probe("010.probe.torch.cpu-0.fp32", 80 * MS, 212 * MS),
         probe("011.probe.torch.gpu.bf16", 100_000, 4 * MS, device=GPU, precision="bf16"),
-        absent=(Absent(what="adapter openvino", reason="No module named 'openvino'"),),
+        absent=(Absent(kind="adapter", name="openvino", reason="No module named 'openvino'"),),
     )

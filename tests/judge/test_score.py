@@ -250,7 +250,7 @@ def test_what_is_faster_than_light_has_a_score_and_no_rank() -> None:
 
 def closed_probe(on: str, cost: Cost, took_ns: int) -> Record:
     probe = record("probe", ("probe", on), completions([(0, took_ns)], 1), (0, took_ns), audits=0)
-    return probe.model_copy(update={"scenario": "single-stream", "costs": (cost,)})
+    return probe.model_copy(update={"scenario": "probe", "costs": (cost,)})
 
 
 def test_no_score_where_a_device_fell_out_but_all_that_was_measured() -> None:

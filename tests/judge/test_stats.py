@@ -193,7 +193,9 @@ def test_a_ceiling_is_the_best_of_all_probe_records() -> None:
 
 def test_a_probe_kernel_of_several_yields_is_timed_by_its_fastest_one() -> None:
     costs = (Cost(name="gemm", flops=6, bytes=0, yields=3), Cost(name="read", flops=0, bytes=8))
-    [ceiling] = stats.ceilings([record("a", "probe", "kernel", closed_loop([[3, 9, 7, 4]]), costs=costs)]).values()
+    [ceiling] = stats.ceilings(
+        [record("a", "p", "kernel", closed_loop([[3, 9, 7, 4]]), scenario="probe", costs=costs)]
+    ).values()
     assert ceiling == stats.Ceiling(2e9, "gemm", 2e9, "read")
 
 

@@ -117,7 +117,7 @@ def test_a_run_without_a_meter_says_where_to_look() -> None:
     assert said(validate.energy_known, metered()) == []
     [(severity, _, message)] = said(validate.energy_known, done())
     assert severity == "note" and f"nothing meters cpu:0, {GPU}; mixmark meters says" in message
-    absent = (Absent(what="meter rapl", reason="sudo chmod"),)
+    absent = (Absent(kind="meter", name="rapl", reason="sudo chmod"),)
     assert "absent meters" in said(validate.energy_known, done().model_copy(update={"absent": absent}))[0][2]
 
 
@@ -411,7 +411,7 @@ def ended(by: str, spread_ns: int) -> Result:
     one = record("b", "resnet50", "image", closed_loop([[int(step)] for step in steps]))
     limits = Limits(warmup_ns=0, search_ns=0, min_ns=1, max_ns=1, min_feeds=1, half_width=0.01)
     share = Share(key="b", route=one.route, scenario="single-stream", limits=limits)
-    phase = Phase(name="b", tasks=(Task(device="cpu:0", shares=(share,)),))
+    phase = Phase(name="b", purpose="solo", tasks=(Task(device="cpu:0", shares=(share,)),))
     whole = result(one.model_copy(update={"ended_by": by}))
     return whole.model_copy(update={"phases": (phase,)})
 

@@ -73,7 +73,7 @@ def found(
     meter = AmdSmi({}, clock=lambda: library.now_s, sleep=pass_time)
     answers = list(meter.domains([gpu(uuid) for uuid in uuids]))
     domains = {each.id: each for each in answers if isinstance(each, Domain)}
-    return meter, domains, {each.what: each.reason for each in answers if isinstance(each, Absent)}
+    return meter, domains, {each.name: each.reason for each in answers if isinstance(each, Absent)}
 
 
 @pytest.mark.parametrize("uuid", [TORCH[0], SERIALS[0][2:].lower()])

@@ -37,7 +37,7 @@ def found(
     meter = Hwmon(options or {}, root)
     answers = list(meter.domains(devices or (CPU,)))
     domains = {each.id: each for each in answers if isinstance(each, Domain)}
-    return meter, domains, {each.what: each.reason for each in answers if isinstance(each, Absent)}
+    return meter, domains, {each.name: each.reason for each in answers if isinstance(each, Absent)}
 
 
 def test_an_intel_card_holds_its_package(tmp_path: Path) -> None:

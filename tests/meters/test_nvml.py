@@ -137,7 +137,7 @@ def found(
     meter = Nvml({})
     answers = list(meter.domains(devices))
     domains = {each.id: each for each in answers if isinstance(each, Domain)}
-    return meter, domains, {each.what: each.reason for each in answers if isinstance(each, Absent)}
+    return meter, domains, {each.name: each.reason for each in answers if isinstance(each, Absent)}
 
 
 def test_a_gpu_gives_its_counter_and_its_power_inside_it(monkeypatch: pytest.MonkeyPatch) -> None:

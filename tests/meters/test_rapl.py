@@ -36,7 +36,7 @@ def tree(root: Path, zones: dict[str, str], cpuinfo: str = HASWELL) -> Path:
 def found(root: Path, *devices: Device) -> tuple[dict[str, Domain], dict[str, str]]:
     answers = list(Rapl({}, root).domains(devices or (CPU,)))
     domains = {each.id: each for each in answers if isinstance(each, Domain)}
-    return domains, {each.what: each.reason for each in answers if isinstance(each, Absent)}
+    return domains, {each.name: each.reason for each in answers if isinstance(each, Absent)}
 
 
 def test_packages_and_memory_are_taken_and_what_lies_inside_them_or_mirrors_them_is_not(tmp_path: Path) -> None:

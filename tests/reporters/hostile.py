@@ -29,7 +29,7 @@ def hostile(text: str = HOSTILE) -> Result:
         update={"route": route, "facts": {text: text}, "unaudited": text, "phase": text}
     )
     failed = record("b", "llm", "token", adapter=text, error=Failure(kind="crashed", message=text, hint=text))
-    whole = result(measured, failed, absent=(Absent(what=text, reason=text),))
+    whole = result(measured, failed, absent=(Absent(kind="adapter", name=text, reason=text),))
     named = dict.fromkeys(
         ("cpu_model", "kernel", "operating_system", "virtualization", "container", "governor", "python", "mixmark"),
         text,

@@ -116,7 +116,7 @@ def test_what_has_no_figure_is_said_with_its_reason() -> None:
     route = record("c", "llm", "token", closed_loop([[5]])).route
     limits = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=0, min_feeds=1)
     share = Share(key="c", route=route, scenario="single-stream", limits=limits)
-    planned = Phase(name="c", tasks=(Task(device="cpu:0", shares=(share,)),))
+    planned = Phase(name="c", purpose="solo", tasks=(Task(device="cpu:0", shares=(share,)),))
     missing = list(html._missing(sample().model_copy(update={"phases": (planned,)})))
     assert [state for state, _, _ in missing] == ["failed", "refused", "not reached", "absent"]
     assert "61.2 GiB" in missing[0][2] and "choose --tier smoke" in missing[0][2]
