@@ -17,9 +17,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from harness import plugins
+from harness import plugins, wire
+from harness.failures import WorkerFailed
 from harness.schema import Limits
-from harness.worker import Worker, WorkerFailed
+from harness.worker import Worker
 from suites import exported
 
 GIB = 1 << 30
@@ -34,29 +35,32 @@ def weights_bytes(suite: Any) -> int:
     return sum(4 * math.prod(weights.spec(name).shape) for name in weights.names())
 
 
-def peak(suite: str, adapter: str, tier: str) -> tuple[int, int, dict[str, str]]:
+def peak(suite: str, adapter: str, tier: Any) -> tuple[int, int, dict[str, str]]:
     """PSS and RSS in bytes, and the adapter's facts."""
     plugin = plugins.find("adapters")[adapter]
     spec = plugins.find("suites")[suite].spec
     with tempfile.TemporaryDirectory(prefix="mixmark-") as folder:
         scratch = Path(folder)
         with Worker(plugin, {}, scratch, scratch / "log") as worker:
-            devices = worker.call("discover", TIMEOUT_S)["devices"]
-            device = next(each for each in devices if each["kind"] == "cpu")
-            opening = {"name": suite, "spec": spec, "tier": tier, "options": {}}
-            opened = worker.call("open", TIMEOUT_S, device=device, suite=opening, precision="fp32", free_bytes=None)
-            worker.call(
-                "measure",
-                TIMEOUT_S,
+            devices = worker.call(wire.Discover(), TIMEOUT_S).devices
+            device = next(each for each in devices if each.kind == "cpu")
+            choice = wire.SuiteChoice(name=suite, spec=spec, tier=tier)
+            opening = wire.Open(key="a", device=device, suite=choice, precision="fp32", free_bytes=None)
+            opened = worker.call(opening, TIMEOUT_S)
+            request = wire.Measure(
+                key="a",
                 scenario="single-stream",
                 batch=1,
+                rate_per_s=None,
                 seed=0,
-                limits=LIMITS.model_dump(),
+                limits=LIMITS,
                 out=str(scratch / "out.npz"),
+                answers=str(scratch / "answers.npz"),
             )
+            worker.call(request, TIMEOUT_S)
             status = Path(f"/proc/{worker.pid}/status").read_text()
             high_water = next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM"))
-            return worker.peak_pss_bytes, high_water, opened["facts"]
+            return worker.peak_pss_bytes, high_water, opened.facts
 
 
 def main() -> None:

@@ -22,12 +22,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from harness import drive, plugins
+from harness import drive, plugins, wire
 from harness.errors import PluginError, WrongAnswer
+from harness.failures import WorkerFailed
 from harness.plugins import Plugin
 from harness.schema import Audit, Device, Failure, Gate, Record
 from harness.watch import system
-from harness.worker import Worker, WorkerFailed
+from harness.worker import Worker
 
 REFERENCE = "torch"
 HOST = Device(id="cpu:0", kind="cpu", memory_pool="host", precisions=("fp32",))
@@ -104,7 +105,7 @@ class Auditor:
     def __init__(
         self,
         folder: Path,
-        suite: Callable[[Record], dict[str, Any]],
+        suite: Callable[[Record], wire.SuiteChoice],
         seed: Callable[[Record], int],
         device: Device,
         timeout_s: float,
@@ -148,16 +149,15 @@ class Auditor:
         with tempfile.TemporaryDirectory(prefix="mixmark-") as scratch:
             log = self._folder / "logs" / f"audit.{record.route.suite}.log"
             with Worker(plugin, {}, Path(scratch), log) as worker:
-                worker.call(
-                    "open",
-                    self._timeout_s,
+                opening = wire.Open(
                     key=REFERENCE,
-                    device=device.model_dump(),
+                    device=device,
                     suite=self._suite(record),
                     precision="fp32",
                     free_bytes=free,
                     reference=True,
                 )
+                worker.call(opening, self._timeout_s)
                 yield worker
 
     def _audited(self, reference: Worker, record: Record) -> Record:
@@ -166,18 +166,13 @@ class Auditor:
         begin_ns = time.monotonic_ns()
         found = self._compared(reference, record, kept_at(self._folder, record.key))
         took = {"elapsed_ns": time.monotonic_ns() - begin_ns, "device": self._device.id}
-        return record.model_copy(update={"audit": Audit.model_validate({**vars(audit), **took, **found})})
+        return record.model_copy(update={"audit": Audit.model_validate({**vars(audit), **took, **dict(found)})})
 
-    def _compared(self, reference: Worker, record: Record, answers: Path) -> dict[str, Any]:
-        return reference.call(
-            "audit",
-            self._timeout_s,
-            each_stage=True,  # of which each feed is one: thirty may take longer than a hang is given
-            key=REFERENCE,
-            batch=record.batch,
-            seed=self._seed(record),
-            answers=str(answers),
-        )
+    def _compared(self, reference: Worker, record: Record, answers: Path) -> wire.Audited:
+        assert record.batch is not None  # an audit was drawn from its feeds
+        request = wire.Audit(key=REFERENCE, batch=record.batch, seed=self._seed(record), answers=str(answers))
+        # Each feed is a stage: thirty of them may take longer than a hang is given.
+        return reference.call(request, self._timeout_s, each_stage=True)
 
     def _repeated(self, record: Record) -> Record:
         """With how far the CPU's reference judges the first feed otherwise."""
@@ -189,7 +184,7 @@ class Auditor:
             first = Path(scratch) / "first.npz"
             with np.load(kept_at(self._folder, record.key), allow_pickle=False) as kept:
                 np.savez(first, serials=kept["serials"][:1], answers=kept["answers"][:1])
-            (value,) = self._compared(reference, record, first)["values"]
+            (value,) = self._compared(reference, record, first).values
         disagreement = abs(value - audit.values[0])
         return record.model_copy(update={"audit": audit.model_copy(update={"disagreement": disagreement})})
 

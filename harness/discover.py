@@ -8,12 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness import wire
 from harness.config import Config
+from harness.failures import WorkerFailed
 from harness.plan import Way
 from harness.plugins import Plugin
 from harness.schema import Absent, Device
 from harness.watch import system
-from harness.worker import Worker, WorkerFailed
+from harness.worker import Worker
 
 TIMEOUT_S = 120.0  # a cold import of a vendor's framework from a slow disk
 
@@ -61,10 +63,10 @@ def _ask(adapter: Plugin, config: Config, folder: Path) -> Sequence[Device] | st
     log = folder / f"{adapter.name}.log"
     try:
         with Worker(adapter, chosen.options, folder, log, chosen.python) as worker:
-            answer = worker.call("discover", TIMEOUT_S)
+            answer = worker.call(wire.Discover(), TIMEOUT_S)
     except WorkerFailed as failed:
         return f"{failed.failure.message}; {failed.failure.hint}".removesuffix("; ")
-    return [_named(Device.model_validate(device)) for device in answer["devices"]]
+    return [_named(device) for device in answer.devices]
 
 
 def _named(device: Device) -> Device:

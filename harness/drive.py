@@ -59,6 +59,11 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or any(sign in words for sign in signs)
 
 
+def feed_seed(seed: int, *of: object) -> int:
+    """A seed derived from another one: who has seen the feeds of the one cannot tell those of the other."""
+    return int.from_bytes(hashlib.sha256("/".join(map(str, (seed, *of))).encode()).digest()[:4], "big")
+
+
 def digest(serial: int, answer: bytes) -> bytes:
     """Told when a feed ends, or of all in a seal when the window does, it binds what is handed over later.
 

@@ -20,14 +20,16 @@ from typing import Any
 
 import numpy as np
 
+from harness import wire
 from harness.dispatch import Dispatcher, Planner
 from harness.errors import MixmarkError
+from harness.failures import WorkerFailed, failure_of
 from harness.judge.score import keeps
 from harness.run import Equipment, drawn
 from harness.schema import Completions, Conditions, Failure, Mix, Phase, Record, ServiceLimits, Share
 from harness.watch import conditions
 from harness.watch.conditions import Watch
-from harness.worker import Worker, WorkerFailed, failure_of
+from harness.worker import Worker
 
 BRIEF_NS = 1_000_000_000  # a feed that takes less has the next one queued behind it; else the wait is no part of it
 TICK_S = 0.25  # the display's pace, and how long a device that has to wait sleeps at most
@@ -141,20 +143,18 @@ def _opened(
             suite = equipment.suite(route)
             assert share.batch is not None  # a mixed share runs the batch that its rate was measured with
             opened = equipment.open(part.worker, share, staged)
-            prepared = part.worker.call(
-                "prepare",
-                equipment.timeout_s + share.limits.warmup_ns / 1e9,
-                staged,
+            request = wire.Prepare(
                 key=share.key,
                 batch=share.batch,
                 seed=equipment.feed_seed(route, share.scenario, share.run),
-                limits=share.limits.model_dump(),
+                limits=share.limits,
             )
-            part.units, part.slots = suite.units(share.batch), opened["slots"]
+            prepared = part.worker.call(request, equipment.timeout_s + share.limits.warmup_ns / 1e9, staged)
+            part.units, part.slots = suite.units(share.batch), opened.slots
             part.outcome = {
-                "facts": prepared["facts"],
-                "load_ns": opened["load_ns"],
-                "slots": opened["slots"],
+                "facts": prepared.facts,
+                "load_ns": opened.load_ns,
+                "slots": opened.slots,
                 "costs": tuple(suite.costs(route.precision, share.batch)),
                 "feed_units": part.units,
             }
@@ -258,7 +258,7 @@ class _Concert:
                         chosen = self.parts[suite, device] if suite else None
                     if chosen and (not held or held[0].worker is chosen.worker):
                         chosen.posted_ns.append(time.monotonic_ns())
-                        chosen.worker.post("feed", key=chosen.share.key)
+                        chosen.worker.post(wire.Feed(key=chosen.share.key))
                         held.append(chosen)
                         chosen = None
                         continue
@@ -268,10 +268,10 @@ class _Concert:
                             return
                         self.changed.wait(TICK_S)
                         continue
-                answer = held[0].worker.answer(self.timeout_s)
-                held.remove(part := self.by_key[answer["key"]])
-                part.digests.add(bytes.fromhex(answer["digest"]))
-                self._finished(part, answer["issued_ns"], answer["marks"])
+                answer = held[0].worker.answer(wire.Fed, self.timeout_s)
+                held.remove(part := self.by_key[answer.key])
+                part.digests.add(bytes.fromhex(answer.digest))
+                self._finished(part, answer.issued_ns, answer.marks)
         except Exception as error:  # whatever it is, the other devices go on
             failure = failure_of(error)
             for (_, where), part in self.parts.items():
@@ -311,7 +311,7 @@ def _hand_over(part: _Part, equipment: Equipment, folder: Path, scratch: Path) -
     try:
         if part.failure:
             raise WorkerFailed(part.failure)
-        part.worker.call("hand_over", equipment.timeout_s, key=share.key, answers=str(answers))
+        part.worker.call(wire.HandOver(key=share.key, answers=str(answers)), equipment.timeout_s)
         gate, batch = equipment.suite(share.route).gate(share.route.precision), share.batch or 1
         part.outcome |= drawn(gate, share, batch, len(part.done), part.digests.issuperset, answers, folder)
     except Exception as error:

@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from harness import audit, drive, plugins
+from harness import audit, drive, plugins, wire
 from harness.audit import Auditor, Sealed
 from harness.config import Config
 from harness.contracts import Suite
+from harness.failures import failure_of
 from harness.plugins import Plugin
 from harness.schema import Device, Failure, Gate, Phase, Record, Route, ScenarioName, Share, Tier
 from harness.watch import conditions, system
 from harness.watch.conditions import Watch
-from harness.worker import Worker, failure_of, feed_seed, load_completions
+from harness.worker import Worker, load_completions
 
 SECOND = 1_000_000_000
 RESERVE = 0.95  # of the memory that is free: the rest is for everybody else
@@ -40,44 +41,38 @@ class Equipment:
     timeout_s: float
     """For loading, and for measuring beyond what the share's limits allow; then a worker counts as hung."""
 
-    def spec(self, route: Route) -> dict[str, Any]:
-        """Of a route's suite, as a worker is told it."""
-        return {
-            "name": route.suite,
-            "spec": self.suites[route.suite].spec,
-            "tier": route.tier,
-            "options": dict(self.suite_options.get(route.suite, {})),
-        }
+    def choice(self, route: Route) -> wire.SuiteChoice:
+        """A route's suite, as a worker builds it."""
+        options = dict(self.suite_options.get(route.suite, {}))
+        return wire.SuiteChoice(name=route.suite, spec=self.suites[route.suite].spec, tier=route.tier, options=options)
 
     def suite(self, route: Route) -> Suite:
-        """One of this process, which no adapter gets into its hands."""
-        return cast(Suite, plugins.suite(**self.spec(route)))
+        """A suite built in this process, which no adapter gets into its hands."""
+        return cast(Suite, plugins.suite(**dict(self.choice(route))))
 
     def feed_seed(self, route: Route, scenario: ScenarioName, run: int) -> int:
         """Alone, all routes of a suite see the same feeds in the same order; in the mixed phase each has its own. No
         scenario or run sees another's, from which an engine that outlives its worker could have kept the answers."""
         place = (route.device, route.adapter) if scenario == "mixed" else ()
-        return feed_seed(self.seed, route.suite, scenario, run, *place)
+        return drive.feed_seed(self.seed, route.suite, scenario, run, *place)
 
     def worker(self, route: Route, scratch: Path, log: Path) -> Worker:
         """A fresh process for the route's way onto its device, pinned where that is a slice."""
         chosen, device = self.config.adapter(route.adapter), self.devices[route.device, route.adapter]
         return Worker(self.adapters[route.adapter], chosen.options, scratch, log, chosen.python, device.cores)
 
-    def open(self, worker: Worker, share: Share, on_stage: Callable[[str], None]) -> dict[str, Any]:
+    def open(self, worker: Worker, share: Share, on_stage: Callable[[str], None]) -> wire.Opened:
         """Loads the share's suite. Raises WorkerFailed."""
         route = share.route
         device = self.devices[route.device, route.adapter]
-        return worker.call(
-            "open",
-            self.timeout_s,
-            on_stage,
+        request = wire.Open(
             key=share.key,
-            device=device.whole.model_dump(),
-            suite=self.spec(route),
+            device=device.whole,
+            suite=self.choice(route),
             precision=route.precision,
             free_bytes=_free_bytes(device),
         )
+        return worker.call(request, self.timeout_s, on_stage)
 
     def auditor(self, folder: Path, tier: Tier) -> Auditor:
         """The reference runs on the CPU; at the server tier on the largest accelerator that its adapter reaches."""
@@ -88,7 +83,7 @@ class Equipment:
             device = max(fit, key=lambda each: each.memory_bytes or 0, default=device)
         return Auditor(
             folder,
-            lambda record: self.spec(record.route),
+            lambda record: self.choice(record.route),
             lambda record: self.feed_seed(record.route, record.scenario, record.run),
             device,
             self.timeout_s,
@@ -113,27 +108,25 @@ def measure(
         suite = equipment.suite(route)
         with equipment.worker(route, scratch, logs / f"{share.key}.log") as worker:
             opened = equipment.open(worker, share, on_stage)
-            outcome |= {name: opened[name] for name in ("load_ns", "needed_bytes", "facts", "slots")}
+            outcome |= dict(opened)
             watch = Watch((worker.pid,)).start()  # before the window, so that starting it disturbs none of it
             longest_ns = share.limits.warmup_ns + share.limits.search_ns + share.limits.max_ns
             try:
-                measured = worker.call(
-                    "measure",
-                    equipment.timeout_s + longest_ns / SECOND,
-                    on_stage,
+                request = wire.Measure(
                     key=share.key,
                     scenario=share.scenario,
                     batch=share.batch,
                     rate_per_s=share.rate_per_s,
                     seed=equipment.feed_seed(route, share.scenario, share.run),
-                    limits=share.limits.model_dump(),
+                    limits=share.limits,
                     out=str(stamps),
                     answers=str(answers),
                 )
+                measured = worker.call(request, equipment.timeout_s + longest_ns / SECOND, on_stage)
             finally:  # while the worker lives: afterwards nobody knows what was its own
                 seen += watch.stop()
-            batch = measured["batch"]
-            outcome |= {**measured, "completions": load_completions(stamps)}
+            batch = measured.batch
+            outcome |= {**dict(measured), "completions": load_completions(stamps)}
             outcome |= {
                 "costs": tuple(suite.costs(route.precision, batch)),
                 "feed_units": suite.units(batch),

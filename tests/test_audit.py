@@ -12,10 +12,10 @@ from harness import audit, drive, plugins
 from harness.audit import HOST, Auditor, Sealed, draw, kept_at, pending
 from harness.schema import Audit, Gate, Record
 from tests.fakes.null import Null
+from tests.fakes.workers import NULL
 from tests.golden.sample import closed_loop, record
 
 GATE = Gate(metric="difference", at_most=0.5)
-NULL = {"name": "null", "spec": f"{Path(__file__).parent / 'fakes/null.py'}:Null", "tier": "smoke", "options": {}}
 
 
 def handed(path: Path, answers: Any, serials: Any = None) -> Path:
@@ -155,7 +155,7 @@ def test_an_answer_of_the_wrong_shape_is_named(tmp_path: Path) -> None:
 def test_a_reference_that_cannot_run_leaves_the_record_unaudited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    big = Run(tmp_path, spec={**NULL, "options": {"gib": "1000000"}}).audited()
+    big = Run(tmp_path, spec=NULL.model_copy(update={"options": {"gib": "1000000"}})).audited()
     assert "needs 1000000.5 GiB" in big.unaudited
     assert big.audit is not None
     assert not big.audit.passed

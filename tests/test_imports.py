@@ -50,6 +50,11 @@ LAYERS = (
         "harness.watch",
         "harness.setup",
         "harness.worker",
+        "harness.serve",
+        "harness.wire",
+        "harness.failures",
+        "harness.hosts",
+        "harness.hosts.local",
     },
     {"harness.progress"},
     {

@@ -1,0 +1,33 @@
+"""What goes wrong in a worker, sorted into the `Failure` that its record keeps."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from harness import drive
+from harness.errors import MixmarkError, Unsupported, WrongAnswer
+from harness.schema import Failure
+
+
+class WorkerFailed(Exception):
+    """Carries the `Failure` that becomes the record's error."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+def failure_of(error: BaseException) -> Failure:
+    """The failure that stands for an exception, whichever plugin or framework raised it."""
+    if isinstance(error, WorkerFailed):
+        return error.failure
+    if isinstance(error, drive.Overloaded):
+        return Failure(kind="overloaded", message=str(error), hint="a lower --rate, or --rate max finds one")
+    if isinstance(error, WrongAnswer):
+        return Failure(kind="wrong answer", message=str(error), hint=error.hint)
+    if isinstance(error, Unsupported):
+        return Failure(kind="unsupported", message=str(error), hint=error.hint)
+    if isinstance(error, MixmarkError):
+        return Failure(kind="raised", message=str(error), hint=error.hint)
+    kind: Literal["out of memory", "raised"] = "out of memory" if drive.out_of_memory(error) else "raised"
+    return Failure(kind=kind, message=f"{type(error).__name__}: {error}"[:500])

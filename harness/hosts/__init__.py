@@ -1,0 +1,56 @@
+"""Where a worker's process runs, and how its parent reaches it. `local` starts it on this machine.
+
+A launcher for other machines (ssh, slurm, …) is one new module with one class that has the shape of `Host`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+
+class Process(Protocol):
+    """A worker's process and the private pair of byte streams to it. One thread at a time sends, one receives."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def send(self, line: bytes) -> None:
+        """Raises BrokenPipeError where the process is gone."""
+
+    def receive(self, timeout_s: float) -> bytes | None:
+        """The bytes that came next; empty at the end of the stream, None where none came in time."""
+
+    def kill(self) -> None:
+        """Ends the process and everything that it started, and waits for it. Harmless where it is gone."""
+
+    def wait(self) -> int:
+        """Waits for the end, and kills the process where that does not come soon. Returns the exit status, or the
+        negative number of the signal that killed it."""
+
+    def memory_bytes(self) -> int:
+        """The proportional set size of the process and its descendants, now; 0 where it cannot be read."""
+
+    def out_of_memory(self) -> bool:
+        """Whether its machine's kernel has killed a process for want of memory since this one was started."""
+
+    def close(self) -> None:
+        """Kills it and gives back the streams."""
+
+
+class Host(Protocol):
+    """A machine that workers run on. Its files are the parent's: a path means the same to both."""
+
+    clock_offset_ns: int
+    """What is added to a stamp of this machine's monotonic clock to make it one of the parent's."""
+
+    def start(
+        self, python: str, module: str, arguments: Sequence[str], variables: Mapping[str, str], log: Path
+    ) -> Process:
+        """Runs `python -m module REQUESTS ANSWERS arguments…`, the first two being the file descriptors that the
+        process reads its requests from and writes its answers to.
+
+        variables: added to its environment. log: the file that stdout and stderr are appended to. Raises OSError where
+        it cannot be started.
+        """

@@ -1,0 +1,340 @@
+"""The worker's own process: `python -m harness.serve REQUESTS ANSWERS SETUP` answers requests until its parent is gone.
+
+It holds the adapter and everything that it opened. Whatever a plugin raises is sent to the parent as a `Failed`, its
+traceback left in the log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import itertools
+import math
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+import numpy as np
+
+from harness import drive, plugins, wire
+from harness.arrivals import poisson
+from harness.contracts import Adapter, Feed, Runner, Suite
+from harness.drive import feed_seed
+from harness.errors import MixmarkError, Unsupported, WrongAnswer
+from harness.failures import WorkerFailed, failure_of
+from harness.judge import stats, steady
+from harness.plugins import Plugin
+from harness.schema import BITS_PER_WEIGHT, Completions, Device, Failure, Limits, RateTrial, Trial
+from harness.watch import system
+
+MOST_SLOTS = 64
+RUNTIME_BYTES = 512 << 20  # interpreter, framework and activations at batch 1, on top of weights and state
+
+
+@dataclass
+class Opened:
+    """A suite that is loaded on a device."""
+
+    suite: Suite
+    runner: Runner
+    device: Device
+    feeds: Iterator[tuple[int, Feed]] = field(default_factory=lambda: iter(()))
+    log: drive.Log = field(default_factory=drive.Log)
+
+
+class Served:
+    """The state of a worker: its adapter and what it has open, by the key of the share.
+
+    say: sends a message to the parent; several threads may call it at once. Each request has a method, which returns
+    the answer, or None where it sends the answer itself.
+    """
+
+    def __init__(self, setup: wire.Setup, say: Callable[[wire.Message], None]) -> None:
+        self.say = say
+        loaded = Plugin("adapters", setup.adapter, setup.spec, "").load()
+        if loaded.name != setup.adapter:
+            raise MixmarkError(f"the adapter listed as {setup.adapter} calls itself {loaded.name}")
+        self.adapter: Adapter = loaded(setup.options)
+        self.stack = contextlib.ExitStack()
+        self.opened: dict[str, Opened] = {}
+        self.lanes = ThreadPoolExecutor(MOST_SLOTS)
+        self.in_flight: list[Future[None]] = []
+        self.running = ""
+
+    def answer(self, request: wire.Message) -> wire.Answer | None:
+        match request:
+            case wire.Discover():
+                return self.discover()
+            case wire.Open():
+                return self.open(request)
+            case wire.Measure():
+                return self.measure(request)
+            case wire.Prepare():
+                return self.prepare(request)
+            case wire.Feed():
+                self.feed(request)
+                return None
+            case wire.HandOver():
+                return self.hand_over(request)
+            case wire.Audit():
+                return self.audit(request)
+            case wire.Close():
+                return self.close()
+        raise MixmarkError(f"{type(request).__name__} is no request")
+
+    def discover(self) -> wire.Discovered:
+        return wire.Discovered(devices=tuple(Device.model_validate(device) for device in self.adapter.discover()))
+
+    def open(self, asked: wire.Open) -> wire.Opened:
+        """The adapter gets a suite of its own: whatever it does to it, the harness's feeds and units are others."""
+        self.say(wire.Stage(name="loading"))
+        built, runs = (plugins.suite(**dict(asked.suite)) for _ in range(2))
+        runs = runs.reference() if asked.reference else runs
+        need = needed_bytes(runs, asked.precision)
+        if asked.free_bytes is not None and need > asked.free_bytes:
+            needs, free = f"{need / 2**30:.1f} GiB", f"{asked.free_bytes / 2**30:.1f} GiB"
+            message = f"needs {needs} of {asked.device.memory_pool} memory, {free} are free"
+            failure = Failure(kind="refused", message=message, hint="take a smaller --tier, or --suite to leave it out")
+            raise WorkerFailed(failure)
+        begin = time.monotonic_ns()
+        runner = self.stack.enter_context(self.adapter.open(asked.device, runs, asked.precision))
+        took_ns = time.monotonic_ns() - begin
+        if type(runner.slots) is not int or not 1 <= runner.slots <= MOST_SLOTS:
+            raise MixmarkError(f"the runner has {runner.slots!r} slots", f"give a whole number from 1 to {MOST_SLOTS}")
+        self.opened[asked.key] = Opened(built, runner, asked.device)
+        return wire.Opened(load_ns=took_ns, needed_bytes=need, facts=_facts(runner), slots=runner.slots)
+
+    def measure(self, asked: wire.Measure) -> wire.Measured:
+        """A closed loop, or an open one where the scenario is `server`."""
+        it, bounds, seed = self.opened[asked.key], asked.limits, asked.seed
+        batch, rate_per_s = asked.batch, asked.rate_per_s
+        lanes = 1 if asked.scenario in ("single-stream", "probe") else it.runner.slots
+        trials: tuple[Trial, ...] = ()
+        rate_trials: tuple[RateTrial, ...] = ()
+        if batch is None:
+            self.say(wire.Stage(name="searching the best batch"))
+            batch, trials = drive.best_batch(
+                it.runner,
+                lambda size: it.suite.feeds(size, feed_seed(seed, "search")),
+                bounds,
+                lambda: _room(it.device),
+                units=it.suite.units,
+            )
+        self.say(wire.Stage(name="warming up"))
+        drive.warm_up(it.runner, it.suite.feeds(batch, feed_seed(seed, "warm-up")), bounds)
+        if asked.scenario == "server" and rate_per_s is None:
+            self.say(wire.Stage(name="searching the highest rate"))
+            rate_per_s, rate_trials = _highest_rate(it, bounds, seed)
+        feeds = it.suite.feeds(batch, seed)
+        feeds = itertools.chain([next(feeds)], feeds)  # the pool is made before the window
+        units, kept = it.suite.units(batch), drive.Answers()
+        self.say(wire.Stage(name="measuring"))
+        if rate_per_s is None:
+            enough = functools.partial(steady.enough, bounds)
+            done = drive.closed_loop(it.runner, feeds, bounds, lanes=lanes, enough=enough, units=units, answers=kept)
+        else:
+            bounds = _enough(it.suite, bounds, rate_per_s)
+            arrivals = poisson(rate_per_s, seed)
+            done = drive.open_loop(it.runner, feeds, arrivals, bounds, lanes=lanes, units=units, answers=kept)
+        self.say(wire.Stage(name="measured", seal=kept.seal))
+        with open(asked.out, "wb") as file:
+            np.savez(file, allow_pickle=False, **vars(done))
+        kept.save(Path(asked.answers))
+        return wire.Measured(
+            batch=batch,
+            trials=trials,
+            ended_by=_ended_by(bounds, done) if rate_per_s is None else "time",
+            rate_per_s=rate_per_s,
+            rate_trials=rate_trials,
+            facts=_facts(it.runner),
+        )
+
+    def prepare(self, asked: wire.Prepare) -> wire.Prepared:
+        it = self.opened[asked.key]
+        self.say(wire.Stage(name="warming up"))
+        drive.warm_up(it.runner, it.suite.feeds(asked.batch, feed_seed(asked.seed, "warm-up")), asked.limits)
+        feeds = it.suite.feeds(asked.batch, asked.seed)
+        it.feeds = enumerate(itertools.chain([next(feeds)], feeds))
+        it.log = drive.Log(it.suite.units(asked.batch), drive.Answers())
+        return wire.Prepared(facts=_facts(it.runner))
+
+    def feed(self, asked: wire.Feed) -> None:
+        """Sends the answer itself when the feed is over; where the runner has several slots the next feed begins
+        meanwhile, but never one of another suite."""
+        key, it = asked.key, self.opened[asked.key]
+        if self.running != key:
+            wait(self.in_flight)
+            self.in_flight, self.running = [], key
+        serial, feed = next(it.feeds)
+
+        def run() -> None:
+            try:
+                issued_ns, marks, digest = it.log.feed(it.runner, feed, time.monotonic_ns, serial=serial)
+                self.say(wire.Fed(key=key, issued_ns=issued_ns, marks=marks, digest=digest.hex()))
+            except Exception as error:
+                self.say(failed(error))
+
+        if it.runner.slots == 1:
+            run()
+        else:
+            self.in_flight = [each for each in self.in_flight if not each.done()]
+            self.in_flight.append(self.lanes.submit(run))
+
+    def hand_over(self, asked: wire.HandOver) -> wire.HandedOver:
+        kept = self.opened[asked.key].log.answers
+        assert kept is not None  # `prepare` made it
+        kept.save(Path(asked.answers))
+        return wire.HandedOver()
+
+    def audit(self, asked: wire.Audit) -> wire.Audited:
+        """The feeds are made anew from the seed."""
+        it = self.opened[asked.key]
+        with np.load(asked.answers, allow_pickle=False) as kept:
+            wanted = dict(zip(kept["serials"].tolist(), kept["answers"], strict=True))
+        values: dict[int, float] = {}
+        problem = ""
+        feeds = enumerate(it.suite.feeds(asked.batch, asked.seed))
+        while wanted and not problem:
+            serial, feed = next(feeds)
+            if (answer := wanted.pop(serial, None)) is None:
+                continue
+            self.say(wire.Stage(name="auditing"))
+            try:
+                reference = np.concatenate([drive.plain(out) for out in it.runner({**feed, "answer": answer})])
+                values[serial] = float(it.suite.quality(answer, reference))
+                if not math.isfinite(values[serial]):
+                    raise WrongAnswer(f"the gate's metric of feed {serial} is {values.pop(serial)}")
+            except WrongAnswer as error:
+                problem = f"feed {serial}: {error}"
+        return wire.Audited(feeds=tuple(values), values=tuple(values.values()), problem=problem)
+
+    def close(self) -> wire.Closed:
+        wait(self.in_flight)
+        self.stack.close()
+        self.opened.clear()
+        return wire.Closed()
+
+
+def _facts(runner: Runner) -> dict[str, str]:
+    return {str(key): str(value) for key, value in runner.facts.items()}
+
+
+def _enough(suite: Suite, bounds: Limits, rate_per_s: float) -> Limits:
+    """As many feeds as the latency limit's percentile takes, where they arrive in time."""
+    needed = stats.sample_needed(suite.latency.percentile) if suite.latency else 0
+    fits = needed / rate_per_s * 1e9 <= bounds.max_ns
+    return bounds.model_copy(update={"min_feeds": needed}) if fits and needed > bounds.min_feeds else bounds
+
+
+def _highest_rate(it: Opened, bounds: Limits, seed: int) -> tuple[float, tuple[RateTrial, ...]]:
+    """Starts at half of what a closed loop does. Raises WorkerFailed where the time allows no answer."""
+    limits = it.suite.latency
+    if limits is None:
+        raise Unsupported(f"{it.suite.name} has no latency limits, so it has no highest rate", "give a --rate")
+    seeds = (feed_seed(seed, "rate", trial) for trial in itertools.count())
+    units = it.suite.units(1)
+    begin = time.monotonic_ns()
+    once = bounds.model_copy(update={"min_ns": bounds.warmup_ns // 2, "max_ns": bounds.warmup_ns, "min_feeds": 1})
+    closed = drive.closed_loop(it.runner, it.suite.feeds(1, next(seeds)), once, units=units)
+    service_s = stats.in_flight_ns(closed) / len(closed) / 1e9
+    needed = stats.sample_needed(limits.percentile)
+    if needed * service_s * 1e9 > bounds.max_ns:
+        message = f"{needed} feeds carry a p{limits.percentile * 100:g}; at {service_s:.3g} s each the time does not"
+        raise WorkerFailed(Failure(kind="refused", message=message, hint="--preset standard gives it more time"))
+    longest_ns = max(limits.total_ns or 0, limits.first_ns or 0)
+    trial = bounds.model_copy(update={"min_ns": 0, "max_ns": longest_ns, "min_feeds": needed})
+
+    def keeps(rate_per_s: float) -> tuple[int, bool]:
+        seed = next(seeds)
+        feeds, arrivals = it.suite.feeds(1, seed), poisson(rate_per_s, seed)
+        try:
+            done = drive.open_loop(it.runner, feeds, arrivals, trial, lanes=it.runner.slots, units=units)
+        except drive.Overloaded:
+            return 0, False
+        return len(done), bool(stats.keeps(done, limits))
+
+    rate_per_s, trials = drive.highest_rate(keeps, 0.5 / service_s, begin + bounds.search_ns)
+    if rate_per_s is None:
+        message = f"no rate keeps the latency limits, down to {trials[-1].rate_per_s:.3g} feeds a second"
+        raise WorkerFailed(Failure(kind="overloaded", message=message))
+    return rate_per_s, trials
+
+
+def _room(device: Device) -> int | None:
+    return system.memory_available_bytes() if device.memory_pool == "host" else None
+
+
+def _ended_by(limits: Limits, done: Completions) -> Literal["precision", "cap", "time"]:
+    if limits.half_width is None:
+        return "time"
+    return "cap" if done.marks_ns.max() - done.issued_ns[0] >= limits.max_ns else "precision"
+
+
+def needed_bytes(suite: Suite, precision: str) -> int:
+    """What a suite takes at batch 1: its weights at the precision, every graph's state, and the runtime."""
+    weights = suite.weights()
+    shapes = [weights.spec(name).shape for name in weights.names()]
+    shapes += [spec.shape for graph in suite.graphs().values() for spec in graph.state.values()]
+    elements = sum(math.prod(size for size in shape if isinstance(size, int)) for shape in shapes)
+    return elements * BITS_PER_WEIGHT[precision] // 8 + RUNTIME_BYTES
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+        with contextlib.suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text("1000")  # if memory ends, the worker goes, not the harness
+
+
+def failed(error: BaseException) -> wire.Failed:
+    """What the parent is sent for an exception, whose traceback goes to the worker's log."""
+    traceback.print_exception(error)
+    sys.stderr.flush()
+    return wire.Failed(failure=failure_of(error))
+
+
+def serve(requests: BinaryIO, answers: BinaryIO, setup: wire.Setup) -> None:
+    """Answers requests until the parent closes its end. The adapter is loaded when the first request comes."""
+    lock = threading.Lock()
+
+    def say(message: wire.Message) -> None:
+        line = wire.write(message)
+        with lock:
+            answers.write(line)
+            answers.flush()
+
+    served: Served | None = None
+    for line in requests:
+        try:
+            served = served or Served(setup, say)
+            answer = served.answer(wire.read(line))
+            if answer is not None:
+                say(answer)
+        except (Exception, SystemExit) as error:
+            say(failed(error))
+
+
+def main() -> None:
+    requests, answers = int(sys.argv[1]), int(sys.argv[2])
+    os.set_inheritable(requests, False)
+    os.set_inheritable(answers, False)
+    os.dup2(2, 1)
+    _die_with_parent()
+    setup = wire.Setup.model_validate_json(sys.argv[3])
+    if setup.cores:
+        os.sched_setaffinity(0, setup.cores)
+    with open(requests, "rb") as reader, open(answers, "wb") as writer:
+        serve(reader, writer, setup)
+
+
+if __name__ == "__main__":
+    main()

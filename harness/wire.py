@@ -1,0 +1,261 @@
+"""The messages between a worker and its parent: one model for each request and each answer, one line of JSON a message.
+
+The parent sends a request; the worker sends any number of `Stage` messages and then the request's own answer, or a
+`Failed` in its place. Answers come in the order of the requests, but for feeds that a runner with several slots has in
+flight, which may overtake each other.
+
+Arrays do not travel in messages: both sides name a file that the other one reads or writes.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from harness.schema import Device, Failure, Limits, Precision, RateTrial, ScenarioName, Tier, Trial
+
+LONGEST_BYTES = 16 << 20  # a longer line is taken for garbage, so that a worker cannot fill its parent's memory
+
+StageName = Literal[
+    "loading",
+    "searching the best batch",
+    "warming up",
+    "searching the highest rate",
+    "measuring",
+    "measured",
+    "auditing",
+]
+
+
+class Garbled(ValueError):
+    """A line that is no message."""
+
+
+class Message(BaseModel):
+    """What one line holds. Messages do not change, and unknown fields are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Setup(Message):
+    """What a worker is started with, on its command line."""
+
+    adapter: str
+    """The adapter's name."""
+    spec: str
+    """`module:Class` or `file.py:Class`."""
+    options: dict[str, str] = {}
+    cores: tuple[int, ...] = ()
+    """The CPU cores that the process is pinned to before its adapter is loaded; empty: it may run on any."""
+
+
+class SuiteChoice(Message):
+    """A suite at a tier, as a worker builds it."""
+
+    name: str
+    spec: str
+    tier: Tier
+    options: dict[str, str] = {}
+
+
+# --- what a worker says -----------------------------------------------------------------------------------------------
+
+
+class Answer(Message):
+    """A message of the worker that ends a request."""
+
+
+class Stage(Message):
+    """What the worker begins to do; sent between a request and its answer."""
+
+    name: StageName
+    seal: str | None = None
+    """With `measured`: the hash of the answers that the window had. What is handed over later must have the same."""
+
+
+class Failed(Message):
+    """Stands in place of an answer."""
+
+    failure: Failure
+
+
+class Discovered(Answer):
+    devices: tuple[Device, ...]
+
+
+class Opened(Answer):
+    load_ns: int
+    needed_bytes: int
+    """The memory budgeted for weights, state and runtime at batch 1."""
+    facts: dict[str, str]
+    slots: int
+    """How many feeds the runner takes at once."""
+
+
+class Measured(Answer):
+    batch: int
+    trials: tuple[Trial, ...]
+    ended_by: Literal["precision", "cap", "time"]
+    rate_per_s: float | None
+    rate_trials: tuple[RateTrial, ...]
+    facts: dict[str, str]
+
+
+class Prepared(Answer):
+    facts: dict[str, str]
+
+
+class Fed(Answer):
+    """One feed is finished."""
+
+    key: str
+    issued_ns: int
+    marks: list[int]
+    """Each stamp in ns, followed by the units that were finished then."""
+    digest: str
+    """The hash of the answer in hexadecimal; empty where the answer is not kept."""
+
+
+class HandedOver(Answer):
+    pass
+
+
+class Audited(Answer):
+    feeds: tuple[int, ...]
+    values: tuple[float, ...]
+    """The gate's metric of each feed."""
+    problem: str
+    """Why an answer could not be compared; empty where all could."""
+
+
+class Closed(Answer):
+    pass
+
+
+# --- what a worker is asked -------------------------------------------------------------------------------------------
+
+AnswerT = TypeVar("AnswerT", bound=Answer)
+
+
+class Request(Message, Generic[AnswerT]):
+    """A message of the parent. Its type parameter is the type of its answer.
+
+    key: the share that the request is about, which is the name of what was opened for it.
+    """
+
+    doing: ClassVar[str]
+    """What the worker does until it names a stage, for the message of a hang or a death."""
+
+    @classmethod
+    def answered_by(cls) -> type[AnswerT]:
+        metadata = cast(Any, cls.__mro__[1]).__pydantic_generic_metadata__
+        return cast(type[AnswerT], metadata["args"][0])
+
+
+class Discover(Request[Discovered]):
+    """Which devices does the adapter reach?"""
+
+    doing = "discovering devices"
+
+
+class Open(Request[Opened]):
+    """Loads a suite on a device."""
+
+    doing = "opening a suite"
+    key: str
+    device: Device
+    suite: SuiteChoice
+    precision: Precision
+    free_bytes: int | None
+    """A suite that needs more is refused before it is loaded; None: there is no limit."""
+    reference: bool = False
+    """Whether the auditor's reference is opened in place of the suite itself."""
+
+
+class Measure(Request[Measured]):
+    """Warms up and measures in a closed or an open loop."""
+
+    doing = "making feeds"
+    key: str
+    scenario: ScenarioName
+    batch: int | None
+    """None: search the best one."""
+    rate_per_s: float | None
+    """Of a server; None: search the highest one."""
+    seed: int
+    limits: Limits
+    out: str
+    """The file that the stamps are left in: the columns of `Completions`."""
+    answers: str
+    """The file that the runner's answers are left in, as `drive.Answers.save` writes it."""
+
+
+class Prepare(Request[Prepared]):
+    """Warms up for single feeds, which are then asked for by `Feed`."""
+
+    doing = "making feeds"
+    key: str
+    batch: int
+    seed: int
+    limits: Limits
+
+
+class Feed(Request[Fed]):
+    """Runs the next feed."""
+
+    doing = "running a feed"
+    key: str
+
+
+class HandOver(Request[HandedOver]):
+    """Leaves the answers of all single feeds in a file, as `drive.Answers.save` writes it."""
+
+    doing = "handing over its answers"
+    key: str
+    answers: str
+
+
+class Audit(Request[Audited]):
+    """Compares the answers in a file with those of the reference that is open."""
+
+    doing = "making feeds"
+    key: str
+    batch: int
+    seed: int
+    """The seed of the feeds that the answers are said to belong to."""
+    answers: str
+
+
+class Close(Request[Closed]):
+    """Closes everything that is open."""
+
+    doing = "closing its suites"
+
+
+# --- the line ---------------------------------------------------------------------------------------------------------
+
+MESSAGES: dict[str, type[Message]] = {
+    each.__name__: each
+    for each in (
+        *(Stage, Failed, Discovered, Opened, Measured, Prepared, Fed, HandedOver, Audited, Closed),
+        *(Discover, Open, Measure, Prepare, Feed, HandOver, Audit, Close),
+    )
+}
+
+
+def write(message: Message) -> bytes:
+    """A message as one line. Raises ValueError for a number that is not finite."""
+    return json.dumps({type(message).__name__: message.model_dump(mode="json")}, allow_nan=False).encode() + b"\n"
+
+
+def read(line: bytes) -> Message:
+    """The message of a line. Raises Garbled for anything else."""
+    try:
+        ((name, body),) = json.loads(line).items()
+        return MESSAGES[name].model_validate(body)
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+        start = line[:80].decode(errors="replace")
+        cause = "a field is wrong" if isinstance(error, ValidationError) else "it is no message"
+        raise Garbled(f"{cause}: {''.join(c if c.isprintable() else '?' for c in start)}") from error

@@ -1,0 +1,52 @@
+"""Real workers of the fake adapter, and the requests that most tests send them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from harness import wire
+from harness.plugins import Plugin
+from harness.schema import Limits, ScenarioName
+from harness.worker import Worker
+from tests.fakes.acme import DEVICE
+
+FAKES = Path(__file__).parent
+ROOT = FAKES.parent.parent
+ACME = Plugin("adapters", "acme", f"{FAKES / 'acme.py'}:Acme", "test")
+NULL = wire.SuiteChoice(name="null", spec=f"{FAKES / 'null.py'}:Null", tier="smoke")
+LIMITS = Limits(warmup_ns=0, search_ns=10**8, min_ns=0, max_ns=10**9, min_feeds=3)
+
+
+def worker(tmp_path: Path, mode: str = "fine", plugin: Plugin = ACME, **options: str) -> Worker:
+    return Worker(plugin, {"mode": mode, **options}, tmp_path, tmp_path / "log")
+
+
+def opened(
+    worker: Worker, suite: wire.SuiteChoice = NULL, free_bytes: int | None = None, key: str = "a"
+) -> wire.Opened:
+    request = wire.Open(key=key, device=DEVICE, suite=suite, precision="fp32", free_bytes=free_bytes)
+    return worker.call(request, 30)
+
+
+def measured(
+    worker: Worker,
+    tmp_path: Path,
+    timeout_s: float = 30,
+    scenario: ScenarioName = "single-stream",
+    batch: int | None = 1,
+    rate_per_s: float | None = None,
+    on_stage: Callable[[str], None] = lambda stage: None,
+    **limits: int,
+) -> wire.Measured:
+    request = wire.Measure(
+        key="a",
+        scenario=scenario,
+        batch=batch,
+        rate_per_s=rate_per_s,
+        seed=1,
+        limits=LIMITS.model_copy(update=limits),
+        out=str(tmp_path / "stamps.npz"),
+        answers=str(tmp_path / "answers.npz"),
+    )
+    return worker.call(request, timeout_s, on_stage)

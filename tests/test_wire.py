@@ -1,0 +1,90 @@
+"""Messages survive their line, and a line that is no message is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness import wire
+from harness.schema import Failure, RateTrial, Trial
+from tests.fakes.acme import DEVICE
+from tests.fakes.workers import LIMITS, NULL
+
+EACH = [
+    wire.Stage(name="loading"),
+    wire.Stage(name="measured", seal="12ab"),
+    wire.Failed(failure=Failure(kind="raised", message="no", hint="yes")),
+    wire.Discovered(devices=(DEVICE,)),
+    wire.Opened(load_ns=1, needed_bytes=2, facts={"engine": "acme 1"}, slots=3),
+    wire.Measured(
+        batch=4,
+        trials=(Trial(batch=1, units=2, elapsed_ns=3),),
+        ended_by="time",
+        rate_per_s=0.1 + 0.2,
+        rate_trials=(RateTrial(rate_per_s=1 / 3, feeds=4, kept=True),),
+        facts={},
+    ),
+    wire.Prepared(facts={"café": "½ \n"}),
+    wire.Fed(key="a", issued_ns=2**60, marks=[2**60 + 1, 1], digest="00ff"),
+    wire.HandedOver(),
+    wire.Audited(feeds=(0, 7), values=(0.0, 1e-300), problem=""),
+    wire.Closed(),
+    wire.Discover(),
+    wire.Open(key="a", device=DEVICE, suite=NULL, precision="fp32", free_bytes=None),
+    wire.Measure(
+        key="a", scenario="offline", batch=None, rate_per_s=None, seed=2**62, limits=LIMITS, out="o", answers="a"
+    ),
+    wire.Prepare(key="a", batch=1, seed=1, limits=LIMITS),
+    wire.Feed(key="a"),
+    wire.HandOver(key="a", answers="a"),
+    wire.Audit(key="a", batch=1, seed=1, answers="a"),
+    wire.Close(),
+]
+
+
+def test_each_message_is_tried() -> None:
+    assert {type(each).__name__ for each in EACH} == set(wire.MESSAGES)
+
+
+@pytest.mark.parametrize("message", EACH, ids=lambda message: type(message).__name__)
+def test_a_message_is_the_same_after_its_line(message: wire.Message) -> None:
+    line = wire.write(message)
+    assert line.count(b"\n") == 1
+    assert wire.read(line) == message
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"\n",
+        b"hello\n",
+        b"\xff\xfe\n",
+        b"1\n",
+        b"null\n",
+        b"[]\n",
+        b"{}\n",
+        b'{"Stage": {"name": "loading"}, "Closed": {}}\n',
+        b'{"Nothing": {}}\n',
+        b'{"Closed": 1}\n',
+        b'{"Closed": {"more": 1}}\n',
+        b'{"Stage": {"name": "singing"}}\n',
+        b'{"Audited": {"feeds": [0], "values": [NaN], "problem": ""}}\n',
+        b'{"Closed": ' + b"[" * 100_000 + b"\n",
+        b'{"Fed": {"key": "a", "issued_ns": ' + b"1" * 5000 + b', "marks": [], "digest": ""}}\n',
+    ],
+)
+def test_a_line_that_is_no_message_is_garbled(line: bytes) -> None:
+    with pytest.raises(wire.Garbled) as told:
+        wire.read(line)
+    assert len(str(told.value)) < 120
+    assert str(told.value).isprintable()
+
+
+def test_a_number_that_is_not_finite_is_not_sent() -> None:
+    with pytest.raises(ValueError, match="Out of range float values are not JSON compliant"):
+        wire.write(wire.Audited.model_construct(feeds=(0,), values=(float("nan"),), problem=""))
+
+
+def test_a_request_knows_the_type_of_its_answer() -> None:
+    assert wire.Discover.answered_by() is wire.Discovered
+    assert wire.Feed(key="a").answered_by() is wire.Fed
