@@ -15,6 +15,8 @@ from tests.fakes.null import Null
 from tests.fakes.workers import NULL
 from tests.golden.sample import closed_loop, record
 
+pytestmark = pytest.mark.slow
+
 GATE = Gate(metric="difference", at_most=0.5)
 
 

@@ -19,6 +19,8 @@ from harness.schema import Audit, Device, Gate, Mix, Record
 from tests.golden import sample
 from tests.test_cli import ROOT, Shell
 
+pytestmark = pytest.mark.slow
+
 BAND = f"{ROOT / 'tests/fakes/band.py'}:Band"
 OPTIONS = {"s.a.low": 0.01, "s.a.high": 0.05, "s.b.low": 0.05, "s.b.high": 0.01}
 SUITES = """

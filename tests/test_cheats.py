@@ -37,6 +37,8 @@ from tests.fakes import cheats
 from tests.fakes.cheats import DEVICE, TOKENS, WORK_S, Chain
 from tests.golden.sample import result
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 ROUTE = Route(suite="chain", tier="smoke", suite_version="1", device=DEVICE.id, adapter="cheats", precision="fp32")
 LIMITS = Limits(

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 ACME = f"{ROOT / 'tests/fakes/acme.py'}:Acme"
 

@@ -60,6 +60,7 @@ def outputs(adapter: Adapter, suite: Any, feeds: int = 2) -> list[list[Array]]:
 # vendors.md
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["session", "runner"])
 def test_an_example_of_the_vendors_page_runs_as_the_page_says(tmp_path: Path, way: str) -> None:
     shell = Shell(tmp_path)
@@ -74,12 +75,14 @@ def test_an_example_of_the_vendors_page_runs_as_the_page_says(tmp_path: Path, wa
     assert kinds == [("probe", probed), ("dlrm", None), ("probe", probed)]
 
 
+@pytest.mark.slow
 def test_the_two_examples_agree(tmp_path: Path) -> None:
     suite = dlrm.Dlrm("smoke", {})
     one, other = (outputs(loaded(acme(tmp_path / way, way)), suite) for way in ("session", "runner"))
     np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suite", [llm.Llm, diffusion.Diffusion, resnet50.ResNet50])
 def test_the_session_of_the_example_runs_every_suite(tmp_path: Path, suite: Any) -> None:
     from harness.adapters.torch import Torch

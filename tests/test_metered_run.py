@@ -23,6 +23,8 @@ from reporters.json import report
 from tests.test_cli import ACME, Shell
 from tests.test_metering import CPU
 
+pytestmark = pytest.mark.slow
+
 WATTS = 60.0
 METER = """
 import socket, sys, time

@@ -17,6 +17,8 @@ from harness.mixed import Snapshot
 from harness.plugins import Plugin
 from harness.schema import Device, Limits, Mix, Phase, Rate, Record, Route, Share, Task
 
+pytestmark = pytest.mark.slow
+
 FAKES = Path(__file__).parent / "fakes"
 BAND = Plugin("adapters", "band", f"{FAKES / 'band.py'}:Band", "test")
 SECOND = 1_000_000_000

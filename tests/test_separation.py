@@ -10,6 +10,8 @@ import pytest
 
 from bench.separation import AUDITED, Row, caught, in_part
 
+pytestmark = pytest.mark.slow
+
 RIGHT = Row("fp32", True, (0.0, 0.01))
 SKIPPED = Row("a layer skipped", False, (0.3, 0.4))
 

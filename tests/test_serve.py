@@ -16,6 +16,8 @@ from harness.worker import Worker, load_completions
 from tests.fakes.acme import DEVICE
 from tests.fakes.workers import ACME, LIMITS, NULL, measured, opened, worker
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_worker_discovers_opens_and_measures(tmp_path: Path) -> None:
     stages: list[str] = []

@@ -18,6 +18,8 @@ from harness.worker import Worker, load_completions
 from tests.fakes.null import Null
 from tests.fakes.workers import ACME, measured, opened, worker
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("mode", "kind", "words"),

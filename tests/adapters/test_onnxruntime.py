@@ -25,6 +25,8 @@ from harness.schema import Device
 from suites import exported
 from tests.fakes.toys import HOME, Random, Toy
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent.parent
 
 

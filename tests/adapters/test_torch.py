@@ -18,6 +18,8 @@ from harness.errors import PluginError, Unsupported, UsageError
 from harness.schema import Device
 from tests.fakes.toys import Toy
 
+pytestmark = pytest.mark.slow
+
 
 def cpu() -> Device:
     return next(device for device in Torch({}).discover() if device.id == "cpu:0")

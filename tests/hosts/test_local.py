@@ -13,6 +13,8 @@ import pytest
 from harness.failures import WorkerFailed
 from tests.fakes.workers import ROOT, measured, opened, worker
 
+pytestmark = pytest.mark.slow
+
 CGROUPS = Path("/sys/fs/cgroup")
 
 

@@ -25,6 +25,8 @@ from suites.diffusion.text_encoder import TextEncoder
 from suites.diffusion.unet import UNet
 from suites.diffusion.vae import Vae
 
+pytestmark = pytest.mark.slow
+
 # the public libraries warn about themselves and about each other on import and on use
 pytestmark = pytest.mark.filterwarnings("ignore:::diffusers", "ignore:::transformers", "ignore:::torch.jit")
 

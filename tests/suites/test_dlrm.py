@@ -32,6 +32,8 @@ from suites.dlrm import (
 from suites.dlrm.network import dlrm
 from suites.weights import RMS, Draw
 
+pytestmark = pytest.mark.slow
+
 Floats = npt.NDArray[np.float64]
 
 TABLE = "model.sparse_arch.embedding_bag_collection.embedding_bags.t_cat_{}.weight"

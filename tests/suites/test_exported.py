@@ -16,6 +16,8 @@ from harness.contracts import Graph, Suite
 from suites import exported
 from tests.fakes.toys import HOME, Toy
 
+pytestmark = pytest.mark.slow
+
 SUITES = list(plugins.BUILT_IN["suites"])
 SHIPPED = [(name, tier) for name in SUITES for tier in exported.TIERS]
 

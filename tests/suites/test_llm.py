@@ -18,6 +18,8 @@ from harness.contracts import Array, Feed, Suite
 from harness.errors import Unsupported, WrongAnswer
 from suites.llm import SHAPES, Llm, Shape
 
+pytestmark = pytest.mark.slow
+
 torch = pytest.importorskip("torch")
 TINY = Shape(
     3, 64, 4, 2, 96, 128, True, 8.0, tokens_in=24, tokens_out=8, head_dim=16, rope_theta=100.0, rope_original_context=64

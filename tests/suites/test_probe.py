@@ -11,6 +11,8 @@ from harness.contracts import Array
 from harness.errors import Unsupported
 from suites.probe import CHAIN, COLUMNS, Probe
 
+pytestmark = pytest.mark.slow
+
 
 class Eager:
     """A session of a few lines: torch on the CPU."""

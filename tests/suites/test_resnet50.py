@@ -17,6 +17,8 @@ from suites.resnet50 import AT_MOST, PARAMETERS, SAMPLES, STAGES, TRAINED, ResNe
 from suites.resnet50.calibrate import measure
 from suites.resnet50.network import resnet50
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def network() -> nn.Module:

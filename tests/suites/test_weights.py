@@ -20,6 +20,8 @@ from harness.contracts import Spec, Weights
 from harness.errors import UsageError
 from suites.weights import GROUP, MULTISET, RMS, Draw, Drawn, checkpoint, drawn, remainder
 
+pytestmark = pytest.mark.slow
+
 Floats = npt.NDArray[np.float32]
 
 
