@@ -157,7 +157,7 @@ def test_devices_keep_short_names_apart() -> None:
     whole = result(*(record(str(i), "llm", "token", closed_loop([[5]]), device=d) for i, d in enumerate((one, other))))
     names = figures.device_names(whole)
     assert names["cpu:0"] == "cpu:0"
-    assert (names[one], names[other]) == ("gpu:5d1cae", "gpu:5d1cbe") or names[one] != names[other]
+    assert (names[one], names[other]) == ("gpu:5d1cae40-1", "gpu:5d1cbe40-2")  # the sample has gpu:GPU-5d1cae40-…
 
 
 @pytest.mark.parametrize(("n", "tail"), [(63, None), (100, ("p90", 90)), (1000, ("p99", 990)), (7000, ("p99.9", 6993))])
