@@ -1,8 +1,10 @@
 """All that a plugin needs: `from mixmark import Device, GraphRunner, Unsupported, …`."""
 
 from harness.contracts import (
+    AcceleratorState,
     Adapter,
     Array,
+    Check,
     Feed,
     Graph,
     GraphRunner,
@@ -15,13 +17,15 @@ from harness.contracts import (
     State,
     Suite,
     Tensor,
+    Watcher,
     Weights,
 )
-from harness.errors import MixmarkError, PluginError, ResultError, Unsupported, UsageError, WrongAnswer
+from harness.errors import MixmarkError, PluginError, ResultError, Unsupported, UsageError, WrongAnswer, refuse_options
 from harness.schema import (
     BITS_PER_WEIGHT,
     SCHEMA,
     Absent,
+    ClockReason,
     Completion,
     Completions,
     Cost,
@@ -41,8 +45,11 @@ __all__ = [
     "BITS_PER_WEIGHT",
     "SCHEMA",
     "Absent",
+    "AcceleratorState",
     "Adapter",
     "Array",
+    "Check",
+    "ClockReason",
     "Completion",
     "Completions",
     "Cost",
@@ -73,6 +80,8 @@ __all__ = [
     "Tensor",
     "Unsupported",
     "UsageError",
+    "Watcher",
     "Weights",
     "WrongAnswer",
+    "refuse_options",
 ]

@@ -27,7 +27,7 @@ from harness.errors import PluginError, WrongAnswer
 from harness.failures import WorkerFailed
 from harness.plugins import Plugin
 from harness.schema import Audit, Device, Failure, Gate, Record
-from harness.watch import system
+from harness.watch import memory
 from harness.worker import Worker
 
 REFERENCE = "torch"
@@ -145,7 +145,7 @@ class Auditor:
     def _open(self, record: Record, device: Device) -> Iterator[Worker]:
         """A worker that holds the reference of the record's suite."""
         plugin = Plugin("adapters", REFERENCE, plugins.BUILT_IN["adapters"][REFERENCE], "built in")
-        free = system.memory_available_bytes() if device.memory_pool == "host" else device.memory_bytes
+        free = memory.available_bytes() if device.memory_pool == "host" else device.memory_bytes
         with tempfile.TemporaryDirectory(prefix="mixmark-") as scratch:
             log = self._folder / "logs" / f"audit.{record.route.suite}.log"
             with Worker(plugin, {}, Path(scratch), log) as worker:

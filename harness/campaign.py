@@ -15,7 +15,7 @@ from harness.mixed import Snapshot
 from harness.run import RESERVE, Equipment, measure
 from harness.schema import Absent, Device, Limits, Phase, Record, Result, Share
 from harness.store import Store
-from harness.watch import system
+from harness.watch import memory
 
 
 @dataclass(frozen=True)
@@ -139,5 +139,5 @@ def pools(devices: Sequence[Device]) -> Mapping[str, int]:
     """Bytes that may be filled of each memory pool whose size is known."""
     sizes = {device.memory_pool: device.memory_bytes for device in devices if device.memory_bytes}
     if "host" in sizes:
-        sizes["host"] = system.memory_available_bytes()
+        sizes["host"] = memory.available_bytes()
     return {pool: int(size * RESERVE) for pool, size in sizes.items()}

@@ -278,11 +278,11 @@ def _routes(results: Sequence[Result]) -> list[tuple[Run, ...]]:
 
 
 def _state(system: System, device: Device) -> tuple[tuple[str, str | None], ...]:
-    """The governor of a CPU; of an accelerator, what its vendor's library reports under its uuid."""
+    """The governor of a CPU; of an accelerator, what its vendor's watcher disclosed under its id."""
     if device.kind == "cpu":
         return (("governor", system.governor),)
     for facts in system.accelerators:
-        if facts.get("uuid") == device.id.partition(":")[2]:
+        if facts.get("id") == device.id:
             return tuple((name, facts.get(name)) for name in ("power_limit_mw", "ecc", "mig"))
     return ()
 

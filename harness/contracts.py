@@ -5,6 +5,7 @@
     Suite     a workload at one tier: feeds, graphs, weights, loop, cost
     Session   graphs on an open device: what most vendors write; `GraphRunner` makes a Runner of it
     Meter     what a source of energy readings covers, and its raw samples
+    Watcher   what a vendor's accelerators are, and what disturbs them
     Reporter  Result -> text
 
 The harness owns the clock. A plugin never times anything: each array that a runner yields is one
@@ -16,12 +17,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from harness.schema import Absent, Cost, Device, Domain, Gate, LatencyLimits, Result
+from harness.schema import Absent, ClockReason, Cost, Device, Domain, Gate, LatencyLimits, Result
 
 if TYPE_CHECKING:
     from torch import nn
@@ -172,6 +173,68 @@ class Meter(Protocol):
 
     def read(self, domain: Domain) -> Sequence[Sample]:
         """Since the last call. Raises OSError or MixmarkError where the source is gone."""
+
+
+@dataclass(frozen=True)
+class AcceleratorState:
+    """One accelerator at one instant. None: the vendor's library does not tell."""
+
+    id: str
+    """The device's id, as the vendor's adapters name it: `gpu:<uuid>`."""
+    reasons: Sequence[ClockReason] | None = None
+    """Why the clock is not higher now."""
+    clock_mhz: int | None = None
+    """The clock of the units that compute."""
+    temperature_c: int | None = None
+    power_cap_mw: int | None = None
+    """The power limit in force, in milliwatts."""
+    pids: Sequence[int] | None = None
+    """The processes that compute on it, numbered as the library numbers them; empty where it lists none."""
+    utilization_pct: int | None = None
+    """The share of the library's last sampling interval, up to a second, in which something computed, in percent."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that `mixmark doctor` looked at: how it stands, and the command that changes it.
+
+    An `ok` check may have a command too: nothing is wrong, but results made with and without it differ.
+    """
+
+    name: str
+    state: Literal["ok", "warn", "unknown"]
+    message: str
+    fix: str = ""
+    """A line of shell; empty where no command changes it."""
+
+
+class Watcher(Protocol):
+    """What a vendor's accelerators are and what disturbs them; built without arguments, in the harness's own process.
+
+    It is built and called in threads of the harness, one call at a time, but not always in the same thread. Building it
+    and `disclose` and `checks` may take 30 seconds each, `read` 5 seconds. A watcher that takes longer, raises, or
+    answers something else is not called again, and the result says why. It yields nothing where the vendor's driver is
+    absent.
+    """
+
+    name: str
+
+    def disclose(self) -> Iterable[Mapping[str, str]]:
+        """The facts of each accelerator that never change during a run: model, driver, firmware, limits.
+
+        `id`, the device's id, joins them with a device. `compare` looks at `power_limit_mw`, `ecc` and `mig`. Nothing
+        may name one copy of a machine, but for the id.
+        """
+
+    def read(self) -> Iterable[AcceleratorState]:
+        """The state of each accelerator now. It is called about once a second while a worker measures, so it must be
+        cheap: the harness calls it less often where it takes more than 5 ms of CPU time."""
+
+    def checks(self) -> Iterable[Check]:
+        """What `mixmark doctor` says about each accelerator's settings. A check's name begins with the accelerator."""
+
+    def close(self) -> None:
+        """Releases the vendor's library. It is the last call."""
 
 
 class Reporter(Protocol):

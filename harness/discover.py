@@ -14,7 +14,7 @@ from harness.failures import WorkerFailed
 from harness.plan import Way
 from harness.plugins import Plugin
 from harness.schema import Absent, Device
-from harness.watch import system
+from harness.watch import memory, processor
 from harness.worker import Worker
 
 TIMEOUT_S = 120.0  # a cold import of a vendor's framework from a slow disk
@@ -74,5 +74,5 @@ def _named(device: Device) -> Device:
     if device.kind != "cpu" or device.memory_pool != "host":
         return device
     return device.model_copy(
-        update={"name": device.name or system.cpu_name() or "CPU", "memory_bytes": system.memory_total_bytes()}
+        update={"name": device.name or processor.name() or "CPU", "memory_bytes": memory.total_bytes()}
     )

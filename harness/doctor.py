@@ -1,35 +1,28 @@
 """What will disturb a measurement on this machine, and the command that would stop it. It reads and changes nothing.
 
-A check is `ok`, `warn` or `unknown`. An ok one may carry a command too: nothing is wrong, but results made with
-and without it differ.
+It uses the readers of `harness.watch`, which also watch the machine during a run. The vendors' watchers add the checks
+of their accelerators.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
+from harness.contracts import Check
 from harness.judge import validate
-from harness.schema import Conditions, System
-from harness.text import plain
-from harness.watch import conditions, system
+from harness.schema import Absent, Conditions, System
+from harness.watch import cgroups
+from harness.watch.accelerators import Accelerators
+from harness.watch.disclosure import disclose
+from harness.watch.files import ROOT, line, text
+from harness.watch.machine import Machine, between
 
 SAMPLE_S = 1.0
 CPUS = "sys/devices/system/cpu"
-
-
-@dataclass(frozen=True)
-class Check:
-    """What was looked at, how it stands, and the command that changes it; empty where no command can."""
-
-    name: str
-    state: Literal["ok", "warn", "unknown"]
-    message: str
-    fix: str = ""
 
 
 @dataclass(frozen=True)
@@ -39,22 +32,28 @@ class Patient:
     root: Path
     system: System
     now: Conditions
-    """During a sample of a second in which we did nothing."""
+    """The machine during a second in which Mixmark did nothing."""
+    vendors: tuple[Check, ...]
+    """The checks that the vendors' watchers made."""
+    absent: tuple[Absent, ...]
+    """The vendors' watchers that failed."""
 
 
-def checks(root: Path = system.ROOT, wait: Callable[[float], None] = time.sleep) -> tuple[Check, ...]:
+def checks(root: Path = ROOT, wait: Callable[[float], None] = time.sleep) -> tuple[Check, ...]:
     """All checks, in order; takes `SAMPLE_S`. root: the file system to read. wait: passes the sample's seconds."""
-    with conditions.Machine(root=root) as machine:
+    with Accelerators() as accelerators:
+        machine = Machine(root=root, accelerators=accelerators)
         before = machine.read()
         wait(SAMPLE_S)
-        now = conditions.between(before, machine.read())
-    patient = Patient(root, system.disclose(root), now)
+        now = between(before, machine.read())
+        system = disclose(root, accelerators=accelerators.disclose())
+        patient = Patient(root, system, now, accelerators.checks(), accelerators.absent)
     return tuple(check for look in CHECKS for check in look(patient))
 
 
 def governor(patient: Patient) -> Iterator[Check]:
     files = (patient.root / CPUS).glob("cpu[0-9]*/cpufreq/scaling_governor")
-    found = sorted({word for file in files if (word := _word(file))})
+    found = sorted({word for file in files if (word := line(file))})
     fix = f"echo performance | sudo tee /{CPUS}/cpu*/cpufreq/scaling_governor"
     if not found:
         yield Check("governor", "unknown", "the machine shows no frequency governor")
@@ -66,7 +65,7 @@ def governor(patient: Patient) -> Iterator[Check]:
 
 def boost(patient: Patient) -> Iterator[Check]:
     for name, on, off in (("intel_pstate/no_turbo", "0", "1"), ("cpufreq/boost", "1", "0")):
-        if word := _word(patient.root / CPUS / name):
+        if word := line(patient.root / CPUS / name):
             if word == on:
                 message = "on: the clock depends on temperature and on how many cores work"
                 yield Check("boost", "ok", message, f"echo {off} | sudo tee /{CPUS}/{name}")
@@ -106,7 +105,7 @@ def swap(patient: Patient) -> Iterator[Check]:
     if not path.exists():
         yield Check("swap", "unknown", "swap areas cannot be listed")
         return
-    rows = [line.split() for line in conditions.read(path).splitlines()[1:]]
+    rows = [row.split() for row in text(path).splitlines()[1:]]
     used = sum(int(row[3]) for row in rows if len(row) > 3 and row[3].isdecimal())
     if used:
         yield Check("swap", "warn", f"{used / 1024:.0f} MiB are swapped out and may come back", "sudo swapoff -a")
@@ -115,14 +114,12 @@ def swap(patient: Patient) -> Iterator[Check]:
 
 
 def cpu_limit(patient: Patient) -> Iterator[Check]:
-    """The tightest quota of our cgroup and those above it, version 2 or 1."""
-    tightest: tuple[float, str] | None = None
-    for folder in system.cgroups(patient.root, "cpu"):
-        cpus, fix = _quota(folder, patient.root)
-        if cpus is not None and (tightest is None or cpus < tightest[0]):
-            tightest = cpus, fix
-    if tightest:
-        cpus, fix = tightest
+    """The tightest quota of our control group and of those that contain it."""
+    quotas = [quota for folder in cgroups.folders(patient.root, "cpu") if (quota := cgroups.cpu_quota(folder))]
+    if quotas:
+        tightest = min(quotas, key=lambda quota: quota.cpus)
+        here = tightest.file.relative_to(patient.root)
+        cpus, fix = tightest.cpus, f"echo {tightest.none} | sudo tee /{here}"
         message = f"the cgroup may use {cpus:.2f} CPUs and is stopped when it has"
         yield Check("cpu limit", "warn", message, fix)
     else:
@@ -137,11 +134,11 @@ def container(patient: Patient) -> Iterator[Check]:
 
 
 def energy_counters(patient: Patient) -> Iterator[Check]:
-    """The processor's own meters; since 2020 only root may read them on most kernels."""
+    """Whether the processor's energy counters can be read; since 2020 most kernels let only root read them."""
     files = [*(patient.root / "sys/class/powercap").glob("*/energy_uj")]
     if not files:
         yield Check("energy counters", "unknown", "the processor shows none")
-    elif closed := [file for file in files if not _word(file)]:
+    elif closed := [file for file in files if not line(file)]:
         message = f"{len(closed)} of {len(files)} energy counters cannot be read"
         yield Check("energy counters", "warn", message, "sudo chmod a+r /sys/class/powercap/*/energy_uj")
     else:
@@ -149,7 +146,7 @@ def energy_counters(patient: Patient) -> Iterator[Check]:
 
 
 def watchable(patient: Patient) -> Iterator[Check]:
-    """Disturbances that would go unnoticed here."""
+    """Which disturbances would go unnoticed here."""
     known = {
         "CPU clocks": patient.now.clock_mean_mhz,
         "CPU temperature": patient.now.temperature_c,
@@ -168,7 +165,7 @@ def watchable(patient: Patient) -> Iterator[Check]:
 
 def hugepages(patient: Patient) -> Iterator[Check]:
     name = "sys/kernel/mm/transparent_hugepage/enabled"
-    if chosen := re.search(r"\[(\w+)\]", conditions.read(patient.root / name)):
+    if chosen := re.search(r"\[(\w+)\]", text(patient.root / name)):
         fix = "" if chosen[1] == "madvise" else f"echo madvise | sudo tee /{name}"
         yield Check("huge pages", "ok", f"transparent ones: {chosen[1]}", fix)
     else:
@@ -176,7 +173,7 @@ def hugepages(patient: Patient) -> Iterator[Check]:
 
 
 def smt(patient: Patient) -> Iterator[Check]:
-    match _word(patient.root / CPUS / "smt/active"):
+    match line(patient.root / CPUS / "smt/active"):
         case "1":
             fix = f"echo off | sudo tee /{CPUS}/smt/control"
             yield Check("smt", "ok", "on: a thread's speed depends on its sibling's", fix)
@@ -186,19 +183,21 @@ def smt(patient: Patient) -> Iterator[Check]:
             yield Check("smt", "unknown", "the kernel does not say")
 
 
-def gpu(patient: Patient) -> Iterator[Check]:
-    """Each NVIDIA one's persistence mode, power limit, clocks and company; nothing where there is no driver."""
-    states = {state.id.removeprefix("gpu:"): state for state in patient.now.gpus}
-    for facts in patient.system.accelerators:
-        uuid = facts.get("uuid", "")
-        state = states.get(uuid)
-        name = f"gpu {facts.get('name', '')}".strip()
-        found = [
-            _persistence(name, facts, uuid),
-            _power_limit(name, facts, uuid),
-            *((_clocks(name, state.reasons, uuid), _company(name, state.foreign_pids)) if state else ()),
-        ]
-        yield from filter(None, found)
+def accelerators(patient: Patient) -> Iterator[Check]:
+    """The vendors' own checks, then whether other processes compute on the accelerators."""
+    yield from patient.vendors
+    names = {facts.get("id"): facts.get("name", "") for facts in patient.system.accelerators}
+    for state in patient.now.accelerators:
+        name = f"{state.id.partition(':')[0]} {names.get(state.id, '')}".strip() + " company"
+        if state.foreign_pids is None:
+            yield Check(name, "unknown", "the driver's process numbers are not known here")
+        elif pids := state.foreign_pids:
+            message = f"foreign processes on it: {len(pids)} ({', '.join(map(str, pids))})"
+            yield Check(name, "warn", message, f"ps -o pid,user,comm -p {','.join(map(str, pids))}")
+        else:
+            yield Check(name, "ok", "no foreign process on it")
+    for each in patient.absent:
+        yield Check(each.label, "unknown", f"it failed, so its accelerators were not checked: {each.reason}")
 
 
 CHECKS: tuple[Callable[[Patient], Iterator[Check]], ...] = (
@@ -213,59 +212,5 @@ CHECKS: tuple[Callable[[Patient], Iterator[Check]], ...] = (
     watchable,
     hugepages,
     smt,
-    gpu,
+    accelerators,
 )
-
-
-def _word(path: Path) -> str:
-    return plain(conditions.read(path), system.MAX_TEXT)
-
-
-def _quota(folder: Path, root: Path) -> tuple[float | None, str]:
-    """How many CPUs a cgroup may use, and what lifts the limit."""
-    here = f"/{folder.relative_to(root)}"
-    if found := re.fullmatch(r"(\d+) ([1-9]\d*)", _word(folder / "cpu.max"), re.ASCII):
-        return int(found[1]) / int(found[2]), f"echo max | sudo tee {here}/cpu.max"
-    quota, period = _word(folder / "cpu.cfs_quota_us"), _word(folder / "cpu.cfs_period_us")
-    if re.fullmatch(r"\d+", quota, re.ASCII) and re.fullmatch(r"[1-9]\d*", period, re.ASCII):
-        return int(quota) / int(period), f"echo -1 | sudo tee {here}/cpu.cfs_quota_us"
-    return None, ""
-
-
-def _persistence(name: str, facts: dict[str, str], uuid: str) -> Check | None:
-    match facts.get("persistence"):
-        case "on":
-            return Check(f"{name} persistence", "ok", "on")
-        case "off":
-            message = "off: the driver unloads between runs, and clocks and settings with it"
-            return Check(f"{name} persistence", "warn", message, f"sudo nvidia-smi -i {uuid} -pm 1")
-    return None
-
-
-def _power_limit(name: str, facts: dict[str, str], uuid: str) -> Check | None:
-    limits = [facts.get(key, "") for key in ("power_limit_mw", "power_limit_default_mw")]
-    if not all(limit.isdecimal() for limit in limits):
-        return None
-    limit_w, default_w = (int(limit) / 1000 for limit in limits)
-    message = f"{limit_w:.0f} W, by default {default_w:.0f} W"
-    if limit_w < default_w:
-        return Check(f"{name} power limit", "warn", message, f"sudo nvidia-smi -i {uuid} -pl {default_w:.0f}")
-    return Check(f"{name} power limit", "ok", message)
-
-
-def _clocks(name: str, reasons: Sequence[str] | None, uuid: str) -> Check | None:
-    if reasons is None:
-        return None
-    if held := [reason for reason in reasons if reason in validate.SLOWED]:
-        fix = f"nvidia-smi -i {uuid} -q -d PERFORMANCE,TEMPERATURE,POWER"
-        return Check(f"{name} clocks", "warn", f"held back by {', '.join(held)}", fix)
-    return Check(f"{name} clocks", "ok", "not held back")
-
-
-def _company(name: str, pids: Sequence[int] | None) -> Check | None:
-    if pids is None:
-        return Check(f"{name} company", "unknown", "the driver's process numbers are not known here")
-    if pids:
-        message = f"foreign processes on it: {len(pids)} ({', '.join(map(str, pids))})"
-        return Check(f"{name} company", "warn", message, f"ps -o pid,user,comm -p {','.join(map(str, pids))}")
-    return Check(f"{name} company", "ok", "no foreign process on it")

@@ -13,6 +13,8 @@ What a worker goes through (a crash, an out-of-memory kill, a hang) is not an ex
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 class MixmarkError(Exception):
     """An expected failure; `hint` is what to do next."""
@@ -40,3 +42,9 @@ class WrongAnswer(MixmarkError):
 
 class Unsupported(MixmarkError):
     """An adapter cannot run this suite on this device at this precision; the message is the reason."""
+
+
+def refuse_options(plugin: str, options: Mapping[str, str]) -> None:
+    """For a plugin that takes no options. plugin: as in `the meter rapl`. Raises UsageError where there are any."""
+    if options:
+        raise UsageError(f"{plugin} takes no options: {', '.join(options)}")

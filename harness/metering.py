@@ -18,17 +18,17 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import cast
 
 import numpy as np
 
-from harness import plugins
+from harness import guarded, plugins
 from harness.config import Config
 from harness.contracts import Meter, Sample
-from harness.errors import MixmarkError, UsageError
+from harness.errors import UsageError
 from harness.judge import energy
 from harness.judge.energy import Draw, Reading
 from harness.plugins import Plugin
@@ -41,7 +41,6 @@ ASKING_S = 30.0  # for what a meter covers: a driver may have to wake, a control
 PER_AVERAGE = 4  # reads while a power that is a mean over some time renews itself
 LOOK_BACK_S = 5.0  # for what is drawn at the moment: slow sources renew themselves once a second or two
 ABSURD = 1e15  # joules or watts: more than all machines of the world together
-MAX_REASON = 1000  # characters: some fixes are two commands
 NAME = "meter"
 
 
@@ -73,19 +72,19 @@ class Meters:
                 self.unasked += (name,)
                 return
             meter = cast(Meter, loaded(options or {}))
-            told = _within(ASKING_S, lambda: list(meter.domains(devices)))
+            told = guarded.within(ASKING_S, lambda: list(meter.domains(devices)), "to say what it covers")
             fresh = [Domain.model_validate(each) for each in told if not isinstance(each, Absent)]
         except UsageError:
             raise
         except (Exception, SystemExit) as error:
-            self.absent += (Absent(kind="meter", name=name, reason=_said(error)),)
+            self.absent += (Absent(kind="meter", name=name, reason=guarded.reason(error)),)
             return
         known = {each.id for each in self.domains}
         twice = [each.id for each in fresh if each.id in known]
         missing = [each for each in told if isinstance(each, Absent)]
         missing += [Absent(kind="meter", name=id, reason="another meter has a domain of this name") for id in twice]
         self.absent += tuple(
-            Absent(kind="meter", name=_named(name, each.name), reason=plain(each.reason, MAX_REASON))
+            Absent(kind="meter", name=_named(name, each.name), reason=plain(each.reason, guarded.MAX_REASON))
             for each in missing
         )
         if taken := [each for each in fresh if each.id not in known]:
@@ -259,7 +258,7 @@ class _Reader(threading.Thread):
             for sample in samples:
                 rows.append(_row(sample, before_ns, after_ns, rows[-1] if rows else None))
         except (Exception, SystemExit) as error:  # whatever a plugin raises, it costs its own domain
-            self.lost[domain.id] = _said(error)
+            self.lost[domain.id] = guarded.reason(error)
 
 
 def _row(sample: Sample, before_ns: int, after_ns: int, last: tuple[int, int, float] | None) -> tuple[int, int, float]:
@@ -273,35 +272,7 @@ def _row(sample: Sample, before_ns: int, after_ns: int, last: tuple[int, int, fl
     return before_ns, after_ns, value
 
 
-def _within(seconds: float, call: Callable[[], list[Domain | Absent]]) -> list[Domain | Absent]:
-    """Raises TimeoutError where it takes longer; it is then left to itself."""
-    answers: list[list[Domain | Absent]] = []
-    errors: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            answers.append(call())
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=work, name=NAME, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if errors:
-        raise errors[0]
-    if not answers:
-        raise TimeoutError(f"it did not say within {seconds:g} s what it covers")
-    return answers[0]
-
-
 def _named(meter: str, source: str) -> str:
     """The name of a source as a reader is told it: with the name of its meter, once."""
-    source = plain(source, MAX_REASON)
+    source = plain(source, guarded.MAX_REASON)
     return source if source.startswith(meter) else f"{meter}: {source}"
-
-
-def _said(error: BaseException) -> str:
-    """A plugin's own words, or what went wrong where it has none."""
-    hint = getattr(error, "hint", "")
-    told = str(error) if isinstance(error, MixmarkError) else f"{type(error).__name__}: {error}"
-    return plain(f"{told}; {hint}" if hint else told, MAX_REASON)

@@ -26,9 +26,9 @@ from harness.errors import MixmarkError
 from harness.failures import WorkerFailed, failure_of
 from harness.judge.score import keeps
 from harness.run import Equipment, drawn
-from harness.schema import Completions, Conditions, Failure, Mix, Phase, Record, ServiceLimits, Share
-from harness.watch import conditions
-from harness.watch.conditions import Watch
+from harness.schema import Absent, Completions, Conditions, Failure, Mix, Phase, Record, ServiceLimits, Share
+from harness.watch.canary import canary
+from harness.watch.sampling import Watch
 from harness.worker import Worker
 
 BRIEF_NS = 1_000_000_000  # a feed that takes less has the next one queued behind it; else the wait is no part of it
@@ -91,7 +91,8 @@ def perform(
     scratch = folder / "scratch"
     scratch.mkdir(exist_ok=True)
     (folder / "logs").mkdir(exist_ok=True)
-    seen = [conditions.canary()]
+    seen = [canary()]
+    unwatched: tuple[Absent, ...] = ()
     try:
         with contextlib.ExitStack() as stack:
             parts = _opened(phase, equipment, folder, scratch, stack, on_stage)
@@ -105,14 +106,18 @@ def perform(
                 except (ValueError, MixmarkError) as error:
                     _all_failed(ready, Failure(kind="no result", message=f"the plan cannot be run: {error}"))
                 finally:
-                    seen += watch.stop()
+                    watched = watch.stop()
+                    seen += watched.blocks
+                    unwatched = watched.absent
             for part in ready:
                 _hand_over(part, equipment, folder, scratch)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    seen.append(conditions.canary())
+    seen.append(canary())
     return [
-        _record(part, phase, equipment, bracket, tuple(seen)) for part in parts if part.done or part.failure is not None
+        _record(part, phase, equipment, bracket, tuple(seen), unwatched)
+        for part in parts
+        if part.done or part.failure is not None
     ]
 
 
@@ -329,6 +334,7 @@ def _record(
     equipment: Equipment,
     bracket_ns: tuple[int, int] | None,
     seen: tuple[Conditions, ...],
+    unwatched: tuple[Absent, ...],
 ) -> Record:
     share = part.share
     outcome: dict[str, Any] = dict(part.outcome)
@@ -349,6 +355,7 @@ def _record(
             "peak_pss_bytes": part.worker.peak_pss_bytes or None,
             "ended_by": "time" if part.done else None,
             "conditions": seen,
+            "unwatched": unwatched,
             **outcome,
         }
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 import platformdirs
 
 from harness.errors import ResultError
-from harness.watch import system
+from harness.watch import memory, processor
 
 
 def path() -> Path:
@@ -42,4 +42,4 @@ def recall() -> float | None:
 
 
 def _machine() -> list[str | int | None]:
-    return [system.cpu_name(), os.cpu_count(), system.memory_total_bytes()]
+    return [processor.name(), os.cpu_count(), memory.total_bytes()]

@@ -17,7 +17,7 @@ from typing import Any, Literal, cast
 
 from harness.errors import PluginError, UsageError
 
-Kind = Literal["adapters", "meters", "suites", "reporters"]
+Kind = Literal["adapters", "meters", "watchers", "suites", "reporters"]
 
 BUILT_IN: dict[Kind, dict[str, str]] = {
     "adapters": {
@@ -32,6 +32,9 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
         "ipmi": "harness.meters.ipmi:Ipmi",
         "redfish": "harness.meters.redfish:Redfish",
         "external": "harness.meters.external:External",
+    },
+    "watchers": {
+        "nvidia": "harness.watch.nvidia:Nvidia",
     },
     "suites": {
         "llm": "suites.llm:Llm",
@@ -51,6 +54,7 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
 MEMBERS: dict[Kind, tuple[str, ...]] = {
     "adapters": ("name", "discover", "open"),
     "meters": ("name", "domains", "read"),
+    "watchers": ("name", "disclose", "read", "checks", "close"),
     "suites": (
         *("name", "version", "unit", "scenarios", "weights", "graphs", "feeds", "units"),
         *("infer", "gate", "reference", "quality", "costs"),

@@ -17,8 +17,9 @@ from harness.contracts import Suite
 from harness.failures import failure_of
 from harness.plugins import Plugin
 from harness.schema import Device, Failure, Gate, Phase, Record, Route, ScenarioName, Share, Tier
-from harness.watch import conditions, system
-from harness.watch.conditions import Watch
+from harness.watch import memory
+from harness.watch.canary import canary
+from harness.watch.sampling import Watch
 from harness.worker import Worker, load_completions
 
 SECOND = 1_000_000_000
@@ -101,7 +102,7 @@ def measure(
     scratch.mkdir(exist_ok=True)
     stamps, answers = scratch / "stamps.npz", scratch / "answers.npz"
     outcome: dict[str, Any] = {"batch": share.batch, "rate_per_s": share.rate_per_s}
-    seen = [conditions.canary()]
+    seen = [canary()]
     worker: Worker | None = None
 
     try:
@@ -124,7 +125,9 @@ def measure(
                 )
                 measured = worker.call(request, equipment.timeout_s + longest_ns / SECOND, on_stage)
             finally:  # while the worker lives: afterwards nobody knows what was its own
-                seen += watch.stop()
+                watched = watch.stop()
+                seen += watched.blocks
+                outcome["unwatched"] = watched.absent
             batch = measured.batch
             outcome |= {**dict(measured), "completions": load_completions(stamps)}
             outcome |= {
@@ -146,7 +149,7 @@ def measure(
         outcome["error"] = failure_of(error)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    seen.append(conditions.canary())
+    seen.append(canary())
     return Record.model_validate(
         {
             "key": share.key,
@@ -190,7 +193,7 @@ def checkpoint_label(path: Path) -> str:
 
 
 def _free_bytes(device: Device) -> int | None:
-    free = system.memory_available_bytes() if device.memory_pool == "host" else device.memory_bytes
+    free = memory.available_bytes() if device.memory_pool == "host" else device.memory_bytes
     return None if free is None else int(free * RESERVE)
 
 

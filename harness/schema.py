@@ -32,6 +32,10 @@ Purpose = Literal["probe", "solo", "again", "mixed"]
 """Why a phase is run: to measure ceilings, to measure a route alone, to measure a route that the plan chose alone once
 more, or to run the mix."""
 Int64s = npt.NDArray[np.int64]
+HOST_POOL = "host"
+"""The `Device.memory_pool` of everything that draws on the host's memory."""
+HOST_PROCESSOR = "cpu:0"
+"""The `Device.id` of the host's processor, also where no adapter reaches it."""
 LARGEST = 1 << 60
 """That a stored whole number may be: 36 years in ns, so that sums and differences of stamps stay inside int64."""
 
@@ -69,6 +73,11 @@ class Device(Fact):
     @property
     def silicon(self) -> frozenset[str]:
         return frozenset(self.parts or (self.id,))
+
+    @property
+    def on_host(self) -> bool:
+        """Whether it is the host's processor, or a slice of it."""
+        return self.kind == "cpu" and self.memory_pool == HOST_POOL
 
     @property
     def whole(self) -> Device:
@@ -324,22 +333,42 @@ class Failure(Fact):
         return self.kind not in ("refused", "unsupported")
 
 
-class GpuConditions(Fact):
-    """An accelerator at the end of an interval, as its vendor's library tells."""
+ClockReason = Literal[
+    "idle",
+    "clock setting",
+    "synchronised clocks",
+    "power cap",
+    "thermal limit",
+    "thermal protection",
+    "power supply protection",
+    "hardware protection",
+]
+"""Why an accelerator's clock is not higher. `clock setting`: a user chose the clock. `synchronised clocks`: it follows
+those of other accelerators. `thermal limit`: the driver lowers it to stay below a temperature. `thermal protection`:
+the hardware lowers it because it is too hot. `hardware protection`: the hardware lowers it for heat, current or its
+supply, and the vendor does not say for which."""
+PROTECTIVE: tuple[ClockReason, ...] = (
+    *("hardware protection", "thermal limit", "thermal protection", "power supply protection"),
+)
+"""The reasons that no user chose: the accelerator slows down to protect itself."""
+
+
+class AcceleratorConditions(Fact):
+    """An accelerator at the end of an interval, as its vendor's watcher tells; None where it does not."""
 
     id: str
-    """A device's, `gpu:<uuid>`."""
-    reasons: tuple[str, ...] | None = None
-    """Why its clocks are not higher."""
-    sm_clock_mhz: int | None = Field(default=None, ge=0)
+    """The device's id, `gpu:<uuid>`."""
+    reasons: tuple[ClockReason, ...] | None = None
+    """Why its clock is not higher."""
+    clock_mhz: int | None = Field(default=None, ge=0)
     temperature_c: int | None = None
     power_cap_mw: int | None = Field(default=None, ge=0)
     foreign_pids: tuple[int, ...] | None = None
-    """Compute processes that are not ours; None also where the driver counts in another process namespace."""
+    """Processes that compute on it and are not ours; None also where the driver counts in another process namespace."""
     own_listed: bool | None = None
-    """Whether a process of ours is among those; None also where the driver lists none."""
+    """Whether the driver lists a process of ours among those that compute on it; None also where it lists none."""
     utilization_pct: int | None = Field(default=None, ge=0, le=100)
-    """Of the driver's last sampling interval, up to a second, in which a kernel ran."""
+    """The share of the driver's last sampling interval, up to a second, in which something computed, in percent."""
 
 
 class Audit(Fact):
@@ -404,7 +433,7 @@ class Conditions(Fact):
     """Of the hottest sensor of the CPU."""
     clock_step_ns: int | None = None
     """How far the wall clock moved against CLOCK_MONOTONIC: it was set, or the machine slept."""
-    gpus: tuple[GpuConditions, ...] = ()
+    accelerators: tuple[AcceleratorConditions, ...] = ()
     canary_ns: tuple[int, ...] = ()
     """How long a fixed loop took, each time it ran; such an interval holds nothing else."""
 
@@ -413,6 +442,20 @@ class Conditions(Fact):
         if self.end_ns <= self.begin_ns:
             raise ValueError("an interval that does not last")
         return self
+
+
+class Absent(Fact):
+    """Something that cannot be used in a run, and why."""
+
+    kind: Literal["adapter", "device", "meter", "watcher", "suite", "mix", "configuration"]
+    name: str
+    """The thing's own name. A section of mixmark.toml that nothing uses is named as it stands there."""
+    reason: str
+
+    @property
+    def label(self) -> str:
+        """The thing as a reader is told of it: a device and a section of the configuration need no kind before them."""
+        return self.name if self.kind in ("device", "configuration") else f"{self.kind} {self.name}"
 
 
 class Record(Fact):
@@ -457,6 +500,8 @@ class Record(Fact):
     unaudited: str = ""
     conditions: tuple[Conditions, ...] = ()
     """A canary before the worker was started and one after it was gone; the blocks while it measured in between."""
+    unwatched: tuple[Absent, ...] = ()
+    """The vendors' watchers that failed meanwhile: their accelerators' conditions are missing from there on."""
     completions: Annotated[Completions | None, SkipValidation, SkipJsonSchema(), Field(exclude=True)] = None
     """Lies beside result.json as raw/<key>.npz."""
     error: Failure | None = None
@@ -626,20 +671,6 @@ class Placement(Fact):
     """Of each device in the boundary, as far as it was measured."""
     rest_watts: float | None = Field(default=None, ge=0)
     """Of what is no device. None: nobody knows the power of the boundary."""
-
-
-class Absent(Fact):
-    """Something that cannot be used in a run, and why."""
-
-    kind: Literal["adapter", "device", "meter", "suite", "mix", "configuration"]
-    name: str
-    """The thing's own name. A section of mixmark.toml that nothing uses is named as it stands there."""
-    reason: str
-
-    @property
-    def label(self) -> str:
-        """The thing as a reader is told of it: a device and a section of the configuration need no kind before them."""
-        return self.name if self.kind in ("device", "configuration") else f"{self.kind} {self.name}"
 
 
 class Finding(Fact):

@@ -34,7 +34,7 @@ from harness.failures import WorkerFailed, failure_of
 from harness.judge import stats, steady
 from harness.plugins import Plugin
 from harness.schema import BITS_PER_WEIGHT, Completions, Device, Failure, Limits, RateTrial, Trial
-from harness.watch import system
+from harness.watch import memory
 
 MOST_SLOTS = 64
 RUNTIME_BYTES = 512 << 20  # interpreter, framework and activations at batch 1, on top of weights and state
@@ -270,7 +270,7 @@ def _highest_rate(it: Opened, bounds: Limits, seed: int) -> tuple[float, tuple[R
 
 
 def _room(device: Device) -> int | None:
-    return system.memory_available_bytes() if device.memory_pool == "host" else None
+    return memory.available_bytes() if device.memory_pool == "host" else None
 
 
 def _ended_by(limits: Limits, done: Completions) -> Literal["precision", "cap", "time"]:

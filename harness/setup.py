@@ -19,7 +19,8 @@ from harness.place import Objective
 from harness.plan import Way, Workload
 from harness.plugins import Plugin
 from harness.schema import Absent, Device, Mix, Phase, Result, Tier
-from harness.watch import system
+from harness.watch.accelerators import Accelerators
+from harness.watch.disclosure import disclose
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,8 @@ class Workbench:
         objective: Objective = "throughput",
     ) -> Result:
         """A run that has not begun; without a seed, one is drawn now."""
+        with Accelerators() as accelerators:
+            system = disclose(accelerators=accelerators.disclose())
         return Result(
             created_utc=datetime.now(UTC).isoformat(timespec="seconds"),
             seed=secrets.randbits(62) if seed is None else seed,
@@ -68,9 +71,9 @@ class Workbench:
             preset=preset,
             command=run.command_line(),
             phases=phases,
-            system=system.disclose(),
+            system=system,
             devices=self.found.devices,
-            absent=self.absent,
+            absent=(*self.absent, *accelerators.absent),
             noise_floor=noise.recall(),
             mix=mix,
             objective=objective,

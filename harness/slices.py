@@ -14,13 +14,13 @@ from pathlib import Path
 from harness.errors import UsageError
 from harness.plan import Way
 from harness.schema import Device
-from harness.watch import system
+from harness.watch.files import ROOT
 
 HOST = "host"
 BY = ("numa", "type")
 
 
-def split(ways: Sequence[Way], how: str, root: Path = system.ROOT) -> tuple[Way, ...]:
+def split(ways: Sequence[Way], how: str, root: Path = ROOT) -> tuple[Way, ...]:
     """Each way onto the host's CPU becomes one a slice; other ways stay as they are.
 
     how: a number of slices of as many cores each (the first ones one more), `numa` or `type`, by the kind of core.
@@ -56,7 +56,7 @@ def usable() -> tuple[int, ...]:
     return tuple(sorted(os.sched_getaffinity(0)))
 
 
-def cut(how: str, threads: Sequence[int], root: Path = system.ROOT) -> list[tuple[int, ...]]:
+def cut(how: str, threads: Sequence[int], root: Path = ROOT) -> list[tuple[int, ...]]:
     """The threads in disjoint sets; those of one core stay together. Raises UsageError."""
     cpus = root / "sys/devices/system/cpu"
     if how in BY:

@@ -176,7 +176,7 @@ def test_a_device_that_was_set_otherwise_is_another_device() -> None:
     gpu = Device(id="gpu:GPU-1", kind="gpu", name="Acme", memory_pool="gpu:GPU-1")
     states = []
     for watts in ("700000", "500000"):
-        facts = ({"uuid": "GPU-1", "power_limit_mw": watts, "ecc": "on"},)
+        facts = ({"id": "gpu:GPU-1", "power_limit_mw": watts, "ecc": "on"},)
         states.append(compare._state(a.system.model_copy(update={"accelerators": facts}), gpu))
     (record,) = a.records
     capped = compare.unlike(Run(record, gpu, states[0]), Run(record, gpu, states[1]))

@@ -2,13 +2,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from harness.doctor import Check, checks
-from harness.watch import conditions
-from tests.watch.test_conditions import FakeNvml, counted, process, quiet, write
+from harness import doctor
+from harness.contracts import Check
+from harness.doctor import checks
+from harness.watch.machine import Machine
+from tests.watch.nvml import FakeNvml
+from tests.watch.test_machine import counted, process, quiet, write
 
 CPU = "sys/devices/system/cpu"
 
@@ -139,8 +143,7 @@ def test_what_will_disturb_comes_with_the_command_that_stops_it(
 def sampled(monkeypatch: pytest.MonkeyPatch, root: Path, name: str, stat: str) -> Check:
     """As if the sample took exactly a second."""
     now = iter((0, 1_000_000_000))
-    read = conditions.Machine
-    monkeypatch.setattr(conditions, "Machine", lambda root: read(root=root, clock=lambda: next(now)))
+    monkeypatch.setattr(doctor, "Machine", partial(Machine, clock=lambda: next(now)))
     return check(root, name, during={"proc/stat": stat})
 
 
@@ -207,7 +210,7 @@ def test_a_gpu_that_is_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     assert gpu_checks(monkeypatch, tmp_path, Accelerated([99], 0, 350_000, 0x80)) == [
         ("gpu Topaz persistence", "warn", off, "sudo nvidia-smi -i GPU-1 -pm 1"),
         ("gpu Topaz power limit", "warn", "350 W, by default 700 W", "sudo nvidia-smi -i GPU-1 -pl 700"),
-        ("gpu Topaz clocks", "warn", "held back by power brake", look),
+        ("gpu Topaz clocks", "warn", "held back by power supply protection", look),
         ("gpu Topaz company", "warn", "foreign processes on it: 1 (99)", "ps -o pid,user,comm -p 99"),
     ]
 

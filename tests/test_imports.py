@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from harness import plugins
+
 ROOT = Path(__file__).parent.parent
 # Each layer may import itself and what stands before it.
 LAYERS = (
@@ -34,7 +36,6 @@ LAYERS = (
     {
         "harness.audit",
         "harness.campaign",
-        "harness.watch.conditions",
         "harness.config",
         "harness.discover",
         "harness.doctor",
@@ -46,8 +47,17 @@ LAYERS = (
         "harness.run",
         "harness.slices",
         "harness.store",
-        "harness.watch.system",
+        "harness.guarded",
         "harness.watch",
+        "harness.watch.accelerators",
+        "harness.watch.canary",
+        "harness.watch.cgroups",
+        "harness.watch.disclosure",
+        "harness.watch.files",
+        "harness.watch.machine",
+        "harness.watch.memory",
+        "harness.watch.processor",
+        "harness.watch.sampling",
         "harness.setup",
         "harness.worker",
         "harness.serve",
@@ -99,11 +109,17 @@ def path_of(module: str) -> Path:
 
 def engine() -> list[Path]:
     """The files of the harness that are no plugins."""
-    return [path for path in files("harness") if path.parent.name not in ("adapters", "meters")]
+    return [path for path in files("harness") if path not in BUILT_IN]
 
 
 def name_of(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+BUILT_IN = {
+    *files("harness/adapters", "harness/meters"),
+    *(path_of(spec.partition(":")[0]) for spec in plugins.BUILT_IN["watchers"].values()),
+}
 
 
 def test_every_file_of_the_engine_has_a_layer() -> None:
@@ -119,15 +135,15 @@ def test_imports_point_one_way(level: int) -> None:
 
 
 def test_plugins_see_only_contracts_and_pure_modules() -> None:
-    for path in files("harness/adapters", "harness/meters", "suites", "reporters"):
+    for path in (*BUILT_IN, *files("suites", "reporters")):
         assert {each for each in imports(path) if each in ENGINE} <= FOR_PLUGINS, path
 
 
 def test_the_engine_names_no_plugin() -> None:
     for path in engine():
-        named = {each for each in imports(path) if each.split(".")[0] in HEAVY | {"suites", "reporters"}}
+        named = {each for each in imports(path) if each.split(".")[0] in HEAVY | VENDORS | {"suites", "reporters"}}
         assert not named, path
-        assert not any(each.startswith(("harness.adapters", "harness.meters")) for each in imports(path)), path
+        assert not imports(path) & {name_of(plugin) for plugin in BUILT_IN}, path
 
 
 def test_a_plugin_loads_without_its_framework() -> None:

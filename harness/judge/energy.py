@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.judge.stats import Floats
-from harness.schema import Boundary, Device, Domain, Int64s, Metering, Record, Result, Samples
+from harness.schema import HOST_PROCESSOR, Boundary, Device, Domain, Int64s, Metering, Record, Result, Samples
 
 Reason = Literal[
     "no samples",
@@ -38,7 +38,6 @@ ENOUGH_PERIODS = 200  # 1 %
 MOST_MISSED = 3  # periods without a reading of power, or without a change of a counter that is read
 PLAUSIBLE = 20  # times the power that is seen but for a twentieth of the time: a counter that says more is wrong
 CROSS_CHECK = 0.05  # that a counter and the integral of power beside it may differ, or a whole be less than its parts
-HOST = "cpu:0"
 WHOLE = "node"  # what a domain covers that covers the machine with all its devices, known or not
 CLASSES: tuple[Boundary, ...] = get_args(Boundary)  # the widest first
 LEFT_OUT: Mapping[Boundary, tuple[str, ...]] = {
@@ -332,8 +331,8 @@ def uncovered(domains: Iterable[Domain], devices: Iterable[Device]) -> tuple[str
     covers, needed = {each for domain in domains for each in domain.covers}, tuple(devices)
     if WHOLE in covers:
         return ()
-    hosts = not any(each.kind == "cpu" and each.memory_pool == "host" for each in needed)
-    host = (HOST,) if hosts and not _covered(HOST, covers) else ()
+    hosts = not any(each.on_host for each in needed)
+    host = (HOST_PROCESSOR,) if hosts and not _covered(HOST_PROCESSOR, covers) else ()
     return (*host, *(each.id for each in needed if not _whole(each, covers)))
 
 

@@ -136,7 +136,7 @@ def on_device(result: Result) -> Iterator[Finding]:
         device = next((each for each in result.devices if each.id == record.route.device), None)
         silicon = device.silicon if device else {record.route.device}
         for id in sorted(silicon):
-            states = [gpu for block in _during(record) for gpu in block.gpus if gpu.id == id]
+            states = [each for block in _during(record) for each in block.accelerators if each.id == id]
             used = [each.utilization_pct for each in states if each.utilization_pct is not None]
             listed = [each.own_listed for each in states if each.own_listed is not None]
             for idle, message in (

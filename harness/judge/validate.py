@@ -9,7 +9,7 @@ from typing import Literal
 
 from harness.judge import energy, honest, score, stats
 from harness.judge.steady import window
-from harness.schema import Conditions, Domain, Finding, GpuConditions, Record, Result
+from harness.schema import PROTECTIVE, AcceleratorConditions, ClockReason, Conditions, Domain, Finding, Record, Result
 
 DRIFT = 0.10  # a probe that moves further than this between its records: the machine changed speed
 
@@ -24,7 +24,6 @@ CLOCK_DROP = 0.03
 CANARY_DRIFT = 0.02
 METERING = 0.005  # of one core
 CLOCK_STEP_NS = 100_000_000  # NTP slews by 0.5 ms a second at most; the rest is room for a late thread
-SLOWED = ("hardware slowdown", "software thermal slowdown", "hardware thermal slowdown", "power brake")
 
 
 def finished(result: Result) -> Iterator[Finding]:
@@ -316,11 +315,11 @@ def no_paging(result: Result) -> Iterator[Finding]:
 
 
 def clocks_held(result: Result) -> Iterator[Finding]:
-    """The busy CPUs' clock and the GPU's fell by at most 3 % from the first third of the window to the last."""
+    """The busy CPUs' clock and the accelerators' fell by at most 3 % from the first third of the window to the last."""
     for record in result.records:
         series = {"the CPUs": [block.clock_mean_mhz for block in watched(record) if block.clock_mean_mhz]}
-        for id, states in _gpus(record, result).items():
-            series[id] = [float(state.sm_clock_mhz) for state in states if state.sm_clock_mhz]
+        for id, states in _accelerators(record, result).items():
+            series[id] = [float(state.clock_mhz) for state in states if state.clock_mhz]
         for name, clocks in series.items():
             if not (third := len(clocks) // 3):
                 continue
@@ -345,32 +344,44 @@ def cool_enough(result: Result) -> Iterator[Finding]:
             )
 
 
-def gpu_unhindered(result: Result) -> Iterator[Finding]:
-    """No GPU slowed down for heat or a failing supply. A power cap is a state, and a note: the same on every run."""
+def accelerators_unhindered(result: Result) -> Iterator[Finding]:
+    """No accelerator slowed down to protect itself from heat or a failing supply. A power cap is a note: it is a
+    setting, and the same on every run."""
     for record in result.records:
-        for id, states in _gpus(record, result).items():
+        for id, states in _accelerators(record, result).items():
             told = [state for state in states if state.reasons is not None]
-            for reason in (*SLOWED, "power cap"):
+            reasons: tuple[ClockReason, ...] = (*PROTECTIVE, "power cap")
+            for reason in reasons:
                 if hit := [state for state in told if reason in (state.reasons or ())]:
                     caps = [state.power_cap_mw for state in hit if state.power_cap_mw]
                     capped = f" of {max(caps) / 1000:.0f} W" if reason == "power cap" and caps else ""
-                    limit = " (limit 0)" if reason in SLOWED else ""
+                    limit = " (limit 0)" if reason in PROTECTIVE else ""
                     yield Finding(
-                        rule=gpu_unhindered.__name__,
-                        severity="warning" if reason in SLOWED else "note",
+                        rule=accelerators_unhindered.__name__,
+                        severity="warning" if reason in PROTECTIVE else "note",
                         about=record.key,
                         message=f"{id} was held back by {reason}{capped} in {len(hit)} of {len(told)} blocks{limit}",
                     )
 
 
-def gpu_ours(result: Result) -> Iterator[Finding]:
-    """No other process computed on the GPU."""
+def accelerators_ours(result: Result) -> Iterator[Finding]:
+    """No other process computed on the accelerators of the record."""
     for record in result.records:
-        for id, states in _gpus(record, result).items():
+        for id, states in _accelerators(record, result).items():
             if pids := sorted({pid for state in states for pid in state.foreign_pids or ()}):
                 listed = ", ".join(map(str, pids))
                 message = f"foreign processes on {id}: {len(pids)} ({listed}; limit 0)"
-                yield _disturbed(gpu_ours, record.key, message)
+                yield _disturbed(accelerators_ours, record.key, message)
+
+
+def accelerators_watched(result: Result) -> Iterator[Finding]:
+    """No vendor's watcher failed during the run; one that failed before it is told by the run's absences."""
+    absent = {each.label for each in result.absent}
+    failed = {each.label: (record.key, each.reason) for record in reversed(result.records) for each in record.unwatched}
+    for label, (key, reason) in failed.items():
+        if label not in absent:
+            message = f"{label} failed, so whether its accelerators were disturbed is not known from here on: {reason}"
+            yield _disturbed(accelerators_watched, key, message)
 
 
 def canary_held(result: Result) -> Iterator[Finding]:
@@ -476,14 +487,14 @@ def _silicon(record: Record, result: Result) -> frozenset[str]:
     return frozenset({record.route.device}).union(*known)
 
 
-def _gpus(record: Record, result: Result) -> dict[str, list[GpuConditions]]:
+def _accelerators(record: Record, result: Result) -> dict[str, list[AcceleratorConditions]]:
     """By device that the record ran on, its state in each block."""
     ours = _silicon(record, result)
-    states: dict[str, list[GpuConditions]] = defaultdict(list)
+    states: dict[str, list[AcceleratorConditions]] = defaultdict(list)
     for block in watched(record):
-        for gpu in block.gpus:
-            if gpu.id in ours:
-                states[gpu.id].append(gpu)
+        for state in block.accelerators:
+            if state.id in ours:
+                states[state.id].append(state)
     return states
 
 
@@ -508,8 +519,9 @@ RULES: tuple[Callable[[Result], Iterator[Finding]], ...] = (
     no_paging,
     clocks_held,
     cool_enough,
-    gpu_unhindered,
-    gpu_ours,
+    accelerators_unhindered,
+    accelerators_ours,
+    accelerators_watched,
     canary_held,
     clock_kept,
     precise,

@@ -17,7 +17,7 @@ from typing import Any
 from uuid import UUID
 
 from harness.contracts import Sample
-from harness.errors import UsageError
+from harness.errors import refuse_options
 from harness.meters.gpu import domain, reader
 from harness.schema import Absent, Device, Domain
 
@@ -59,8 +59,7 @@ class AmdSmi:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        if options:
-            raise UsageError(f"the meter amdsmi takes no options: {', '.join(options)}")
+        refuse_options("the meter amdsmi", options)
         self._clock, self._sleep = clock, sleep
         self._reads: dict[str, Callable[[], float]] = {}
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from harness.schema import Device
+from harness.schema import HOST_PROCESSOR, Device
 
 
 def host(devices: Iterable[Device]) -> list[str]:
     """The processor, and what an adapter made of it; it is there also where no adapter reaches it."""
-    return sorted({"cpu:0"} | {each.id for each in devices if each.kind == "cpu" and each.memory_pool == "host"})
+    return sorted({HOST_PROCESSOR} | {each.id for each in devices if each.on_host})
 
 
 def gpus(devices: Iterable[Device]) -> list[str]:

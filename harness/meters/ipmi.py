@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from harness.contracts import Sample
-from harness.errors import MixmarkError, UsageError
+from harness.errors import MixmarkError, refuse_options
 from harness.meters.bmc import PATIENCE_S, Controller, node
 from harness.schema import Absent, Device, Domain
 
@@ -33,8 +33,7 @@ class Ipmi:
     name = "ipmi"
 
     def __init__(self, options: Mapping[str, str], root: Path = ROOT) -> None:
-        if options:
-            raise UsageError(f"the meter ipmi takes no options: {', '.join(options)}")
+        refuse_options("the meter ipmi", options)
         self._root = root
         self._controller = Controller(_ask)
 

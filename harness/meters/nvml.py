@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from harness.contracts import Sample
-from harness.errors import UsageError
+from harness.errors import refuse_options
 from harness.meters import covered
 from harness.meters.gpu import domain, reader
 from harness.schema import Absent, Device, Domain
@@ -29,8 +29,7 @@ class Nvml:
     name = "nvml"
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        if options:
-            raise UsageError(f"the meter nvml takes no options: {', '.join(options)}")
+        refuse_options("the meter nvml", options)
         self._reads: dict[str, Callable[[], float]] = {}
 
     def domains(self, devices: Iterable[Device]) -> Iterator[Domain | Absent]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.contracts import Sample
-from harness.errors import UsageError
+from harness.errors import refuse_options
 from harness.meters import covered
 from harness.meters.sysfs import number
 from harness.schema import Absent, Device, Domain
@@ -61,8 +61,7 @@ class Rapl:
     name = "rapl"
 
     def __init__(self, options: Mapping[str, str], root: Path = ROOT) -> None:
-        if options:
-            raise UsageError(f"the meter rapl takes no options: {', '.join(options)}")
+        refuse_options("the meter rapl", options)
         self._root = root
         self._zones = root / "sys/class/powercap"
 

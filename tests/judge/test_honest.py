@@ -10,6 +10,7 @@ import pytest
 
 from harness.judge import honest
 from harness.schema import (
+    AcceleratorConditions,
     Audit,
     Completions,
     Conditions,
@@ -18,7 +19,6 @@ from harness.schema import (
     Failure,
     Finding,
     Gate,
-    GpuConditions,
     Record,
     Result,
 )
@@ -198,7 +198,9 @@ def test_what_fell_back_to_the_cpu_is_invalid() -> None:
 def test_a_gpu_that_is_idle_or_works_for_others_shows(gpu: dict[str, Any], words: str) -> None:
     on_gpu = cell(((SECOND, SECOND),) * 2)
     blocks = [
-        Conditions(begin_ns=second * SECOND, end_ns=(second + 1) * SECOND, gpus=(GpuConditions(id=GPU, **gpu),))
+        Conditions(
+            begin_ns=second * SECOND, end_ns=(second + 1) * SECOND, accelerators=(AcceleratorConditions(id=GPU, **gpu),)
+        )
         for second in range(4)
     ]
     route = on_gpu.route.model_copy(update={"device": GPU})
@@ -216,13 +218,13 @@ def test_a_gpu_that_is_idle_for_three_whole_blocks_shows_and_what_lies_outside_d
 
     def seen(*busy_pct: int, first: int = 0) -> list[str]:
         blocks = tuple(
-            Conditions(begin_ns=at * SECOND + 1_000, end_ns=(at + 1) * SECOND + 1_000, gpus=(one_gpu(pct),))
+            Conditions(begin_ns=at * SECOND + 1_000, end_ns=(at + 1) * SECOND + 1_000, accelerators=(one_gpu(pct),))
             for at, pct in enumerate(busy_pct, first)
         )
         return [message for _, message in told(honest.on_device, window.model_copy(update={"conditions": blocks}))]
 
-    def one_gpu(pct: int) -> GpuConditions:
-        return GpuConditions(id=GPU, utilization_pct=pct)
+    def one_gpu(pct: int) -> AcceleratorConditions:
+        return AcceleratorConditions(id=GPU, utilization_pct=pct)
 
     assert seen(0, 0) == []
     assert seen(0, 0, 0) == [f"{GPU} was idle in all 3 blocks of the window"]
@@ -234,8 +236,8 @@ def test_a_gpu_that_is_idle_for_three_whole_blocks_shows_and_what_lies_outside_d
 def test_a_group_of_gpus_is_idle_where_one_of_its_parts_is() -> None:
     window = cell(((SECOND, SECOND),) * 2)
     window = window.model_copy(update={"route": window.route.model_copy(update={"device": "gpu:both"})})
-    states = tuple(GpuConditions(id=id, utilization_pct=pct) for id, pct in (("gpu:0", 50), ("gpu:1", 0)))
-    blocks = tuple(Conditions(begin_ns=at * SECOND, end_ns=(at + 1) * SECOND, gpus=states) for at in range(4))
+    states = tuple(AcceleratorConditions(id=id, utilization_pct=pct) for id, pct in (("gpu:0", 50), ("gpu:1", 0)))
+    blocks = tuple(Conditions(begin_ns=at * SECOND, end_ns=(at + 1) * SECOND, accelerators=states) for at in range(4))
     both = Device(id="gpu:both", kind="gpu", memory_pool="gpu:both", parts=("gpu:0", "gpu:1"))
     about = result(window.model_copy(update={"conditions": blocks})).model_copy(update={"devices": (both,)})
     [found] = honest.on_device(about)

@@ -239,8 +239,8 @@ def six(**changed: object) -> Result:
 
 
 def gpu_state(**changed: object) -> dict[str, object]:
-    calm = {"id": GPU, "reasons": ("idle",), "sm_clock_mhz": 1700, "temperature_c": 60, "foreign_pids": ()}
-    return {"gpus": [calm | changed]}
+    calm = {"id": GPU, "reasons": ("idle",), "clock_mhz": 1700, "temperature_c": 60, "foreign_pids": ()}
+    return {"accelerators": [calm | changed]}
 
 
 def canaries(*times: tuple[int, ...]) -> Result:
@@ -259,8 +259,8 @@ DISTURBANCES = (
     validate.no_paging,
     validate.clocks_held,
     validate.cool_enough,
-    validate.gpu_unhindered,
-    validate.gpu_ours,
+    validate.accelerators_unhindered,
+    validate.accelerators_ours,
     validate.canary_held,
     validate.clock_kept,
 )
@@ -353,36 +353,53 @@ def test_clocks_that_sink_are_a_warning() -> None:
 
 
 def test_a_gpu_is_judged_only_where_the_record_ran_on_it() -> None:
-    hot = gpu_state(reasons=("hardware thermal slowdown",), foreign_pids=(41, 42))
-    for rule in (validate.gpu_unhindered, validate.gpu_ours):
+    hot = gpu_state(reasons=("thermal protection",), foreign_pids=(41, 42))
+    for rule in (validate.accelerators_unhindered, validate.accelerators_ours):
         assert said(rule, beside(block(1, **hot), device="cpu:0")) == []
     on_it = beside(block(1, **hot), block(2, **gpu_state()), device=GPU)
-    message = f"{GPU} was held back by hardware thermal slowdown in 1 of 2 blocks (limit 0)"
-    assert said(validate.gpu_unhindered, on_it) == [("warning", "b", message)]
-    assert said(validate.gpu_ours, on_it) == [("warning", "b", f"foreign processes on {GPU}: 2 (41, 42; limit 0)")]
+    message = f"{GPU} was held back by thermal protection in 1 of 2 blocks (limit 0)"
+    assert said(validate.accelerators_unhindered, on_it) == [("warning", "b", message)]
+    assert said(validate.accelerators_ours, on_it) == [
+        ("warning", "b", f"foreign processes on {GPU}: 2 (41, 42; limit 0)")
+    ]
 
 
 def test_a_group_is_judged_by_its_parts() -> None:
     hot = beside(block(1, **gpu_state(foreign_pids=(41,))), device="gpu:both")
     group = hot.devices[1].model_copy(update={"id": "gpu:both", "parts": (GPU, "gpu:other")})
-    [(_, about, message)] = said(validate.gpu_ours, hot.model_copy(update={"devices": (group,)}))
+    [(_, about, message)] = said(validate.accelerators_ours, hot.model_copy(update={"devices": (group,)}))
     assert (about, message) == ("b", f"foreign processes on {GPU}: 1 (41; limit 0)")
 
 
 def test_a_gpu_left_alone_passes() -> None:
     calm = beside(*(block(second, **gpu_state()) for second in range(1, 6)), device=GPU)
-    for rule in (validate.gpu_unhindered, validate.gpu_ours, validate.clocks_held):
+    for rule in (validate.accelerators_unhindered, validate.accelerators_ours, validate.clocks_held):
         assert said(rule, calm) == []
+
+
+def test_a_watcher_that_failed_is_told_once() -> None:
+    gone = Absent(kind="watcher", name="onyx", reason="the driver is gone")
+    calm = beside(block(1))
+    blind = calm.model_copy(
+        update={"records": tuple(each.model_copy(update={"unwatched": (gone,)}) for each in calm.records * 2)}
+    )
+    message = (
+        "watcher onyx failed, so whether its accelerators were disturbed is not known from here on: the driver is gone"
+    )
+    assert said(validate.accelerators_watched, calm) == []
+    assert said(validate.accelerators_watched, blind) == [("warning", "b", message)]
+    before = blind.model_copy(update={"absent": (gone,)})
+    assert said(validate.accelerators_watched, before) == []  # the run's absences tell it
 
 
 def test_a_power_cap_is_a_note() -> None:
     capped = beside(block(1, **gpu_state(reasons=("power cap",), power_cap_mw=350_000)), device=GPU)
     message = f"{GPU} was held back by power cap of 350 W in 1 of 1 blocks"
-    assert said(validate.gpu_unhindered, capped) == [("note", "b", message)]
+    assert said(validate.accelerators_unhindered, capped) == [("note", "b", message)]
 
 
 def test_a_gpu_that_slows_down_is_a_warning() -> None:
-    slowing = (block(second, **gpu_state(sm_clock_mhz=1800 - 100 * second)) for second in range(1, 6))
+    slowing = (block(second, **gpu_state(clock_mhz=1800 - 100 * second)) for second in range(1, 6))
     [(_, _, message)] = said(validate.clocks_held, beside(*slowing, device=GPU))
     assert message == f"the clock of {GPU} fell by 23.5 %, from 1700 to 1300 MHz (limit 3.0 %)"
 
@@ -439,13 +456,15 @@ def test_a_server_that_does_not_keep_its_limits_is_a_warning() -> None:
 
 def everything() -> Result:
     """The sample, its records in turn beside all that can go wrong."""
-    hot = gpu_state(reasons=("power brake",), foreign_pids=(1,))
+    hot = gpu_state(reasons=("power supply protection",), foreign_pids=(1,))
     bad = QUIET | hot | {"stolen_ns": SECOND, "own_ns": 0, "memory_stall_ns": SECOND, "major_faults": 99}
     bad |= {"throttled_periods": 1, "thermal_throttles": 1, "clock_step_ns": SECOND}
     blocks = [block(second, **bad | {"clock_mean_mhz": 4000.0 / (second + 1)}) for second in range(8)]
     conditions = (*canaries((1,) * 5, (9,) * 5).records[0].conditions, *blocks)
+    blind = (Absent(kind="watcher", name="onyx", reason="the driver is gone"),)
     records = [
-        each.model_copy(update={"conditions": conditions if each.completions else ()}) for each in sample().records
+        each.model_copy(update={"conditions": conditions if each.completions else (), "unwatched": blind})
+        for each in sample().records
     ]
     return sample().model_copy(update={"records": tuple(records)})
 

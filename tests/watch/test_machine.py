@@ -6,14 +6,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from harness.judge import validate
 from harness.schema import Conditions
-from harness.watch import conditions
-from harness.watch.conditions import TICK_NS, Machine, Watch, between, canary
+from harness.watch.machine import TICK_NS, Machine, between
 from tests.golden.sample import closed_loop, record, result
 
 SECOND = 1_000_000_000
@@ -192,100 +190,6 @@ def test_clocks_are_in_cpuinfo_where_no_governor_is(tmp_path: Path) -> None:
         },
     )
     assert block(tmp_path, {"proc/stat": counted(cpu1=80)}).clock_mean_mhz == 2000.5
-
-
-class FakeNvml(SimpleNamespace):
-    """Of one GPU. pids: its compute processes."""
-
-    NVMLError = LookupError
-    NVML_CLOCK_SM = NVML_TEMPERATURE_GPU = 0
-
-    def __init__(self, pids: list[int], driver: bool = True) -> None:
-        processes = [SimpleNamespace(pid=pid) for pid in pids]
-        super().__init__(
-            closed=0,
-            nvmlDeviceGetCount=lambda: 1,
-            nvmlDeviceGetHandleByIndex=lambda index: index,
-            nvmlDeviceGetUUID=lambda device: "GPU-1",
-            nvmlDeviceGetCurrentClocksThrottleReasons=lambda device: 0x44,
-            nvmlDeviceGetComputeRunningProcesses=lambda device: processes,
-            nvmlDeviceGetClockInfo=lambda device, kind: 1700,
-            nvmlDeviceGetTemperature=lambda device, kind: 66,
-            nvmlDeviceGetUtilizationRates=lambda device: SimpleNamespace(gpu=37, memory=5),
-        )
-        self.driver = driver
-
-    def nvmlInit(self) -> None:
-        if not self.driver:
-            raise LookupError
-
-    def nvmlShutdown(self) -> None:
-        self.closed += 1
-
-    def nvmlDeviceGetEnforcedPowerLimit(self, device: int) -> int:
-        raise LookupError  # not supported
-
-
-def gpus(monkeypatch: pytest.MonkeyPatch, root: Path, nvml: FakeNvml) -> list[tuple[object, ...]]:
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    with Machine([WORKER], root) as machine:
-        found = machine.read().gpus
-    return [(g.id, g.reasons, g.sm_clock_mhz, g.temperature_c, g.power_cap_mw, g.foreign_pids) for g in found]
-
-
-def test_a_gpu_tells_its_state_and_its_company(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    write(quiet(tmp_path), process(99, (0, 0, 0, 0)))
-    nvml = FakeNvml([CHILD, 99, os.getpid()])
-    reasons = ("power cap", "hardware thermal slowdown")
-    assert gpus(monkeypatch, tmp_path, nvml) == [("gpu:GPU-1", reasons, 1700, 66, None, (99,))]
-    assert nvml.closed == 1
-
-
-@pytest.mark.parametrize(
-    ("pids", "own"), [([CHILD, 99], True), ([99], False), ([CHILD, 12345], None), ([12345], None), ([], None)]
-)
-def test_a_gpu_tells_whether_it_works_for_us(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pids: list[int], own: bool | None
-) -> None:
-    """Unknown in another process namespace, and where the driver lists nobody."""
-    write(quiet(tmp_path), process(99, (0, 0, 0, 0)))
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(pids))
-    with Machine([WORKER], tmp_path) as machine:
-        [gpu] = machine.read().gpus
-    assert (gpu.own_listed, gpu.utilization_pct) == (own, 37)
-
-
-def test_in_another_process_namespace_company_is_unknown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert gpus(monkeypatch, quiet(tmp_path), FakeNvml([CHILD, 12345]))[0][-1] is None
-
-
-def test_without_a_driver_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert gpus(monkeypatch, tmp_path, FakeNvml([], driver=False)) == []
-
-
-def test_the_watch_leaves_blocks_without_a_gap(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(conditions, "INTERVAL_S", 0.01)
-    monkeypatch.setattr(conditions, "WATCH_SHARE", 1.0)
-    clock = Clock()
-    watch = Watch([WORKER], quiet(tmp_path), clock).start()
-    while clock.now_ns < 10 * SECOND:
-        time.sleep(0.001)
-    blocks = watch.stop()
-    assert len(blocks) >= 4
-    assert [each.begin_ns for each in blocks[1:]] == [each.end_ns for each in blocks[:-1]]
-    assert blocks[0].begin_ns == 6 * SECOND
-    assert blocks[-1].end_ns == clock.now_ns
-
-
-def test_a_watch_that_is_stopped_at_once_still_tells(tmp_path: Path) -> None:
-    [only] = Watch([WORKER], quiet(tmp_path), Clock()).start().stop()
-    assert (only.begin_ns, only.end_ns) == (6 * SECOND, 7 * SECOND)
-
-
-def test_a_canary_is_a_block_of_its_own() -> None:
-    found = canary(Clock(7))
-    assert found.canary_ns == (7,) * conditions.CANARY_TIMES
-    assert (found.busy_ns, found.cpus) == (None, None)
 
 
 BUSY = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])}); print(flush=True)\nwhile True: pass"

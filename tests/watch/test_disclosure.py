@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.watch import system
+from harness.watch import disclosure, memory
 
 GIB = 1 << 30
 CPUINFO = """\
@@ -47,7 +47,7 @@ def laid_out(root: Path, **extra: str) -> Path:
 
 
 def test_a_machine_is_read_from_its_files(tmp_path: Path) -> None:
-    found = system.disclose(laid_out(tmp_path), environment={}, checkout=tmp_path)
+    found = disclosure.disclose(laid_out(tmp_path), environment={}, checkout=tmp_path)
     assert (found.cpu_model, found.cpu_cores, found.cpu_threads) == ("Acme Quartz 9000", 1, 2)
     assert found.cpu_flags == ("avx2", "avx512f")  # what only one thread has does not count
     assert (found.microcode, found.firmware, found.governor) == ("0x2b", "1.2", "performance")
@@ -59,7 +59,7 @@ def test_a_machine_is_read_from_its_files(tmp_path: Path) -> None:
 
 
 def test_what_a_machine_does_not_say_is_none(tmp_path: Path) -> None:
-    found = system.disclose(tmp_path, environment={}, checkout=tmp_path)
+    found = disclosure.disclose(tmp_path, environment={}, checkout=tmp_path)
     unknown = (found.cpu_model, found.cpu_cores, found.cpu_threads, found.memory_bytes, found.virtualization)
     assert unknown == (None,) * 5
     assert (found.swap_bytes, found.governor, found.firmware) == (None, None, None)
@@ -72,7 +72,7 @@ def test_nothing_that_names_a_unit_or_a_person_is_disclosed(tmp_path: Path) -> N
         "HF_TOKEN": "hunter2",
         "HOME": "/home/ann",
     }
-    found = system.disclose(laid_out(tmp_path), environment=environment, checkout=tmp_path)
+    found = disclosure.disclose(laid_out(tmp_path), environment=environment, checkout=tmp_path)
     assert found.environment == {"OMP_NUM_THREADS": "4", "LD_PRELOAD": "libjemalloc.so:x.so"}
     text = found.model_dump_json()
     assert not [secret for secret in ("SECRET-SERIAL", "hunter2", "/home/ann") if secret in text]
@@ -84,7 +84,7 @@ def test_files_that_are_no_text_are_unknown(tmp_path: Path) -> None:
     (root / "proc/cpuinfo").unlink()
     (root / "proc/cpuinfo").mkdir()
     (root / "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq").write_text("²")
-    found = system.disclose(root, environment={}, checkout=tmp_path)
+    found = disclosure.disclose(root, environment={}, checkout=tmp_path)
     assert (found.memory_bytes, found.cpu_threads, found.clock_max_mhz) == (None, None, None)
 
 
@@ -100,9 +100,9 @@ V2 = {
 
 def test_cgroup_2_bounds_memory_from_any_level(tmp_path: Path) -> None:
     root = laid_out(tmp_path, **V2)
-    assert system.memory_available_bytes(root) == 2 * GIB  # 3 − 2, and 1 of droppable cache
-    assert system.memory_total_bytes(root) == 3 * GIB
-    assert system.disclose(root, environment={}, checkout=root).cgroup_limits == {
+    assert memory.available_bytes(root) == 2 * GIB  # 3 − 2, and 1 of droppable cache
+    assert memory.total_bytes(root) == 3 * GIB
+    assert disclosure.disclose(root, environment={}, checkout=root).cgroup_limits == {
         "cpu.max": "200000 100000",
         "memory.max": "max",
     }
@@ -117,13 +117,13 @@ def test_cgroup_1_bounds_memory_too(tmp_path: Path) -> None:
             "sys__fs__cgroup__memory__memory.usage_in_bytes": str(GIB),
         },
     )
-    assert system.memory_available_bytes(root) == GIB
-    assert system.disclose(root, environment={}, checkout=root).container == "docker"
+    assert memory.available_bytes(root) == GIB
+    assert disclosure.disclose(root, environment={}, checkout=root).container == "docker"
 
 
 def test_without_a_limit_the_machine_is_the_bound(tmp_path: Path) -> None:
-    assert system.memory_available_bytes(laid_out(tmp_path)) == 4 * GIB
-    assert system.memory_total_bytes(tmp_path) == 8 * GIB
+    assert memory.available_bytes(laid_out(tmp_path)) == 4 * GIB
+    assert memory.total_bytes(tmp_path) == 8 * GIB
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_virtual_machines_are_told_from_metal(
     tmp_path: Path, files: dict[str, str], virtualization: str | None
 ) -> None:
     root = laid_out(tmp_path, **files)
-    assert system.disclose(root, environment={}, checkout=root).virtualization == virtualization
+    assert disclosure.disclose(root, environment={}, checkout=root).virtualization == virtualization
 
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -160,35 +160,21 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
     ],
 )
 def test_the_commit_is_found_without_git(tmp_path: Path, files: dict[str, str]) -> None:
-    assert system.git_commit(laid_out(tmp_path, **files)) == COMMIT
+    assert disclosure.git_commit(laid_out(tmp_path, **files)) == COMMIT
 
 
 @pytest.mark.parametrize("head", ["", "ref: ../../etc/os-release", "ref: refs/heads/none", "main", "ref: \x00"])
 def test_what_is_no_commit_is_none(tmp_path: Path, head: str) -> None:
-    assert system.git_commit(laid_out(tmp_path, **{".git__HEAD": head})) is None
+    assert disclosure.git_commit(laid_out(tmp_path, **{".git__HEAD": head})) is None
 
 
-class FakeNvml:
-    """A device that reports its name and driver and refuses everything else."""
-
-    class NVMLError(Exception): ...
-
-    def __getattr__(self, name: str) -> object:
-        answers = {"nvmlDeviceGetName": "Acme\x1b[0m Topaz", "nvmlSystemGetCudaDriverVersion": 12040}
-
-        def answer(*device: object) -> object:
-            if name in answers:
-                return answers[name]
-            raise self.NVMLError
-
-        return 0 if name.startswith("NVML_") else answer
-
-
-def test_an_accelerator_tells_what_it_can() -> None:
-    assert system._nvidia(FakeNvml(), object()) == {"name": "Acme Topaz", "cuda": "12.4"}
+def test_the_facts_of_accelerators_are_handed_on(tmp_path: Path) -> None:
+    facts = {"id": "gpu:GPU-1", "name": "Topaz"}
+    found = disclosure.disclose(tmp_path, environment={}, checkout=tmp_path, accelerators=[facts])
+    assert found.accelerators == (facts,)
 
 
 def test_this_machine_can_be_disclosed() -> None:
-    found = system.disclose()
+    found = disclosure.disclose()
     assert found.python
-    assert 0 < system.memory_available_bytes() <= (system.memory_total_bytes() or 0)
+    assert 0 < memory.available_bytes() <= (memory.total_bytes() or 0)
