@@ -1,4 +1,4 @@
-"""The mixes: the frozen ones that are shipped, and others from a file of the same form with one table.
+"""Mixes: the published ones, which are frozen, and a mix of one's own from a TOML file that holds one table.
 
 [mine]
 tier = "edge"
@@ -28,17 +28,17 @@ NS_PER_S = 1_000_000_000
 
 @cache
 def frozen() -> Mapping[str, Mix]:
-    """The shipped ones, by name."""
+    """Returns the published mixes by name."""
     content = tomllib.loads(SHIPPED.read_text("utf-8"))
     return {name: _mix(name, table) for name, table in content.items()}
 
 
 def load(asked: str | None, tier: Tier, suites: Collection[str]) -> Mix:
-    """A frozen mix by its name, another by the path of its file (which ends in .toml), or the tier's first where none
-    is asked for.
+    """Loads a published mix by its name, another mix from a file (whose name ends in .toml), or, if `asked` is None,
+    the first published mix of the tier.
 
-    suites: that there are. Raises UsageError for a mix that does not exist, cannot be read or is of another tier, and
-    for units that are not above 0 or of no suite.
+    suites: the names of all suites. Raises UsageError for a mix that does not exist, cannot be read or belongs to
+    another tier, for units that are not above 0, and for an unknown suite.
     """
     if asked is not None and asked.endswith(".toml"):
         mix = _from_file(Path(asked))
@@ -47,18 +47,19 @@ def load(asked: str | None, tier: Tier, suites: Collection[str]) -> Mix:
         mix = frozen()[name]
     if mix.tier != tier:
         raise UsageError(
-            f"mix {mix.name} is for the {mix.tier} tier, not for {tier}", hint=f"--tier {mix.tier}, or another --mix"
+            f"the mix {mix.name} is for the tier {mix.tier}, not for {tier}",
+            hint=f"give --tier {mix.tier} or another --mix",
         )
     pick(f"suite for mix {mix.name}:", list(mix.units), suites)
     return mix
 
 
 def choose(asked: str | None, tier: Tier, running: Collection[str], suites: Collection[str]) -> Mix | None:
-    """The mix that a run ends with: the asked one, or the tier's first where nothing is asked. None where `none` is
-    asked, or where nothing is asked and a suite of the tier's mix does not run.
+    """Chooses the mix that a run ends with: the asked one, or the tier's first if none is asked. Returns None if
+    `none` is asked, or if none is asked and the run does not measure every suite of the tier's mix.
 
-    running: the suites that this run measures; suites: all suites that exist. Raises UsageError as `load` does, and for
-    an asked mix with a suite that does not run.
+    running: the names of the suites that the run measures; suites: the names of all suites. Raises UsageError as
+    `load` does, and for an asked mix with a suite that the run does not measure.
     """
     if asked == "none":
         return None
@@ -78,7 +79,10 @@ def _from_file(path: Path) -> Mix:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"cannot read the mix {path}: {error}") from error
     if len(content) != 1 or not all(isinstance(table, dict) for table in content.values()):
-        raise UsageError(f"{path} must hold one table, named like the mix", hint="see harness/mixes.toml for the form")
+        raise UsageError(
+            f"{path} must hold exactly one table, whose name is that of the mix",
+            hint="see harness/mixes.toml for examples",
+        )
     [(name, table)] = content.items()
     try:
         mix = _mix(name, table)
@@ -88,13 +92,14 @@ def _from_file(path: Path) -> Mix:
         raise UsageError(f"{path}: {error}") from error
     if mix.frozen:
         raise UsageError(
-            f"{path}: the name {name} is kept for frozen mixes", hint="any other will do; such a mix is never ranked"
+            f"{path}: the name {name} is reserved for a published mix",
+            hint="choose another name; a mix of one's own is never ranked",
         )
     return mix
 
 
 def _mix(name: str, table: Mapping[str, Any]) -> Mix:
-    """Raises ValidationError, a ValueError, for what is no mix; another ValueError for what is no limit."""
+    """Builds a mix from its table. Raises ValidationError for a wrong mix and another ValueError for wrong limits."""
     limits = table.get("limits", {})
     if not isinstance(limits, dict):
         raise ValueError(f"{name}.limits must be a table")
@@ -105,9 +110,9 @@ def _mix(name: str, table: Mapping[str, Any]) -> Mix:
 def _limits(where: str, seconds: Any) -> dict[str, int]:
     kinds = {"first_s": "first_ns", "per_unit_s": "per_unit_ns", "total_s": "total_ns"}
     if not isinstance(seconds, dict) or not seconds or not seconds.keys() <= kinds.keys():
-        raise ValueError(f"{where} must hold some of {', '.join(kinds)}")
+        raise ValueError(f"{where} must hold at least one of {', '.join(kinds)} and nothing else")
     if not all(type(value) in (int, float) and 0 < value < 1e9 for value in seconds.values()):
-        raise ValueError(f"{where} must be seconds above 0")
+        raise ValueError(f"{where} must hold seconds, above 0")
     return {kinds[kind]: round(value * NS_PER_S) for kind, value in seconds.items()}
 
 

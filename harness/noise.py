@@ -1,4 +1,4 @@
-"""The machine's noise floor: how far two measurements of the same thing lie apart here. Kept between runs."""
+"""The noise floor of this machine: how far two measurements of the same thing differ. It is stored between runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def path() -> Path:
 
 
 def keep(floor: float, created_utc: str) -> Path:
-    """Remembers the floor of this machine, by rename. Raises ResultError where that cannot be written."""
+    """Stores the noise floor of this machine; returns the path of the file. Raises ResultError if that fails."""
     target = path()
     content = {"noise_floor": floor, "created_utc": created_utc, "machine": _machine()}
     try:
@@ -27,12 +27,12 @@ def keep(floor: float, created_utc: str) -> Path:
         fresh.write_text(json.dumps(content, allow_nan=False))
         fresh.replace(target)
     except OSError as error:
-        raise ResultError(f"cannot keep the noise floor in {target}: {error.strerror}") from error
+        raise ResultError(f"cannot store the noise floor in {target}: {error.strerror}") from error
     return target
 
 
 def recall() -> float | None:
-    """The floor that `mixmark selftest` measured on this machine; None where it did not, or on another one."""
+    """Returns the noise floor that `mixmark selftest` measured, or None if it was not measured on this machine."""
     with suppress(OSError, ValueError, TypeError, KeyError):
         content = json.loads(path().read_text())
         floor = float(content["noise_floor"])

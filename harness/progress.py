@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a live display on a terminal, a line a cell elsewhere. Writes to stderr."""
+"""The progress of a run on stderr: a live display on a terminal, and one line per finished cell everywhere."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from harness.mixed import Snapshot
 from harness.schema import Phase, Record, Share
 from harness.text import plain
 
-WIDE = 80  # columns: below there is no room for a bar
+WIDE = 80  # columns; a narrower terminal has no room for a bar
 
 
 class Progress:
-    """Follows a run; use as a context manager around it.
+    """Follows a run and shows its progress; a context manager around the run.
 
-    A step is a cell, or a whole mixed phase. The ETA scales what is left by how the steps so far kept to what was
-    expected; how long answers take to be compared it knows only from those that were.
+    A step is a cell or a whole mixed phase. The estimate of the remaining time scales the expected time of the steps
+    that are left by the ratio of spent to expected time of the finished steps. The time that an audit takes is
+    estimated from the answers that were compared before.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class Progress:
         console: Console | None = None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """later_s: that phases will take which are planned during the run. draw: what the meters say."""
+        """later_s: the time that phases will take which are planned only during the run. draw: reads the meters."""
         self.console = console or Console(stderr=True)
         self.later_s, self.draw, self.clock_s = later_s, draw, clock_s
         self.expected_s: dict[str, float] = {}
@@ -72,7 +73,7 @@ class Progress:
         )
 
     def eta_s(self) -> float:
-        """Seconds until the end, as far as one can tell."""
+        """Estimates the seconds until the end of the run."""
         pace = (self.spent_s / self.planned_s) if self.planned_s else 1.0
         left_s = (sum(self.expected_s[step] for step in self.left) + self.later_s) * pace
         if self.auditing:
@@ -83,7 +84,7 @@ class Progress:
         return left_s - min(self.clock_s() - self.step_begin, 0.95 * current_s)
 
     def _planned(self, phases: Sequence[Phase]) -> None:
-        """More phases, in the middle of the run."""
+        """Adds phases that were planned during the run."""
         self._plan(phases)
         mixed_s = sum(self.expected_s[phase.name] for phase in phases if phase.placement)
         self.later_s = max(0.0, self.later_s - mixed_s)
@@ -150,10 +151,10 @@ class Progress:
             f" · {plain(self.stage)} {_clock(now - self.step_begin)}",
         )
         told = [f"elapsed {_clock(elapsed_s)}", f"ETA {_clock(eta_s)}"]
-        if now - self.asked_s >= 1:  # often enough to look at; with many meters it takes milliseconds
+        if now - self.asked_s >= 1:  # reading many meters takes milliseconds, and a person looks no more often
             self.drawn, self.asked_s = self.draw(), now
         if self.drawn:
-            told.append(f"{self.drawn.watts:,.1f} W, {self.drawn.boundary or 'of what is metered'}")
+            told.append(f"{self.drawn.watts:,.1f} W, {self.drawn.boundary or 'of the metered part only'}")
         whole: RenderableType = Text(" · ".join(told))
         if self.console.width >= WIDE:
             bar = ProgressBar(total=1.0, completed=share, width=WIDE // 2)
@@ -163,10 +164,10 @@ class Progress:
 
 
 def _state(snapshot: Snapshot) -> RenderableType:
-    """What each device runs now, and how far each suite is."""
+    """A table of what each device runs now and of the units that each suite has finished of those that are due."""
     grid = Table.grid(padding=(0, 3))
     for device, suite in snapshot.running.items():
-        grid.add_row(device, suite or "waits", "")
+        grid.add_row(device, suite or "idle", "")
     due_mixes = snapshot.planned_per_s * snapshot.elapsed_ns / 1e9
     for suite, units in snapshot.units.items():
         of_mix = snapshot.mix_units[suite]
@@ -175,14 +176,14 @@ def _state(snapshot: Snapshot) -> RenderableType:
 
 
 def outcome(record: Record) -> str:
-    """A record in a few words."""
+    """Describes a record in a few words."""
     if record.error:
         return f"{record.error.kind}: {record.error.message}"
     assert record.completions is not None
     if record.cut_short:
         return f"cut short, {record.cut_short.kind}: {record.cut_short.message}"
     if record.scenario == "probe":
-        return "ceilings measured"
+        return "roofline ceilings measured"
     rate = stats.throughput_per_s(record.completions)
     figure = "–" if rate is None else f"{rate:,.0f}" if rate >= 1000 else f"{rate:.3g}"
     return f"{figure} {record.unit}s/s at batch {record.batch}"

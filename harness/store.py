@@ -1,12 +1,13 @@
 """The result folder: one journal line and one raw file after every cell, result.json at the end.
 
-    result.json             the result without stamps and samples, written by rename when the run ends
-    journal.jsonl           first line: the result as it began; then a line for what came to it together,
-                            {"records": […]}, {"meterings": […]} or {"phases": […]}; the last of a key wins
-    raw/<key>.npz           the stamps of a record, and its key
-    raw/<phase>.energy.npz  the samples of a metering, and its phase
+    result.json             the result without stamps and samples; it is written by a rename when the run ends
+    journal.jsonl           the first line is the result as it began; each later line holds what was added together,
+                            {"records": […]}, {"meterings": […]} or {"phases": […]}; of a key that comes twice,
+                            the later one counts
+    raw/<key>.npz           the stamps of a record, and the record's key
+    raw/<phase>.energy.npz  the samples of a metering, and the name of its phase
 
-A crash costs the cell that was running. Every OSError becomes a ResultError, and nothing already written is lost.
+A crash loses only the cell that was running. Every OSError becomes a ResultError, and what was written stays.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ MAX_RAW_BYTES = 1 << 30  # uncompressed; five minutes at 100,000 marks/s take ha
 
 @dataclass(frozen=True)
 class Store:
-    """An open result folder; one process writes to it. What was added is on disk for good when a call returns."""
+    """An open result folder, to which one process writes. When a call returns, what it added is safe on disk."""
 
     path: Path
 
     def append(self, *records: Record) -> None:
-        """All or none: the stamps first, then the line that names them."""
+        """Adds all of the records or none: their stamps are written first, then the journal line that names them."""
         with _named(f"cannot write record {', '.join(record.key for record in records)} to {self.path}"):
             for record in records:
                 if record.completions is not None:
@@ -56,7 +57,7 @@ class Store:
             self._journal("records", *records)
 
     def meter(self, metering: Metering) -> None:
-        """The samples first, then the line that names them."""
+        """Adds a metering: its samples are written first, then the journal line that names them."""
         with _named(f"cannot write the energy of {metering.phase} to {self.path}"):
             columns = {
                 f"{name}_{number}": getattr(samples, name)
@@ -69,7 +70,7 @@ class Store:
             self._journal("meterings", metering)
 
     def plan(self, phase: Phase) -> None:
-        """One that was planned while the run went on; it comes behind those that were planned before."""
+        """Adds a phase that was planned during the run; it follows the phases that were planned before."""
         with _named(f"cannot write the plan of {phase.name} to {self.path}"):
             self._journal("phases", phase)
 
@@ -79,27 +80,29 @@ class Store:
         _append_line(self.path / "journal.jsonl", line)
 
     def finish(self, result: Result) -> None:
-        """Writes result.json; result.finished says whether the run is over or can be resumed."""
+        """Writes result.json. `result.finished` says whether the run is over; otherwise it can be resumed."""
         with _named(f"cannot write {self.path / 'result.json'}"), _replaced(self.path / "result.json") as file:
             file.write(_dumped(result, indent=2))
 
 
 def create(path: Path, header: Result, needs_bytes: int = 0) -> Store:
-    """A new folder for the run that `header` describes, a Result without records and meterings that is not finished.
+    """Makes a new folder for the run that `header` describes: an unfinished Result without records and meterings.
 
-    Raises ResultError where the folder holds something, cannot be written, or the disk has not `needs_bytes` left.
+    Raises ResultError if the folder is not empty, cannot be written, or the disk has less than `needs_bytes` free.
     """
     if header.records or header.meterings or header.finished:
-        raise ValueError("the header of a run has no records and no meterings and is not finished")
+        raise ValueError("the header of a run must be unfinished and without records and meterings")
     with _named(f"cannot write results to {path}"):
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise ResultError(f"{path} exists and is not an empty folder", "--resume it, or choose another --out")
+            raise ResultError(
+                f"{path} exists and is not an empty folder", "continue its run with --resume, or choose another --out"
+            )
         (path / "raw").mkdir(parents=True)
         free = shutil.disk_usage(path).free
         if free < needs_bytes:
             (path / "raw").rmdir()
             raise ResultError(
-                f"{path} has {free / 1e9:.1f} GB of disk left, the run needs {needs_bytes / 1e9:.1f} GB",
+                f"the disk of {path} has {free / 1e9:.1f} GB free, but the run needs {needs_bytes / 1e9:.1f} GB",
                 "free some space, or choose a folder on another disk with --out",
             )
         _append_line(path / "journal.jsonl", _dumped(header))
@@ -108,9 +111,10 @@ def create(path: Path, header: Result, needs_bytes: int = 0) -> Store:
 
 
 def resume(path: Path) -> Store:
-    """An unfinished folder, to append to; `open` tells what it holds. A torn last line is cut off."""
+    """Opens the folder of an unfinished run for more records; `open` reads what it holds. An incomplete last line of
+    the journal is removed."""
     if open(path).finished:
-        raise ResultError(f"{path} is finished", "there is nothing to resume: start a new run")
+        raise ResultError(f"the run in {path} is finished", "there is nothing to resume; start a new run")
     journal = path / "journal.jsonl"
     if not journal.is_file():
         raise ResultError(f"{path} has no journal.jsonl", "start a new run")
@@ -120,7 +124,8 @@ def resume(path: Path) -> Store:
 
 
 def open(path: Path) -> Result:
-    """The result in a folder, or of a path to its result.json; stamps joined, partial where the run did not finish."""
+    """Reads the result in a folder, or at the path of a result.json, with its stamps and samples. The result of an
+    unfinished run holds what was measured so far. Raises ResultError if the folder holds no consistent result."""
     folder = path.parent if path.name == "result.json" else path
     summary, journal = folder / "result.json", folder / "journal.jsonl"
     if not folder.is_dir():
@@ -134,7 +139,7 @@ def open(path: Path) -> Result:
 
 
 def export_json_schema() -> dict[str, Any]:
-    """JSON Schema of result.json."""
+    """Returns the JSON Schema of result.json."""
     return Result.model_json_schema(mode="serialization")
 
 
@@ -143,7 +148,7 @@ def _dumped(result: Result, indent: int | None = None) -> bytes:
 
 
 def _replayed(journal: Path) -> dict[str, Any]:
-    """The journal as a result; a line without its end was torn by a crash and is dropped."""
+    """Reads the journal as a result. A last line without a line end was cut off by a crash and is dropped."""
     lines = _read(journal).split(b"\n")[:-1]
     if not lines:
         raise ResultError(f"{journal} is empty", "start a new run in another folder")
@@ -153,7 +158,9 @@ def _replayed(journal: Path) -> dict[str, Any]:
     for number, line in enumerate(added, 2):
         [(name, facts)] = line.items() if len(line) == 1 else [("", None)]
         if name not in KEYS or not isinstance(facts, list) or not all(isinstance(fact, dict) for fact in facts):
-            raise ResultError(f"line {number} of {journal} is not of a Mixmark journal", "it was edited; run again")
+            raise ResultError(
+                f"line {number} of {journal} is not a journal line of Mixmark", "it was edited; run again"
+            )
         found[name] |= {str(fact.get(KEYS[name])): fact for fact in facts}
     planned = header.get("phases")
     later = [*(planned if isinstance(planned, list) else ()), *found.pop("phases").values()]
@@ -167,8 +174,8 @@ def _check_version(source: Path, content: dict[str, Any]) -> None:
             raise ResultError(f"{source} is not a Mixmark result: it has no schema_version")
         age = "a newer" if version > SCHEMA else "an older"
         raise ResultError(
-            f"{source} has schema {version}, from {age} Mixmark; this one reads {SCHEMA}",
-            "update Mixmark" if version > SCHEMA else "read it with the Mixmark that wrote it",
+            f"{source} has schema {version} and was written by {age} version of Mixmark; this one reads {SCHEMA}",
+            "update Mixmark" if version > SCHEMA else "read it with the version of Mixmark that wrote it",
         )
 
 
@@ -188,24 +195,24 @@ def _joined(folder: Path, source: Path, content: dict[str, Any]) -> Result:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "result"
         raise ResultError(
-            f"{source} does not hold together: {where}: {first['msg']}", "it was edited or damaged; run again"
+            f"{source} contradicts itself: {where}: {first['msg']}", "it was edited or damaged; run again"
         ) from error
     if problem := next(contradictions(result), None):
-        raise ResultError(f"{source} does not hold together: {problem}", "it was edited or damaged; run again")
+        raise ResultError(f"{source} contradicts itself: {problem}", "it was edited or damaged; run again")
     return result
 
 
 def _record(folder: Path, content: Any) -> Record:
-    """Validated before its raw file is touched: only then is its key known to be a plain file name."""
+    """Validates the record before its raw file is opened, because only a valid key is safe to use as a file name."""
     if not isinstance(content, dict) or content.get("error") is not None:
         return Record.model_validate(content)
     stand_in = Completions(*(np.array([value]) for value in (0, 0, 1, 0, 1)))
     key = Record.model_validate(content | {"completions": stand_in}).key
     with _raw(folder / "raw" / f"{key}.npz") as arrays:
-        _of(arrays, key)
+        _check_owner(arrays, key)
         columns = [arrays[name] for name in COLUMNS]
         if any(column.dtype != np.int64 for column in columns):
-            raise ValueError("stamps are int64")
+            raise ValueError("stamps must be int64")
         completions = Completions(*columns)
     record = Record.model_validate(content | {"completions": completions})
     if record.audit is not None and record.audit.feeds:
@@ -214,52 +221,52 @@ def _record(folder: Path, content: Any) -> Record:
 
 
 def _answers(path: Path, record: Record, audit: Audit) -> None:
-    """They are there, those to the feeds that were audited, each with its units: so anybody can audit them again."""
+    """Checks that the audited answers are stored, each with all of its units, so that anybody can audit them again."""
     with _raw(path) as arrays:
         serials, answers = arrays["serials"], arrays["answers"]
         if serials.tolist() != list(audit.feeds) or len(answers) != len(serials):
-            raise ValueError(f"its answers are not those to feeds {', '.join(map(str, audit.feeds))}")
+            raise ValueError(f"it does not hold the answers to the audited feeds {', '.join(map(str, audit.feeds))}")
         units = answers.shape[1] if answers.ndim > 1 else "no"
         if units != (record.feed_units or units):
-            raise ValueError(f"an answer has {units} units, and not {record.feed_units}")
+            raise ValueError(f"an answer has {units} units, but a feed has {record.feed_units}")
         if answers.dtype not in PLAIN:
-            raise ValueError(f"answers are numbers, and these are {answers.dtype}")
+            raise ValueError(f"answers must be float32, int32 or int64, but these are {answers.dtype}")
         if not np.isfinite(answers).all():
             raise ValueError("an answer is not finite")
 
 
 def _metering(folder: Path, content: Any) -> Metering:
-    """As a record."""
+    """Validates the metering before its raw file is opened, as `_record` does."""
     metering = Metering.model_validate(content)
     with _raw(folder / "raw" / f"{metering.phase}.energy.npz") as arrays:
-        _of(arrays, metering.phase)
+        _check_owner(arrays, metering.phase)
         samples = {}
         for number, id in enumerate(arrays["domains"].ravel().tolist()):
             columns = [arrays[f"{name}_{number}"] for name in SAMPLES]
             if [column.dtype for column in columns] != [np.int64, np.int64, np.float64]:
-                raise ValueError("samples are int64 stamps and float64 values")
+                raise ValueError("samples must be int64 stamps and float64 values")
             samples[str(id)] = Samples(*columns)
     return metering.model_copy(update={"samples": samples})
 
 
 @contextmanager
 def _raw(path: Path) -> Iterator[Any]:
-    """The arrays of a raw file. What goes wrong with them inside becomes a ResultError."""
+    """Opens the arrays of a raw file. Every error while they are read becomes a ResultError."""
     try:
-        if not path.is_file():  # neither absent nor a device or a pipe
+        if not path.is_file():  # a device or a pipe could block for ever
             raise ResultError(f"{path} is missing", "copy the whole result folder, raw/ included")
         with zipfile.ZipFile(path) as archive:
             if sum(member.file_size for member in archive.infolist()) > MAX_RAW_BYTES:
-                raise ValueError(f"more than {MAX_RAW_BYTES >> 20} MiB of raw data")
+                raise ValueError(f"it holds more than {MAX_RAW_BYTES >> 20} MiB of raw data")
         with np.load(path, allow_pickle=False) as arrays:
             yield arrays
     except DAMAGE as error:
         raise ResultError(f"{path} is damaged: {error}", "copy the result folder again, or run again") from error
 
 
-def _of(arrays: Any, key: str) -> None:
+def _check_owner(arrays: Any, key: str) -> None:
     if str(arrays["key"]) != key:
-        raise ValueError(f"it belongs to {str(arrays['key'])[:80]!r}")
+        raise ValueError(f"it belongs to {str(arrays['key'])[:80]!r}, not to {key!r}")
 
 
 def _read(path: Path) -> bytes:
@@ -269,7 +276,7 @@ def _read(path: Path) -> bytes:
         with path.open("rb") as file:
             content = file.read(MAX_JSON_BYTES + 1)
     if len(content) > MAX_JSON_BYTES:
-        raise ResultError(f"{path} is larger than {MAX_JSON_BYTES >> 20} MiB: not a Mixmark result")
+        raise ResultError(f"{path} is larger than {MAX_JSON_BYTES >> 20} MiB, so it is not a Mixmark result")
     return content
 
 
@@ -292,29 +299,29 @@ def _refused(constant: str) -> float:
 
 def _whole(text: str) -> int:
     if abs(number := int(text)) >= 1 << 63:
-        raise ValueError(f"{text[:20]}… is beyond any run")
+        raise ValueError(f"{text[:20]}… is larger than any number of a run")
     return number
 
 
 def _real(text: str) -> float:
-    """So that no product or quotient of two figures is infinite."""
+    """Limits a number so far that no product or quotient of two numbers is infinite."""
     number = float(text)
     if number and not 1e-100 < abs(number) < 1e100:
-        raise ValueError(f"{text[:20]} is beyond any run")
+        raise ValueError(f"{text[:20]} is larger or smaller than any number of a run")
     return number
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Of a name that comes twice each reader would believe another value."""
+    """Refuses an object with a repeated name, because programs differ in which of the values they take."""
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a name comes twice")
+        raise ValueError("a name is repeated in an object")
     return found
 
 
 @contextmanager
 def _named(what: str) -> Iterator[None]:
-    """An OSError inside becomes a ResultError that says what could not be done."""
+    """Turns an OSError into a ResultError that begins with `what`."""
     try:
         yield
     except OSError as error:
@@ -323,7 +330,7 @@ def _named(what: str) -> Iterator[None]:
 
 @contextmanager
 def _replaced(path: Path) -> Iterator[BinaryIO]:
-    """A file that is there whole or not at all."""
+    """Opens a file for writing that appears only when it is complete."""
     part = path.with_name(f".{path.name}.part")
     try:
         with part.open("wb") as file:
@@ -339,7 +346,7 @@ def _replaced(path: Path) -> Iterator[BinaryIO]:
 
 
 def _append_line(path: Path, line: bytes) -> None:
-    """Whole or not at all: where the disk fills up inside the line, the part already written is cut off again."""
+    """Appends the whole line or nothing: if the disk fills up, the part that was written is removed again."""
     with path.open("ab", buffering=0) as file:
         end = file.seek(0, os.SEEK_END)
         try:
@@ -352,7 +359,7 @@ def _append_line(path: Path, line: bytes) -> None:
 
 
 def _sync_folder(path: Path) -> None:
-    """So that a rename survives a power cut; only POSIX lets one open a folder."""
+    """Makes a rename survive a power cut. Only POSIX can open a folder."""
     if os.name == "posix":
         handle = os.open(path, os.O_RDONLY)
         try:

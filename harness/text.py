@@ -1,4 +1,4 @@
-"""Text of strangers: whatever a vendor's library, a driver or a file wrote, before it is kept or shown."""
+"""Untrusted text: what a vendor's library, a driver or a file wrote is cleaned here before it is stored or shown."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ UNUSUAL = re.compile(r"[^ -~\n]")
 
 
 def plain(text: str, most: int | None = None) -> str:
-    """On one line, at most so many letters: no control character, escape sequence or mark that turns the direction of
-    text survives, nor half a surrogate pair, which no file could hold."""
+    """Returns the text on one line, with at most `most` characters. Control characters, escape sequences and marks that
+    change the direction of text are removed, and so are unpaired surrogates, which cannot be written to a file."""
     text = "".join(letter if letter.isprintable() else " " for letter in ESCAPES.sub("", text))
     return " ".join(text.split())[:most]
 
 
 def escaped(json: str) -> str:
-    """JSON that says the same, and that a terminal may be given: what it would obey is written by its number."""
+    """Returns equal JSON that is safe on a terminal: characters that a terminal could obey are written as \\uXXXX."""
     return UNUSUAL.sub(_escaped, json)
 
 

@@ -124,7 +124,7 @@ def test_a_wrong_name_gets_a_suggestion_and_the_list() -> None:
     assert pick("suite", ("dlrm", "dlrm"), ("llm", "dlrm")) == ("dlrm",)
     with pytest.raises(UsageError, match="there is no suite 'dlmr'") as told:
         pick("suite", ("dlmr",), ("llm", "dlrm"))
-    assert told.value.hint == "did you mean dlrm? there is: llm, dlrm"
+    assert told.value.hint == "did you mean dlrm? known: llm, dlrm"
     with pytest.raises(UsageError) as told:
         pick("device", ("xyz",), ())
-    assert told.value.hint == "there is: none"
+    assert told.value.hint == "known: none"

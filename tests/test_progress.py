@@ -84,7 +84,7 @@ def test_the_mix_shows_devices_streams_against_what_is_due_and_mixes() -> None:
     shown = watched.display()
     assert "the mix, on all devices · 4.50 mixes" in shown
     lines = [line.split() for line in shown.splitlines()]
-    assert ["cpu:0", "llm"] in lines and ["gpu:a", "waits"] in lines
+    assert ["cpu:0", "llm"] in lines and ["gpu:a", "idle"] in lines
     assert ["llm", "225", "of", "250", "due", "4.50", "mixes"] in lines, "10 s at half a mix a second are 5 mixes"
     assert ["dlrm", "12,000", "of", "10,000", "due", "6.00", "mixes"] in lines
 
@@ -98,7 +98,7 @@ def test_watts_are_shown_as_far_as_they_are_known() -> None:
     assert "235.0 W, wall" in watched.display()
     watched.drawn = Draw(90.0, None)
     watched.now_s += 1
-    assert "90.0 W, of what is metered" in watched.display()
+    assert "90.0 W, of the metered part only" in watched.display()
     watched.drawn = None
     watched.now_s += 1
     assert "W" not in watched.display(), "unknown is not 0"

@@ -129,7 +129,7 @@ def test_a_folder_in_use_is_left_alone(folder: Path) -> None:
 
 
 def test_a_disk_too_small_is_said_before_the_run(tmp_path: Path) -> None:
-    with pytest.raises(ResultError, match="disk left"):
+    with pytest.raises(ResultError, match="GB free, but the run needs"):
         store.create(tmp_path, header(small()), needs_bytes=1 << 60)
     assert list(tmp_path.iterdir()) == []
 
@@ -191,22 +191,22 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"schema_version": 3}, "from a newer Mixmark"),
-        ({"schema_version": 1}, "from an older Mixmark"),
+        ({"schema_version": 3}, "written by a newer version of Mixmark"),
+        ({"schema_version": 1}, "written by an older version of Mixmark"),
         ({"schema_version": None}, "no schema_version"),
         ({"records": 5}, "no list of records"),
-        ({"records": [5]}, "does not hold together"),
-        ({"records": [{"key": "../../etc/passwd"}]}, "does not hold together"),
+        ({"records": [5]}, "contradicts itself"),
+        ({"records": [{"key": "../../etc/passwd"}]}, "contradicts itself"),
         ({"meterings": None}, "no list of records and meterings"),
-        ({"meterings": [5]}, "does not hold together"),
-        ({"meterings": [{"phase": "../a", "begin_ns": 0, "end_ns": 1, "cpu_ns": 0}]}, "does not hold together"),
+        ({"meterings": [5]}, "contradicts itself"),
+        ({"meterings": [{"phase": "../a", "begin_ns": 0, "end_ns": 1, "cpu_ns": 0}]}, "contradicts itself"),
         ({"seed": -1}, "seed"),
         ({"surprise": 1}, "surprise"),
         ({"seed": float("nan")}, "NaN is not a number"),
-        ({"seed": 1 << 63}, "is beyond any run"),
-        ({"noise_floor": 1e100}, "is beyond any run"),
-        ({"noise_floor": 1e-300}, "is beyond any run"),
-        ({"tier": "server"}, "does not hold together: a run of the server tier holds something of the edge tier"),
+        ({"seed": 1 << 63}, "is larger than any number of a run"),
+        ({"noise_floor": 1e100}, "is larger or smaller than any number of a run"),
+        ({"noise_floor": 1e-300}, "is larger or smaller than any number of a run"),
+        ({"tier": "server"}, "contradicts itself: a run of the server tier holds something of the edge tier"),
         ({"domains": []}, "in a a meter read plug, which is not among the domains"),
     ],
 )
@@ -219,7 +219,7 @@ def test_a_result_that_was_edited_is_refused(folder: Path, changes: dict[str, ob
 def test_a_name_that_comes_twice_is_refused(folder: Path) -> None:
     content = (folder / "result.json").read_bytes()
     (folder / "result.json").write_bytes(content.replace(b'"seed": 7', b'"seed": 8, "seed": 7'))
-    with pytest.raises(ResultError, match="a name comes twice"):
+    with pytest.raises(ResultError, match="a name is repeated"):
         store.open(folder)
 
 
@@ -360,11 +360,11 @@ def test_answers_that_were_audited_lie_beside_the_stamps(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("answers", "said"),
     [
-        ({"serials": (0, 1)}, "not those to feeds 0, 2"),
-        ({"serials": (0,)}, "not those to feeds 0, 2"),
-        ({"shape": (1, 1, 3)}, "not those to feeds 0, 2"),
-        ({"shape": (2, 2, 3)}, "an answer has 2 units, and not 1"),
-        ({"shape": (2,)}, "an answer has no units, and not 1"),
+        ({"serials": (0, 1)}, "does not hold the answers to the audited feeds 0, 2"),
+        ({"serials": (0,)}, "does not hold the answers to the audited feeds 0, 2"),
+        ({"shape": (1, 1, 3)}, "does not hold the answers to the audited feeds 0, 2"),
+        ({"shape": (2, 2, 3)}, "an answer has 2 units, but a feed has 1"),
+        ({"shape": (2,)}, "an answer has no units, but a feed has 1"),
         ({"fill": float("nan")}, "an answer is not finite"),
     ],
     ids=str,
