@@ -17,6 +17,7 @@ from harness.contracts import (
     State,
     Suite,
     Tensor,
+    Value,
     Watcher,
     Weights,
 )
@@ -39,6 +40,7 @@ from harness.schema import (
     Result,
     Route,
     System,
+    UnitNames,
 )
 
 __all__ = [
@@ -78,8 +80,10 @@ __all__ = [
     "Suite",
     "System",
     "Tensor",
+    "UnitNames",
     "Unsupported",
     "UsageError",
+    "Value",
     "Watcher",
     "Weights",
     "WrongAnswer",

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from harness.schema import Absent, ClockReason, Cost, Device, Domain, Gate, LatencyLimits, Result
+from harness.schema import Absent, ClockReason, Cost, Device, Domain, Gate, LatencyLimits, Result, UnitNames
 
 if TYPE_CHECKING:
     from torch import nn
@@ -33,6 +33,10 @@ Tensor = Any
 """An adapter's own handle on memory of its device."""
 State = Any
 """An adapter's own handle on a graph's state, e.g. the KV cache."""
+
+
+Value = int | float | str | bool | Sequence[int] | Sequence[str]
+"""What a suite's config holds under a name."""
 
 
 @dataclass(frozen=True)
@@ -120,11 +124,20 @@ class Suite(Protocol):
     name: str
     version: str
     unit: str
+    """One piece of its work, in the singular: token, image."""
+    unit_names: UnitNames
+    """How reports write the unit and its times."""
     scenarios: Sequence[str]
     """What it can be asked for, its native scenario first."""
     tier: str
     latency: LatencyLimits | None
     """What a server must keep at this tier; None: the suite has no server scenario."""
+
+    @property
+    def config(self) -> Mapping[str, Value]:
+        """The numbers of the network at this tier, under the names of the public checkpoint's config.json. A dot stands
+        where the file nests, and behind the name of a part that has a file of its own (`unet.in_channels`). An engine
+        that brings its own network builds it from them."""
 
     def weights(self) -> Weights: ...
     def graphs(self) -> Mapping[str, Graph]: ...

@@ -56,7 +56,7 @@ MEMBERS: dict[Kind, tuple[str, ...]] = {
     "meters": ("name", "domains", "read"),
     "watchers": ("name", "disclose", "read", "checks", "close"),
     "suites": (
-        *("name", "version", "unit", "scenarios", "weights", "graphs", "feeds", "units"),
+        *("name", "version", "unit", "unit_names", "scenarios", "weights", "graphs", "feeds", "units"),
         *("infer", "gate", "reference", "quality", "costs"),
     ),
     "reporters": ("__call__",),

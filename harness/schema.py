@@ -682,6 +682,27 @@ class Finding(Fact):
     message: str
 
 
+class UnitNames(Fact):
+    """How reports write the unit of a suite and the times that its units take."""
+
+    short: str = Field(min_length=1)
+    """The unit in a rate: `tok` in 3.96 tok/s."""
+    first: str = "Time to first unit"
+    """The time from a feed's issue to its first unit, for suites whose feeds yield several times."""
+    each: str = "Time per unit"
+    """The mean time of a feed's further units."""
+
+
+class SuiteFacts(Fact):
+    """What a report needs to know of a suite that a run could use; a result discloses it, so a reporter loads none."""
+
+    name: str
+    version: str
+    unit: str
+    """One piece of the suite's work, in the singular: token, image."""
+    unit_names: UnitNames
+
+
 class System(Fact):
     """Everything that a reader needs to judge a number; None where the machine does not say."""
 
@@ -737,6 +758,8 @@ class Result(Fact):
     """What the run ends with."""
     objective: Literal["throughput", "efficiency"] = "throughput"
     """That its mixed phases were planned for."""
+    suites: tuple[SuiteFacts, ...] = ()
+    """All suites that loaded, whether the run uses them or not."""
     records: tuple[Record, ...]
     meterings: tuple[Metering, ...] = ()
     finished: bool

@@ -18,7 +18,7 @@ from harness.pick import pick
 from harness.place import Objective
 from harness.plan import Way, Workload
 from harness.plugins import Plugin
-from harness.schema import Absent, Device, Mix, Phase, Result, Tier
+from harness.schema import Absent, Device, Mix, Phase, Result, SuiteFacts, Tier
 from harness.watch.accelerators import Accelerators
 from harness.watch.disclosure import disclose
 
@@ -29,7 +29,7 @@ class Workbench:
     adapters: Mapping[str, Plugin]
     suites: Mapping[str, Plugin]
     workloads: Sequence[Workload]
-    units: Mapping[str, str]
+    facts: Mapping[str, SuiteFacts]
     checkpoints: Mapping[str, Path]
     found: Found
     absent: tuple[Absent, ...]
@@ -77,6 +77,7 @@ class Workbench:
             noise_floor=noise.recall(),
             mix=mix,
             objective=objective,
+            suites=tuple(self.facts.values()),
             records=(),
             finished=False,
         )
@@ -89,7 +90,7 @@ class Workbench:
             adapters=self.adapters,
             suites=self.suites,
             suite_options=options,
-            units=self.units,
+            units={name: each.unit for name, each in self.facts.items()},
             devices={(way.device.id, way.adapter): way.device for way in self.found.ways},
             config=self.config,
             seed=seed,
@@ -162,7 +163,7 @@ def prepare(
     suites = plugins.find("suites")
     pick("suite in the configuration", list(configured.suites), suites)
     checkpoints = _checkpoints(weights, suites)
-    workloads, units, absent = [], {}, []
+    workloads, facts, absent = [], {}, []
     for name, plugin in suites.items():
         try:
             suite = plugin.load()
@@ -172,12 +173,12 @@ def prepare(
         label = run.checkpoint_label(checkpoints[name]) if name in checkpoints else "drawn"
         options = configured.suites.get(name, {})
         workloads.append(Workload(name, suite.version, tuple(suite.scenarios), options, label))
-        units[name] = suite.unit
+        facts[name] = SuiteFacts(name=name, version=suite.version, unit=suite.unit, unit_names=suite.unit_names)
     found = look(adapters, configured)
     if split_cpu:
         found = replace(found, ways=slices.split(found.ways, split_cpu))
     everything = (*absent, *found.absent)
-    return Workbench(configured, choose(adapters), suites, workloads, units, checkpoints, found, everything)
+    return Workbench(configured, choose(adapters), suites, workloads, facts, checkpoints, found, everything)
 
 
 def _checkpoints(given: Sequence[str], suites: Mapping[str, Plugin]) -> dict[str, Path]:

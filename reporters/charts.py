@@ -97,7 +97,7 @@ def throughput(
         body += Markup('<path class="edge" d="M{} {}V{}"/>').format(start, top, floor)
         body += _text("word", start + 6, floor - 8, "steady")
     body += Markup('<path class="overall" d="M{} {}H{}"/>').format(left, tall(overall_per_s), wide.end_px)
-    body += _text("name", left, ROW, f"{figures.UNITS.get(unit, unit)}/s")
+    body += _text("name", left, ROW, f"{unit}/s")
     body += _text("value end", wide.end_px, ROW, f"overall {figures.rate(overall_per_s, unit)}")
     body += _below(wide, f"{time} since the first feed")
     extremes = (figures.rate(float(rate), unit) for rate in (per_s.min(), per_s.max()))

@@ -189,7 +189,7 @@ def _latencies(row: Row) -> tuple[str, str]:
 
 
 def _short(row: Row) -> str:
-    return figures.UNITS.get(row.record.unit, figures.name(row.record.unit, figures.LONGEST_UNIT))
+    return figures.name(row.names.short, figures.LONGEST_UNIT)
 
 
 def _ceilings(out: Console, result: Result, known: dict[stats.CeilingKey, stats.Ceiling]) -> Table:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from harness.judge import energy, stats, validate
 from harness.judge.steady import window
-from harness.schema import Boundary, Finding, Int64s, Record, Result
+from harness.schema import Boundary, Finding, Int64s, Record, Result, UnitNames
 from harness.text import plain
 
 UNKNOWN = "–"
@@ -21,7 +21,6 @@ PREFIXES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1
 NUMBER = re.compile(r"(?<![\w.,:/×-])(?>\d+(?:,\d{3})*(?:\.\d+)?)(?!\w|\.\d)")  # in a message; no part of a name
 FEW_LETTERS = 48  # that the names of what a message is about may take
 LONGEST_UNIT, LONGEST_NAME, LONGEST = 16, 60, 2000  # letters of a unit, a name, a message with its hint
-UNITS = {"token": "tok", "image": "img", "sample": "samples"}
 
 
 @dataclass(frozen=True)
@@ -63,6 +62,7 @@ class Row:
     """A record and what follows from it."""
 
     record: Record
+    names: UnitNames
     feeds: int | None
     units: int | None
     throughput_per_s: float | None
@@ -105,8 +105,9 @@ def rows(result: Result) -> list[Row]:
 def _row(record: Record, result: Result, known: dict[stats.CeilingKey, stats.Ceiling]) -> Row:
     nothing = latency(None)
     done = record.completions
+    names = unit_names(result, record)
     if done is None:
-        return Row(record, None, None, None, None, nothing, nothing, nothing, None)
+        return Row(record, names, None, None, None, None, nothing, nothing, nothing, None)
     streams = stats.time_per_unit_ns(done)
     throughput_per_s, interval = stats.throughput_per_s(done), None
     if record.scenario != "server" and (seen := window(done)) and seen.steady:
@@ -114,6 +115,7 @@ def _row(record: Record, result: Result, known: dict[stats.CeilingKey, stats.Cei
         interval = stats.throughput_interval(seen.rates_per_s)
     return Row(
         record=record,
+        names=names,
         feeds=len(done),
         units=stats.units(done),
         throughput_per_s=throughput_per_s,
@@ -173,6 +175,12 @@ def _over_runs(runs: list[Row]) -> Row:
     )
 
 
+def unit_names(result: Result, record: Record) -> UnitNames:
+    """As the record's suite is disclosed; a result that discloses nothing of it has the unit's own name."""
+    named = (each.unit_names for each in result.suites if each.name == record.route.suite)
+    return next(named, UnitNames(short=record.unit))
+
+
 def latency(values_ns: Int64s | None) -> Latency:
     if values_ns is None or not len(values_ns):
         return Latency(None, None, None, None, None)
@@ -198,24 +206,24 @@ def duration(value_ns: float | None) -> str:
     return f"{significant(value_ns)} ns"
 
 
-def rate(per_s: float | None, unit: str) -> str:
-    """Units per second, the unit abbreviated as people do: 4.11 tok/s."""
-    return UNKNOWN if per_s is None else f"{significant(per_s)} {UNITS.get(unit, name(unit, LONGEST_UNIT))}/s"
+def rate(per_s: float | None, short: str) -> str:
+    """Units per second, by the short name of the unit: 4.11 tok/s."""
+    return UNKNOWN if per_s is None else f"{significant(per_s)} {name(short, LONGEST_UNIT)}/s"
 
 
 def throughput(row: Row) -> tuple[str, ...]:
     """(4.11 tok/s, ±1.2 % of 5 runs, median 4.10 tok/s), as far as known; why not where there is none, or where it
     counts for nothing."""
     if row.invalid and row.throughput_per_s is not None:
-        return row.status, rate(row.throughput_per_s, row.record.unit)
+        return row.status, rate(row.throughput_per_s, row.names.short)
     if row.status != "ok":
         return (row.status,)
-    told = [rate(row.throughput_per_s, row.record.unit)]
+    told = [rate(row.throughput_per_s, row.names.short)]
     several = row.runs > 1
     if row.half_width is not None:
         told.append(f"±{percent(row.half_width)}" + (f" of {row.runs} runs" if several else ""))
     if several:
-        told.append(f"median {rate(row.median_per_s, row.record.unit)}")
+        told.append(f"median {rate(row.median_per_s, row.names.short)}")
     return tuple(told)
 
 

@@ -26,7 +26,6 @@ from reporters import charts, figures, scores
 from reporters.figures import Latency, Row
 
 POWER_BLOCKS = 160  # of a chart 480 px wide
-ABBREVIATED = {"token": (" (TTFT)", " (TPOT)")}
 
 
 def report(result: Result) -> str:
@@ -47,6 +46,7 @@ def report(result: Result) -> str:
         told=told,
         mixed=[chart for run in (told.runs if told else ()) for chart in _mixed_power(run, result)],
         matrix=scores.matrix(result),
+        shorts={each.name: each.unit_names.short for each in result.suites},
         panels=[_panel(row, result, found) for row in rows if row.record.completions],
         scope=figures.scope(rows),
         last=figures.told(rows),
@@ -91,12 +91,12 @@ def _panel(row: Row, result: Result, found: Iterable[Finding]) -> Panel:
         tuple(_figures(row)),
         (*_charts(row), *_power(row, result)),
         tuple(finding for finding in found if finding.about == row.record.key),
-        tuple(_facts(row.record)),
+        tuple(_facts(row.record, row.names.short)),
     )
 
 
 def _figures(row: Row) -> Iterator[tuple[str, str]]:
-    first, each = _stream_names(row)
+    first, each = figures.name(row.names.first), figures.name(row.names.each)
     for name, latency in ((_total_name(row), row.latency), (first, row.first_mark), (each, row.time_per_unit)):
         if latency.mean_ns is not None:
             yield name, " · ".join(f"{mark} {figures.duration(value)}" for mark, value in _marks(latency))
@@ -125,12 +125,6 @@ def _total_name(row: Row) -> str:
     return "Response time" if row.record.scenario == "server" else "Service time"
 
 
-def _stream_names(row: Row) -> tuple[str, str]:
-    unit = row.record.unit
-    first, each = ABBREVIATED.get(unit, ("", ""))
-    return f"Time to first {unit}{first}", f"Time per {unit}{each}"
-
-
 def _marks(latency: Latency) -> list[tuple[str, int]]:
     """(name, ns) of the percentiles that the sample carries; where it carries none, of the mean."""
     named = (("p50", latency.p50_ns), ("p90", latency.p90_ns), ("p99", latency.p99_ns), ("p99.9", latency.p999_ns))
@@ -152,11 +146,11 @@ def _charts(row: Row) -> Iterator[tuple[str, Markup]]:
             since_ns,
             seen.blocks.rates_per_s,
             overall_per_s=row.throughput_per_s,
-            unit=row.record.unit,
+            unit=row.names.short,
             steady_from_ns=int(since_ns[seen.start]) if steady else None,
         )
         yield "Throughput over the window" + (", not steady" if steady is False else ""), drawn
-    first, each = _stream_names(row)
+    first, each = figures.name(row.names.first), figures.name(row.names.each)
     streams = stats.time_per_unit_ns(done)
     spreads: tuple[tuple[str, str, Int64s, Latency], ...] = (
         ("first", first, stats.first_mark_ns(done), row.first_mark),
@@ -208,7 +202,7 @@ def _gaps_ns(done: Completions) -> Int64s:
     return np.delete(np.diff(done.marks_ns), done.starts[1:] - 1)
 
 
-def _facts(record: Record) -> Iterator[tuple[str, str]]:
+def _facts(record: Record, short: str) -> Iterator[tuple[str, str]]:
     route = record.route
     yield "suite", f"{route.suite} {route.suite_version}, {route.tier} tier"
     yield "weights", route.weights
@@ -219,7 +213,7 @@ def _facts(record: Record) -> Iterator[tuple[str, str]]:
     yield from ((f"suite option {name}", value) for name, value in route.suite_options.items())
     yield from record.facts.items()
     for trial in record.trials:
-        yield f"trial of batch {trial.batch}", figures.rate(trial.units * 1e9 / trial.elapsed_ns, record.unit)
+        yield f"trial of batch {trial.batch}", figures.rate(trial.units * 1e9 / trial.elapsed_ns, short)
     for step in record.rate_trials:
         arrivals = figures.rate(step.rate_per_s, "feeds")
         yield f"trial of {arrivals}", f"{step.feeds} feeds, limits {'kept' if step.kept else 'missed'}"

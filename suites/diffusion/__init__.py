@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.contracts import Array, Feed, Graph, Session, Spec, Weights
+from harness.contracts import Array, Feed, Graph, Session, Spec, Value, Weights
 from harness.errors import Unsupported
-from harness.schema import BITS_PER_WEIGHT, Cost, Gate, weight_class
+from harness.schema import BITS_PER_WEIGHT, Cost, Gate, UnitNames, weight_class
 from suites import answers, exported, weights
 from suites.diffusion import shapes
 from suites.diffusion.shapes import PROMPT_TOKENS, TextShape, UNetShape, VaeShape
@@ -164,6 +164,7 @@ class Diffusion:
     name = "diffusion"
     version = "1"
     unit = "image"
+    unit_names = UnitNames(short="img")
     scenarios: Sequence[str] = ("single-stream", "offline", "server")
 
     def __init__(self, tier: str, options: Mapping[str, str]) -> None:
@@ -173,6 +174,43 @@ class Diffusion:
         self.latency = LATENCY[tier]
         self.shape = TIERS[tier]
         self.options = options
+
+    @property
+    def config(self) -> Mapping[str, Value]:
+        """As in model_index.json, and for each part behind its name as in its own config.json.
+
+        The loop is that of `_class_name`; SDXL's takes the second last hidden state of each text encoder. A guidance
+        scale of 1 means that there is no unconditional prompt.
+        """
+        tier, velocity = self.shape, self._velocity
+        parts: dict[str, dict[str, Value]] = {
+            "text_encoder": shapes.text_config(tier.text),
+            **({"text_encoder_2": shapes.text_config(tier.text_2)} if tier.text_2 else {}),
+            "unet": shapes.unet_config(tier.unet, tier.latent_size),
+            "vae": shapes.vae_config(tier.vae),
+            "scheduler": {
+                "num_train_timesteps": shapes.TRAINING_STEPS,
+                "beta_start": shapes.BETA_FIRST,
+                "beta_end": shapes.BETA_LAST,
+                "beta_schedule": "scaled_linear",
+                "timestep_spacing": "trailing" if velocity else "leading",
+                "steps_offset": 1,
+                "prediction_type": "v_prediction" if velocity else "epsilon",
+            },
+        }
+        return {
+            "_class_name": "StableDiffusionXLPipeline" if tier.text_2 else "StableDiffusionPipeline",
+            "height": tier.image_size,
+            "width": tier.image_size,
+            "num_inference_steps": tier.steps,
+            "guidance_scale": 1.0 if tier.guidance is None else tier.guidance,
+            **{f"{part}.{name}": value for part, numbers in parts.items() for name, value in numbers.items()},
+        }
+
+    @property
+    def _velocity(self) -> bool:
+        """Whether the U-Net predicts the velocity: `pipeline` says why a drawn one does and a checkpoint does not."""
+        return "weights" not in self.options
 
     def weights(self) -> Weights:
         specs = exported.specs(HOME, self.tier, self.graphs)
@@ -193,7 +231,7 @@ class Diffusion:
         latent = Spec(("batch", 4, tier.latent_size, tier.latent_size))
         step = Spec((1,), "int64")
         image = Spec(("batch", 3, tier.image_size, tier.image_size))
-        velocity = "weights" not in self.options
+        velocity = self._velocity
 
         def encode() -> nn.Module:
             from suites.diffusion.pipeline import Encode

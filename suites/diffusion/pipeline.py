@@ -14,13 +14,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from suites.diffusion.shapes import TextShape, UNetShape, VaeShape
+from suites.diffusion.shapes import BETA_FIRST, BETA_LAST, TRAINING_STEPS, TextShape, UNetShape, VaeShape
 from suites.diffusion.text_encoder import TextEncoder
 from suites.diffusion.unet import UNet
 from suites.diffusion.vae import Vae
-
-TRAINING_STEPS = 1000
-BETA_FIRST, BETA_LAST = 0.00085, 0.012
 
 
 def noise_levels(step: Tensor, steps: int, trailing: bool) -> tuple[Tensor, Tensor, Tensor]:

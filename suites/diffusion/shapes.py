@@ -10,10 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from harness.contracts import Value
+
 PROMPT_TOKENS = 77
 TIME_SIZES = 6
 """Height, width, top, left, target height, target width: what SDXL is told about an image's size."""
 TIME_SIZE_WIDTH = 256
+TRAINING_STEPS = 1000
+BETA_FIRST, BETA_LAST = 0.00085, 0.012
+"""The public noise schedule of both models: variances of the first and the last training step."""
+LATENT_CHANNELS = 4
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,64 @@ class VaeShape:
     """Latents are divided by it."""
     layers: int = 2
     groups: int = 32
+
+
+def text_config(shape: TextShape) -> dict[str, Value]:
+    """The shape under the names of CLIPTextConfig."""
+    projection: dict[str, Value] = {} if shape.projection is None else {"projection_dim": shape.projection}
+    return {
+        "hidden_size": shape.width,
+        "intermediate_size": 4 * shape.width,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "hidden_act": shape.activation,
+        "vocab_size": shape.vocabulary,
+        "max_position_embeddings": PROMPT_TOKENS,
+        **projection,
+    }
+
+
+def unet_config(shape: UNetShape, latent_size: int) -> dict[str, Value]:
+    """The shape under the names of UNet2DConditionModel, where `attention_head_dim` is the number of heads."""
+    added: dict[str, Value] = {}
+    if shape.pooled is not None:
+        added = {
+            "addition_embed_type": "text_time",
+            "addition_time_embed_dim": TIME_SIZE_WIDTH,
+            "projection_class_embeddings_input_dim": shape.pooled + TIME_SIZES * TIME_SIZE_WIDTH,
+        }
+    crossed = [bool(depth) for depth in shape.depths]
+    return {
+        "sample_size": latent_size,
+        "in_channels": LATENT_CHANNELS,
+        "out_channels": LATENT_CHANNELS,
+        "block_out_channels": shape.channels,
+        "down_block_types": tuple("CrossAttnDownBlock2D" if each else "DownBlock2D" for each in crossed),
+        "up_block_types": tuple("CrossAttnUpBlock2D" if each else "UpBlock2D" for each in reversed(crossed)),
+        "attention_head_dim": shape.heads,
+        # A level without transformers has depth 1 there, and the middle block takes the last level's depth.
+        "transformer_layers_per_block": (*(depth or 1 for depth in shape.depths[:-1]), shape.middle_depth),
+        "cross_attention_dim": shape.context,
+        "use_linear_projection": shape.linear_projection,
+        "layers_per_block": shape.layers,
+        "norm_num_groups": shape.groups,
+        **added,
+    }
+
+
+def vae_config(shape: VaeShape) -> dict[str, Value]:
+    """The shape under the names of AutoencoderKL; only the decoder is used."""
+    levels = len(shape.channels)
+    return {
+        "latent_channels": LATENT_CHANNELS,
+        "out_channels": 3,
+        "block_out_channels": shape.channels,
+        "down_block_types": ("DownEncoderBlock2D",) * levels,
+        "up_block_types": ("UpDecoderBlock2D",) * levels,
+        "layers_per_block": shape.layers,
+        "norm_num_groups": shape.groups,
+        "scaling_factor": shape.scaling,
+    }
 
 
 CLIP_L = TextShape(width=768, layers=12, heads=12, activation="quick_gelu")

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from harness.contracts import Array, Feed, Graph, Session, Spec, Suite, Weights
+from harness.contracts import Array, Feed, Graph, Session, Spec, Suite, Value, Weights
 from harness.errors import Unsupported
-from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, weight_class
+from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames, weight_class
 from suites import exported
 from suites.answers import checked
 from suites.latency import MS, SECOND, mlperf, ours
@@ -90,6 +90,7 @@ class Dlrm:
     name = "dlrm"
     version = "1"
     unit = "sample"
+    unit_names = UnitNames(short="samples")
     scenarios: Sequence[str] = ("offline", "single-stream", "server")
 
     def __init__(self, tier: str, options: Mapping[str, str]) -> None:
@@ -101,6 +102,22 @@ class Dlrm:
         self.shape = SHAPES[self._variant]
         self._options = options
         self._checkpoint = options.get("weights")
+
+    @property
+    def config(self) -> Mapping[str, Value]:
+        """As in the arguments of MLCommons' dlrm_v2 reference, whose checkpoint has no config.json."""
+        dense, over = self._mlps()
+        return {
+            "interaction_type": "dcn",
+            "dense_in_features": DENSE,
+            "num_embeddings_per_feature": self.shape.rows,
+            "multi_hot_sizes": HOTNESS,
+            "embedding_dim": self.shape.dim,
+            "dense_arch_layer_sizes": dense[1:],
+            "over_arch_layer_sizes": over[1:],
+            "dcn_num_layers": CROSS_LAYERS,
+            "dcn_low_rank_dim": self.shape.rank,
+        }
 
     def weights(self) -> Weights:
         specs = exported.specs(HOME, self._variant, self.graphs)

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.contracts import Array, Feed, Graph, Session, Spec, Suite, Weights
+from harness.contracts import Array, Feed, Graph, Session, Spec, Suite, Value, Weights
 from harness.errors import Unsupported, WrongAnswer
-from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, weight_class
+from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames, weight_class
 from suites import exported
 from suites.answers import checked
 from suites.latency import MS, SECOND, mlperf, ours
@@ -123,6 +123,7 @@ class Llm:
     name = "llm"
     version = "1"
     unit = "token"
+    unit_names = UnitNames(short="tok", first="Time to first token (TTFT)", each="Time per token (TPOT)")
     scenarios: Sequence[str] = ("single-stream", "server")
 
     def __init__(self, tier: str, options: Mapping[str, str]) -> None:
@@ -132,6 +133,36 @@ class Llm:
         self.latency: LatencyLimits | None = LATENCY[tier]
         self.shape = SHAPES[tier]
         self.options = options
+
+    @property
+    def config(self) -> Mapping[str, Value]:
+        """As in LlamaConfig; max_position_embeddings is the longest sequence of the tier."""
+        shape = self.shape
+        return {
+            "model_type": "llama",
+            "hidden_act": "silu",
+            "attention_bias": False,
+            "mlp_bias": False,
+            "num_hidden_layers": shape.layers,
+            "hidden_size": shape.width,
+            "intermediate_size": shape.hidden,
+            "num_attention_heads": shape.heads,
+            "num_key_value_heads": shape.kv_heads,
+            "head_dim": shape.head_dim,
+            "vocab_size": shape.vocabulary,
+            "tie_word_embeddings": shape.tied,
+            "rms_norm_eps": shape.epsilon,
+            "max_position_embeddings": shape.context,
+            "rope_theta": shape.rope_theta,
+            "rope_scaling.rope_type": "llama3",
+            "rope_scaling.factor": shape.rope_factor,
+            "rope_scaling.low_freq_factor": shape.rope_low,
+            "rope_scaling.high_freq_factor": shape.rope_high,
+            "rope_scaling.original_max_position_embeddings": shape.rope_original_context,
+            "generation_config.do_sample": False,
+            "generation_config.min_new_tokens": shape.tokens_out,
+            "generation_config.max_new_tokens": shape.tokens_out,
+        }
 
     def weights(self) -> Weights:
         specs = exported.specs(HOME, self.tier, self.graphs)

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.contracts import Array, Feed, Graph, Session, Spec, Suite, Weights
+from harness.contracts import Array, Feed, Graph, Session, Spec, Suite, Value, Weights
 from harness.errors import Unsupported
-from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits
+from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames
 from suites import exported
 from suites.weights import Draw, Fill, drawn
 
@@ -58,6 +58,7 @@ class Probe:
     name = "probe"
     version = "1"
     unit = "kernel"
+    unit_names = UnitNames(short="kernel")
     scenarios: Sequence[str] = ("probe",)
 
     def __init__(self, tier: str, options: Mapping[str, str]) -> None:
@@ -70,6 +71,12 @@ class Probe:
         self._nonce = max(COLUMNS, *TIERS[tier].rows, *TIERS[tier].squares)
         self._kernels = [(kind, size) for kind in ("read", "gemv", "copy") for size in TIERS[tier].rows]
         self._kernels += [("gemm", size) for size in TIERS[tier].squares]
+
+    @property
+    def config(self) -> Mapping[str, Value]:
+        """The sizes of the matrices; there is no public checkpoint whose names these could have."""
+        sizes = TIERS[self.tier]
+        return {"rows": sizes.rows, "columns": COLUMNS, "squares": sizes.squares, "chain": CHAIN}
 
     def weights(self) -> Weights:
         return drawn(self.name, exported.specs(HOME, self.tier, self.graphs), _rule)

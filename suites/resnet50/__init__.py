@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from harness.contracts import Array, Feed, Graph, Session, Spec, Suite, Weights
+from harness.contracts import Array, Feed, Graph, Session, Spec, Suite, Value, Weights
 from harness.errors import Unsupported
-from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, weight_class
+from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames, weight_class
 from suites import exported
 from suites.answers import checked, unexplained
 from suites.latency import MS, SECOND, mlperf, ours
@@ -62,6 +62,7 @@ class ResNet50:
     name = "resnet50"
     version = "1"
     unit = "image"
+    unit_names = UnitNames(short="img")
     scenarios: Sequence[str] = ("offline", "single-stream", "server")
 
     def __init__(self, tier: str, options: Mapping[str, str]) -> None:
@@ -71,6 +72,23 @@ class ResNet50:
         self.latency: LatencyLimits | None = LATENCY[tier]
         self.pixels = PIXELS[tier]
         self._options = options
+
+    @property
+    def config(self) -> Mapping[str, Value]:
+        """As in transformers' ResNetConfig; the weights keep torchvision's names."""
+        return {
+            "model_type": "resnet",
+            "layer_type": "bottleneck",
+            "hidden_act": "relu",
+            "num_channels": 3,
+            "image_size": self.pixels,
+            "embedding_size": 64,
+            "depths": tuple(blocks for blocks, _, _ in STAGES),
+            "hidden_sizes": tuple(EXPANSION * width for _, width, _ in STAGES),
+            "downsample_in_first_stage": False,
+            "downsample_in_bottleneck": False,
+            "num_labels": CLASSES,
+        }
 
     def weights(self) -> Weights:
         if "weights" in self._options:

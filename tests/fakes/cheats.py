@@ -20,7 +20,21 @@ import numpy as np
 
 from harness import drive
 from harness.schema import Completions
-from mixmark import Array, Cost, Device, Feed, Gate, Graph, LatencyLimits, Runner, Session, Suite, Weights
+from mixmark import (
+    Array,
+    Cost,
+    Device,
+    Feed,
+    Gate,
+    Graph,
+    LatencyLimits,
+    Runner,
+    Session,
+    Suite,
+    UnitNames,
+    Value,
+    Weights,
+)
 from suites.answers import checked
 from tests.fakes.null import NoWeights
 
@@ -43,6 +57,8 @@ class Chain:
     name = "chain"
     version = "1"
     unit = "token"
+    unit_names = UnitNames(short="tok")
+    config: Mapping[str, Value] = {}
     scenarios: Sequence[str] = ("single-stream", "offline")
     latency: LatencyLimits | None = None
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mixmark import Array, Cost, Feed, Gate, Graph, LatencyLimits, Session, Spec, Suite, Weights
+from mixmark import Array, Cost, Feed, Gate, Graph, LatencyLimits, Session, Spec, Suite, UnitNames, Value, Weights
 from suites.answers import checked
 
 
@@ -33,6 +33,8 @@ class Null:
     name = "null"
     version = "1"
     unit = "sample"
+    unit_names = UnitNames(short="samples")
+    config: Mapping[str, Value] = {}
     scenarios: Sequence[str] = ("offline", "single-stream", "server")
 
     def __init__(self, tier: str, options: Mapping[str, str]) -> None:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from harness.contracts import Array, Feed, Graph, Session, Spec, Suite
+from harness.contracts import Array, Feed, Graph, Session, Spec, Suite, Value
 from harness.errors import Unsupported
-from harness.schema import Cost, Gate, LatencyLimits
+from harness.schema import Cost, Gate, LatencyLimits, UnitNames
 from suites import exported
 
 if TYPE_CHECKING:
@@ -95,6 +95,8 @@ class Toy:
     name = "toy"
     version = "1"
     unit = "token"
+    unit_names = UnitNames(short="tok")
+    config: Mapping[str, Value] = {}
     scenarios: Sequence[str] = ("single-stream",)
     latency: LatencyLimits | None = None
 

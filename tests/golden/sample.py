@@ -28,7 +28,9 @@ from harness.schema import (
     Route,
     Samples,
     ScenarioName,
+    SuiteFacts,
     System,
+    UnitNames,
 )
 
 FOLDER = Path(__file__).parent
@@ -116,6 +118,17 @@ def probe(key: str, gemm_ns: int, read_ns: int, device: str = "cpu:0", precision
     return record(key, "probe", "kernel", done, scenario="probe", costs=costs, device=device, precision=precision)
 
 
+SUITES = tuple(
+    SuiteFacts(name=name, version="1", unit=unit, unit_names=names)
+    for name, unit, names in (
+        ("llm", "token", UnitNames(short="tok", first="Time to first token (TTFT)", each="Time per token (TPOT)")),
+        ("diffusion", "image", UnitNames(short="img")),
+        ("dlrm", "sample", UnitNames(short="samples")),
+        ("resnet50", "image", UnitNames(short="img")),
+    )
+)
+
+
 def result(*records: Record, finished: bool = True, absent: tuple[Absent, ...] = ()) -> Result:
     return Result(
         created_utc="2026-01-02T03:04:05+00:00",
@@ -129,6 +142,7 @@ def result(*records: Record, finished: bool = True, absent: tuple[Absent, ...] =
             Device(id=GPU, kind="gpu", name="Acme Topaz", memory_pool=GPU, memory_bytes=24 << 30),
         ),
         absent=absent,
+        suites=SUITES,
         records=records,
         finished=finished,
     )

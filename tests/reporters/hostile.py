@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.schema import Absent, Device, Failure, Result, Route
+from harness.schema import Absent, Device, Failure, Result, Route, SuiteFacts, UnitNames
 from tests.golden.sample import MS, closed_loop, record, result
 
 OWNED = "\x1b[2J\x1b]0;owned\x07\x9b31m\x08\r\n\u202e\u2066\x7f"
@@ -44,5 +44,8 @@ def hostile(text: str = HOSTILE) -> Result:
             "created_utc": text,
             "preset": text,
             "command": (text,),
+            "suites": (
+                SuiteFacts(name=text, version=text, unit=text, unit_names=UnitNames(short=text, first=text, each=text)),
+            ),
         }
     )

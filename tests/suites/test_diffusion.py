@@ -600,3 +600,39 @@ def test_every_tensor_of_every_tier_has_a_gain() -> None:
     assert {name for name, shape in named.items() if isinstance(rule(name, shape), float)} == {
         name for name in named if "norm" in name and name.endswith(".weight")
     }
+
+
+@pytest.mark.parametrize("tier", ["smoke", "edge"])
+def test_the_config_builds_the_public_networks(diffusers: ModuleType, transformers: ModuleType, tier: str) -> None:
+    suite = Diffusion(tier, {})
+    weights = suite.weights()
+
+    def ours(part: str) -> dict[str, tuple[int | str, ...]]:
+        mine = (name for name in weights.names() if name.startswith(f"{part}."))
+        return {name.removeprefix(f"{part}."): weights.spec(name).shape for name in mine}
+
+    def config(part: str) -> dict[str, Any]:
+        return {
+            name.removeprefix(f"{part}."): each for name, each in suite.config.items() if name.startswith(f"{part}.")
+        }
+
+    def shapes_of(network: Any) -> dict[str, tuple[int, ...]]:
+        return {name: tuple(each.shape) for name, each in network.state_dict().items()}
+
+    with torch.device("meta"):
+        assert ours("unet") == shapes_of(diffusers.UNet2DConditionModel(**config("unet")))
+        decoder = shapes_of(diffusers.AutoencoderKL(**config("vae")))
+    assert ours("vae") == {name: each for name, each in decoder.items() if name.startswith(("decoder", "post_quant"))}
+    schedule = diffusers.EulerDiscreteScheduler(**config("scheduler"))
+    schedule.set_timesteps(suite.shape.steps)
+    first, *_ = noise_levels(torch.tensor([0]), suite.shape.steps, trailing=True)
+    assert schedule.timesteps[0] == first
+    for part in ("text_encoder", "text_encoder_2"):
+        if f"{part}.hidden_size" not in suite.config:
+            assert not ours(part)
+            continue
+        with torch.device("meta"):
+            theirs = shapes_of(transformers.CLIPTextModelWithProjection(transformers.CLIPTextConfig(**config(part))))
+        expected = {name: theirs[name] for name in ours(part)}  # an encoder without projection leaves its end out
+        assert ours(part) == expected
+    assert suite.config["_class_name"] == ("StableDiffusionPipeline" if tier == "edge" else "StableDiffusionXLPipeline")

@@ -302,3 +302,19 @@ def test_a_tier_that_is_not_there_is_refused_and_torch_is_not_needed_to_ask() ->
     assert set(SHAPES) == {"smoke", "edge", "server"}
     code = "import sys, suites.llm as s; s.Llm('edge', {}).costs('bf16', 1); assert 'torch' not in sys.modules"
     run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("tier", ["smoke", "edge"])
+def test_the_config_builds_the_public_network(tier: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    suite = Llm(tier, {})
+    config: dict[str, Any] = {name: value for name, value in suite.config.items() if "." not in name}
+    config["rope_scaling"] = {
+        "rope_theta": suite.config["rope_theta"],
+        **{name.split(".")[1]: value for name, value in suite.config.items() if name.startswith("rope_scaling.")},
+    }
+    with torch.device("meta"):
+        theirs = transformers.LlamaForCausalLM(transformers.LlamaConfig(**config)).state_dict()
+    weights = suite.weights()
+    ours = {name: weights.spec(name).shape for name in weights.names()}
+    assert ours == {name: tuple(each.shape) for name, each in theirs.items() if name != "lm_head.weight"}

@@ -13,7 +13,7 @@ from bench.cheats.resnet50 import BLOCKS, Eager, loaded, skipped
 from bench.separation import activations
 from harness.contracts import Array, Feed
 from harness.errors import Unsupported, WrongAnswer
-from suites.resnet50 import AT_MOST, PARAMETERS, SAMPLES, STAGES, TRAINED, ResNet50, noise, statistics
+from suites.resnet50 import AT_MOST, PARAMETERS, SAMPLES, TRAINED, ResNet50, noise, statistics
 from suites.resnet50.calibrate import measure
 from suites.resnet50.network import resnet50
 
@@ -71,7 +71,7 @@ def test_it_equals_transformers_resnet(network: nn.Module) -> None:
             state[name] = torch.randn_like(tensor) / 8
     ours = resnet50()
     ours.load_state_dict(state, assign=True)
-    config = ResNetConfig.from_dict({"depths": [blocks for blocks, _, _ in STAGES], "num_labels": 1000})
+    config = ResNetConfig.from_dict(dict(ResNet50("edge", {}).config))
     with torch.device("meta"):
         theirs = ResNetForImageClassification(config)
     missing, unexpected = theirs.load_state_dict(_of_transformers(state), strict=False, assign=True)
