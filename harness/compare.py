@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from harness.judge import stats
+from harness.judge.distributions import student_t
 from harness.judge.steady import block_rates
 from harness.schema import Device, Record, Result, System
 
@@ -211,7 +212,7 @@ def ratio_of_runs(a: Sequence[float], b: Sequence[float]) -> Ratio:
         error = math.sqrt(total)
         freedom = total**2 / sum(part**2 / df for part, df in known) if total else 1.0
     middle = float(logs[1].mean() - logs[0].mean())
-    half = stats.student_t(freedom) * error
+    half = student_t(freedom, stats.CONFIDENCE) * error
     return _exponential(middle, -half, half)
 
 

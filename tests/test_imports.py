@@ -19,6 +19,7 @@ LAYERS = (
     {  # pure: no file, process, device or clock; of mixes those that are shipped
         "harness.arrivals",
         "harness.judge.coherent",
+        "harness.judge.distributions",
         "harness.compare",
         "harness.dispatch",
         "harness.judge.energy",

@@ -10,10 +10,12 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
 
+from harness.judge.distributions import binomial_cdf, student_t
 from harness.schema import Completions, Int64s, LatencyLimits, Record
 
 STAND_IN = "torch"  # the built-in adapter whose probe stands in where a device's own adapter has none
@@ -109,11 +111,9 @@ def percentile_interval(values: Int64s, q: float, confidence: float = CONFIDENCE
     Assumes nothing of the distribution, but independent values. None where the sample is too small for both ranks:
     at 95 % the median needs 6 values, p90 36 and p99 368. David & Nagaraja, Order Statistics, 2003, section 7.1.
     """
-    from scipy.special import bdtr
-
     n, miss = len(values), (1 - confidence) / 2
-    low = bisect_left(range(n), True, key=lambda rank: bdtr(rank, n, q) > miss)  # P(fewer than `low` lie below) ≤ miss
-    high = 1 + bisect_left(range(n), True, key=lambda rank: bdtr(rank, n, q) >= 1 - miss)
+    low = bisect_left(range(n), True, key=lambda rank: binomial_cdf(rank, n, q) > miss)  # P(rank < low) ≤ miss
+    high = 1 + bisect_left(range(n), True, key=lambda rank: binomial_cdf(rank, n, q) >= 1 - miss)
     if low < 1 or high > n:
         return None
     ordered = np.sort(values)
@@ -126,10 +126,8 @@ def early_stopping(values: Int64s, q: float) -> int | None:
 
     MLPerf Inference's early stopping, rules appendix and LoadGen's early_stopping.cc. Assumes independent values.
     """
-    from scipy.special import bdtr
-
     n = len(values)
-    discards = bisect_left(range(n), True, key=lambda t: bdtr(t, n, 1 - q) > 0.01) - 1
+    discards = bisect_left(range(n), True, key=lambda t: binomial_cdf(t, n, 1 - q) > 0.01) - 1
     return int(np.sort(values)[n - discards]) if discards >= 1 else None
 
 
@@ -154,8 +152,6 @@ def mean_half_width(series: Floats, confidence: float = CONFIDENCE) -> Floats:
     (1 + 4 ρ) / n (Kendall, Biometrika 41, 1954). 2.5 times that is added, because an interval that is watched until it
     is narrow is caught when ρ looks small; tests/judge/test_coverage.py goes red with 1 time. Never takes ρ below 0.
     """
-    from scipy.special import stdtrit
-
     n = len(series)
     off = series - series.mean(axis=0)
     squares = (off * off).sum(axis=0)
@@ -164,7 +160,7 @@ def mean_half_width(series: Floats, confidence: float = CONFIDENCE) -> Floats:
     blocks_each = (1 + rho) / (1 - rho)
     worth = np.maximum(n / blocks_each, 2)
     variance = squares / (n * (1 - 1 / worth))  # the sample's own mean took a block's worth of freedom
-    return np.asarray(stdtrit(worth - 1, (1 + confidence) / 2) * np.sqrt(variance / worth))
+    return np.asarray(student_t(worth - 1, confidence) * np.sqrt(variance / worth))
 
 
 def replicates(series: Floats, seed: int = 0, confidence: float = CONFIDENCE) -> Floats:
@@ -174,8 +170,6 @@ def replicates(series: Floats, seed: int = 0, confidence: float = CONFIDENCE) ->
     show too little spread, so each column's deviations are stretched until quantiles at the confidence agree with
     `mean_half_width`. Repeats exactly for a seed.
     """
-    from scipy.special import ndtri
-
     n = len(series)
     length = math.ceil(n ** (1 / 3))
     draws = math.ceil(n / length)
@@ -186,7 +180,7 @@ def replicates(series: Floats, seed: int = 0, confidence: float = CONFIDENCE) ->
     starts = np.random.Generator(np.random.Philox(seed)).integers(0, n, (RESAMPLES, draws))
     rows = np.arange(RESAMPLES)[:, None] * n
     weights = np.bincount((rows + starts).ravel(), minlength=RESAMPLES * n).reshape(RESAMPLES, n) / draws
-    drawn = ndtri((1 + confidence) / 2) * np.sqrt((off * off).mean(axis=0) / draws)
+    drawn = NormalDist().inv_cdf((1 + confidence) / 2) * np.sqrt((off * off).mean(axis=0) / draws)
     stretch = np.divide(mean_half_width(series, confidence), drawn, out=np.zeros_like(drawn), where=drawn > 0)
     return np.asarray(means + stretch * (weights @ off))
 
@@ -234,7 +228,7 @@ def over_runs(values: Sequence[float]) -> OverRuns | None:
     n, mean = len(logs), float(logs.mean())
     low = high = None
     if n > 1:
-        half = student_t(n - 1) * float(logs.std(ddof=1)) / math.sqrt(n)
+        half = float(student_t(n - 1, CONFIDENCE)) * float(logs.std(ddof=1)) / math.sqrt(n)
         low, high = math.exp(mean - half), math.exp(mean + half)
     return OverRuns(math.exp(mean), float(np.median(values)), low, high, n)
 
@@ -244,13 +238,6 @@ def logarithms(values: Sequence[float]) -> Floats:
     if not all(0 < value < math.inf for value in values):
         raise ValueError("figures of runs must be above 0 and finite")
     return np.log(np.array(values, np.float64))
-
-
-def student_t(df: float, confidence: float = CONFIDENCE) -> float:
-    """The two-sided quantile."""
-    from scipy.special import stdtrit
-
-    return float(stdtrit(df, (1 + confidence) / 2))
 
 
 def keeps(completions: Completions, limits: LatencyLimits) -> bool | None:

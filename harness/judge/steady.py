@@ -9,7 +9,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from harness.judge.stats import FEWEST_BLOCKS, Floats, in_flight_ns, mean_half_width, student_t
+from harness.judge.distributions import student_t
+from harness.judge.stats import CONFIDENCE, FEWEST_BLOCKS, Floats, in_flight_ns, mean_half_width
 from harness.schema import Completions, Int64s, Limits
 
 DRIFT = 0.01  # what a steady window may drift from end to end, or from half to half
@@ -108,7 +109,7 @@ def steady_from(rates: Floats) -> int | None:
     time = np.linspace(-0.5, 0.5, len(rest))
     rise = (time * rest).sum() / (time * time).sum()
     moves = ((step, math.sqrt(2 / half)), (rise, 1 / math.sqrt((time * time).sum())))
-    noise = student_t(len(rest) - 1) * math.sqrt(_long_run_variance(rest - rise * time))
+    noise = student_t(len(rest) - 1, CONFIDENCE) * math.sqrt(_long_run_variance(rest - rise * time))
     return start if all(abs(move) <= max(DRIFT, noise * error) for move, error in moves) else None
 
 
