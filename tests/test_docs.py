@@ -327,6 +327,22 @@ def test_constants() -> None:
         assert float(number) * units[unit] == getattr(importlib.import_module(module), name), what
 
 
+NUMBER_OF_METHOD = re.compile(r'\[([\d.]+)( [a-zA-Z%]+)?\]\(rules\.md#constants "([\w.]+)"\)')
+
+
+def test_the_numbers_of_the_method_are_those_of_the_code() -> None:
+    """A number of method.md links to the rules, and the title of its link names the constant."""
+    method = (DOCS / "method.md").read_text("utf-8")
+    found = NUMBER_OF_METHOD.findall(method)
+    assert len(found) == method.count('rules.md#constants "') >= 20
+    for number, unit, place in found:
+        module, _, name = place.rpartition(".")
+        constant = getattr(importlib.import_module(module), name)
+        scales = {"": 1, "s": 1e9 if name.endswith("_NS") else 1, "MiB": 1 << 20, "%": 0.01}
+        told = float(number) * scales[unit.strip()]
+        assert constant in (pytest.approx(told), pytest.approx(1 + told) if unit == " %" else None), place
+
+
 def test_energy() -> None:
     assert [row[0] for row in table(RULES, "reason")] == list(get_args(energy.Reason))
     left_out = {kind: what for kind, what in table(RULES, "class", "does not hold")}
