@@ -345,7 +345,7 @@ def test_the_numbers_of_the_method_are_those_of_the_code() -> None:
 
 def test_energy() -> None:
     assert [row[0] for row in table(RULES, "reason")] == list(get_args(energy.Reason))
-    left_out = {kind: what for kind, what in table(RULES, "class", "does not hold")}
+    left_out = {kind: what for kind, what in table(RULES, "boundary", "does not include")}
     assert list(left_out) == list(energy.CLASSES)
     for kind in energy.CLASSES:
         assert all(each in left_out[kind] for each in energy.LEFT_OUT[kind])
