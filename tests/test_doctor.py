@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 import sys
 from collections.abc import Mapping
 from functools import partial
@@ -235,3 +238,31 @@ def test_it_changes_nothing(tmp_path: Path) -> None:
 def test_this_machine_is_examined() -> None:
     found = checks(wait=lambda seconds: None)
     assert {"governor", "load", "swap", "smt"} <= {each.name for each in found}
+
+
+def test_an_installed_package_brings_a_watcher_whose_printing_spoils_no_answer(tmp_path: Path) -> None:
+    """A vendor's accelerator is one file and an entry point; its library prints to file descriptor 1."""
+    info = tmp_path / "onyx_mixmark-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: onyx-mixmark\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(
+        "[mixmark.watchers]\nonyx = tests.fakes.watchers:Printing\nbroken = tests.fakes.watchers:Unbuilt\n"
+    )
+    paths = (str(tmp_path), str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", ""))
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", "from harness.cli import main; main()", "doctor", "--json"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = {each["name"]: (each["state"], each["message"]) for each in json.loads(done.stdout)["checks"]}
+    assert found["npu Onyx fan"] == ("warn", "off")
+    assert found["npu Onyx company"] == ("ok", "no foreign process on it")
+    assert found["watcher broken"] == (
+        "unknown",
+        "it failed, so its accelerators were not checked: OSError: libonyx.so: cannot open shared object file",
+    )
+    assert "ONYX 1.0" in done.stderr
+    assert "libonyx 1.0" in done.stderr

@@ -204,7 +204,8 @@ def doctor(as_json: bool) -> None:
 
     from harness import doctor as physician
 
-    checks = physician.checks()
+    with plugins_print_to_stderr():
+        checks = physician.checks()
     if as_json:
         print_json({"checks": [asdict(check) for check in checks]})
         return

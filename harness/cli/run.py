@@ -161,7 +161,9 @@ def run(
         )
         existing = [each.name for each in bench.workloads]
         running = [each.name for each in workloads] if rate is None else []
-        header = bench.header(phases, tier, preset, seed, mixes.choose(mix, tier, running, existing), objective)
+        chosen = mixes.choose(mix, tier, running, existing)
+        with plugins_print_to_stderr():
+            header = bench.header(phases, tier, preset, seed, chosen, objective)
         folder = out or Path("results") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{tier}-{preset}"
     known = () if resume else adapters
     with plugins_print_to_stderr(), setup.metered(header.devices, known, bench.config) as meters:
@@ -223,10 +225,10 @@ def selftest(
     phases = plan.solo(
         bench.ways(), bench.chosen(suites), tier, plan.SELFTEST, scenarios=("single-stream",), runs=2 * pairs
     )
-    header = bench.header(phases, tier, plan.SELFTEST.name)
     folder = out or Path("results") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-selftest"
-    keeper = store.create(folder, header, needs_bytes=FREE_DISK_BYTES)
-    with Meters(bench.config, (), {}) as nothing:
+    with plugins_print_to_stderr(), Meters(bench.config, (), {}) as nothing:
+        header = bench.header(phases, tier, plan.SELFTEST.name)
+        keeper = store.create(folder, header, needs_bytes=FREE_DISK_BYTES)
         result = _performed(header, bench.equipment(header.seed, SELFTEST_TIMEOUT_S), folder, keeper, nothing)
     floors = comparing.floors(result)
     known = [floor for floor in floors.values() if floor is not None]

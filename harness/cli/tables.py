@@ -58,7 +58,7 @@ def print_absent(absent: Iterable[Absent]) -> None:
 
 @contextmanager
 def plugins_print_to_stderr() -> Iterator[None]:
-    """Sends what meters print in this process to stderr, C libraries included, so that stdout holds only the answer."""
+    """Sends what meters and watchers print in this process to stderr, C libraries included: stdout holds our answer."""
     if sys.__stdout__ is None:  # stdout is closed, so file descriptor 1 may be any other file
         yield
         return

@@ -60,7 +60,7 @@ def test_what_a_watcher_prints_changes_no_answer(tmp_path: Path, capfd: pytest.C
     with Accelerators(found("Printing")) as accelerators:
         assert accelerators.read(set(), tmp_path) == (WELL,)
     assert accelerators.absent == ()
-    assert "ONYX 1.0" in capfd.readouterr().out  # the command line sends it to stderr, test_cli
+    assert "ONYX 1.0" in capfd.readouterr().out  # the command line sends it to stderr: test_doctor
 
 
 def test_the_cpu_time_of_watchers_is_counted(tmp_path: Path) -> None:
