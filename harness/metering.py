@@ -1,7 +1,7 @@
-"""Reads the meters while phases run. Their samples are only collected here; `energy` draws the conclusions.
+"""Reads the meters while phases run. It only collects samples; `harness.judge.energy` draws the conclusions.
 
-Each meter is read by a thread of its own, so one that hangs takes only itself away. Without a domain there is no
-thread, and nothing waits.
+Each meter is read by a thread of its own, so a meter that hangs costs only its own samples. Where there is no domain,
+no thread is started and nothing waits.
 
     with Meters(config, devices) as meters:       # header: domains=meters.domains, absent=(…, *meters.absent)
         for phase in phases:
@@ -38,14 +38,14 @@ from harness.text import plain
 INTERVAL_S = 0.1
 PATIENCE_S = 2.0  # for one read; a meter that takes longer is lost
 ASKING_S = 30.0  # for what a meter covers: a driver may have to wake, a controller to answer
-PER_AVERAGE = 4  # reads while a power that is a mean over some time renews itself
-LOOK_BACK_S = 5.0  # for what is drawn at the moment: slow sources renew themselves once a second or two
+PER_AVERAGE = 4  # reads within the time over which a source averages its power
+LOOK_BACK_S = 5.0  # samples that the power of the moment is computed from: slow sources change every second or two
 ABSURD = 1e15  # joules or watts: more than all machines of the world together
 NAME = "meter"
 
 
 class Meters:
-    """The meters that are here. Raises UsageError where the configuration asks for what a meter does not know."""
+    """All meters, asked what they cover. Raises UsageError where the configuration has an option that a meter lacks."""
 
     def __init__(self, config: Config, devices: Sequence[Device], found: Mapping[str, Plugin] | None = None) -> None:
         found = plugins.find("meters") if found is None else found
@@ -58,7 +58,7 @@ class Meters:
         self.domains: tuple[Domain, ...] = ()
         self._devices = tuple(devices)
         self.unasked: tuple[str, ...] = ()
-        """Meters that need a section in mixmark.toml and have none."""
+        """The meters that are read only where mixmark.toml has a section for them, and that have none."""
         self._readers: list[_Reader] = []
         self._begin_ns = 0
         self._idle_ns: list[tuple[int, int]] = []
@@ -103,21 +103,21 @@ class Meters:
             reader.end()
 
     def begin(self) -> None:
-        """From here on samples are kept."""
+        """Starts to keep samples."""
         self._begin_ns = time.monotonic_ns()
         self._idle_ns = []
         for reader in self._readers:
             reader.begin()
 
     def rest(self, seconds: float) -> None:
-        """Waits while nothing of ours runs, so that it is known what the machine draws when idle."""
+        """Waits while no worker runs, so that the idle power is measured. Without a meter it does not wait."""
         if self._readers and seconds > 0:
             begin_ns = time.monotonic_ns()
             time.sleep(seconds)
             self._idle_ns.append((begin_ns, time.monotonic_ns()))
 
     def draw(self) -> Draw | None:
-        """Of the last seconds, from what is read anyway. None: not known, or the meters rest."""
+        """The power of the last LOOK_BACK_S, from samples that are taken anyway. None: it is not known."""
         if not self._readers:
             return None
         since_ns = time.monotonic_ns() - round(LOOK_BACK_S * 1e9)
@@ -125,7 +125,7 @@ class Meters:
         return energy.draw(self.domains, samples, self._devices)
 
     def drain(self, phase: str) -> Metering | None:
-        """All since `begin`, and one last read; then the meters rest. None where there is no domain."""
+        """All samples since `begin` and one last read. The meters then pause. None where there is no domain."""
         if not self._readers:
             return None
         for reader in self._readers:
@@ -145,21 +145,21 @@ class Meters:
 
 @dataclass(frozen=True)
 class Live:
-    """What a domain says now."""
+    """What one domain reads at the moment, for `mixmark meters`."""
 
     domain: Domain
     reading: Reading
     reads: int
     watts: float | None
-    """Also where the reading is too short for joules."""
+    """The mean power; it is known even where the time was too short for joules."""
     resolution: float | None
-    """The smallest change that was seen: joules or watts. None: it did not change."""
+    """The smallest change of the value that was seen, in joules or watts. None: the value did not change."""
     lost: str
-    """Why it cannot be read any more; empty: it can."""
+    """Why the domain cannot be read any more; empty where it can."""
 
 
 def live(meters: Meters, seconds: float) -> list[Live]:
-    """Reads all domains for so long."""
+    """Reads all domains for that many seconds."""
     meters.begin()
     begin_ns = time.monotonic_ns()
     time.sleep(seconds if meters.domains else 0)
@@ -180,7 +180,8 @@ def _live(domain: Domain, drained: Metering, begin_ns: int, end_ns: int) -> Live
 
 
 class _Reader(threading.Thread):
-    """Reads one meter. A domain that raises is lost for good, and all of them where a read takes too long."""
+    """The thread that reads one meter. A domain whose read raises is never read again; where a read takes too long, no
+    domain of the meter is."""
 
     def __init__(self, meter: Meter, domains: Iterable[Domain]) -> None:
         super().__init__(name=NAME, daemon=True)  # a read that never returns must not keep the program alive
@@ -212,7 +213,7 @@ class _Reader(threading.Thread):
         self._wake.set()
 
     def wait(self) -> None:
-        """Until the last read is done; a read that takes longer than anybody should wait loses the meter."""
+        """Waits until the last read is done. A meter whose read takes longer than PATIENCE_S is not read again."""
         if self.lost.keys() < self._domains.keys() and not self._rested.wait(PATIENCE_S):
             for id in self._domains:
                 self.lost.setdefault(id, f"a read took longer than {PATIENCE_S:g} s")
@@ -222,7 +223,7 @@ class _Reader(threading.Thread):
         found = {}
         for id, rows in self._rows.items():
             first = 0 if since_ns is None else bisect_left(rows, since_ns, key=lambda row: row[0])
-            rows = rows[first:]  # the reader may be at work, also one that is lost
+            rows = rows[first:]  # a copy, because the thread may be reading, even where the meter counts as lost
             before, after, values = zip(*rows, strict=True) if rows else ((), (), ())
             columns = np.array(before, np.int64), np.array(after, np.int64), np.array(values, np.float64)
             found[id] = Samples(*columns)
@@ -252,7 +253,7 @@ class _Reader(threading.Thread):
             after_ns = time.monotonic_ns()
             if after_ns - before_ns > PATIENCE_S * 1e9:
                 raise TimeoutError(f"a read took {(after_ns - before_ns) / 1e9:.1f} s")
-            if domain.id in self.lost:  # nobody waited for it
+            if domain.id in self.lost:  # the read came too late, and the meter was given up
                 return
             rows = self._rows[domain.id]
             for sample in samples:

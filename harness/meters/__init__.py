@@ -1,1 +1,1 @@
-"""Built-in sources of energy readings. Each is a plugin like any vendor's; docs/energy-sources.md says what each is."""
+"""The built-in energy sources. Each is a plugin as a vendor would write one; docs/energy-sources.md describes them."""

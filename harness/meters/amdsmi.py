@@ -1,10 +1,10 @@
-"""AMD GPUs, by AMD SMI (package amdsmi of ROCm, imported when it is asked): the energy accumulator, and power.
+"""Reads the energy accumulator and the power of AMD GPUs through AMD SMI (package amdsmi of ROCm).
 
-The accumulator has stood still, run backwards and been off by whole factors on released cards (ROCm/amdsmi issues 22,
-38 and 115), so it is watched against the power for a second before it is believed. Of an MI250's two dies the first
-reports for both.
+The package is imported when the meter is asked what it covers. On released cards the accumulator has stood still, run
+backwards and been wrong by whole factors (ROCm/amdsmi issues 22, 38 and 115), so it is compared with the power for a
+second before it is used. The first die of an MI250 reports for both of its dies.
 
-Written against AMD's documentation and run on a fake library: never on a real GPU.
+This meter was written from AMD's documentation and tested on a fake library, never on a real GPU.
 """
 
 from __future__ import annotations
@@ -23,15 +23,21 @@ from harness.schema import Absent, Device, Domain
 
 SOURCE = "rocm.docs.amd.com/projects/amdsmi"
 WATCH_TIMES, WATCH_S = 10, 0.1
-AGREE = 2.0  # times, up or down: idle power comes in whole watts, and the accumulator is not in step with it
-POWERS = ("current_socket_power", "average_socket_power", "socket_power")  # watts; which ones a card knows differs
-NO_POWER = (0, 0xFFFF)  # what it says where it does not know
+AGREE = 2.0  # the factor by which counter and power may differ: power is in whole watts and lags the counter
+POWERS = (
+    "current_socket_power",
+    "average_socket_power",
+    "socket_power",
+)  # watts; which of these a card reports differs
+NO_POWER = (0, 0xFFFF)  # what AMD SMI answers where it does not know the power
 INSTALL = "install ROCm, and the amdsmi of /opt/rocm/share/amd_smi with pip"
 PERMIT = "sudo usermod -aG render,video $USER, and log in again"
 
 
 @dataclass(frozen=True)
 class Glance:
+    """What a card's sensors read at one moment; None: the sensor does not answer."""
+
     at_s: float
     joules: float | None
     watts: float | None
@@ -39,17 +45,17 @@ class Glance:
 
 @dataclass(frozen=True)
 class Card:
-    """As the library lists them: a die of an MI250 is one of its own."""
+    """A GPU as the library lists it: each die of an MI250 is one."""
 
     ids: frozenset[str]
-    """By which an adapter may name it: its serial number, or, as PyTorch prints it, the characters of that in hex."""
+    """The ids that an adapter may give it: its serial number, or, as PyTorch does, that number's characters in hex."""
     product: str
     joules: Callable[[], float]
     watts: Callable[[], float]
 
 
 class AmdSmi:
-    """clock, sleep: of seconds, for tests."""
+    """clock, sleep: replace time.monotonic and time.sleep in tests."""
 
     name = "amdsmi"
 
@@ -64,7 +70,7 @@ class AmdSmi:
         self._reads: dict[str, Callable[[], float]] = {}
 
     def domains(self, devices: Iterable[Device]) -> Iterator[Domain | Absent]:
-        """Takes a second where there are such GPUs."""
+        """Takes a second where AMD GPUs are found, to compare their counters with their power."""
         known = {part for device in devices for part in device.silicon if part.startswith("gpu:GPU-")}
         try:
             import amdsmi as smi
@@ -107,7 +113,7 @@ class AmdSmi:
     def _domains(
         self, dies: Sequence[Card], ids: Sequence[str], glances: Sequence[Sequence[Glance]]
     ) -> Iterator[Domain | Absent]:
-        """Of one board; ids: of its dies, empty where no adapter reaches one."""
+        """The domains of one board. ids: the device id of each die, empty where no adapter reaches it."""
         covers = tuple(id for id in ids if id)
         if any(glance.watts or (glance.joules or 0) > 0 for other in glances[1:] for glance in other):
             reason = "both dies of this MI250 report, and whether each does for both is not documented"
@@ -127,7 +133,7 @@ class AmdSmi:
 
 
 def _problem(seen: Sequence[Glance]) -> str:
-    """Why the accumulator cannot be believed; empty: it can."""
+    """Why the accumulator cannot be used; empty where it can."""
     joules = [glance.joules for glance in seen if glance.joules is not None]
     if len(joules) < len(seen):
         return "it has no energy counter, as in a virtual machine"

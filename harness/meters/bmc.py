@@ -1,4 +1,7 @@
-"""What IPMI and Redfish have in common: a controller that answers slowly, of the whole node, once a second at best."""
+"""The common part of the meters IPMI and Redfish, which ask the management controller for the power of the whole node.
+
+A controller answers slowly, so it is asked at most once a second.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,16 @@ from harness.meters import covered
 from harness.schema import Device, Domain
 
 EVERY_NS = 1_000_000_000
-FRESH_NS = 1_000_000_000  # an answer that lay for longer, while nobody measured, is of another time
-PATIENCE_S = 5.0  # for one answer
-MOST_FAILURES = 3  # in a row: controllers are busy now and then
+FRESH_NS = 1_000_000_000  # an older answer came before the measurement began, and is dropped
+PATIENCE_S = 5.0  # how long one answer may take
+MOST_FAILURES = 3  # in a row before the meter is given up: controllers are busy now and then
 
 
 class Controller:
-    """Asks in a thread of its own, so that a slow answer is no reason to give the meter up.
+    """Asks the controller in a thread of its own, so that a slow answer is no reason to give the meter up.
 
-    Answers have no stamp: how old a controller's value is it does not say, and the harness finds its period by the
-    times at which it changes.
+    The samples have no stamp, because a controller does not tell how old its value is: the harness finds the period of
+    the source from the times at which its value changes.
     """
 
     def __init__(self, ask: Callable[[], float], clock: Callable[[], int] = time.monotonic_ns) -> None:
@@ -34,7 +37,7 @@ class Controller:
         self._failures: list[Exception] = []
 
     def take(self) -> Sequence[Sample]:
-        """What was answered just now. Raises OSError or MixmarkError, once it has failed too often."""
+        """The answers since the last call. Raises OSError or MixmarkError after MOST_FAILURES failures."""
         if len(self._failures) >= MOST_FAILURES:
             raise self._failures[-1]
         answers = [self._answers.popleft() for _ in range(len(self._answers))]
@@ -56,6 +59,7 @@ class Controller:
 
 
 def node(meter: str, devices: Iterable[Device], source: str) -> Domain:
+    """The domain that holds the power of the whole machine."""
     return Domain(
         id=meter,
         meter=meter,

@@ -1,4 +1,4 @@
-"""What sources cover, by the ids of devices: the host's processor, its GPUs, or all of the machine."""
+"""The ids of the devices that an energy source covers: the host's processor, its GPUs, or the whole machine."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from harness.schema import HOST_PROCESSOR, Device
 
 
 def host(devices: Iterable[Device]) -> list[str]:
-    """The processor, and what an adapter made of it; it is there also where no adapter reaches it."""
+    """The host's processor and its slices. The processor counts even where no adapter reaches it."""
     return sorted({HOST_PROCESSOR} | {each.id for each in devices if each.on_host})
 
 
 def gpus(devices: Iterable[Device]) -> list[str]:
+    """The ids of all GPUs, those inside of a group of devices too."""
     return sorted({part for each in devices for part in each.silicon if part.startswith("gpu:")})
 
 
 def everything(devices: Iterable[Device]) -> tuple[str, ...]:
+    """All devices and what they are made of, the memory, and the node as a whole."""
     return (*sorted({part for each in devices for part in (each.id, *each.silicon)}), "memory", "node")

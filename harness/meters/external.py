@@ -1,21 +1,23 @@
-"""Any meter that can write a log or a line: a wall analyzer, a smart plug, a lab supply. Its owner declares the rest.
+"""Reads any meter that writes a log or sends lines: a power analyser, a smart plug, a laboratory power supply.
 
-    path=power.csv              a log that grows while we measure; what stood in it before is not read
-    connect=HOST:PORT           a line a reading, over TCP; or listen=HOST:PORT, and the meter connects to us
+The user declares in mixmark.toml what the meter measures:
+
+    path=power.csv              a log that grows during the run; what it held before is not read
+    connect=HOST:PORT           one line for each reading, over TCP; with listen=HOST:PORT the meter connects to Mixmark
     serial=/dev/ttyUSB0         the same lines from a serial port, at baud=9600
-    unit=W|mW|kW|J|kJ|Wh|kWh    where no header says so; a unit of energy is a counter that only rises
-    boundary=wall               or node or devices; covers=gpu:…,cpu:0 (required for devices; all of them otherwise)
-    accuracy=0.01               as its maker declares it: 1 %
-    timezone=Europe/Berlin      of stamps without a zone; offset_ms=… is added to all stamps
+    unit=W|mW|kW|J|kJ|Wh|kWh    the unit where no header names it; a unit of energy means a counter that only rises
+    boundary=wall               or node or devices; covers=gpu:…,cpu:0 (needed for devices; otherwise all devices)
+    accuracy=0.01               the accuracy that its maker declares, here 1 %
+    timezone=Europe/Berlin      the zone of stamps that name none; offset_ms=… is added to all stamps
 
 A log needs a header with `timestamp` and one of watts, milliwatts, kilowatts, joules, kilojoules, watt_hours and
 kilowatt_hours; on a line, the stamp may be left out, and it then counts as taken when it arrives. Stamps are ISO 8601
 or numbers since 1970: seconds, or milli-, micro- or nanoseconds, by their size.
 
-One reading that is not what was declared and the source is lost for good, with its line and the reason: a meter that
-may be wrong is no meter. Nothing here ever waits, and no more is kept than one line.
+After one reading that does not fit the declaration the source is not read again, and the result names the line and the
+reason: a meter that may be wrong is no meter. No call waits for data, and no more than one line is kept in memory.
 
-Run on real files, sockets and pseudo-terminals; with no real analyzer.
+This meter was tested on real files, sockets and pseudo-terminals, never on a real analyser.
 """
 
 from __future__ import annotations
@@ -57,9 +59,9 @@ COLUMNS = {
 OPTIONS = {
     *("path", "connect", "listen", "serial", "baud", "unit", "boundary", "covers", "accuracy", "timezone", "offset_ms")
 }
-CHUNK = 65536  # bytes taken by one read: what comes faster waits in the kernel
-PILE = 4096  # a read that finds more finds what lay there while we rested, and more may be on its way
-MOST_PILES = 10  # reads that found one and did not catch up
+CHUNK = 65536  # bytes taken by one read: data that arrives faster waits in the kernel
+PILE = 4096  # bytes; a read that finds more finds what arrived during a pause, and more may follow
+MOST_PILES = 10  # consecutive reads of such size before the source counts as too fast
 LONGEST_LINE = 4096
 CONNECT_S = 2.0
 NOWHERE = "localhost:0"
@@ -73,7 +75,7 @@ MOST_WATTS = 100_000.0  # no machine that this program runs on draws more
 
 
 class Lost(MixmarkError):
-    """This source is of no use any more."""
+    """The source cannot be used any more."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the fields of a line are. stamp None: it has none."""
+    """The positions of the fields in a line. stamp is None where lines have no stamp."""
 
     fields: int
     stamp: int | None
@@ -93,13 +95,13 @@ class Layout:
 
 
 class Feed(Protocol):
-    """Bytes as they come, never waited for."""
+    """A stream of bytes that is read without waiting."""
 
     @property
     def what(self) -> str: ...
 
     def take(self) -> bytes:
-        """What is there, at most CHUNK bytes. Raises Lost or OSError."""
+        """The bytes that have arrived, at most CHUNK. Raises Lost or OSError."""
 
 
 class External:
@@ -134,7 +136,7 @@ class External:
         self._piles = self._late_ns = 0
 
     def domains(self, devices: Iterable[Device]) -> Iterator[Domain | Absent]:
-        """Opens the source. A log begins here: what it holds already is over."""
+        """Opens the source. What a log holds already is skipped."""
         try:
             if self._feed is None:
                 self._open()
@@ -207,15 +209,15 @@ class External:
             self._piles += 1
         self._late_ns = late_ns
         if self._piles > MOST_PILES:
-            raise Lost("it tells more than can be read: let it send fewer readings")
+            raise Lost("it sends more than can be read: let it send fewer readings")
         if len(new) < PILE:
             self._emptied_ns = now_ns
-        elif not stamped:  # when these were true nobody knows
+        elif not stamped:  # it is not known when these were true
             return []
         return samples
 
     def _sample(self, line: bytes, now_ns: int) -> Sample | None:
-        """None: a header, a comment or an empty line."""
+        """The reading in a line; None: the line is a header, a comment or empty."""
         try:
             fields = _fields(line)
         except ValueError as error:
@@ -251,7 +253,7 @@ class External:
 
 
 class Log:
-    """The end of a file that grows. Raises Lost where it is cut or replaced."""
+    """A file that grows, read from its end on. Raises Lost where it is truncated or replaced."""
 
     def __init__(self, path: Path) -> None:
         self.what = f"log {path.name}"
@@ -306,7 +308,7 @@ class Peer:
 
 
 class Listener:
-    """Lines of the first that connects."""
+    """Waits for a connection, and reads from the first one."""
 
     what = Peer.what
 
@@ -373,9 +375,9 @@ _HEADER = "timestamp,watts (or joules, kilowatt_hours, …)"
 
 
 def _problem(sample: Sample, last: Sample | None, is_power: bool, emptied_ns: int, now_ns: int) -> str:
-    """Why a reading cannot be what it says; empty: it can. A counter's fall is the harness's to judge.
+    """Why a reading cannot be true; empty where it can. Whether a counter may fall is left to the harness.
 
-    It came between `emptied_ns`, when there was nothing left to read, and now.
+    The reading arrived between `emptied_ns`, when there was nothing left to read, and `now_ns`.
     """
     at_ns = sample.at_ns or 0
     if not math.isfinite(sample.value):
@@ -400,7 +402,7 @@ def _problem(sample: Sample, last: Sample | None, is_power: bool, emptied_ns: in
 
 
 def _fields(line: bytes) -> list[str]:
-    """Raises ValueError where it is no text, or no CSV; a comment is an empty line."""
+    """The fields of a line; none for a comment or an empty line. Raises ValueError where it is no text or no CSV."""
     text = line.decode("utf-8-sig").strip()
     if not text or text.startswith("#"):
         return []
@@ -421,7 +423,7 @@ def _fields_or_none(line: bytes) -> list[str]:
 
 
 def _header(fields: Sequence[str], unit: str | None) -> Layout | None:
-    """None: it is none. Raises Lost where it says another unit than was declared."""
+    """The layout that a header names; None: the line is no header. Raises Lost where its unit was not declared."""
     names = [field.lower().replace(" ", "_") for field in fields]
     if not names or any(_is_number(name) for name in names):
         return None
@@ -436,7 +438,7 @@ def _header(fields: Sequence[str], unit: str | None) -> Layout | None:
 
 
 def _epoch_ns(text: str, zone: tzinfo | None) -> int:
-    """Of a stamp in ISO 8601, or of a number since 1970 whose size tells its unit. Raises ValueError."""
+    """Nanoseconds since 1970 of a stamp in ISO 8601, or of a number whose size tells its unit. Raises ValueError."""
     if _is_number(text):
         size = abs(float(text))
         unit_ns = next((unit for most, unit in ((1e11, 1000 * MS), (1e14, MS), (1e17, 1000)) if size < most), 1)
@@ -457,7 +459,7 @@ def _is_number(text: str) -> bool:
 
 
 def _shown(line: bytes) -> str:
-    """A rubbish line as it may be printed."""
+    """The beginning of a line that could not be read, safe to print."""
     return ascii(line[:40].decode("utf-8", "replace"))
 
 
@@ -476,7 +478,7 @@ def _address(text: str) -> tuple[str, int]:
 
 
 def _why(error: Exception) -> str:
-    """Without the path or the address: it ends up in a result."""
+    """The reason without the path or the address, because it ends up in a result."""
     if isinstance(error, OSError) and (error.errno or 0) > 0:  # Python adds more to the words of some
         return os.strerror(error.errno or 0)
     return str(error.args[-1]) if error.args else type(error).__name__
@@ -495,7 +497,7 @@ def _boundary(options: Mapping[str, str]) -> Literal["wall", "node", "devices"]:
 
 
 def _number(options: Mapping[str, str], name: str) -> float | None:
-    """A percentage is a part of one."""
+    """The option as a number; `1%` is 0.01. None: it is not given."""
     text = options.get(name)
     if text is None:
         return None

@@ -1,4 +1,4 @@
-"""What NVML and AMD SMI have in common: a counter and a power of a card, by a library with errors of its own."""
+"""The common part of the meters NVML and AMD SMI: each reads a card's energy and power from its vendor's library."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from harness.schema import Domain
 
 
 def reader(read: Callable[[], float], library: str, *errors: type[Exception]) -> Callable[[], float]:
-    """Raises OSError in place of the library's own errors."""
+    """The same call, which raises OSError in place of the library's own errors."""
 
     def call() -> float:
         try:
@@ -28,7 +28,7 @@ def domain(
     parent: str | None = None,
     averaging_ns: int | None = None,
 ) -> Domain:
-    """id: begins with the meter's name."""
+    """A domain of class `devices`. id: begins with the meter's name and a slash."""
     return Domain(
         id=id,
         meter=id.split("/")[0],

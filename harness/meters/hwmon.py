@@ -1,13 +1,14 @@
-"""Sensors of boards and cards, by Linux's hwmon: /sys/class/hwmon/*/energy*_input and power*_average or _input.
+"""Reads power and energy sensors of boards and cards from Linux's hwmon.
 
-What a sensor covers its driver seldom says, so only these are taken by themselves: the energy of an Intel card (i915,
-xe), the sockets of NVIDIA Grace, and a board's only ACPI power meter. Any other is named, and taken as its owner says:
+The files are /sys/class/hwmon/*/energy*_input and power*_average or _input. A driver seldom says what a sensor covers,
+so the meter uses only these without being told: the energy of an Intel card (i915, xe), the sockets of NVIDIA Grace,
+and a board's only ACPI power meter. It lists all others, and uses those of which mixmark.toml says what they cover:
 
     [meter.hwmon]
     "corsairpsu/power1" = "node"                # chip/channel = what it covers
     "ina226/power1" = "cpu:0,gpu:xpu0"
 
-Written against the kernel's documentation and run on made-up trees of files: never on a real machine's sensors.
+This meter was written from the kernel's documentation and tested on made-up trees of files, never on real sensors.
 """
 
 from __future__ import annotations
@@ -35,12 +36,14 @@ MS = 1_000_000
 
 @dataclass(frozen=True)
 class Sensor:
+    """One channel of a chip of hwmon."""
+
     folder: str
-    """`hwmon3`: another one after the next boot."""
+    """The folder, such as `hwmon3`; its number may change with a reboot."""
     chip: str
     file: Path
     channel: str
-    """`energy1`."""
+    """The channel, such as `energy1`."""
     label: str
     averaging_ns: int | None
 
@@ -54,7 +57,7 @@ class Sensor:
 
 
 class Hwmon:
-    """root: the file system to read."""
+    """root: the file system to read, so that tests can lay one out."""
 
     name = "hwmon"
 
@@ -100,7 +103,7 @@ class Hwmon:
     def _chosen(
         self, sensors: Sequence[Sensor], everything: tuple[str, ...]
     ) -> Iterator[tuple[Sensor, Domain | Absent]]:
-        """Those that the options name, and all those that nobody knows."""
+        """The sensors that the options name, and an absence for each sensor of which nothing says what it covers."""
         for sensor in sensors:
             said = self._options.get(sensor.key)
             twins = sum(each.key == sensor.key for each in sensors)
@@ -115,7 +118,7 @@ class Hwmon:
 
 
 def _intel(sensors: Sequence[Sensor], gpus: Sequence[str]) -> Iterator[tuple[Sensor, Domain | Absent]]:
-    """A card holds its package; nothing joins the sensor's PCI address with a device but that each is the only one."""
+    """Intel cards; a card contains its package. A sensor is joined with a device only where each is the only one."""
     energies = [each for each in sensors if each.chip in INTEL and each.channel.startswith("energy")]
     cards = {each.file.parent for each in energies}
     xpus = [gpu for gpu in gpus if gpu.startswith(("gpu:xpu", "gpu:GPU-8680"))]  # Intel's vendor id
@@ -133,7 +136,7 @@ def _intel(sensors: Sequence[Sensor], gpus: Sequence[str]) -> Iterator[tuple[Sen
 def _grace(
     sensors: Sequence[Sensor], cpus: Sequence[str], gpus: Sequence[str]
 ) -> Iterator[tuple[Sensor, Domain | Absent]]:
-    """A module holds a Grace socket, which holds its memory and the rails cpu and sysio, and the GPU beside it."""
+    """NVIDIA Grace. A module contains a GPU and a Grace socket; the socket contains its memory, its CPU and its I/O."""
     found = [(sensor, match[1]) for sensor in sensors if (match := GRACE.fullmatch(sensor.label))]
     modules = [sensor for sensor, kind in found if kind == "Module"]
     sockets = [sensor for sensor, kind in found if kind == "Grace"]
@@ -150,7 +153,7 @@ def _grace(
 
 
 def _power_meters(sensors: Sequence[Sensor], everything: tuple[str, ...]) -> Iterator[tuple[Sensor, Domain | Absent]]:
-    """ACPI's meter of the machine, if there is one and it does not say that it measures something else."""
+    """ACPI's meter of the machine, where there is exactly one and it does not say that it measures something else."""
     meters = [
         each
         for each in sensors
@@ -191,7 +194,7 @@ def _unknown(sensor: Sensor, why: str) -> Absent:
 
 
 def _sensors(folder: Path) -> Iterator[Sensor]:
-    """The ACPI meters keep their files one folder further down."""
+    """All channels. ACPI meters keep their files in the subfolder `device`."""
     for chip in sorted(folder.glob("hwmon*")):
         name = _text(chip / "name") or _text(chip / "device/name")
         found: dict[str, Path] = {}

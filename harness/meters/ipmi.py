@@ -1,8 +1,9 @@
-"""The node's power by its own management controller: `ipmitool dcmi power reading` on this machine, no network.
+"""Reads the node's power from its management controller with `ipmitool dcmi power reading`, without a network.
 
-A controller reports whole watts, filtered in a way that its maker seldom tells.
+A controller reports whole watts, filtered in a way that its vendor seldom documents.
 
-Written against the DCMI specification and run on a script that answers as ipmitool does: never on a real controller.
+This meter was written from the DCMI specification and tested on a script that answers as ipmitool does, never on a
+real controller.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ STATE = re.compile(r"Power reading state is:\s*(\w+)")
 
 
 class Ipmi:
-    """root: the file system in which the controller's device is looked for."""
+    """root: the file system in which the device of the controller is searched."""
 
     name = "ipmi"
 
@@ -55,6 +56,7 @@ class Ipmi:
         return self._controller.take()
 
     def _missing(self) -> str:
+        """What keeps the controller from being asked, and the command that changes it; empty where nothing does."""
         device = next((path for name in DEVICES if (path := self._root / name).exists()), None)
         if device is None:
             return "there is no /dev/ipmi0: sudo modprobe ipmi_si ipmi_devintf, if this machine has a BMC"
@@ -69,7 +71,7 @@ class Ipmi:
 
 
 def _ask() -> float:
-    """Raises OSError or MixmarkError."""
+    """The controller's answer in watts. Raises OSError or MixmarkError."""
     try:
         done = subprocess.run(COMMAND, capture_output=True, text=True, errors="replace", timeout=PATIENCE_S)
     except subprocess.TimeoutExpired:

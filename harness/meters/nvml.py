@@ -1,9 +1,10 @@
-"""NVIDIA GPUs, by NVML (package nvidia-ml-py, imported when it is asked): the energy counter, and power beside it.
+"""Reads the energy counter and the power of NVIDIA GPUs through NVML (package nvidia-ml-py).
 
-A device is found by its UUID, since the order of indices is not CUDA's. The counter and the power have one sensor,
-so power checks how often we read, not how right the sensor is. Both cover the whole card; a MIG slice has neither.
+The package is imported when the meter is asked what it covers. A GPU is found by its UUID, since NVML's order is not
+CUDA's. Counter and power come from one sensor, so comparing them shows whether power is read often enough, not whether
+the sensor is right. Both cover the whole card; a MIG slice has neither.
 
-Written against nvml.h and run on a fake library that replays a synthetic trace: never on a real GPU.
+This meter was written from nvml.h and tested on a fake library that replays a made-up trace, never on a real GPU.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Nvml:
                 yield Absent(kind="meter", name=id, reason=f"NVML: {error}")
 
     def _domains(self, nvml: Any, handle: Any, id: str, cpus: Sequence[str]) -> Iterator[Domain | Absent]:
-        """The tree of one GPU: its module, if it has one, holds the counter, which holds the power."""
+        """The domains of one GPU. Its module, where it has one, contains the counter, which contains the power."""
         uuid = id.removeprefix("gpu:")
         parent = module = None
         if platform.machine() == "aarch64":  # only NVIDIA's own CPUs share a module with a GPU (nvml.h)
@@ -92,7 +93,7 @@ class Nvml:
             ("NVML_FI_DEV_POWER_INSTANT, scope GPU", _field(nvml, handle, POWER_INSTANT, GPU), None),
             ("NVML_FI_DEV_POWER_AVERAGE, scope GPU", _field(nvml, handle, POWER_AVERAGE, GPU), SECOND_NS),
         ]
-        if not module:  # what it covers on one is not told
+        if not module:  # what it covers on a module is not documented
             usage = _reader(nvml, lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3)
             ways.append(("nvmlDeviceGetPowerUsage", usage, _averaging_ns(nvml, handle)))
         for source, way, averaging_ns in ways:
@@ -115,7 +116,7 @@ def _reader(nvml: Any, read: Callable[[], float]) -> Callable[[], float]:
 
 
 def _field(nvml: Any, handle: Any, field: int, scope: int) -> Callable[[], float]:
-    """Watts of one field value, an unsigned int in milliwatts."""
+    """A reader of one field value in watts; NVML gives an unsigned integer in milliwatts."""
 
     def read() -> float:
         (value,) = nvml.nvmlDeviceGetFieldValues(handle, [(field, scope)])
@@ -127,7 +128,7 @@ def _field(nvml: Any, handle: Any, field: int, scope: int) -> Callable[[], float
 
 
 def _works(read: Callable[[], float]) -> Callable[[], float] | None:
-    """The reader, if it gives more than zero: a driver may answer for a sensor that it does not have."""
+    """The reader, where it reads more than zero: a driver may answer zero for a sensor that the GPU lacks."""
     try:
         return read if read() > 0 else None
     except OSError:
@@ -142,7 +143,7 @@ def _mig(nvml: Any, handle: Any) -> bool:
 
 
 def _averaging_ns(nvml: Any, handle: Any) -> int | None:
-    """nvml.h: a mean over one second on Ampere and newer, GA100 (compute capability 8.0) excepted."""
+    """The time over which power is averaged. nvml.h: one second on Ampere and newer, except GA100 (capability 8.0)."""
     try:
         return SECOND_NS if tuple(nvml.nvmlDeviceGetCudaComputeCapability(handle)) > (8, 0) else None
     except nvml.NVMLError:

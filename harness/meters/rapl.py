@@ -1,10 +1,10 @@
-"""Energy counters of x86 processors, by Linux's powercap: /sys/class/powercap/intel-rapl:*, Intel and AMD alike.
+"""Reads the energy counters of Intel and AMD processors from Linux's powercap, /sys/class/powercap/intel-rapl:*.
 
-Taken: each package, and each dram zone, which Intel counts beside the package though powercap shows it inside.
-psys is a domain of its own that contains them: what a board has wired to it its maker does not say, so it covers no
-device. Left out: core and uncore, which are inside the package, and the MMIO mirror, which counts a package again.
+It takes each package, and each dram zone, which Intel counts beside the package although powercap shows it inside. psys
+is a domain that contains them; it covers no device, because board vendors do not say what they wired to it. It leaves
+out core and uncore, which are parts of the package, and the MMIO mirror, which counts a package twice.
 
-Written against the kernel's documentation and run on made-up trees of files: never on a real machine's counters.
+This meter was written from the kernel's documentation and tested on made-up trees of files, never on real counters.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from harness.schema import Absent, Device, Domain
 ROOT = Path("/")
 SOURCE = "Linux powercap, energy_uj; docs.kernel.org/power/powercap/powercap.html"
 UNTOLD = "; AMD does not say whether it is measured or modelled"
-PACKAGE = re.compile(r"package-(\d+)(?:-die-\d+)?|intel-rapl:\d+")  # a zone that does not tell its name may be one
+PACKAGE = re.compile(r"package-(\d+)(?:-die-\d+)?|intel-rapl:\d+")  # a zone whose name cannot be read may be a package
 
 # Sandy Bridge and Ivy Bridge, by family and model: their counters come from a model of events, not from a sensor
 # (Rotem et al., IEEE Micro 32-2, 2012; Hackenberg et al., HPPAC 2015).
@@ -44,11 +44,13 @@ DIES = "this kernel shows a zone a die, but AMD counts the whole socket in each 
 
 @dataclass(frozen=True)
 class Zone:
+    """A folder of powercap: one energy counter."""
+
     folder: Path
     name: str
     wrap_joules: float = 0
     problem: str = ""
-    """Why it cannot be read."""
+    """Why the zone cannot be read; empty where it can."""
 
     @property
     def id(self) -> str:
@@ -56,7 +58,7 @@ class Zone:
 
 
 class Rapl:
-    """root: the file system to read."""
+    """root: the file system to read, so that tests can lay one out."""
 
     name = "rapl"
 
@@ -66,7 +68,7 @@ class Rapl:
         self._zones = root / "sys/class/powercap"
 
     def domains(self, devices: Iterable[Device]) -> Iterator[Domain | Absent]:
-        """A package of several covers `cpu:0/1-of-2`: the processor is covered by all of them, or not at all."""
+        """Where there are two packages, the first one covers `cpu:0/1-of-2`: only all together cover the processor."""
         zones = [_zone(folder) for folder in sorted(self._zones.glob("intel-rapl:*"), key=_natural)]
         if not zones:
             yield Absent(kind="meter", name="rapl", reason=NO_ZONES)
@@ -118,7 +120,7 @@ def _natural(folder: Path) -> list[int]:
 
 
 def _processor(root: Path) -> tuple[str, tuple[str, str]]:
-    """Vendor, and (family, model), of /proc/cpuinfo; empty where it does not say."""
+    """The processor's vendor, and its family and model, from /proc/cpuinfo; empty where it does not tell."""
     try:
         text = (root / "proc/cpuinfo").read_text(errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""The node's power by the web service of its management controller.
+"""Reads the node's power from the web service of its management controller.
 
     [meter.redfish]
     url = "https://192.0.2.7"
@@ -7,9 +7,9 @@
     chassis = "Self"                    # where several have a power reading
     verify = "no"                       # or the path of a certificate: BMCs mostly sign their own
 
-Neither the address nor the account comes into a result.
+A result holds neither the address nor the account.
 
-Written against DMTF's schemas and run against a server of our own on this machine: never against a real controller.
+This meter was written from DMTF's schemas and tested on a server in the tests, never on a real controller.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Redfish:
         return self._controller.take()
 
     def _found(self) -> dict[str, str]:
-        """Chassis and the path of the resource that has their power, EnvironmentMetrics before the older Power."""
+        """By chassis, the path of the resource that tells its power: EnvironmentMetrics, or the older Power."""
         found = {}
         members = self._get("/redfish/v1/Chassis").get("Members", ())
         for member in members[:MOST_CHASSIS] if isinstance(members, list) else ():
@@ -108,9 +108,9 @@ class Redfish:
         return watts
 
     def _get(self, path: str) -> dict[str, Any]:
-        """Raises MixmarkError, which names neither the address nor the account."""
+        """The resource at a path. Raises MixmarkError, which names neither the address nor the account."""
         if not path.startswith("/") or path.startswith("//"):
-            raise MixmarkError("the controller sends us to another address")
+            raise MixmarkError("the controller refers to another address")
         request = urllib.request.Request(self._url + path, headers=self._headers)
         try:
             with self._opener.open(request, timeout=PATIENCE_S) as answer:
@@ -130,7 +130,7 @@ class Redfish:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """The account is for this controller only."""
+    """Refuses redirections, because the account is for this controller only."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -154,7 +154,7 @@ def _link(value: object) -> str:
 
 
 def _watts(resource: Mapping[str, Any]) -> float | None:
-    """Of EnvironmentMetrics.PowerWatts.Reading, or of the first of Power.PowerControl."""
+    """The power in EnvironmentMetrics.PowerWatts.Reading, or in the first Power.PowerControl; None: there is none."""
     powers = resource.get("PowerWatts"), resource.get("PowerControl")
     first = powers[1][0] if isinstance(powers[1], list) and powers[1] else None
     for holder, name in ((powers[0], "Reading"), (first, "PowerConsumedWatts")):

@@ -1,4 +1,4 @@
-"""What powercap and hwmon have in common: a number in a small file, read ten times a second."""
+"""Reads a number from a small file of sysfs, as the meters of powercap and hwmon do ten times a second."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def number(path: Path) -> int:
-    """Raises OSError, also where it is no number. Cheaper than Path.read_text."""
+    """The file's integer, at less cost than Path.read_text. Raises OSError, also where it holds something else."""
     handle = os.open(path, os.O_RDONLY)
     try:
         text = os.read(handle, 64)
