@@ -146,7 +146,7 @@ def energy_counters(patient: Patient) -> Iterator[Check]:
 
 
 def watchable(patient: Patient) -> Iterator[Check]:
-    """Which disturbances would go unnoticed here."""
+    """The disturbances that would go unnoticed here."""
     known = {
         "CPU clocks": patient.now.clock_mean_mhz,
         "CPU temperature": patient.now.temperature_c,

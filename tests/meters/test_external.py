@@ -278,7 +278,7 @@ class TestLog:
         monkeypatch.setattr(external, "PILE", 32)
         meter, domain = opened({"path": str(log)}, Hands().clock)
         append(log, "1760000000,100\n" * 500)
-        assert "it tells more than can be read: let it send fewer readings" in fate(meter, domain)
+        assert "it sends more than can be read: let it send fewer readings" in fate(meter, domain)
 
     def test_a_log_that_grew_while_nobody_read_is_read_up(self, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(external, "CHUNK", 64)
@@ -415,7 +415,7 @@ class TestTcp:
         with peer:
             peer.sendall(b"100\n" * (1 << 16))
             time.sleep(0.1)
-            assert "it tells more than can be read: let it send fewer readings" in fate(meter, domain)
+            assert "it sends more than can be read: let it send fewer readings" in fate(meter, domain)
 
     def test_a_peer_that_is_killed_is_lost(self, server: socket.socket) -> None:
         meter, domain, peer = self.joined(server)
