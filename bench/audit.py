@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from harness import drive, plugins
-from harness.audit import HOST, REFERENCE
-from harness.contracts import Array, Feed, Runner
+from harness.audit import CPU, REFERENCE
+from harness.contracts import Array, Feed, Runner, Use
 from harness.judge import stats
 from harness.plan import PRESETS
 
@@ -85,7 +85,7 @@ def compared(suite: Any, batch: int, answer: Array, window_s: float) -> str:
     count = max(STANDARD.audits, math.ceil(suite.gate("fp32").samples / batch))
     feeds = suite.feeds(batch, 1)
     stamps = [(time.perf_counter(), time.process_time())]
-    with adapter(REFERENCE).open(HOST, suite.reference(), "fp32") as runner:
+    with adapter(REFERENCE).open(CPU, suite.reference(), "fp32", Use.of("single-stream")) as runner:
         stamps.append((time.perf_counter(), time.process_time()))
         for _ in range(2):  # the first may prepare what all feeds share
             suite.quality(answer, np.concatenate(list(runner({**next(feeds), "answer": answer}))))
@@ -105,7 +105,7 @@ def adapter(name: str) -> Any:
 
 def measured(name: str, tier: str, batch: int, by: str) -> Iterator[str]:
     suite = plugins.suite(name, plugins.BUILT_IN["suites"][name], tier, {})
-    with adapter(by).open(HOST, suite, "fp32") as runner:
+    with adapter(by).open(CPU, suite, "fp32", Use.of("single-stream")) as runner:
         feeds = suite.feeds(batch, 1)
         yield f"with over without, {kept(runner, feeds)}"
         begin = time.perf_counter_ns()

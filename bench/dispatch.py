@@ -13,8 +13,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from harness import mixed, place, plan, plugins, run, setup
+from harness import cell, mix, place, plan, plugins, setup
 from harness.config import Config
+from harness.phase import Equipment, attend
 from harness.schema import Limits, Mix, Phase, Rate, Record, Route, Share, Task
 
 SECONDS = 8.0
@@ -33,7 +34,7 @@ def main() -> None:
     suite, tier, batch, blocks = words[0], words[1], int(words[2]), int(words[3])
     found = setup.look(["onnxruntime"], Config())
     way = next(way for way in found.ways if way.device.id == "cpu:0")
-    equipment = run.Equipment(
+    equipment = Equipment(
         adapters=setup.choose(["onnxruntime"]),
         suites=plugins.find("suites"),
         suite_options={},
@@ -56,26 +57,22 @@ def main() -> None:
         }
     )
     rate = Rate(suite=suite, device="cpu:0", adapter="onnxruntime", precision="fp32", batch=batch, units_per_s=1)
-    mix = Mix.model_validate({"name": "one", "tier": tier, "units": {suite: 1}})
+    bundle = Mix.model_validate({"name": "one", "tier": tier, "units": {suite: 1}})
     solo = Share(key="solo", route=route, scenario="single-stream", batch=batch, limits=limits)
     shared = solo.model_copy(update={"key": "mixed", "scenario": "mixed"})
-    placement = place.place(mix.units, [rate], [way.device])
+    placement = place.place(bundle.units, [rate], [way.device])
     alone = Phase(name="solo", purpose="solo", tasks=(Task(device="cpu:0", shares=(solo,)),))
     together = Phase(
         name="mixed", purpose="mixed", tasks=(Task(device="cpu:0", shares=(shared,)),), placement=placement
     )
+    drive = mix.Drive(bundle, placement, lambda units, rates: place.place(units, rates, [way.device]))
     pairs = []
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "raw").mkdir()
         for _ in range(blocks):
-            own = rate_per_s(run.measure(alone, solo, equipment, Path(folder)))
-            [record] = mixed.perform(
-                together,
-                mix,
-                lambda units, rates: place.place(units, rates, [way.device]),
-                equipment,
-                Path(folder),
-            )
+            [record] = attend(alone, equipment, Path(folder), cell.drive)
+            own = rate_per_s(record)
+            [record] = attend(together, equipment, Path(folder), drive)
             pairs.append((own, rate_per_s(record)))
             print(f"  closed loop {own:10.2f}/s   mixed phase {pairs[-1][1]:10.2f}/s")
     ratio = statistics.median(dispatched / own for own, dispatched in pairs)

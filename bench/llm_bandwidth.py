@@ -19,6 +19,7 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any, NamedTuple
 
 from harness import plugins
+from harness.contracts import Use
 
 GOAL = 0.85
 ADAPTERS = ("torch", "onnxruntime")
@@ -42,7 +43,8 @@ def measure(adapter_name: str, tier: str) -> Measured:
     decode = next(cost for cost in llm.costs("fp32", 1) if cost.name == "decode")
     kernels = probe.costs("fp32", 1)
     largest = max(cost.bytes for cost in kernels if cost.name.startswith("read"))
-    with adapter.open(device, llm, "fp32") as writer, adapter.open(device, probe, "fp32") as prober:
+    use = Use.of("single-stream")
+    with adapter.open(device, llm, "fp32", use) as writer, adapter.open(device, probe, "fp32", use) as prober:
         prompts, nonces = llm.feeds(1, 0), probe.feeds(1, 0)
         for _ in prober(next(nonces)):  # warms up
             pass

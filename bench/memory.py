@@ -45,19 +45,12 @@ def peak(suite: str, adapter: str, tier: Any) -> tuple[int, int, dict[str, str]]
             devices = worker.call(wire.Discover(), TIMEOUT_S).devices
             device = next(each for each in devices if each.kind == "cpu")
             choice = wire.SuiteChoice(name=suite, spec=spec, tier=tier)
-            opening = wire.Open(key="a", device=device, suite=choice, precision="fp32", free_bytes=None)
-            opened = worker.call(opening, TIMEOUT_S)
-            request = wire.Measure(
-                key="a",
-                scenario="single-stream",
-                batch=1,
-                rate_per_s=None,
-                seed=0,
-                limits=LIMITS,
-                out=str(scratch / "out.npz"),
-                answers=str(scratch / "answers.npz"),
+            opening = wire.Open(
+                key="a", device=device, suite=choice, precision="fp32", scenario="single-stream", free_bytes=None
             )
-            worker.call(request, TIMEOUT_S)
+            opened = worker.call(opening, TIMEOUT_S)
+            worker.call(wire.Prepare(key="a", scenario="single-stream", batch=1, seed=0, limits=LIMITS), TIMEOUT_S)
+            worker.call(wire.Measure(key="a", limits=LIMITS, out=str(scratch / "out.npz")), TIMEOUT_S)
             status = Path(f"/proc/{worker.pid}/status").read_text()
             high_water = next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM"))
             return worker.peak_pss_bytes, high_water, opened.facts

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harness import plugins
-from harness.contracts import Array, Feed, Graph
+from harness.contracts import Array, Feed, Graph, Use
 from harness.drive import closed_loop
 from harness.judge import stats
 from harness.schema import Limits
@@ -175,7 +175,7 @@ def measure(suite_name: str, adapter_name: str, tier: str, batch: int) -> Row:
     suite: Any = plugins.find("suites")[suite_name].load()(tier, {})
     adapter: Any = plugins.find("adapters")[adapter_name].load()({})
     device = next(each for each in adapter.discover() if each.kind == "cpu")
-    with adapter.open(device, suite, "fp32") as runner:
+    with adapter.open(device, suite, "fp32", Use.of("single-stream")) as runner:
         bare = BARE[adapter_name](runner.session, suite.graphs())
         loop = LOOPS[suite_name](suite, bare)
         feeds = suite.feeds(batch, 0)

@@ -26,12 +26,12 @@ from harness import drive, plugins, wire
 from harness.errors import PluginError, WrongAnswer
 from harness.failures import WorkerFailed
 from harness.plugins import Plugin
-from harness.schema import Audit, Device, Failure, Gate, Record
+from harness.schema import HOST_POOL, HOST_PROCESSOR, Audit, Device, Failure, Gate, Record
 from harness.watch import memory
 from harness.worker import Worker
 
 REFERENCE = "torch"
-HOST = Device(id="cpu:0", kind="cpu", memory_pool="host", precisions=("fp32",))
+CPU = Device(id=HOST_PROCESSOR, kind="cpu", memory_pool=HOST_POOL, precisions=("fp32",))
 DAMAGE = (ValueError, LookupError, OSError, EOFError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 
@@ -145,7 +145,7 @@ class Auditor:
     def _open(self, record: Record, device: Device) -> Iterator[Worker]:
         """A worker that holds the reference of the record's suite."""
         plugin = Plugin("adapters", REFERENCE, plugins.BUILT_IN["adapters"][REFERENCE], "built in")
-        free = memory.available_bytes() if device.memory_pool == "host" else device.memory_bytes
+        free = memory.available_bytes() if device.in_host_memory else device.memory_bytes
         with tempfile.TemporaryDirectory(prefix="mixmark-") as scratch:
             log = self._folder / "logs" / f"audit.{record.route.suite}.log"
             with Worker(plugin, {}, Path(scratch), log) as worker:
@@ -154,6 +154,7 @@ class Auditor:
                     device=device,
                     suite=self._suite(record),
                     precision="fp32",
+                    scenario="single-stream",
                     free_bytes=free,
                     reference=True,
                 )
@@ -180,7 +181,7 @@ class Auditor:
         assert audit is not None  # it was just made
         if not audit.values:
             return record
-        with tempfile.TemporaryDirectory(prefix="mixmark-") as scratch, self._open(record, HOST) as reference:
+        with tempfile.TemporaryDirectory(prefix="mixmark-") as scratch, self._open(record, CPU) as reference:
             first = Path(scratch) / "first.npz"
             with np.load(kept_at(self._folder, record.key), allow_pickle=False) as kept:
                 np.savez(first, serials=kept["serials"][:1], answers=kept["answers"][:1])

@@ -1,36 +1,63 @@
-"""What a plugin is. Match a shape; nothing to inherit, register or decorate.
+"""What a plugin is. A plugin matches a shape; there is nothing to inherit, register or decorate.
 
     Adapter   a vendor's way onto its silicon: discovers devices, opens a suite on one
-    Runner    a suite opened on a device: feed in, units out
-    Suite     a workload at one tier: feeds, graphs, weights, loop, cost
+    Runner    a suite opened on a device: takes a feed, yields the units that it finishes
+    Suite     a workload at one tier: feeds, graphs, weights, loop, cost model
     Session   graphs on an open device: what most vendors write; `GraphRunner` makes a Runner of it
-    Meter     what a source of energy readings covers, and its raw samples
-    Watcher   what a vendor's accelerators are, and what disturbs them
-    Reporter  Result -> text
+    Meter     says what a source of energy readings covers, and reads its raw samples
+    Watcher   says what a vendor's accelerators are, and what disturbs them
+    Reporter  makes text of a result
 
 The harness owns the clock. A plugin never times anything: each array that a runner yields is one
 stamp, taken after the harness has it as a plain numpy array on the host.
+
+What holds for all of them:
+
+- **Processes.** An adapter lives in a worker process of its own: a fresh one for each phase and each device that it is
+  measured on. What the harness feeds and judges with is never the suite object that the adapter was given.
+- **Threads.** One thread calls an adapter, and one calls a session, unless its runner has more than one slot: then as
+  many threads as it has slots call the runner at once, and a session must cope with `put`, `run`, `get` and `state`
+  from all of them.
+- **Errors.** `Unsupported` says that something was not attempted and why, and is no failure. `MemoryError`, or an error
+  whose text says "out of memory", ends a search for the best batch and is told as such. Anything else that is raised
+  becomes the error of the record, and the rest of the run goes on.
+- **Options** are strings, as mixmark.toml gives them. A plugin raises `UsageError` for one that it does not know.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from harness.schema import Absent, ClockReason, Cost, Device, Domain, Gate, LatencyLimits, Result, UnitNames
+from harness.schema import (
+    Absent,
+    ClockReason,
+    Cost,
+    Device,
+    Domain,
+    Gate,
+    LatencyLimits,
+    Result,
+    ScenarioName,
+    UnitNames,
+)
 
 if TYPE_CHECKING:
     from torch import nn
 
 Array = npt.NDArray[Any]
 Feed = Mapping[str, Array]
+"""The input of one call of a runner: a batch of samples, as C-contiguous arrays on the host by the names that the suite
+gives them. It belongs to the harness: a runner reads it and writes nothing into it, and copies what it needs after its
+last yield."""
 Tensor = Any
-"""An adapter's own handle on memory of its device."""
+"""An adapter's own handle on memory of its device. The memory lives as long as the handle does."""
 State = Any
 """An adapter's own handle on a graph's state, e.g. the KV cache."""
 
@@ -41,29 +68,43 @@ Value = int | float | str | bool | Sequence[int] | Sequence[str]
 
 @dataclass(frozen=True)
 class Spec:
-    """dtype `float` is the session's precision, else `int64`; a str dimension is a symbolic axis."""
+    """The shape and type of a tensor. dtype `float` is the session's precision, the other one is `int64`. A str
+    dimension is a symbolic axis: its size is that of the arrays that come in, and it may change from call to call."""
 
     shape: tuple[int | str, ...]
     dtype: str = "float"
 
 
 class Weights(Protocol):
-    """One copy for all graphs of a suite; names are those of the public checkpoint's state dict."""
+    """The weights of a suite: one copy for all of its graphs.
 
-    def names(self) -> Sequence[str]: ...
-    def spec(self, name: str) -> Spec: ...
+    Nothing is drawn or read from disk before `read` is called, so an adapter needs memory for its own copy and for one
+    tensor at a time. Reading the same tensor again gives the same values. One thread reads at a time.
+    """
+
+    def names(self) -> Sequence[str]:
+        """The names of the public checkpoint's state dict."""
+
+    def spec(self, name: str) -> Spec:
+        """The shape of a tensor, without symbolic axes. Raises KeyError for a name that there is not."""
+
     def read(self, name: str, into: npt.NDArray[np.float32]) -> None:
-        """Fills `into`, which has the spec's shape. Values are exact at four bits unless they come from a file."""
+        """Fills `into`, a C-contiguous array of the spec's shape, which stays the caller's. The values are exact at
+        four bits unless they come from a checkpoint. Raises KeyError, ValueError for another shape, and OSError or
+        MixmarkError where a checkpoint cannot be read."""
 
 
 @dataclass(frozen=True)
 class Graph:
     """A network without its weights.
 
-    `module` builds it on the meta device; forward(*inputs, *state) returns the outputs and writes the
-    state in place. `onnx` gives a serialised model whose initialisers are external and carry the names of
-    the state dict; the state's tensors follow the inputs, and each comes back as an output `<name>.out`
-    behind the outputs. It needs no torch once it is shipped or cached.
+    inputs, state, outputs: by name, in the order of the arguments and results. state: tensors of fixed shape that live
+    on the device between calls, such as a KV cache.
+    module: builds the network on PyTorch's meta device. forward(*inputs, *state) returns the outputs as a tuple and
+    writes the state in place.
+    onnx: gives a serialised model whose initialisers are external and carry the names of the state dict; the state's
+    tensors follow the inputs, and each comes back as an output `<name>.out` behind the outputs. It needs no torch once
+    it is shipped or cached; otherwise it exports, which takes minutes for a large network.
     """
 
     inputs: Mapping[str, Spec]
@@ -74,49 +115,109 @@ class Graph:
 
 
 class Session(Protocol):
-    """Graphs on one open device."""
+    """Graphs on one open device.
 
-    def put(self, array: Array) -> Tensor: ...
+    `put` and `run` may return before their work is done and may put off errors; `get` is the only call that waits. The
+    calls of one thread take effect in their order.
+    """
+
+    def put(self, array: Array) -> Tensor:
+        """Copies an array of float32 or int64 to the device; float32 becomes the session's precision there. The array
+        stays the caller's, who does not write into it until the next `get` has returned; on a device that shares the
+        host's memory, the handle may therefore be the array itself."""
+
     def state(self, graph: str) -> State:
-        """Fresh and zeroed; the session owns the memory, the suite holds the handle."""
+        """Makes the state of a graph, all zeros, in the order of `Graph.state`. The session owns the memory and the
+        suite holds the handle; it is free again once the handle is gone."""
 
-    def run(self, graph: str, *inputs: Tensor, state: State | None = None) -> Sequence[Tensor]: ...
+    def run(self, graph: str, *inputs: Tensor, state: State | None = None) -> Sequence[Tensor]:
+        """Runs a graph on handles in the order of `Graph.inputs` and returns handles in the order of `Graph.outputs`.
+        It writes the state in place, and leaves the inputs as they are. An output's memory is not used again while
+        somebody holds its handle: suites pass outputs on as inputs of the next call."""
+
     def get(self, tensor: Tensor) -> Array:
-        """The only call that waits; memory that nobody overwrites. float32, int32 or int64."""
+        """Waits for a tensor and copies it to the host, as float32, int32 or int64. The array is the caller's: nothing
+        that the session does later may write into it."""
 
 
 class Runner(Protocol):
-    """One suite, loaded on one device."""
+    """One suite, loaded on one device.
+
+    A runner may also be a `Preparer` or have `Helpers`: the harness looks whether those members are there.
+    """
 
     @property
     def slots(self) -> int:
-        """Feeds it can keep in flight; threads of the harness call it."""
+        """How many feeds the runner takes at once, from 1 to 64. In all scenarios but single-stream as many threads
+        of the harness call the runner at the same time. It does not change while the runner is open."""
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """What really runs where: node placement, kernels, dtype. Asked again once it is warm.
+        """What really runs where: node placement, kernels, types. Asked after loading, and again once the runner is
+        warm and when the window is over.
 
-        `elsewhere` names what of the work does not run on the device, which makes the record invalid; empty or absent
-        where nothing is known to."""
+        `elsewhere` names the work that does not run on the device, which makes the record invalid; it is empty or
+        absent where the runner knows of none."""
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
-        """Each yield is the units just finished, on the host; len() counts them."""
+        """Computes a feed. Each yield holds the units that were just finished, one row a unit, as float32, int32 or
+        int64 on the host; all yields of a feed together hold `Suite.units(batch)` rows. What is yielded may be lazy and
+        may be written over after the next yield: the harness converts and copies it before it takes the stamp. The
+        iterator may be closed before its end. One thread goes through one iterator."""
+
+
+@runtime_checkable
+class Preparer(Protocol):
+    """A runner whose shapes can be compiled or tuned outside of all timing."""
+
+    def prepare(self, feed: Feed) -> None:
+        """Makes the runner ready for feeds of this shape. The harness calls it once for every batch size, before the
+        first feed of that size, while nothing else runs; it may take as long as a worker may be silent (`--timeout`).
+        The feed is none of those that are timed."""
+
+
+@runtime_checkable
+class Helpers(Protocol):
+    """A runner that works in processes which are no children of the worker, such as a server that was running."""
+
+    @property
+    def processes(self) -> Sequence[int]:
+        """The ids of those processes on the worker's host. What they and their children use counts as the benchmark's
+        own CPU time. Asked after the warm-up."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """What a runner will be used for, so that it can set itself up for latency or for throughput."""
+
+    scenario: ScenarioName
+    in_flight: int | None
+    """How many feeds will be in flight at once: 1 in single-stream; None: as many as the runner has slots."""
+
+    @classmethod
+    def of(cls, scenario: ScenarioName) -> Use:
+        """The use that a scenario makes of a runner."""
+        return cls(scenario, 1 if scenario == "single-stream" else None)
 
 
 class Adapter(Protocol):
-    """A vendor's way onto its silicon; built with its options, a Mapping[str, str]."""
+    """A vendor's way onto its silicon. The class is called with its options, a Mapping[str, str]."""
 
     name: str
 
     def discover(self) -> Iterable[Device]:
-        """Cheap; yields nothing where the vendor's hardware is absent."""
+        """The devices that this adapter reaches, within seconds and without claiming their memory; none where the
+        vendor's hardware is absent. Raises PluginError where something that it needs is not installed."""
 
-    def open(self, device: Device, suite: Suite, precision: str) -> AbstractContextManager[Runner]:
-        """Raises `Unsupported` where it cannot."""
+    def open(self, device: Device, suite: Suite, precision: str, use: Use) -> AbstractContextManager[Runner]:
+        """Loads a suite on a device; leaving the context gives the memory back, even while somebody holds the runner.
+        Several suites may be open at once in one worker. device: one of those discovered, perhaps in another process.
+        precision: one of `device.offers(suite.name)`. Raises `Unsupported` where the adapter cannot run it."""
 
 
 class Suite(Protocol):
-    """One workload at one tier; built with (tier, options), raises `Unsupported` for a tier it lacks.
+    """One workload at one tier. The class is called with (tier, options), and raises `Unsupported` for a tier that it
+    lacks.
 
     options: `weights`, the path of a checkpoint, is the only one that the built-in suites know.
     """
@@ -124,11 +225,11 @@ class Suite(Protocol):
     name: str
     version: str
     unit: str
-    """One piece of its work, in the singular: token, image."""
+    """What one row of an answer is, in the singular: token, image."""
     unit_names: UnitNames
     """How reports write the unit and its times."""
     scenarios: Sequence[str]
-    """What it can be asked for, its native scenario first."""
+    """The scenarios that the suite can be asked for, its native one first."""
     tier: str
     latency: LatencyLimits | None
     """What a server must keep at this tier; None: the suite has no server scenario."""
@@ -139,17 +240,25 @@ class Suite(Protocol):
         where the file nests, and behind the name of a part that has a file of its own (`unet.in_channels`). An engine
         that brings its own network builds it from them."""
 
-    def weights(self) -> Weights: ...
-    def graphs(self) -> Mapping[str, Graph]: ...
+    def weights(self) -> Weights:
+        """The weights of all graphs. Cheap: nothing is drawn or read yet."""
+
+    def graphs(self) -> Mapping[str, Graph]:
+        """The networks by name. Cheap: nothing is built or exported yet."""
+
     def feeds(self, batch: int, seed: int) -> Iterator[Feed]:
-        """Endless, from a pool made at the first `next`; each one altered so that no two are alike."""
+        """Feeds without end, each of `batch` samples, no two alike; the same seed gives the same feeds everywhere. They
+        come from a pool, which is made at the first `next`."""
 
     def units(self, batch: int) -> int:
-        """Of one feed, all its yields together."""
+        """How many units one feed holds, all of its yields together."""
 
-    def infer(self, session: Session, feed: Feed) -> Iterator[Array]: ...
+    def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
+        """The suite's own loop over a session: a generator that yields what `Session.get` returned, one row a unit. It
+        keeps nothing between feeds, so several threads may be in it at once."""
+
     def gate(self, precision: str) -> Gate | None:
-        """What the audit asks of each answer that was computed at the declared precision, at this tier and of these
+        """What the audit asks of each answer that was computed at the declared precision, at this tier and with these
         weights; None: it is not audited."""
 
     def reference(self) -> Suite:
@@ -157,35 +266,39 @@ class Suite(Protocol):
         joined: the suite itself where its own answer is the reference."""
 
     def quality(self, answer: Array, reference: Array) -> float:
-        """The gate's metric, of the worst unit of a feed: 0 is the reference itself, smaller is better. Both are a
-        feed's yields joined. Raises WrongAnswer for a shape, a dtype or values that no honest run has."""
+        """The gate's metric for the worst unit of a feed: 0 is the reference itself, smaller is better. Both arguments
+        are a feed's yields joined. Raises WrongAnswer for a shape, a dtype or values that no honest run has."""
 
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
-        """Of each yield of one feed, in order; pure arithmetic, no torch."""
+        """FLOPs and bytes of each yield of one feed, in order; pure arithmetic, no torch."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """value: joules of a counter, or watts. at_ns: on CLOCK_MONOTONIC, from a source that stamps its own values;
-    None: the harness stamps it around the read."""
+    """One raw reading. value: joules of a counter, or watts. at_ns: on CLOCK_MONOTONIC of the harness's host, from a
+    source that stamps its own values; None: the harness stamps it before and after the read."""
 
     value: float
     at_ns: int | None = None
 
 
 class Meter(Protocol):
-    """A source of energy readings; built with its options, a Mapping[str, str]. It unwraps and integrates nothing.
+    """A source of energy readings. The class is called with its options, a Mapping[str, str]. A meter unwraps and
+    integrates nothing.
 
-    A class with `needs_section = True` is asked only where mixmark.toml has a [meter.NAME]. One thread reads it.
+    A class with `needs_section = True` is asked only where mixmark.toml has a [meter.NAME]. One thread of the harness's
+    own process reads it.
     """
 
     name: str
 
     def domains(self, devices: Iterable[Device]) -> Iterable[Domain | Absent]:
-        """What each source covers, and what is missing with the command that would make it readable."""
+        """The sources that can be read and what each covers, and those that cannot be, with the command that would make
+        them readable."""
 
     def read(self, domain: Domain) -> Sequence[Sample]:
-        """Since the last call. Raises OSError or MixmarkError where the source is gone."""
+        """The samples since the last call, in the order of time. Raises OSError or MixmarkError where the source is
+        gone."""
 
 
 @dataclass(frozen=True)
@@ -251,6 +364,8 @@ class Watcher(Protocol):
 
 
 class Reporter(Protocol):
+    """Makes text of a result; a pure function."""
+
     def __call__(self, result: Result) -> str: ...
 
 
@@ -262,6 +377,14 @@ class GraphRunner:
     session: Session
     slots: int
     facts: Mapping[str, str]
+
+    def prepare(self, feed: Feed) -> None:
+        """Runs a feed as far as its second yield, by which every graph has seen every shape that it will see: a
+        language model's prefill and one step of its decoding. A feed of a single yield is left to the harness, which
+        counts the first feed of no shape."""
+        if sum(cost.yields for cost in self.suite.costs("fp32", 1)) > 1:
+            for _ in itertools.islice(self(feed), 2):
+                pass
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
         return self.suite.infer(self.session, feed)

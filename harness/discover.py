@@ -31,8 +31,7 @@ class Found:
         merged: dict[str, Device] = {}
         for way in self.ways:
             seen = merged.setdefault(way.device.id, way.device)
-            precisions = tuple(dict.fromkeys((*seen.precisions, *way.device.precisions)))
-            merged[seen.id] = seen.model_copy(update={"precisions": precisions})
+            merged[seen.id] = _merged(seen, way.device)
         return tuple(merged.values())
 
 
@@ -49,7 +48,7 @@ def discover(adapters: Mapping[str, Plugin], config: Config) -> Found:
         if not answer:
             absent.append(Absent(kind="adapter", name=adapter.name, reason="it finds no device here"))
         for device in answer:
-            if device.precisions:
+            if device.precisions or any(device.precisions_by_suite.values()):
                 ways.append(Way(device, adapter.name, config.adapter(adapter.name).options))
             else:
                 absent.append(
@@ -69,9 +68,21 @@ def _ask(adapter: Plugin, config: Config, folder: Path) -> Sequence[Device] | st
     return [_named(device) for device in answer.devices]
 
 
+def _merged(one: Device, other: Device) -> Device:
+    """The same device with what either route offers."""
+    suites = (*one.precisions_by_suite, *other.precisions_by_suite)
+    update = {
+        "precisions": tuple(dict.fromkeys((*one.precisions, *other.precisions))),
+        "precisions_by_suite": {
+            each: tuple(dict.fromkeys((*one.offers(each), *other.offers(each)))) for each in suites
+        },
+    }
+    return one.model_copy(update=update)
+
+
 def _named(device: Device) -> Device:
-    """The host's own processor is known to the harness, not to an adapter."""
-    if device.kind != "cpu" or device.memory_pool != "host":
+    """The device with its name and memory, which the harness knows of the host's own processor."""
+    if not device.on_host:
         return device
     return device.model_copy(
         update={"name": device.name or processor.name() or "CPU", "memory_bytes": memory.total_bytes()}

@@ -14,11 +14,13 @@ import threading
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
-from harness.contracts import Array, Feed, Runner
+from harness.contracts import Array, Feed, Preparer, Runner
 from harness.errors import WrongAnswer
 from harness.schema import Completions, Limits, RateTrial, Trial
 
@@ -321,58 +323,92 @@ def warm_up(runner: Runner, feeds: Iterator[Feed], limits: Limits, clock: Clock 
             raise WrongAnswer(NOTHING)
 
 
+@dataclass(frozen=True)
+class Search:
+    """What a search for the best batch found. ended_by: see `Record.search_ended_by`."""
+
+    batch: int
+    trials: tuple[Trial, ...]
+    ended_by: Literal["no gain", "memory", "time"]
+
+
 def best_batch(
     runner: Runner,
     feeds: Callable[[int], Iterator[Feed]],
-    limits: Limits,
+    search_ns: int,
     room: Callable[[], int | None] = lambda: None,
     clock: Clock = time.monotonic_ns,
     units: Callable[[int], int | None] = lambda batch: None,
-) -> tuple[int, tuple[Trial, ...]]:
+    lanes: int = 1,
+    preparing: Callable[[], None] = lambda: None,
+    searching: Callable[[], None] = lambda: None,
+) -> Search:
     """Doubles the batch from 1 until two trials in turn bring no further 3 %, memory ends, or the search's time does.
 
-    A trial is the fastest of the feeds that fit in a twentieth of the search (at least one, after one to warm up):
-    the fastest, because a search on a noisy machine must not end at the first slow feed.
-    room: bytes of memory left, or None where nobody knows; a batch is not tried when the last doubling
-    took more than half of what is left. units: of a feed of so many samples; None: nobody counts.
+    A trial runs rounds of one feed a lane, all begun at once, for a twentieth of the search and at least one; what
+    counts is the fastest round, because a search on a noisy machine must not end at the first slow feed. Each batch
+    size is first prepared by the runner, where it is a `Preparer`, and by a round that is not counted. Neither takes of
+    `search_ns`, which all trials together may last: an engine that compiles each shape finds the same batch as one
+    that does not. A trial is begun only where twice what it will last is left.
+
+    room: bytes of memory left, or None where that is not known; a batch is not tried when the last doubling took more
+    than half of what is left. units: how many units a feed of so many samples holds; None: they are not counted.
+    preparing, searching: told when a batch size is prepared, and when its trial begins.
     """
-    begin = clock()
     trials: list[Trial] = []
     batch, best = 1, 1
     best_rate = 0.0
     misses = 0
+    spent_ns = 0
     room_before = room()
     while True:
-        pool = feeds(batch)
-        log = Log(units(batch))
         try:
-            log.feed(runner, next(pool), clock)
-            first = len(log.ends)
-            start = clock()
-            while log.feed(runner, next(pool), clock)[1][-2] - start < limits.search_ns // 20:
-                pass
+            preparing()
+            pool, count = feeds(batch), units(batch)
+            prepare(runner, pool)
+            _round(runner, pool, lanes, count, clock)
+            searching()
+            begin_ns = clock()
+            rounds = [_round(runner, pool, lanes, count, clock)]
+            while clock() - begin_ns < search_ns // 20:
+                rounds.append(_round(runner, pool, lanes, count, clock))
         except Exception as error:
             if trials and out_of_memory(error):
-                break
+                return Search(best, tuple(trials), "memory")
             raise
-        done = merged([log])
-        took = done.marks_ns[done.ends - 1] - done.issued_ns
-        fastest = first + int(np.argmin(took[first:]))
-        counted = int(done.units[done.starts[fastest] : done.ends[fastest]].sum())
-        trials.append(Trial(batch=batch, units=counted, elapsed_ns=max(1, int(took[fastest]))))
+        elapsed_ns, done = min(rounds)
+        spent_ns += clock() - begin_ns
+        trials.append(Trial(batch=batch, units=done, elapsed_ns=max(1, elapsed_ns)))
         rate = trials[-1].units / trials[-1].elapsed_ns
         if rate >= RISE * best_rate:
             best, best_rate, misses = batch, rate, 0
         elif (misses := misses + 1) == MISSES:
-            break
+            return Search(best, tuple(trials), "no gain")
         room_after = room()
         if room_before is not None and room_after is not None and 2 * (room_before - room_after) > room_after:
-            break
+            return Search(best, tuple(trials), "memory")
         room_before = room_after
-        if clock() - begin + 4 * trials[-1].elapsed_ns > limits.search_ns:  # the next one: twice as long, two feeds
-            break
+        if spent_ns + 2 * 2 * trials[-1].elapsed_ns > search_ns:  # a batch of twice the size takes twice as long
+            return Search(best, tuple(trials), "time")
         batch *= 2
-    return best, tuple(trials)
+
+
+def prepare(runner: Runner, feeds: Iterator[Feed]) -> None:
+    """Lets a runner that is a `Preparer` prepare the shape of these feeds, by the first of them."""
+    if isinstance(runner, Preparer):
+        runner.prepare(next(feeds))
+
+
+def _round(runner: Runner, feeds: Iterator[Feed], lanes: int, units: int | None, clock: Clock) -> tuple[int, int]:
+    """Runs one feed in each lane, all at once: the ns from the first issue to the last stamp, and the units done."""
+    given = [next(feeds) for _ in range(lanes)]  # made before the first one begins
+    logs = [Log(units) for _ in given]
+
+    def lane(log: Log) -> None:
+        log.feed(runner, given.pop(), clock)
+
+    done = _in_lanes(lane, logs)
+    return int(done.marks_ns.max() - done.issued_ns[0]), int(done.units.sum())
 
 
 def highest_rate(

@@ -13,7 +13,7 @@ What a worker goes through (a crash, an out-of-memory kill, a hang) is not an ex
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 
 class MixmarkError(Exception):
@@ -44,7 +44,9 @@ class Unsupported(MixmarkError):
     """An adapter cannot run this suite on this device at this precision; the message is the reason."""
 
 
-def refuse_options(plugin: str, options: Mapping[str, str]) -> None:
-    """For a plugin that takes no options. plugin: as in `the meter rapl`. Raises UsageError where there are any."""
-    if options:
-        raise UsageError(f"{plugin} takes no options: {', '.join(options)}")
+def refuse_options(plugin: str, options: Mapping[str, str], known: Collection[str] = ()) -> None:
+    """Raises UsageError for options that the plugin does not know. plugin: as in `the meter rapl`."""
+    if unknown := [name for name in options if name not in known]:
+        if not known:
+            raise UsageError(f"{plugin} takes no options: {', '.join(unknown)}")
+        raise UsageError(f"{plugin} has no option {', '.join(unknown)}", f"it knows: {', '.join(known)}")

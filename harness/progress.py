@@ -13,10 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from harness import audit, plan
-from harness.campaign import Observer
 from harness.judge import stats
 from harness.judge.energy import Draw
-from harness.mixed import Snapshot
+from harness.mix import Snapshot
+from harness.run import Observer
 from harness.schema import Phase, Record, Share
 from harness.text import plain
 

@@ -65,6 +65,8 @@ class Device(Fact):
     memory_bytes: int | None = Field(default=None, gt=0)
     precisions: tuple[Precision, ...] = ()
     """What the silicon computes natively by this route, best first."""
+    precisions_by_suite: dict[str, tuple[Precision, ...]] = {}
+    """By a suite's name, in place of `precisions`, where this route runs a suite in others; none: it cannot run it."""
     slice_of: str | None = None
     """The device that this one is a part of: an adapter is given that one, in a process that is pinned to `cores`."""
     cores: tuple[int, ...] = ()
@@ -72,12 +74,22 @@ class Device(Fact):
 
     @property
     def silicon(self) -> frozenset[str]:
+        """The ids of the physical parts that the device consists of."""
         return frozenset(self.parts or (self.id,))
 
     @property
     def on_host(self) -> bool:
         """Whether it is the host's processor, or a slice of it."""
         return self.kind == "cpu" and self.memory_pool == HOST_POOL
+
+    @property
+    def in_host_memory(self) -> bool:
+        """Whether the device draws on the host's memory."""
+        return self.memory_pool == HOST_POOL
+
+    def offers(self, suite: str) -> tuple[Precision, ...]:
+        """The precisions in which the device computes a suite by this route, best first."""
+        return self.precisions_by_suite.get(suite, self.precisions)
 
     @property
     def whole(self) -> Device:
@@ -138,7 +150,8 @@ class Limits(Fact):
 
     warmup_ns: int = Field(ge=0)
     search_ns: int = Field(ge=0)
-    """For the best batch, warm-up of each batch included."""
+    """The time of all trials of the search for the best batch or the highest rate together. Preparing a batch size and
+    its first feed are not counted."""
     min_ns: int = Field(ge=0)
     """The window is over once this has passed and `min_feeds` are done and the half-width is reached…"""
     max_ns: int = Field(ge=0)
@@ -381,7 +394,7 @@ class Audit(Fact):
     """Which, in the order of their issue, from 0."""
     values: tuple[float, ...] = ()
     """Of the gate's metric, of each of them."""
-    device: str = "cpu:0"
+    device: str = HOST_PROCESSOR
     """On which the reference ran."""
     disagreement: float | None = Field(default=None, ge=0)
     """Of the reference with the CPU's, on the first feed, where it ran elsewhere."""
@@ -480,6 +493,9 @@ class Record(Fact):
     peak_pss_bytes: int | None = Field(default=None, ge=0)
     """Of the worker's process tree, loading included."""
     trials: tuple[Trial, ...] = ()
+    search_ended_by: Literal["no gain", "memory", "time"] | None = None
+    """What ended the search for the best batch: two doublings in turn brought nothing, a larger batch does not fit, or
+    the search's time was used up. None: no batch was searched for."""
     rate_per_s: float | None = Field(default=None, gt=0)
     """Of a server: feeds that arrived a second."""
     rate_trials: tuple[RateTrial, ...] = ()

@@ -18,7 +18,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -27,13 +27,13 @@ import numpy as np
 
 from harness import drive, plugins, wire
 from harness.arrivals import poisson
-from harness.contracts import Adapter, Feed, Runner, Suite
+from harness.contracts import Adapter, Feed, Helpers, Runner, Suite, Use
 from harness.drive import feed_seed
 from harness.errors import MixmarkError, Unsupported, WrongAnswer
 from harness.failures import WorkerFailed, failure_of
 from harness.judge import stats, steady
 from harness.plugins import Plugin
-from harness.schema import BITS_PER_WEIGHT, Completions, Device, Failure, Limits, RateTrial, Trial
+from harness.schema import BITS_PER_WEIGHT, Completions, Device, Failure, Limits, RateTrial
 from harness.watch import memory
 
 MOST_SLOTS = 64
@@ -47,7 +47,11 @@ class Opened:
     suite: Suite
     runner: Runner
     device: Device
+    lanes: int = 1
+    """How many feeds are in flight at once."""
     feeds: Iterator[tuple[int, Feed]] = field(default_factory=lambda: iter(()))
+    arrivals_ns: Iterator[int] | None = None
+    rate_per_s: float | None = None
     log: drive.Log = field(default_factory=drive.Log)
 
 
@@ -106,66 +110,77 @@ class Served:
             failure = Failure(kind="refused", message=message, hint="take a smaller --tier, or --suite to leave it out")
             raise WorkerFailed(failure)
         begin = time.monotonic_ns()
-        runner = self.stack.enter_context(self.adapter.open(asked.device, runs, asked.precision))
+        runner = self.stack.enter_context(
+            self.adapter.open(asked.device, runs, asked.precision, Use.of(asked.scenario))
+        )
         took_ns = time.monotonic_ns() - begin
         if type(runner.slots) is not int or not 1 <= runner.slots <= MOST_SLOTS:
             raise MixmarkError(f"the runner has {runner.slots!r} slots", f"give a whole number from 1 to {MOST_SLOTS}")
         self.opened[asked.key] = Opened(built, runner, asked.device)
         return wire.Opened(load_ns=took_ns, needed_bytes=need, facts=_facts(runner), slots=runner.slots)
 
-    def measure(self, asked: wire.Measure) -> wire.Measured:
-        """A closed loop, or an open one where the scenario is `server`."""
-        it, bounds, seed = self.opened[asked.key], asked.limits, asked.seed
+    def prepare(self, asked: wire.Prepare) -> wire.Prepared:
+        it, seed, limits = self.opened[asked.key], asked.seed, asked.limits
+        it.lanes = Use.of(asked.scenario).in_flight or it.runner.slots
         batch, rate_per_s = asked.batch, asked.rate_per_s
-        lanes = 1 if asked.scenario in ("single-stream", "probe") else it.runner.slots
-        trials: tuple[Trial, ...] = ()
+        found: drive.Search | None = None
         rate_trials: tuple[RateTrial, ...] = ()
         if batch is None:
-            self.say(wire.Stage(name="searching the best batch"))
-            batch, trials = drive.best_batch(
+            found = drive.best_batch(
                 it.runner,
                 lambda size: it.suite.feeds(size, feed_seed(seed, "search")),
-                bounds,
+                limits.search_ns,
                 lambda: _room(it.device),
                 units=it.suite.units,
+                lanes=it.lanes,
+                preparing=lambda: self.say(wire.Stage(name="preparing a batch size")),
+                searching=lambda: self.say(wire.Stage(name="searching the best batch")),
             )
+            batch = found.batch
+        warm_up = it.suite.feeds(batch, feed_seed(seed, "warm-up"))
+        if found is None:
+            self.say(wire.Stage(name="preparing a batch size"))
+            drive.prepare(it.runner, warm_up)
         self.say(wire.Stage(name="warming up"))
-        drive.warm_up(it.runner, it.suite.feeds(batch, feed_seed(seed, "warm-up")), bounds)
+        drive.warm_up(it.runner, warm_up, limits)
         if asked.scenario == "server" and rate_per_s is None:
             self.say(wire.Stage(name="searching the highest rate"))
-            rate_per_s, rate_trials = _highest_rate(it, bounds, seed)
+            rate_per_s, rate_trials = _highest_rate(it, limits, seed)
         feeds = it.suite.feeds(batch, seed)
-        feeds = itertools.chain([next(feeds)], feeds)  # the pool is made before the window
-        units, kept = it.suite.units(batch), drive.Answers()
-        self.say(wire.Stage(name="measuring"))
-        if rate_per_s is None:
-            enough = functools.partial(steady.enough, bounds)
-            done = drive.closed_loop(it.runner, feeds, bounds, lanes=lanes, enough=enough, units=units, answers=kept)
-        else:
-            bounds = _enough(it.suite, bounds, rate_per_s)
-            arrivals = poisson(rate_per_s, seed)
-            done = drive.open_loop(it.runner, feeds, arrivals, bounds, lanes=lanes, units=units, answers=kept)
-        self.say(wire.Stage(name="measured", seal=kept.seal))
-        with open(asked.out, "wb") as file:
-            np.savez(file, allow_pickle=False, **vars(done))
-        kept.save(Path(asked.answers))
-        return wire.Measured(
+        it.feeds = enumerate(itertools.chain([next(feeds)], feeds))  # the pool is made before the window
+        it.log = drive.Log(it.suite.units(batch), drive.Answers())
+        it.arrivals_ns = poisson(rate_per_s, seed) if rate_per_s else None
+        it.rate_per_s = rate_per_s
+        return wire.Prepared(
             batch=batch,
-            trials=trials,
-            ended_by=_ended_by(bounds, done) if rate_per_s is None else "time",
+            trials=found.trials if found else (),
+            search_ended_by=found.ended_by if found else None,
             rate_per_s=rate_per_s,
             rate_trials=rate_trials,
             facts=_facts(it.runner),
+            processes=_processes(it.runner),
         )
 
-    def prepare(self, asked: wire.Prepare) -> wire.Prepared:
-        it = self.opened[asked.key]
-        self.say(wire.Stage(name="warming up"))
-        drive.warm_up(it.runner, it.suite.feeds(asked.batch, feed_seed(asked.seed, "warm-up")), asked.limits)
-        feeds = it.suite.feeds(asked.batch, asked.seed)
-        it.feeds = enumerate(itertools.chain([next(feeds)], feeds))
-        it.log = drive.Log(it.suite.units(asked.batch), drive.Answers())
-        return wire.Prepared(facts=_facts(it.runner))
+    def measure(self, asked: wire.Measure) -> wire.Measured:
+        """A closed loop, or an open one where there are arrivals."""
+        it, limits, answers = self.opened[asked.key], asked.limits, self.opened[asked.key].log.answers
+        assert answers is not None  # `prepare` made it
+        feeds, units = (feed for _, feed in it.feeds), it.log.units
+        self.say(wire.Stage(name="measuring"))
+        if it.rate_per_s is None or it.arrivals_ns is None:
+            enough = functools.partial(steady.enough, limits)
+            done = drive.closed_loop(
+                it.runner, feeds, limits, lanes=it.lanes, enough=enough, units=units, answers=answers
+            )
+        else:
+            limits = _enough(it.suite, limits, it.rate_per_s)
+            done = drive.open_loop(
+                it.runner, feeds, it.arrivals_ns, limits, lanes=it.lanes, units=units, answers=answers
+            )
+        self.say(wire.Stage(name="measured", seal=answers.seal))
+        with open(asked.out, "wb") as file:
+            np.savez(file, allow_pickle=False, **vars(done))
+        return wire.Measured(ended_by="time" if it.rate_per_s else _ended_by(limits, done))
 
     def feed(self, asked: wire.Feed) -> None:
         """Sends the answer itself when the feed is over; where the runner has several slots the next feed begins
@@ -187,13 +202,15 @@ class Served:
             run()
         else:
             self.in_flight = [each for each in self.in_flight if not each.done()]
+            if len(self.in_flight) >= it.runner.slots:  # what is sent ahead waits here: a runner has no more slots
+                self.in_flight = [*wait(self.in_flight, return_when=FIRST_COMPLETED).not_done]
             self.in_flight.append(self.lanes.submit(run))
 
     def hand_over(self, asked: wire.HandOver) -> wire.HandedOver:
         kept = self.opened[asked.key].log.answers
         assert kept is not None  # `prepare` made it
         kept.save(Path(asked.answers))
-        return wire.HandedOver()
+        return wire.HandedOver(facts=_facts(self.opened[asked.key].runner))
 
     def audit(self, asked: wire.Audit) -> wire.Audited:
         """The feeds are made anew from the seed."""
@@ -226,6 +243,10 @@ class Served:
 
 def _facts(runner: Runner) -> dict[str, str]:
     return {str(key): str(value) for key, value in runner.facts.items()}
+
+
+def _processes(runner: Runner) -> tuple[int, ...]:
+    return tuple(int(each) for each in runner.processes) if isinstance(runner, Helpers) else ()
 
 
 def _enough(suite: Suite, bounds: Limits, rate_per_s: float) -> Limits:
@@ -270,7 +291,7 @@ def _highest_rate(it: Opened, bounds: Limits, seed: int) -> tuple[float, tuple[R
 
 
 def _room(device: Device) -> int | None:
-    return memory.available_bytes() if device.memory_pool == "host" else None
+    return memory.available_bytes() if device.in_host_memory else None
 
 
 def _ended_by(limits: Limits, done: Completions) -> Literal["precision", "cap", "time"]:

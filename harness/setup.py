@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from harness import config as configuration
-from harness import noise, plugins, run, slices
+from harness import noise, plugins, slices
 from harness.config import Config
 from harness.discover import Found, discover
 from harness.errors import MixmarkError, UsageError
 from harness.metering import Meters
+from harness.phase import Equipment
 from harness.pick import pick
 from harness.place import Objective
 from harness.plan import Way, Workload
@@ -25,6 +28,8 @@ from harness.watch.disclosure import disclose
 
 @dataclass(frozen=True)
 class Workbench:
+    """Everything that a run is put together from."""
+
     config: Config
     adapters: Mapping[str, Plugin]
     suites: Mapping[str, Plugin]
@@ -33,10 +38,11 @@ class Workbench:
     checkpoints: Mapping[str, Path]
     found: Found
     absent: tuple[Absent, ...]
-    """Suites that do not load, adapters and devices that are not there."""
+    """The suites that do not load, and the adapters and devices that are not there."""
 
     def ways(self, devices: Sequence[str] = ()) -> list[Way]:
-        """Raises MixmarkError where nothing can be measured, UsageError for a device that is not here."""
+        """The ways onto the named devices, or all. Raises MixmarkError where nothing can be measured, UsageError for a
+        device that is not here."""
         if not self.found.ways:
             reasons = "; ".join(f"{each.label}: {each.reason}" for each in self.found.absent)
             raise MixmarkError("no device can be measured here", hint=reasons or "mixmark adapters shows why")
@@ -44,11 +50,13 @@ class Workbench:
         return [way for way in self.found.ways if way.device.id in ids]
 
     def chosen(self, suites: Sequence[str]) -> list[Workload]:
+        """The named suites, or all. Raises UsageError for a suite that there is not."""
         names = pick("suite", suites, [each.name for each in self.workloads])
         return [each for each in self.workloads if each.name in names]
 
     @property
     def probe(self) -> Workload | None:
+        """The suite that measures the ceilings of a device, where it loads."""
         return next((each for each in self.workloads if "probe" in each.scenarios), None)
 
     def header(
@@ -69,7 +77,7 @@ class Workbench:
             seed_given=seed is not None,
             tier=tier,
             preset=preset,
-            command=run.command_line(),
+            command=command_line(),
             phases=phases,
             system=system,
             devices=self.found.devices,
@@ -82,11 +90,12 @@ class Workbench:
             finished=False,
         )
 
-    def equipment(self, seed: int, timeout_s: float) -> run.Equipment:
+    def equipment(self, seed: int, timeout_s: float) -> Equipment:
+        """What the phases of a run with this seed are measured with."""
         options = {name: dict(self.config.suites.get(name, {})) for name in self.suites}
         for name, path in self.checkpoints.items():
             options[name]["weights"] = str(path)
-        return run.Equipment(
+        return Equipment(
             adapters=self.adapters,
             suites=self.suites,
             suite_options=options,
@@ -98,7 +107,7 @@ class Workbench:
         )
 
     def check_same(self, before: Result) -> None:
-        """Refuses to go on with a run on other devices, suites or weights than it began with."""
+        """Raises UsageError where a run would go on with other devices, suites or weights than it began with."""
         ways = {(way.device.id, way.adapter) for way in self.found.ways}
         now = {(each.name, each.version, each.weights) for each in self.workloads}
         for route in (share.route for phase in before.phases for task in phase.tasks for share in task.shares):
@@ -127,16 +136,16 @@ def look(adapters: Sequence[str], config: Config) -> Found:
     """The devices that the chosen adapters reach."""
     chosen = choose(adapters)
     found = discover(chosen, config)
-    strangers = set(config.adapters) - set(plugins.find("adapters")) - set(chosen)
+    unknown = set(config.adapters) - set(plugins.find("adapters")) - set(chosen)
     unused = [
         Absent(kind="configuration", name=f"[adapter.{name}]", reason="configured, but there is no such adapter")
-        for name in strangers
+        for name in unknown
     ]
     return replace(found, absent=(*found.absent, *unused))
 
 
 def bystanders(adapters: Sequence[str], config: Config, known: Iterable[Device]) -> tuple[Device, ...]:
-    """Devices that only adapters reach which the command line leaves out: they draw power too."""
+    """The devices that only such adapters reach as the command line leaves out: they draw power too."""
     if not adapters:
         return ()
     chosen = choose(adapters)
@@ -170,7 +179,7 @@ def prepare(
         except MixmarkError as error:
             absent.append(Absent(kind="suite", name=name, reason=str(error)))
             continue
-        label = run.checkpoint_label(checkpoints[name]) if name in checkpoints else "drawn"
+        label = checkpoint_label(checkpoints[name]) if name in checkpoints else "drawn"
         options = configured.suites.get(name, {})
         workloads.append(Workload(name, suite.version, tuple(suite.scenarios), options, label))
         facts[name] = SuiteFacts(name=name, version=suite.version, unit=suite.unit, unit_names=suite.unit_names)
@@ -182,6 +191,7 @@ def prepare(
 
 
 def _checkpoints(given: Sequence[str], suites: Mapping[str, Plugin]) -> dict[str, Path]:
+    """The checkpoint of each suite that has one. Raises UsageError."""
     found = {}
     for each in given:
         name, equals, path = each.partition("=")
@@ -192,3 +202,25 @@ def _checkpoints(given: Sequence[str], suites: Mapping[str, Plugin]) -> dict[str
             raise UsageError(f"--weights {name}: there is no {path}", hint="give a checkpoint file or folder")
         found[name] = Path(path).resolve()
     return found
+
+
+def checkpoint_label(path: Path) -> str:
+    """Names a checkpoint without its folder: a hash of its file names, their sizes and the first and last MiB of each.
+
+    It is no hash of every byte, which would take minutes for a large checkpoint.
+    """
+    files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
+    digest = hashlib.sha256()
+    for each in files:
+        size = each.stat().st_size
+        digest.update(f"{each.relative_to(path) if path.is_dir() else each.name} {size}\n".encode())
+        with each.open("rb") as file:
+            digest.update(file.read(1 << 20))
+            file.seek(max(0, size - (1 << 20)))
+            digest.update(file.read(1 << 20))
+    return f"{path.name} sampled-sha256:{digest.hexdigest()[:16]}"
+
+
+def command_line() -> tuple[str, ...]:
+    """The options of this run without the values that may be paths."""
+    return tuple(word if word.startswith("-") or "/" not in word else "<path>" for word in sys.argv[1:])

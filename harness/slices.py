@@ -16,7 +16,6 @@ from harness.plan import Way
 from harness.schema import Device
 from harness.watch.files import ROOT
 
-HOST = "host"
 BY = ("numa", "type")
 
 
@@ -26,22 +25,18 @@ def split(ways: Sequence[Way], how: str, root: Path = ROOT) -> tuple[Way, ...]:
     how: a number of slices of as many cores each (the first ones one more), `numa` or `type`, by the kind of core.
     Raises UsageError where there is nothing to split, or no way onto the CPU.
     """
-    if not any(_is_host(way.device) for way in ways):
+    if not any(way.device.on_host for way in ways):
         raise UsageError("--split-cpu: no adapter here reaches the CPU", hint="mixmark devices shows what there is")
     slices = cut(how, usable(), root)
     made: list[Way] = []
     for way in ways:
-        if not _is_host(way.device):
+        if not way.device.on_host:
             made.append(way)
             continue
         for number, cores in enumerate(slices):
             id = f"{way.device.id}.{number}"
             made.append(replace(way, device=_slice(way.device, id, cores)))
     return tuple(made)
-
-
-def _is_host(device: Device) -> bool:
-    return device.kind == "cpu" and device.memory_pool == HOST
 
 
 def _slice(device: Device, id: str, cores: tuple[int, ...]) -> Device:

@@ -20,6 +20,7 @@ LONGEST_BYTES = 16 << 20  # a longer line is taken for garbage, so that a worker
 
 StageName = Literal[
     "loading",
+    "preparing a batch size",
     "searching the best batch",
     "warming up",
     "searching the highest rate",
@@ -94,17 +95,19 @@ class Opened(Answer):
     """How many feeds the runner takes at once."""
 
 
-class Measured(Answer):
-    batch: int
-    trials: tuple[Trial, ...]
-    ended_by: Literal["precision", "cap", "time"]
-    rate_per_s: float | None
-    rate_trials: tuple[RateTrial, ...]
-    facts: dict[str, str]
-
-
 class Prepared(Answer):
+    batch: int
+    trials: tuple[Trial, ...] = ()
+    search_ended_by: Literal["no gain", "memory", "time"] | None = None
+    rate_per_s: float | None = None
+    rate_trials: tuple[RateTrial, ...] = ()
     facts: dict[str, str]
+    processes: tuple[int, ...] = ()
+    """The processes that work for the runner and are not the worker's children."""
+
+
+class Measured(Answer):
+    ended_by: Literal["precision", "cap", "time"]
 
 
 class Fed(Answer):
@@ -117,9 +120,14 @@ class Fed(Answer):
     digest: str
     """The hash of the answer in hexadecimal; empty where the answer is not kept."""
 
+    def moved(self, by_ns: int) -> Fed:
+        """The same with all stamps moved."""
+        marks = [each if at % 2 else each + by_ns for at, each in enumerate(self.marks)]
+        return self.model_copy(update={"issued_ns": self.issued_ns + by_ns, "marks": marks})
+
 
 class HandedOver(Answer):
-    pass
+    facts: dict[str, str]
 
 
 class Audited(Answer):
@@ -168,49 +176,46 @@ class Open(Request[Opened]):
     device: Device
     suite: SuiteChoice
     precision: Precision
+    scenario: ScenarioName
     free_bytes: int | None
     """A suite that needs more is refused before it is loaded; None: there is no limit."""
     reference: bool = False
     """Whether the auditor's reference is opened in place of the suite itself."""
 
 
-class Measure(Request[Measured]):
-    """Warms up and measures in a closed or an open loop."""
+class Prepare(Request[Prepared]):
+    """Finds the best batch and the highest rate where they are asked for, warms up, and makes the first feeds."""
 
     doing = "making feeds"
     key: str
     scenario: ScenarioName
     batch: int | None
     """None: search the best one."""
-    rate_per_s: float | None
-    """Of a server; None: search the highest one."""
+    rate_per_s: float | None = None
+    """The arrival rate of a server; None: search the highest one."""
     seed: int
+    limits: Limits
+
+
+class Measure(Request[Measured]):
+    """Runs a closed or an open loop over the feeds that were prepared."""
+
+    doing = "measuring"
+    key: str
     limits: Limits
     out: str
     """The file that the stamps are left in: the columns of `Completions`."""
-    answers: str
-    """The file that the runner's answers are left in, as `drive.Answers.save` writes it."""
-
-
-class Prepare(Request[Prepared]):
-    """Warms up for single feeds, which are then asked for by `Feed`."""
-
-    doing = "making feeds"
-    key: str
-    batch: int
-    seed: int
-    limits: Limits
 
 
 class Feed(Request[Fed]):
-    """Runs the next feed."""
+    """Runs the next of the feeds that were prepared."""
 
     doing = "running a feed"
     key: str
 
 
 class HandOver(Request[HandedOver]):
-    """Leaves the answers of all single feeds in a file, as `drive.Answers.save` writes it."""
+    """Leaves the answers to the feeds in a file, as `drive.Answers.save` writes it."""
 
     doing = "handing over its answers"
     key: str

@@ -55,9 +55,12 @@ class Worker:
         self._doing = "starting"
         self._timed = False
         """Whether a feed is being timed: reading the process's page tables would disturb it."""
+        host = host or Local()
+        self._offset_ns = host.clock_offset_ns
+        """What makes a stamp of the worker's clock one of this process's."""
         setup = wire.Setup(adapter=adapter.name, spec=adapter.spec, options=dict(options), cores=tuple(cores))
         try:
-            self._process = (host or Local()).start(
+            self._process = host.start(
                 python, "harness.serve", [setup.model_dump_json()], {"TMPDIR": str(scratch)}, log
             )
         except OSError as error:
@@ -124,6 +127,8 @@ class Worker:
                 message = wire.read(line)
             except wire.Garbled as error:
                 raise self._garbled(str(error)) from error
+            if isinstance(message, wire.Fed):
+                message = message.moved(self._offset_ns)
             if isinstance(message, wire.Stage):
                 if each_stage:
                     deadline = time.monotonic() + timeout_s
@@ -139,6 +144,16 @@ class Worker:
                 return message
             else:
                 raise self._garbled(f"{kind.__name__} was due, {type(message).__name__} came")
+
+    def completions(self, stamps: Path) -> Completions:
+        """The stamps that the worker left in a file, on this process's clock. Raises ValueError, TypeError, OSError or
+        EOFError where there are none."""
+        with np.load(stamps, allow_pickle=False) as columns:
+            stored = dict(columns)
+        stamps_ns = {
+            name: stored[name] + self._offset_ns for name in stored.keys() & {"due_ns", "issued_ns", "marks_ns"}
+        }
+        return Completions(**{**stored, **stamps_ns})
 
     def _line(self, deadline: float) -> bytes | None:
         """The next line; empty at the end of the stream, None at the deadline."""
@@ -195,9 +210,3 @@ def _last_line(log: Path) -> str:
         lines = file.read().decode(errors="replace").strip().splitlines()
         return "".join(c for c in lines[-1] if c.isprintable())[:200] if lines else ""
     return ""
-
-
-def load_completions(path: Path) -> Completions:
-    """The stamps in a worker's file. Raises ValueError, TypeError, OSError or EOFError where there are none."""
-    with np.load(path, allow_pickle=False) as columns:
-        return Completions(**columns)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from harness import audit, drive, plugins
-from harness.audit import HOST, Auditor, Sealed, draw, kept_at, pending
+from harness.audit import CPU, Auditor, Sealed, draw, kept_at, pending
 from harness.schema import Audit, Gate, Record
 from tests.fakes.null import Null
 from tests.fakes.workers import NULL
@@ -122,7 +122,7 @@ class Run:
         )
 
     def audited(self) -> Record:
-        Auditor(self.folder, lambda record: self.spec, lambda record: 7, HOST, 60).run([self.record], self.kept.append)
+        Auditor(self.folder, lambda record: self.spec, lambda record: 7, CPU, 60).run([self.record], self.kept.append)
         return self.kept[-1]
 
 
@@ -168,7 +168,7 @@ def test_a_reference_that_cannot_run_leaves_the_record_unaudited(
 
 
 def test_a_reference_elsewhere_is_repeated_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    elsewhere = HOST.model_copy(update={"kind": "gpu"})  # the adapter sees the CPU, the auditor an accelerator
+    elsewhere = CPU.model_copy(update={"kind": "gpu"})  # the adapter sees the CPU, the auditor an accelerator
     run = Run(tmp_path)
     Auditor(tmp_path, lambda record: NULL, lambda record: 7, elsewhere, 60).run([run.record], run.kept.append)
     found = run.kept[-1].audit

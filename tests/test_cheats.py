@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from harness import mixed, place
+from harness import cell, mix, place
 from harness.audit import kept_at
 from harness.config import AdapterConfig, Config
 from harness.judge import honest, stats, validate
+from harness.phase import Equipment, attend
 from harness.plugins import Plugin
-from harness.run import Equipment, measure
+from harness.run import auditor
 from harness.schema import (
     Finding,
     Limits,
@@ -67,7 +68,8 @@ def measured(folder: Path, engine: str, batch: int | None = 1, run: int = 1, **o
     key = f"{engine.lower()}.{run}"
     share = Share(key=key, route=ROUTE, scenario="single-stream", batch=batch, run=run, limits=LIMITS)
     phase = Phase(name=key, purpose="solo", tasks=(Task(device=DEVICE.id, shares=(share,)),))
-    return measure(phase, share, equipment({"as": engine, **options}), folder)
+    (record,) = attend(phase, equipment({"as": engine, **options}), folder, cell.drive)
+    return record
 
 
 def played(folder: Path, engine: str) -> Record:
@@ -85,7 +87,8 @@ def played(folder: Path, engine: str) -> Record:
         tasks=(Task(device=DEVICE.id, shares=(share,)),),
         placement=planner(MIX.units, [rate]),
     )
-    (record,) = mixed.perform(phase, MIX, planner, equipment({"as": engine}), folder)
+    assert phase.placement is not None
+    (record,) = attend(phase, equipment({"as": engine}), folder, mix.Drive(MIX, phase.placement, planner))
     return record
 
 
@@ -132,7 +135,7 @@ CAUGHT = {
     "Choosing": ("audited", "answers of the"),
     "Loading": ("audited", WRONG),
     "Forging": ("audited", "answers of the"),
-    "Babbling": ("finished", "no result"),
+    "Babbling": ("finished", "cannot be read"),
 }
 """By which rule, and in which words."""
 HARMLESS = ("Honest", "SlowingTime", "TurningBackTime", "Owing", "Listed", "Reusing", "Stubborn")
@@ -143,7 +146,7 @@ CAUGHT_IN_THE_MIX = {
     "Growing": ("cut short", "wrong answer: the answers to two feeds differ in shape"),
     "TurningBackTime": ("finished", "raised: ValueError: time runs backwards"),
     "Owing": ("finished", "raised: ValueError: a mark without units"),
-    "Babbling": ("finished", "raised"),
+    "Babbling": ("finished", "cannot be read"),
     "Amending": CAUGHT["Amending"],
     "AmendingSooner": ("audited", WRONG),
     "Choosing": CAUGHT["Choosing"],
@@ -174,7 +177,7 @@ def records(importable: None, tmp_path_factory: pytest.TempPathFactory) -> dict[
     for key, engine in by_key.items():
         with suppress(FileNotFoundError):  # of those that failed there is none
             kept_at(folder / engine, key).rename(kept_at(folder, key))
-    equipment({}).auditor(folder, "smoke").run([*kept.values()], lambda each: kept.update({by_key[each.key]: each}))
+    auditor(equipment({}), folder, "smoke").run([*kept.values()], lambda each: kept.update({by_key[each.key]: each}))
     return kept
 
 

@@ -240,11 +240,11 @@ def batches(size: int) -> Iterator[Feed]:
 
 def test_the_batch_doubles_until_the_rate_stops_rising() -> None:
     clock = Clock()
-    best, trials = best_batch(Batched(clock, 100, 10), batches, limits(search_ns=10**7), clock=clock)
+    found = best_batch(Batched(clock, 100, 10), batches, 10**7, clock=clock)
     # rates 1/110, 2/120, … : 256 brings 3.8 % over 128; 512 brings 1.9 % and 1024 2.9 %, over 256
-    assert [trial.batch for trial in trials] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
-    assert best == 256
-    assert (trials[3].units, trials[3].elapsed_ns) == (8, 180)
+    assert [trial.batch for trial in found.trials] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
+    assert (found.batch, found.ended_by) == (256, "no gain")
+    assert (found.trials[3].units, found.trials[3].elapsed_ns) == (8, 180)
 
 
 def test_one_slow_trial_does_not_end_the_search() -> None:
@@ -258,36 +258,98 @@ def test_one_slow_trial_does_not_end_the_search() -> None:
             clock.now += 500 if len(feed["x"]) == 2 else 0
             return steady(feed)
 
-    assert best_batch(Stumbling(), batches, limits(search_ns=10**6), clock=clock)[0] == 256
+    assert best_batch(Stumbling(), batches, 10**6, clock=clock).batch == 256
 
 
 def test_the_search_ends_where_memory_does() -> None:
     clock = Clock()
-    assert best_batch(Batched(clock, 100, 1, fits=32), batches, limits(search_ns=10**6), clock=clock)[0] == 32
+    found = best_batch(Batched(clock, 100, 1, fits=32), batches, 10**6, clock=clock)
+    assert (found.batch, found.ended_by) == (32, "memory")
     with pytest.raises(MemoryError):
-        best_batch(Batched(clock, 100, 1, fits=0), batches, limits(), clock=clock)
+        best_batch(Batched(clock, 100, 1, fits=0), batches, 1000, clock=clock)
 
 
 def test_a_frameworks_own_error_ends_the_search_only_where_it_means_memory() -> None:
     clock = Clock()
     full, broken = RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), RuntimeError("shape mismatch")
-    assert best_batch(Batched(clock, 100, 1, 8, full), batches, limits(search_ns=10**6), clock=clock)[0] == 8
+    assert best_batch(Batched(clock, 100, 1, 8, full), batches, 10**6, clock=clock).batch == 8
     with pytest.raises(RuntimeError, match="shape"):
-        best_batch(Batched(clock, 100, 1, 8, broken), batches, limits(search_ns=10**6), clock=clock)
+        best_batch(Batched(clock, 100, 1, 8, broken), batches, 10**6, clock=clock)
 
 
 def test_the_search_does_not_step_over_the_edge_of_memory() -> None:
     clock = Clock()
     left = iter([1000, 990, 970, 930, 700, 300, 0])
-    best, _ = best_batch(Batched(clock, 100, 1), batches, limits(search_ns=10**6), lambda: next(left), clock)
-    assert best == 16  # the fifth batch took 400 of 700: the next one would take more than there is
+    found = best_batch(Batched(clock, 100, 1), batches, 10**6, lambda: next(left), clock)
+    # the fifth batch took 400 of 700: the next one would take more than there is
+    assert (found.batch, found.ended_by) == (16, "memory")
 
 
 def test_the_search_keeps_to_its_time() -> None:
     clock = Clock()
-    best, _ = best_batch(Batched(clock, 100, 1), batches, limits(search_ns=1500), clock=clock)
-    assert best < 64  # what the time allows, far from the 4096 that would be best
-    assert clock.now < 1500 + 500
+    found = best_batch(Batched(clock, 100, 1), batches, 1500, clock=clock)
+    # trials of 101, 102, 104, 108, 116, 132, 164 and 228 ns; after that of 128 samples a further one might pass 1,500
+    assert (found.batch, found.ended_by, sum(trial.elapsed_ns for trial in found.trials)) == (128, "time", 1055)
+
+
+@pytest.mark.parametrize("prepares", [True, False])
+def test_compiling_each_shape_does_not_change_the_batch_that_is_found(prepares: bool) -> None:
+    """8 s a shape, in `prepare` or in the first feed, where the whole search has 12 s."""
+    clock, compiled = Clock(), set()
+
+    class Compiling(Batched):
+        def compile(self, feed: Feed) -> None:
+            if len(feed["x"]) not in compiled:
+                compiled.add(len(feed["x"]))
+                clock.now += 8 * 10**9
+
+        def __call__(self, feed: Feed) -> Iterator[Array]:
+            self.compile(feed)
+            return super().__call__(feed)
+
+    class Preparing(Compiling):
+        prepare = Compiling.compile
+
+    ms = 10**6
+    plain = best_batch(Batched(clock, 10 * ms, 20 * ms // 100), batches, 12 * 10**9, clock=clock)
+    engine = (Preparing if prepares else Compiling)(clock, 10 * ms, 20 * ms // 100)
+    slow = best_batch(engine, batches, 12 * 10**9, clock=clock)
+    assert slow == plain
+    assert plain.batch >= 64
+    assert compiled == {trial.batch for trial in plain.trials}
+
+
+def test_each_batch_size_is_prepared_once_before_its_first_feed() -> None:
+    seen: list[str] = []
+    clock = Clock()
+
+    class Preparing(Batched):
+        def prepare(self, feed: Feed) -> None:
+            seen.append(f"prepare {len(feed['x'])}")
+
+        def __call__(self, feed: Feed) -> Iterator[Array]:
+            seen.append(f"feed {len(feed['x'])}")
+            return super().__call__(feed)
+
+    best_batch(Preparing(clock, 0, 1000), batches, 3000, clock=clock)
+    assert seen == ["prepare 1", "feed 1", "feed 1"]
+
+
+def test_the_search_keeps_every_slot_of_the_runner_busy() -> None:
+    """A device of two streams: one feed at a time uses half of it."""
+    clock, gate = Clock(), threading.Barrier(2)
+
+    class Streams:
+        slots, facts = 2, {"streams": "2"}
+
+        def __call__(self, feed: Feed) -> Iterator[Array]:
+            if gate.wait(10) == 0:  # both are in flight
+                clock.now += 100
+            gate.wait(10)
+            yield feed["x"]
+
+    found = best_batch(Streams(), batches, 1000, clock=clock, units=lambda batch: batch, lanes=2)
+    assert [(trial.batch, trial.units, trial.elapsed_ns) for trial in found.trials][:2] == [(1, 2, 100), (2, 4, 100)]
 
 
 def test_in_an_open_loop_the_queue_shows() -> None:

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from harness.judge.energy import Draw
-from harness.mixed import Snapshot
+from harness.mix import Snapshot
 from harness.progress import Progress
 from harness.schema import Failure, Limits, Mix, Phase, Placement, Share, Task
 from tests.golden.sample import closed_loop, record

@@ -12,7 +12,7 @@ import pytest
 from harness import wire
 from harness.failures import WorkerFailed
 from harness.plugins import Plugin
-from harness.worker import Worker, load_completions
+from harness.worker import Worker
 from tests.fakes.acme import DEVICE
 from tests.fakes.workers import ACME, LIMITS, NULL, measured, opened, worker
 
@@ -26,14 +26,15 @@ def test_a_worker_discovers_opens_and_measures(tmp_path: Path) -> None:
         assert opened(acme).facts == {"engine": "acme 1"}
         answer = measured(acme, tmp_path, scenario="offline", batch=None, on_stage=stages.append)
         assert acme.call(wire.Close(), 30) == wire.Closed()
-    done = load_completions(tmp_path / "stamps.npz")
+    done = acme.completions(tmp_path / "stamps.npz")
     assert len(done) >= 3
     assert set(done.units) == {answer.batch}
     with np.load(tmp_path / "answers.npz") as handed:
         assert handed["serials"].tolist() == list(range(len(done)))
         assert handed["answers"].shape == (len(done), answer.batch)
     assert [trial.batch for trial in answer.trials][:3] == [1, 2, 4]
-    assert stages == ["searching the best batch", "warming up", "measuring", "measured"]
+    assert stages[:4] == ["preparing a batch size", "searching the best batch"] * 2
+    assert stages[-3:] == ["warming up", "measuring", "measured"]
     assert acme.peak_pss_bytes > 1 << 20
 
 
@@ -41,7 +42,7 @@ def test_two_slots_are_two_feeds_in_flight(tmp_path: Path) -> None:
     with worker(tmp_path, "two slots", work_s="0.02") as acme:
         opened(acme)
         measured(acme, tmp_path, scenario="offline")
-    done = load_completions(tmp_path / "stamps.npz")
+    done = acme.completions(tmp_path / "stamps.npz")
     assert (done.issued_ns[1:] < done.marks_ns[done.ends - 1][:-1]).any()
 
 
@@ -54,7 +55,7 @@ def test_slots_are_a_number_of_threads(tmp_path: Path, mode: str, told: str) -> 
 def test_single_feeds_come_one_by_one_and_their_answers_are_handed_over(tmp_path: Path) -> None:
     with worker(tmp_path) as acme:
         opened(acme)
-        acme.call(wire.Prepare(key="a", batch=2, seed=1, limits=LIMITS), 30)
+        acme.call(wire.Prepare(key="a", scenario="mixed", batch=2, seed=1, limits=LIMITS), 30)
         acme.post(wire.Feed(key="a"))
         acme.post(wire.Feed(key="a"))  # queued while the first one runs
         first, second = acme.answer(wire.Fed, 30), acme.answer(wire.Fed, 30)
@@ -70,7 +71,7 @@ def test_several_slots_overlap_feeds_of_one_suite_but_never_two_suites(tmp_path:
     with worker(tmp_path, "two slots", work_s="0.05") as acme:
         for key in ("a", "b"):
             assert opened(acme, key=key).slots == 2
-            acme.call(wire.Prepare(key=key, batch=1, seed=1, limits=LIMITS), 30)
+            acme.call(wire.Prepare(key=key, scenario="mixed", batch=1, seed=1, limits=LIMITS), 30)
         for key in ("a", "a", "b"):
             acme.post(wire.Feed(key=key))
         spans: dict[str, list[tuple[int, int]]] = {"a": [], "b": []}
@@ -98,7 +99,7 @@ def test_a_server_is_fed_on_schedule_and_counts_from_the_due_time(tmp_path: Path
     with worker(tmp_path, work_s="0.002") as acme:
         opened(acme)
         measured(acme, tmp_path, scenario="server", rate_per_s=200.0)
-    done = load_completions(tmp_path / "stamps.npz")
+    done = acme.completions(tmp_path / "stamps.npz")
     assert len(done) == 64  # what a p90 takes
     gaps = (done.due_ns[1:] - done.due_ns[:-1]) / 1e6
     assert 2.5 < gaps.mean() < 10  # 5 ms on average, by a fixed seed

@@ -14,7 +14,7 @@ from harness import wire
 from harness.failures import WorkerFailed
 from harness.hosts import local
 from harness.plugins import Plugin
-from harness.worker import Worker, load_completions
+from harness.worker import Worker
 from tests.fakes.null import Null
 from tests.fakes.workers import ACME, measured, opened, worker
 
@@ -58,7 +58,7 @@ def test_noise_on_stdout_is_harmless(tmp_path: Path) -> None:
     with worker(tmp_path, "noisy") as acme:
         opened(acme)
         measured(acme, tmp_path)
-    assert len(load_completions(tmp_path / "stamps.npz")) >= 3
+    assert len(acme.completions(tmp_path / "stamps.npz")) >= 3
     log = (tmp_path / "log").read_text()
     assert "noise of a child" in log
     assert '{"failure": 1}' in log

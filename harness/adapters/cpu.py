@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
 
-from harness.schema import Device, Precision
+from harness.errors import UsageError, refuse_options
+from harness.schema import HOST_POOL, HOST_PROCESSOR, Device, Precision
 
 CPUINFO = Path("/proc/cpuinfo")
 BF16 = {"avx512_bf16", "amx_bf16", "bf16"}  # x86, x86, Arm; elsewhere bf16 is emulated through fp32
@@ -17,10 +19,10 @@ BF16 = {"avx512_bf16", "amx_bf16", "bf16"}  # x86, x86, Arm; elsewhere bf16 is e
 def cpu(precisions: tuple[Precision, ...]) -> Device:
     """All cores as one device. memory_bytes is what is installed; a container may allow less."""
     return Device(
-        id="cpu:0",
+        id=HOST_PROCESSOR,
         kind="cpu",
         name=_cpuinfo("model name") or platform.processor(),
-        memory_pool="host",
+        memory_pool=HOST_POOL,
         memory_bytes=psutil.virtual_memory().total,
         precisions=precisions,
     )
@@ -32,8 +34,18 @@ def cores() -> int:
     return min(usable, psutil.cpu_count(logical=False) or usable)
 
 
+def threads_option(adapter: str, options: Mapping[str, str]) -> int | None:
+    """The size of the CPU's thread pool, for an adapter whose only option is `threads`; None where it is not given.
+    Raises UsageError."""
+    refuse_options(f"adapter {adapter}", options, ["threads"])
+    given = options.get("threads")
+    if given is not None and (not given.isdecimal() or int(given) < 1):
+        raise UsageError(f"adapter {adapter}: threads is {given!r}", hint="give a number of threads, 1 or more")
+    return None if given is None else int(given)
+
+
 def multiplies_bf16() -> bool:
-    """Whether the processor has instructions for it; False where it does not say."""
+    """Whether the processor has instructions that multiply bf16; False where it does not say."""
     return not BF16.isdisjoint((_cpuinfo("flags") or _cpuinfo("Features")).split())
 
 

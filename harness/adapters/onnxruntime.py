@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from harness.adapters.cpu import cores, cpu
-from harness.contracts import Array, Graph, GraphRunner, Runner, Suite, Weights
-from harness.errors import PluginError, Unsupported, UsageError
+from harness.adapters.cpu import cores, cpu, threads_option
+from harness.contracts import Array, Graph, GraphRunner, Runner, Suite, Use, Weights
+from harness.errors import PluginError, Unsupported
 from harness.schema import Device
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Place:
 
 
 class OnnxRuntime:
-    """options: `threads`, of the CPU's thread pool; one a core where it is not given.
+    """options: `threads`, the size of the CPU's thread pool; one thread a core where it is not given.
 
     Never onnxruntime's own choice: left to itself it pins a thread to every core of the machine, those that taskset
     or a cpuset had taken away included.
@@ -65,18 +65,13 @@ class OnnxRuntime:
     name = "onnxruntime"
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        if unknown := options.keys() - {"threads"}:
-            raise UsageError(f"adapter onnxruntime has no option {', '.join(sorted(unknown))}", "it knows: threads")
-        threads = options.get("threads", "1")
-        if not threads.isdecimal() or threads == "0":
-            raise UsageError(f"adapter onnxruntime: threads is {threads!r}", "give a number of threads, 1 or more")
-        self._threads = int(options.get("threads", cores()))
+        self._threads = threads_option("onnxruntime", options) or cores()
 
     def discover(self) -> Iterable[Device]:
         return [place.device for place in _places()]
 
     @contextmanager
-    def open(self, device: Device, suite: Suite, precision: str) -> Iterator[Runner]:
+    def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
         """Raises Unsupported for every precision but fp32, which is what the exported graphs hold."""
         runtime = _import()
         place = next((place for place in _places() if place.device.id == device.id), None)

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from harness.adapters.cpu import cpu, multiplies_bf16
-from harness.contracts import Array, Graph, GraphRunner, Runner, Suite
-from harness.errors import PluginError, Unsupported, UsageError
-from harness.schema import Device, Precision
+from harness.adapters.cpu import cpu, multiplies_bf16, threads_option
+from harness.contracts import Array, Graph, GraphRunner, Runner, Suite, Use
+from harness.errors import PluginError, Unsupported
+from harness.schema import HOST_POOL, Device, Precision
 
 if TYPE_CHECKING:
     import torch
@@ -22,25 +22,21 @@ if TYPE_CHECKING:
 
 
 class Torch:
-    """options: `threads`, of the CPU's thread pool; torch's own choice where it is not given."""
+    """options: `threads`, the size of the CPU's thread pool; torch chooses where it is not given."""
 
     name = "torch"
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        if unknown := options.keys() - {"threads"}:
-            raise UsageError(f"adapter torch has no option {', '.join(sorted(unknown))}", "it knows: threads")
-        if not options.get("threads", "1").isdecimal() or options.get("threads") == "0":
-            raise UsageError(f"adapter torch: threads is {options['threads']!r}", "give a number of threads, 1 or more")
-        self._threads = int(options["threads"]) if "threads" in options else None
+        self._threads = threads_option("torch", options)
 
     def discover(self) -> Iterable[Device]:
         return [device for device, _ in _places()]
 
     @contextmanager
-    def open(self, device: Device, suite: Suite, precision: str) -> Iterator[Runner]:
+    def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
         """Weights are read once, into the memory they are used from; peak memory is theirs and one tensor's."""
         torch = _import()
-        offered = {each.id: (each.precisions, place) for each, place in _places()}
+        offered = {each.id: (each.offers(suite.name), place) for each, place in _places()}
         if device.id not in offered:
             raise Unsupported(f"torch {torch.__version__} does not see {device.id}")
         precisions, place = offered[device.id]
@@ -61,7 +57,8 @@ class Torch:
 
 
 class _Session:
-    """facts: told of a graph whose outputs lie elsewhere after its first run."""
+    """The suite's modules on one device. facts: gets `elsewhere` after the first run of a graph whose outputs lie on
+    another device."""
 
     def __init__(self, suite: Suite, place: torch.device, dtype: torch.dtype, facts: dict[str, str]) -> None:
         self._place, self._dtype, self._facts = place, dtype, facts
@@ -162,7 +159,7 @@ def _places() -> Iterator[tuple[Device, str]]:
             id=id,
             kind="npu" if kind == "npu" else "gpu",
             name=getattr(properties, "name", kind),
-            memory_pool="host" if kind == "mps" else id,
+            memory_pool=HOST_POOL if kind == "mps" else id,
             memory_bytes=getattr(properties, "total_memory", None),
             precisions=_precisions(module, index),
         )

@@ -13,7 +13,7 @@ from harness.cli.tables import plugins_print_to_stderr, print_json, print_table
 
 if TYPE_CHECKING:
     from harness.metering import Meters
-    from harness.run import Equipment
+    from harness.phase import Equipment
     from harness.schema import Result
     from harness.store import Store
 
@@ -254,9 +254,9 @@ def _performed(header: Result, equipment: Equipment, folder: Path, keeper: Store
     import signal
 
     from harness import plan
-    from harness.campaign import Campaign, Conduct
     from harness.errors import ResultError
     from harness.progress import Progress
+    from harness.run import Benchmark, Procedure
 
     ends = [each for each in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(each) is not signal.SIG_IGN]
 
@@ -269,26 +269,26 @@ def _performed(header: Result, equipment: Equipment, folder: Path, keeper: Store
     left = [p for p in header.phases if any(share.key not in done for task in p.tasks for share in task.shares)]
     preset = plan.PRESETS.get(header.preset, plan.SELFTEST)
     smoke = header.tier == "smoke"
-    conduct = Conduct(
-        limits=plan.SMOKE_MIX if smoke else preset.mix,
-        runs=preset.runs,
+    procedure = Procedure(
+        mix_limits=plan.SMOKE_MIX if smoke else preset.mix,
+        mixes=preset.runs,
         again=preset.again and not smoke,
         idle_s=0 if smoke else preset.idle_s,
     )
-    mixed_s = (conduct.limits.warmup_ns + conduct.limits.min_ns) / 1e9
-    to_come = conduct.runs - sum(phase.placement is not None for phase in header.phases)
+    mixed_s = (procedure.mix_limits.warmup_ns + procedure.mix_limits.min_ns) / 1e9
+    to_come = procedure.mixes - sum(phase.placement is not None for phase in header.phases)
     for each in ends:
         signal.signal(each, interrupt)
     try:
         with Progress(left, mixed_s * to_come if header.mix else 0, meters.draw) as progress:
-            campaign = Campaign(header, equipment, folder, keeper, meters, conduct, progress.observer)
-            campaign.run()
+            benchmark = Benchmark(header, equipment, folder, keeper, meters, procedure, progress.observer)
+            benchmark.run()
     except KeyboardInterrupt:
         pass
     except ResultError as error:
         raise ResultError(str(error), f"{error.hint}; go on with: mixmark run --resume {folder}") from error
-    keeper.finish(campaign.result)
-    return campaign.result
+    keeper.finish(benchmark.result)
+    return benchmark.result
 
 
 def _show(result: Result, folder: Path, as_json: bool) -> None:

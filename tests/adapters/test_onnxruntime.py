@@ -19,7 +19,7 @@ import pytest
 
 from harness.adapters.onnxruntime import OnnxRuntime, elsewhere, from_file, lift, session_options
 from harness.adapters.torch import Torch
-from harness.contracts import Array, GraphRunner
+from harness.contracts import Array, GraphRunner, Use
 from harness.errors import PluginError, Unsupported, UsageError
 from harness.schema import Device
 from suites import exported
@@ -28,11 +28,12 @@ from tests.fakes.toys import HOME, Random, Toy
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent.parent
+ALONE = Use.of("single-stream")
 
 
 @pytest.fixture(scope="module")
 def runner() -> Iterator[GraphRunner]:
-    with OnnxRuntime({"threads": "2"}).open(cpu(), Toy(), "fp32") as runner:
+    with OnnxRuntime({"threads": "2"}).open(cpu(), Toy(), "fp32", ALONE) as runner:
         assert isinstance(runner, GraphRunner)
         yield runner
 
@@ -48,7 +49,7 @@ def test_it_names_the_cpu_as_torch_does() -> None:
 
 def test_it_computes_what_torch_computes(runner: GraphRunner) -> None:
     suite = Toy()
-    with Torch({}).open(cpu(), suite, "fp32") as reference:
+    with Torch({}).open(cpu(), suite, "fp32", ALONE) as reference:
         for batch, feed in zip((1, 3), suite.feeds(1, seed=1), strict=False):
             feed = {**feed, **{name: np.repeat(feed[name], batch, axis=0) for name in ("image", "index")}}
             for mine, theirs in zip(runner(feed), reference(feed), strict=True):
@@ -88,7 +89,7 @@ def test_graphs_share_one_copy_of_a_weight() -> None:
         def weights(self) -> Random:
             return Counted(exported.specs(HOME, self.tier, self.graphs))
 
-    with OnnxRuntime({}).open(cpu(), Counting(), "fp32"):
+    with OnnxRuntime({}).open(cpu(), Counting(), "fp32", ALONE):
         assert sorted(reads) == sorted(Toy().weights().names())
 
 
@@ -115,9 +116,9 @@ def test_no_file_is_left_behind_even_on_failure(tmp_path: Path, monkeypatch: pyt
         def weights(self) -> Random:
             return Broken(exported.specs(HOME, self.tier, self.graphs))
 
-    with OnnxRuntime({}).open(cpu(), Toy(), "fp32"):
+    with OnnxRuntime({}).open(cpu(), Toy(), "fp32", ALONE):
         assert not list(tmp_path.iterdir())
-    with pytest.raises(OSError, match="disk is full"), OnnxRuntime({}).open(cpu(), BrokenToy(), "fp32"):
+    with pytest.raises(OSError, match="disk is full"), OnnxRuntime({}).open(cpu(), BrokenToy(), "fp32", ALONE):
         pass
     assert not list(tmp_path.iterdir())
 
@@ -138,13 +139,16 @@ def test_an_idle_session_burns_no_cpu(runner: GraphRunner) -> None:
 
 
 def test_other_precisions_are_refused() -> None:
-    with pytest.raises(Unsupported, match="fp32, not bf16"), OnnxRuntime({}).open(cpu(), Toy(), "bf16"):
+    with pytest.raises(Unsupported, match="fp32, not bf16"), OnnxRuntime({}).open(cpu(), Toy(), "bf16", ALONE):
         pass
 
 
 def test_a_device_that_no_provider_reaches_is_refused() -> None:
     elsewhere = Device(id="gpu:GPU-0", kind="gpu", memory_pool="gpu:GPU-0", precisions=("fp32",))
-    with pytest.raises(Unsupported, match="does not reach gpu:GPU-0"), OnnxRuntime({}).open(elsewhere, Toy(), "fp32"):
+    with (
+        pytest.raises(Unsupported, match="does not reach gpu:GPU-0"),
+        OnnxRuntime({}).open(elsewhere, Toy(), "fp32", ALONE),
+    ):
         pass
 
 
@@ -199,10 +203,11 @@ def test_its_threads_stay_on_the_cores_that_it_was_given() -> None:
 import os
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 from harness.adapters.onnxruntime import OnnxRuntime
+from harness.contracts import Use
 from suites.dlrm import Dlrm
 adapter = OnnxRuntime({})
 suite = Dlrm("smoke", {})
-with adapter.open(next(iter(adapter.discover())), suite, "fp32") as runner:
+with adapter.open(next(iter(adapter.discover())), suite, "fp32", Use.of("single-stream")) as runner:
     for _ in runner(next(suite.feeds(1, 1))):
         pass
     threads = [int(thread) for thread in os.listdir("/proc/self/task")]

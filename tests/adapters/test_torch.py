@@ -13,11 +13,12 @@ import pytest
 import torch
 
 from harness.adapters.torch import Torch
-from harness.contracts import GraphRunner
+from harness.contracts import GraphRunner, Use
 from harness.errors import PluginError, Unsupported, UsageError
 from harness.schema import Device
 from tests.fakes.toys import Toy
 
+ALONE = Use.of("single-stream")
 pytestmark = pytest.mark.slow
 
 
@@ -34,7 +35,7 @@ def test_the_cpu_is_a_device_with_its_native_precisions() -> None:
 
 def test_a_suite_runs_and_says_how() -> None:
     suite = Toy()
-    with Torch({"threads": "1"}).open(cpu(), suite, "fp32") as runner:
+    with Torch({"threads": "1"}).open(cpu(), suite, "fp32", ALONE) as runner:
         token, _, logits, sums = runner(next(suite.feeds(2, seed=1)))
     assert (str(token.dtype), token.shape) == ("int64", (1,))
     assert (str(logits.dtype), logits.shape) == ("float32", (2, 4))
@@ -47,7 +48,7 @@ def test_weights_are_the_suites_and_graphs_share_them() -> None:
     suite = Toy()
     table = np.empty((32, 16), np.float32)
     suite.weights().read("table.weight", table)
-    with Torch({}).open(cpu(), suite, "fp32") as runner:
+    with Torch({}).open(cpu(), suite, "fp32", ALONE) as runner:
         assert isinstance(runner, GraphRunner)
         session = runner.session
         index = np.arange(5)[None]
@@ -58,7 +59,7 @@ def test_weights_are_the_suites_and_graphs_share_them() -> None:
 
 def test_state_starts_fresh_and_what_get_returned_stays() -> None:
     suite = Toy()
-    with Torch({}).open(cpu(), suite, "fp32") as runner:
+    with Torch({}).open(cpu(), suite, "fp32", ALONE) as runner:
         assert isinstance(runner, GraphRunner)
         session = runner.session
         state = session.state("step")
@@ -73,7 +74,7 @@ def test_state_starts_fresh_and_what_get_returned_stays() -> None:
 
 def test_an_idle_session_burns_no_cpu() -> None:
     suite = Toy()
-    with Torch({}).open(cpu(), suite, "fp32") as runner:
+    with Torch({}).open(cpu(), suite, "fp32", ALONE) as runner:
         list(runner(next(suite.feeds(64, seed=1))))
         time.sleep(0.3)  # OpenMP's threads may spin this long after work
         before = time.process_time()
@@ -82,19 +83,19 @@ def test_an_idle_session_burns_no_cpu() -> None:
 
 
 def test_closing_gives_the_weights_back() -> None:
-    with Torch({}).open(cpu(), Toy(), "fp32") as runner:
+    with Torch({}).open(cpu(), Toy(), "fp32", ALONE) as runner:
         assert isinstance(runner, GraphRunner)
     assert not vars(runner.session)["_modules"]
 
 
 def test_a_precision_that_the_device_lacks_is_refused() -> None:
-    with pytest.raises(Unsupported, match="not int4"), Torch({}).open(cpu(), Toy(), "int4"):
+    with pytest.raises(Unsupported, match="not int4"), Torch({}).open(cpu(), Toy(), "int4", ALONE):
         pass
 
 
 def test_a_device_that_torch_does_not_see_is_refused() -> None:
     elsewhere = Device(id="gpu:GPU-0", kind="gpu", memory_pool="gpu:GPU-0", precisions=("fp32",))
-    with pytest.raises(Unsupported, match="does not see gpu:GPU-0"), Torch({}).open(elsewhere, Toy(), "fp32"):
+    with pytest.raises(Unsupported, match="does not see gpu:GPU-0"), Torch({}).open(elsewhere, Toy(), "fp32", ALONE):
         pass
 
 
@@ -139,7 +140,7 @@ def test_an_accelerator_agrees_with_the_cpu() -> None:
     feed = next(suite.feeds(2, seed=1))
     answers = []
     for device in Torch({}).discover():
-        with Torch({}).open(device, suite, "fp32") as runner:
+        with Torch({}).open(device, suite, "fp32", ALONE) as runner:
             answers.append(list(runner(feed)))
     for other in answers[1:]:
         for mine, theirs in zip(answers[0], other, strict=True):
@@ -149,11 +150,11 @@ def test_an_accelerator_agrees_with_the_cpu() -> None:
 def test_outputs_that_lie_elsewhere_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     suite = Toy()
     feed = next(suite.feeds(2, seed=1))
-    with Torch({}).open(next(iter(Torch({}).discover())), suite, "fp32") as runner:
+    with Torch({}).open(next(iter(Torch({}).discover())), suite, "fp32", ALONE) as runner:
         assert isinstance(runner, GraphRunner)
         list(runner(feed))
         assert "elsewhere" not in runner.facts
-    with Torch({}).open(next(iter(Torch({}).discover())), suite, "fp32") as runner:
+    with Torch({}).open(next(iter(Torch({}).discover())), suite, "fp32", ALONE) as runner:
         assert isinstance(runner, GraphRunner)
         session: Any = runner.session
         image = session.put(feed["image"])

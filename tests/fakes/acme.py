@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from mixmark import Array, Device, Feed, Runner, Suite, Unsupported
+from mixmark import Array, Device, Feed, Runner, Suite, Unsupported, Use
 
 DEVICE = Device(
     id="npu:acme0",
@@ -76,7 +76,7 @@ class Acme:
         return () if self.mode == "absent" else (DEVICE,)
 
     @contextmanager
-    def open(self, device: Device, suite: Suite, precision: str) -> Iterator[Runner]:
+    def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
         if self.mode == "unsupported" or suite.name == "probe":
             raise Unsupported(f"acme has no kernels for {suite.name}")
         yield Engine(self.mode, self.work_s)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
-from mixmark import Array, Device, Feed, Runner, Suite, Unsupported
+from mixmark import Array, Device, Feed, Runner, Suite, Unsupported, Use
 
 
 class Player:
@@ -48,7 +48,7 @@ class Band:
             yield Device(id=f"npu:{name}", kind="npu", memory_pool=name, memory_bytes=8 << 30, precisions=("fp32",))
 
     @contextmanager
-    def open(self, device: Device, suite: Suite, precision: str) -> Iterator[Runner]:
+    def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
         name = device.id.removeprefix("npu:")
         if f"s.{name}.{suite.name}" not in self.options:
             raise Unsupported(f"{name} does not play {suite.name}")

@@ -32,6 +32,7 @@ from mixmark import (
     Session,
     Suite,
     UnitNames,
+    Use,
     Value,
     Weights,
 )
@@ -628,5 +629,5 @@ class Cheats:
         return (DEVICE,)
 
     @contextmanager
-    def open(self, device: Device, suite: Suite, precision: str) -> Iterator[Runner]:
+    def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
         yield globals()[self.options["as"]](suite, self.options)

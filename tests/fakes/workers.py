@@ -25,7 +25,9 @@ def worker(tmp_path: Path, mode: str = "fine", plugin: Plugin = ACME, **options:
 def opened(
     worker: Worker, suite: wire.SuiteChoice = NULL, free_bytes: int | None = None, key: str = "a"
 ) -> wire.Opened:
-    request = wire.Open(key=key, device=DEVICE, suite=suite, precision="fp32", free_bytes=free_bytes)
+    request = wire.Open(
+        key=key, device=DEVICE, suite=suite, precision="fp32", scenario="offline", free_bytes=free_bytes
+    )
     return worker.call(request, 30)
 
 
@@ -38,15 +40,11 @@ def measured(
     rate_per_s: float | None = None,
     on_stage: Callable[[str], None] = lambda stage: None,
     **limits: int,
-) -> wire.Measured:
-    request = wire.Measure(
-        key="a",
-        scenario=scenario,
-        batch=batch,
-        rate_per_s=rate_per_s,
-        seed=1,
-        limits=LIMITS.model_copy(update=limits),
-        out=str(tmp_path / "stamps.npz"),
-        answers=str(tmp_path / "answers.npz"),
-    )
-    return worker.call(request, timeout_s, on_stage)
+) -> wire.Prepared:
+    """Prepares and measures; leaves stamps.npz, and answers.npz with what was handed over."""
+    bounds = LIMITS.model_copy(update=limits)
+    request = wire.Prepare(key="a", scenario=scenario, batch=batch, rate_per_s=rate_per_s, seed=1, limits=bounds)
+    prepared = worker.call(request, timeout_s, on_stage)
+    worker.call(wire.Measure(key="a", limits=bounds, out=str(tmp_path / "stamps.npz")), timeout_s, on_stage)
+    worker.call(wire.HandOver(key="a", answers=str(tmp_path / "answers.npz")), timeout_s, on_stage)
+    return prepared

@@ -12,7 +12,7 @@ import pytest
 from harness import plugins
 from harness.adapters.onnxruntime import OnnxRuntime, from_file, session_options
 from harness.adapters.torch import Torch
-from harness.contracts import Graph, Suite
+from harness.contracts import Graph, Suite, Use
 from suites import exported
 from tests.fakes.toys import HOME, Toy
 
@@ -118,7 +118,7 @@ def test_both_ways_compute_the_same(name: str) -> None:
     answers = []
     for adapter in (Torch({"threads": "1"}), OnnxRuntime({"threads": "1"})):
         device = next(device for device in adapter.discover() if device.id == "cpu:0")
-        with adapter.open(device, each, "fp32") as runner:
+        with adapter.open(device, each, "fp32", Use.of("single-stream")) as runner:
             answers.append(list(runner(feed)))
     for by_torch, by_runtime in zip(*answers, strict=True):
         assert (by_runtime.dtype, by_runtime.shape) == (by_torch.dtype, by_torch.shape)

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from harness import audit, mixed, place, run
+from harness import audit, mix, place
 from harness.config import AdapterConfig, Config
 from harness.judge import stats
-from harness.mixed import Snapshot
+from harness.mix import Snapshot
+from harness.phase import Equipment, attend
 from harness.plugins import Plugin
 from harness.schema import Device, Limits, Mix, Phase, Rate, Record, Route, Share, Task
 
@@ -53,12 +54,12 @@ class Stage:
             for name in self.seconds
         ]
 
-    def equipment(self) -> run.Equipment:
+    def equipment(self) -> Equipment:
         told = {f"s.{name}.{suite}": str(each) for name, of in self.seconds.items() for suite, each in of.items()}
         suites = {
             name: Plugin("suites", name, f"{self.folder / 'duo.py'}:{name.title()}", "test") for name in MIX.units
         }
-        return run.Equipment(
+        return Equipment(
             adapters={"band": BAND},
             suites=suites,
             suite_options={},
@@ -106,7 +107,10 @@ class Stage:
         def planner(units: Any, rates: Any) -> Any:
             return place.place(units, rates, self.devices())
 
-        records = mixed.perform(self.phase(max_s), MIX, planner, self.equipment(), self.folder, **more)
+        phase = self.phase(max_s)
+        assert phase.placement is not None
+        drive = mix.Drive(MIX, phase.placement, planner, **more)
+        records = attend(phase, self.equipment(), self.folder, drive)
         return {(record.route.suite, record.route.device): record for record in records}
 
 
@@ -173,7 +177,8 @@ def test_a_suite_that_does_not_load_is_planned_around(tmp_path: Path) -> None:
     def planner(units: Any, rates: Any) -> Any:
         return place.place(units, rates, stage.devices())
 
-    found = mixed.perform(phase, MIX, planner, stage.equipment(), tmp_path)
+    assert phase.placement is not None
+    found = attend(phase, stage.equipment(), tmp_path, mix.Drive(MIX, phase.placement, planner))
     records = {(record.route.suite, record.route.device): record for record in found}
     refused = records["low", "npu:a"].error
     assert refused is not None
@@ -186,7 +191,7 @@ def test_nothing_that_loads_is_told_and_no_hang(tmp_path: Path) -> None:
     stage = Stage(tmp_path, {"a": {"low": 0.01, "high": 0.02}}, {})
     phase = stage.phase(2)
     stage.seconds = {"a": {"high": 0.02}}
-    records = mixed.perform(
-        phase, MIX, lambda units, rates: place.place(units, rates, stage.devices()), stage.equipment(), tmp_path
-    )
+    assert phase.placement is not None
+    drive = mix.Drive(MIX, phase.placement, lambda units, rates: place.place(units, rates, stage.devices()))
+    records = attend(phase, stage.equipment(), tmp_path, drive)
     assert {record.error.kind for record in records if record.error} == {"unsupported", "no result"}

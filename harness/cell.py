@@ -1,0 +1,38 @@
+"""A suite alone on a device: the worker drives its own closed or open loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness import drive as loops
+from harness import wire
+from harness.failures import WorkerFailed
+from harness.phase import SECOND, Part
+from harness.schema import Failure
+
+
+def drive(parts: Sequence[Part]) -> None:
+    """Measures the parts one after the other. Raises WorkerFailed."""
+    for part in parts:
+        _drive(part)
+
+
+def _drive(part: Part) -> None:
+    worker, limits = part.worker, part.share.limits
+    stamps = part.scratch / f"{part.share.key}.stamps.npz"
+    longest_s = (limits.min_ns + limits.max_ns) / SECOND  # an open loop's last feed may wait as long as `max_ns`
+    request = wire.Measure(key=part.share.key, limits=limits, out=str(stamps))
+    measured = worker.call(request, part.timeout_s + longest_s, part.stage)
+    try:
+        done = worker.completions(stamps)
+    except (ValueError, TypeError, OSError, EOFError) as error:
+        message = f"the worker's stamps cannot be used: {error}"
+        raise WorkerFailed(Failure(kind="no result", message=message)) from error
+    seal = worker.seal
+    part.sealed = lambda digests: loops.seal(digests) == seal
+    part.fields |= {
+        "completions": done,
+        "ended_by": measured.ended_by,
+        "bracket_ns": (worker.stages_ns["measuring"], worker.stages_ns["measured"]),
+        "latency_limits": part.suite.latency,
+    }

@@ -1,0 +1,271 @@
+"""A phase, from the canary before it to its records: one measurement for a share alone and for all devices at once.
+
+`attend` does everything but feeding: `cell.drive` and `mix.Drive` do that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from harness import audit, drive, plugins, wire
+from harness.audit import Sealed
+from harness.config import Config
+from harness.contracts import Suite
+from harness.failures import WorkerFailed, failure_of
+from harness.plugins import Plugin
+from harness.schema import Absent, Device, Failure, Phase, Record, Route, ScenarioName, Share
+from harness.watch import memory
+from harness.watch.canary import canary
+from harness.watch.sampling import Watch, Watched
+from harness.worker import Worker
+
+SECOND = 1_000_000_000
+RESERVE = 0.95  # of the memory that is free: the rest is for everybody else
+
+
+@dataclass(frozen=True)
+class Equipment:
+    """What the phases of a run are measured with."""
+
+    adapters: Mapping[str, Plugin]
+    suites: Mapping[str, Plugin]
+    suite_options: Mapping[str, Mapping[str, str]]
+    """What each suite is built with, a checkpoint's path included, which no record discloses."""
+    units: Mapping[str, str]
+    """The name of each suite's unit."""
+    devices: Mapping[tuple[str, str], Device]
+    """A device as an adapter sees it, by (device id, adapter)."""
+    config: Config
+    seed: int
+    timeout_s: float
+    """How long a worker may be silent beyond what a share's limits allow, before it counts as hung."""
+
+    def choice(self, route: Route) -> wire.SuiteChoice:
+        """A route's suite, as a worker builds it."""
+        options = dict(self.suite_options.get(route.suite, {}))
+        return wire.SuiteChoice(name=route.suite, spec=self.suites[route.suite].spec, tier=route.tier, options=options)
+
+    def suite(self, route: Route) -> Suite:
+        """A suite built in this process, which no adapter gets into its hands."""
+        return cast(Suite, plugins.suite(**dict(self.choice(route))))
+
+    def feed_seed(self, route: Route, scenario: ScenarioName, run: int) -> int:
+        """The seed of a share's feeds. Alone, all routes of a suite see the same feeds in the same order; in a mixed
+        phase each has its own. No scenario or run sees the feeds of another, whose answers an engine that outlives its
+        worker could have kept."""
+        place = (route.device, route.adapter) if scenario == "mixed" else ()
+        return drive.feed_seed(self.seed, route.suite, scenario, run, *place)
+
+    def worker(self, route: Route, scratch: Path, log: Path) -> Worker:
+        """A fresh process for the route's way onto its device, pinned where that is a slice. Raises WorkerFailed."""
+        chosen, device = self.config.adapter(route.adapter), self.devices[route.device, route.adapter]
+        return Worker(self.adapters[route.adapter], chosen.options, scratch, log, chosen.python, device.cores)
+
+
+@dataclass
+class Part:
+    """A share whose suite is loaded and warm, while it is measured. A drive adds the fields of the record that it
+    knows, `completions` among them, or sets `failure`."""
+
+    share: Share
+    worker: Worker
+    suite: Suite
+    """A suite of this process: the worker has another."""
+    batch: int
+    units: int
+    """How many units a feed holds."""
+    slots: int
+    timeout_s: float
+    scratch: Path
+    stage: Callable[[str], None]
+    """Told what the worker does."""
+    processes: tuple[int, ...] = ()
+    """The processes outside of the worker's tree that work for it."""
+    fields: dict[str, Any] = field(default_factory=dict)
+    """The fields of the record, as far as they are known."""
+    failure: Failure | None = None
+    """What ended the part, before or after it had finished feeds."""
+    sealed: Sealed = field(default=lambda digests: False)
+    """Whether answers with these digests are what the worker had when they were timed."""
+
+
+Drive = Callable[[Sequence[Part]], None]
+"""Feeds the parts of a phase until it is over. What it raises becomes the failure of all parts."""
+
+
+def attend(
+    phase: Phase,
+    equipment: Equipment,
+    folder: Path,
+    drive: Drive,
+    on_stage: Callable[[Share, str], None] = lambda share, stage: None,
+) -> list[Record]:
+    """Measures a phase and returns a record for each share that finished a feed or failed.
+
+    folder: of the result, in which `raw` is there; logs are added to it. on_stage: told what a share's worker does.
+    KeyboardInterrupt passes through: the workers are gone then, and no record is made.
+    """
+    scratch, logs = folder / "scratch", folder / "logs"
+    scratch.mkdir(exist_ok=True)
+    logs.mkdir(exist_ok=True)
+    shares = [share for task in phase.tasks for share in task.shares]
+    ways = {(share.route.device, share.route.adapter) for share in shares}
+    workers: dict[tuple[str, str], Worker] = {}
+    fields: dict[str, dict[str, Any]] = {
+        share.key: {"batch": share.batch, "rate_per_s": share.rate_per_s} for share in shares
+    }
+    parts: list[Part] = []
+    unwatched: tuple[Absent, ...] = ()
+    seen = [canary()]
+    try:
+        with contextlib.ExitStack() as stack:
+            for share in shares:
+                way = share.route.device, share.route.adapter
+                name = phase.name if len(ways) == 1 else f"{phase.name}.{'.'.join(way).replace(':', '-')}"
+                try:
+                    if way not in workers:
+                        started = equipment.worker(share.route, scratch, logs / f"{name}.log")
+                        workers[way] = stack.enter_context(started)
+                    parts.append(_prepared(share, equipment, workers[way], scratch, fields[share.key], on_stage))
+                except Exception as error:  # the worker's failure, or what a suite's own code raised in this process
+                    fields[share.key]["error"] = failure_of(error)
+            if parts:
+                watched = _driven(parts, drive)
+                seen += watched.blocks
+                unwatched = watched.absent
+            for part in parts:
+                _end(part, folder)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    seen.append(canary())
+    return [
+        Record.model_validate(
+            {
+                "key": share.key,
+                "phase": phase.name,
+                "route": share.route,
+                "scenario": share.scenario,
+                "run": share.run,
+                "unit": equipment.units[share.route.suite],
+                "peak_pss_bytes": (worker and worker.peak_pss_bytes) or None,
+                "conditions": tuple(seen),
+                "unwatched": unwatched,
+                **fields[share.key],
+            }
+        )
+        for share in shares
+        for worker in [workers.get((share.route.device, share.route.adapter))]
+        if fields[share.key].keys() & {"completions", "error"}
+    ]
+
+
+def _prepared(
+    share: Share,
+    equipment: Equipment,
+    worker: Worker,
+    scratch: Path,
+    fields: dict[str, Any],
+    on_stage: Callable[[Share, str], None],
+) -> Part:
+    """Loads the share's suite, finds what the share leaves open, and warms up. Fills in the record's fields."""
+    route, limits = share.route, share.limits
+    device = equipment.devices[route.device, route.adapter]
+
+    def stage(name: str) -> None:
+        on_stage(share, name)
+
+    suite = equipment.suite(route)
+    opened = worker.call(
+        wire.Open(
+            key=share.key,
+            device=device.whole,
+            suite=equipment.choice(route),
+            precision=route.precision,
+            scenario=share.scenario,
+            free_bytes=_free_bytes(device),
+        ),
+        equipment.timeout_s,
+        stage,
+    )
+    fields |= dict(opened)
+    prepared = worker.call(
+        wire.Prepare(
+            key=share.key,
+            scenario=share.scenario,
+            batch=share.batch,
+            rate_per_s=share.rate_per_s,
+            seed=equipment.feed_seed(route, share.scenario, share.run),
+            limits=limits,
+        ),
+        equipment.timeout_s + (limits.warmup_ns + limits.search_ns) / SECOND,
+        stage,
+        each_stage=True,  # preparing a batch size has a stage and thus a bound of its own
+    )
+    fields |= {name: value for name, value in dict(prepared).items() if name != "processes"}
+    batch = prepared.batch
+    fields |= {"costs": tuple(suite.costs(route.precision, batch)), "feed_units": suite.units(batch)}
+    return Part(
+        share=share,
+        worker=worker,
+        suite=suite,
+        batch=batch,
+        units=suite.units(batch),
+        slots=opened.slots,
+        timeout_s=equipment.timeout_s,
+        scratch=scratch,
+        stage=stage,
+        processes=prepared.processes,
+        fields=fields,
+    )
+
+
+def _driven(parts: Sequence[Part], drive: Drive) -> Watched:
+    """Drives the parts, and returns how the machine fared meanwhile."""
+    pids = dict.fromkeys(pid for part in parts for pid in (part.worker.pid, *part.processes))
+    watch = Watch(tuple(pids)).start()
+    try:
+        drive(parts)
+    except Exception as error:
+        for part in parts:
+            part.failure = part.failure or failure_of(error)
+    finally:  # while the workers live: afterwards nobody knows what was their own
+        watched = watch.stop()
+    return watched
+
+
+def _end(part: Part, folder: Path) -> None:
+    """Takes over the answers and draws those that will be audited. What was measured is kept where its worker failed
+    later, and is refused where the worker lived and did not hand over its answers."""
+    fields, share = part.fields, part.share
+    if "completions" not in fields:
+        if part.failure:
+            fields["error"] = part.failure
+        return
+    if part.failure:
+        fields["cut_short"] = part.failure
+        cause = WorkerFailed(part.failure)
+        fields["unaudited"] = f"the worker was gone before it handed over its answers: {cause}"
+        return
+    answers = part.scratch / f"{share.key}.npz"
+    try:
+        handed = part.worker.call(wire.HandOver(key=share.key, answers=str(answers)), part.timeout_s)
+        fields["facts"] = handed.facts
+        gate = part.suite.gate(share.route.precision)
+        if gate is None or not share.limits.audits:
+            fields["unaudited"] = "not asked for" if gate else f"{share.route.suite} has no gate"
+            return
+        done, into = len(fields["completions"]), audit.kept_at(folder, share.key)
+        fields["audit"] = audit.draw(answers, gate, share.limits.audits, part.batch, done, part.sealed, into)
+    except Exception as error:
+        del fields["completions"]
+        fields["error"] = failure_of(error)
+
+
+def _free_bytes(device: Device) -> int | None:
+    free = memory.available_bytes() if device.in_host_memory else device.memory_bytes
+    return None if free is None else int(free * RESERVE)
