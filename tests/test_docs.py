@@ -411,6 +411,20 @@ def test_every_link_leads_somewhere(page: Path) -> None:
             assert anchor in anchors(there.read_text("utf-8")), target
 
 
+def test_the_architecture_names_only_files_that_exist_and_only_known_kinds_of_plugins() -> None:
+    """The links are checked above. What the picture names is a module, a folder or a plugin."""
+    page = (DOCS / "architecture.md").read_text("utf-8")
+    assert [row[0].split(" ", 1)[1].split(" of ")[0] for row in table(page, "to add", "write")] == [
+        *("suite", "adapter", "watcher", "meter", "reporter", "host launcher", "rule", "mix")
+    ]
+    assert set(re.findall(r"`mixmark\.([a-z]+)`", page)) == set(plugins.BUILT_IN)
+    for row in table(page, "to add", "write"):
+        assert re.search(r"\]\(\.\./[\w/.]+\)", row[1] + row[2]), row
+    picture = page.split("```text\n")[1].split("```")[0]
+    for name in ("setup", "discover", "config", "doctor", "plugins", "slices", "plan", "place", "metering", "audit"):
+        assert re.search(rf"\b{name}\b", picture) and (ROOT / "harness" / f"{name}.py").exists(), name
+
+
 def anchors(text: str) -> Mapping[str, None]:
     """Headings as GitHub turns them into anchors."""
     return {
