@@ -136,8 +136,9 @@ def solo(
     """One phase a cell: for each way onto each device, the probe, every suite in turn, the probe again; and all
     of that `runs` times over, so that the runs of a cell lie as far apart as they can.
 
-    A way runs the asked precisions that its device has, or its best one where none is asked; a suite the
-    asked scenarios that it has, or those of the preset. Raises UsageError where nothing is left to run.
+    A way runs each suite in the asked precisions that its device offers to that suite, or in the best one where none is
+    asked; and in the asked scenarios that the suite has, or those of the preset. Raises UsageError where nothing is left
+    to run.
     """
     phases: list[Phase] = []
 
@@ -168,27 +169,35 @@ def solo(
         phases.append(Phase(name=key, purpose=purpose, tasks=(Task(device=route.device, shares=(share,)),)))
 
     for run, way in itertools.product(range(1, runs + 1), ways):
-        asked = [each for each in precisions if each in way.device.precisions]
-        for precision in asked or (() if precisions else way.device.precisions[:1]):
+        chosen = {each.name: _precisions(way, each, precisions) for each in workloads}
+        for precision in precisions or dict.fromkeys(one for several in chosen.values() for one in several):
             cells = [
                 (workload, scenario)
                 for workload in workloads
                 for scenario in _scenarios(workload, preset, scenarios)
-                if scenario != "probe"
+                if scenario != "probe" and precision in chosen[workload.name]
             ]
-            if cells and probe:
-                add(way, probe, precision, "probe", run)
+            alone = any("probe" in each.scenarios and precision in chosen[each.name] for each in workloads)
+            probing = [probe] if probe and precision in way.device.offers(probe.name) else []
+            for each in probing if cells else []:
+                add(way, each, precision, "probe", run)
             for workload, scenario in cells:
                 add(way, workload, precision, scenario, run)
-            if probe:
-                add(way, probe, precision, "probe", run)
+            for each in probing if cells or alone else []:
+                add(way, each, precision, "probe", run)
     if not phases:
-        have = sorted({each for way in ways for each in way.device.precisions})
+        have = sorted({each for way in ways for workload in workloads for each in way.device.offers(workload.name)})
         raise UsageError(
             "nothing is left to run",
             hint=f"precisions here: {', '.join(have) or 'none'}; `mixmark suites` shows the scenarios of each suite",
         )
     return tuple(phases)
+
+
+def _precisions(way: Way, workload: Workload, asked: Sequence[Precision]) -> Sequence[Precision]:
+    """The precisions in which a way runs a suite: the asked ones that it offers, or its best one."""
+    offered = way.device.offers(workload.name)
+    return [each for each in asked if each in offered] if asked else offered[:1]
 
 
 def _key(*words: str) -> str:

@@ -27,7 +27,7 @@ BITS_PER_WEIGHT: dict[str, int] = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8,
 Tier = Literal["smoke", "edge", "server"]
 ScenarioName = Literal["single-stream", "offline", "server", "mixed", "probe"]
 """How feeds are issued. Every record of a mixed phase is `mixed`. A suite that measures the ceilings of a device has
-the scenario `probe`: one feed at a time, and no result of its own."""
+the scenario `probe`: as many feeds at a time as the runner has slots, and no result of its own."""
 Purpose = Literal["probe", "solo", "again", "mixed"]
 """Why a phase is run: to measure ceilings, to measure a route alone, to measure a route that the plan chose alone once
 more, or to run the mix."""

@@ -128,3 +128,19 @@ def test_a_wrong_name_gets_a_suggestion_and_the_list() -> None:
     with pytest.raises(UsageError) as told:
         pick("device", ("xyz",), ())
     assert told.value.hint == "known: none"
+
+
+def test_a_device_runs_each_suite_in_what_it_offers_to_that_suite() -> None:
+    engine = CPU.model_copy(update={"precisions_by_suite": {"llm": ("int4", "int8"), "resnet50": ()}})
+    resnet50 = Workload("resnet50", "1", ("offline",))
+    ways, suites = [Way(engine, "acme", {})], (LLM, DLRM, resnet50)
+    assert [c[2:4] for c in cells(solo(ways, suites, "edge", PRESETS["quick"], probe=PROBE))] == [
+        ("llm", "int4"),  # the probe is not offered in it
+        ("probe", "fp32"),
+        ("dlrm", "fp32"),
+        ("probe", "fp32"),
+    ]
+    asked = solo(ways, suites, "edge", PRESETS["quick"], ("int8", "fp32"))
+    assert [c[2:4] for c in cells(asked)] == [("llm", "int8"), ("dlrm", "fp32")]
+    with pytest.raises(UsageError, match="nothing is left to run"):
+        solo(ways, (resnet50,), "edge", PRESETS["quick"])

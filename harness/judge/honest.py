@@ -106,7 +106,7 @@ def in_turn(result: Result) -> Iterator[Finding]:
             together[record.phase, record.route.device].append(record)
     for (_, device), records in together.items():
         most = stats.most_in_flight([each.completions for each in records if each.completions is not None])
-        slots = max(1 if each.scenario in ("single-stream", "probe") else each.slots for each in records)
+        slots = max(1 if each.scenario == "single-stream" else each.slots for each in records)
         if most > slots:
             message = f"{most} feeds were in flight at once on {device}, which takes {slots}"
             yield Finding(rule="in_turn", severity="invalid", about=records[0].key, message=message)

@@ -288,19 +288,42 @@ def ceilings(records: Iterable[Record]) -> dict[CeilingKey, Ceiling]:
 
 
 def _probed(record: Record) -> Iterator[tuple[str, float, float]]:
-    """(kernel, flop/s, byte/s) of the fastest run of each kernel of a probe record."""
+    """(kernel, flop/s, byte/s) of the fastest run of each kernel of a probe record. Where several feeds were in flight,
+    what the other ones did during that run counts too: the ceiling is the device's and not that of one lane."""
     completions = record.completions
     if record.scenario != "probe" or completions is None or _mismatch(record):
         return
-    before = np.concatenate((np.zeros(1, np.int64), completions.marks_ns[:-1]))
-    before[completions.starts] = completions.issued_ns
-    steps = (completions.marks_ns - before).reshape(len(completions), -1)
+    begins = np.concatenate((np.zeros(1, np.int64), completions.marks_ns[:-1]))
+    begins[completions.starts] = completions.issued_ns
+    begins, ends = begins.reshape(len(completions), -1), completions.marks_ns.reshape(len(completions), -1)
+    each = [cost for cost in record.costs for _ in range(cost.yields)]
+    flops, moved = (_per_s(record.slots, begins, ends, of) for of in ([c.flops for c in each], [c.bytes for c in each]))
     end = 0
     for cost in record.costs:
         start, end = end, end + cost.yields
-        fastest_ns = int(steps[:, start:end].min())
-        if fastest_ns > 0:
-            yield cost.name, cost.flops * 1e9 / fastest_ns, cost.bytes * 1e9 / fastest_ns
+        timed = ends[:, start:end] > begins[:, start:end]
+        if timed.any():
+            best = [float(rate[:, start:end][timed].max()) for rate in (flops, moved)]
+            yield cost.name, best[0] if cost.flops else 0.0, best[1] if cost.bytes else 0.0
+
+
+def _per_s(slots: int, begins: Int64s, ends: Int64s, work: Sequence[float]) -> npt.NDArray[np.float64]:
+    """[feeds, yields]: the work per second of all feeds together while each step ran; 0 for a step without length.
+
+    begins, ends: [feeds, yields] in ns. work: of each yield. A step's work is spread evenly over its time.
+    """
+    took = np.maximum(ends - begins, 1)
+    done = np.broadcast_to(np.array(work, np.float64), took.shape)
+    if slots > 1:
+        rates = (done / took).ravel()
+        shared = done.copy()
+        for feed, (row_begins, row_ends) in enumerate(zip(begins, ends, strict=True)):
+            for step, (begin, end) in enumerate(zip(row_begins, row_ends, strict=True)):
+                overlap = np.minimum(ends, end) - np.maximum(begins, begin)
+                overlap[feed] = 0  # a feed's own steps follow one another
+                shared[feed, step] += float(np.maximum(overlap, 0).ravel() @ rates)
+        done = shared
+    return np.where(ends > begins, done * 1e9 / took, 0.0)
 
 
 def _mismatch(record: Record) -> str:

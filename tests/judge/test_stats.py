@@ -199,6 +199,26 @@ def test_a_probe_kernel_of_several_yields_is_timed_by_its_fastest_one() -> None:
     assert ceiling == stats.Ceiling(2e9, "gemm", 2e9, "read")
 
 
+def test_a_ceiling_counts_what_all_feeds_in_flight_did_together() -> None:
+    """Two streams, each on half of the device: alone, each would tell half of the ceiling."""
+    costs = (Cost(name="gemm", flops=6, bytes=0), Cost(name="read", flops=0, bytes=8))
+    columns = [0, 0], [0, 0], [2, 4], [3, 7, 3, 7], [1, 1, 1, 1]
+    both = Completions(*map(np.array, columns))
+    probed = record("a", "p", "kernel", both, scenario="probe", costs=costs)
+    assert [*stats.ceilings([probed]).values()] == [stats.Ceiling(2e9, "gemm", 2e9, "read")]
+    [together] = stats.ceilings([probed.model_copy(update={"slots": 2})]).values()
+    assert together == stats.Ceiling(4e9, "gemm", 4e9, "read")
+
+
+def test_what_uses_another_part_of_the_device_meanwhile_raises_no_ceiling() -> None:
+    """While one feed multiplies, the other one reads: neither adds to the other's rate."""
+    costs = (Cost(name="gemm", flops=6, bytes=0), Cost(name="read", flops=0, bytes=6))
+    columns = [0, 3], [0, 3], [2, 4], [3, 6, 6, 9], [1, 1, 1, 1]
+    probed = record("a", "p", "kernel", Completions(*map(np.array, columns)), scenario="probe", costs=costs)
+    [ceiling] = stats.ceilings([probed.model_copy(update={"slots": 2})]).values()
+    assert ceiling == stats.Ceiling(2e9, "gemm", 2e9, "read")
+
+
 def known(
     flops_per_s: float | None, bytes_per_s: float | None, adapter: str = "torch"
 ) -> dict[stats.CeilingKey, stats.Ceiling]:
