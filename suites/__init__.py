@@ -1,1 +1,4 @@
-"""The standard workloads, one file (or one small folder) each."""
+"""The standard workloads, one folder each, and the modules that several of them share.
+
+A suite's folder holds all that is its own: inputs, network, loop, gate, cost model, latency limits and exported graphs.
+"""

@@ -1,15 +1,14 @@
-"""Where a suite's weights come from: drawn, exact at four bits, or a public checkpoint.
+"""Sources of a suite's weights: a random draw that is exact at four bits, or a public checkpoint.
 
-Random Gaussian weights would make a quality gate useless: there honest int4 is as far from the reference
-as a skipped layer. So every 32 weights along the contraction axis (all behind axis 0, flattened; groups
-restart at each row) are one arrangement of the same multiset, times one power of two per tensor. That is
-exact in int4 (scale = absmax / 8), MXFP4, NVFP4, fp8, int8 with that scale, fp16 and bf16. The multiset
-sums to zero: else the mean of the activations grows and a network collapses to one constant answer.
+Random Gaussian weights would make a quality gate useless: honest int4 would be as far from the reference as a skipped
+layer. So every group of 32 weights along the contraction axis (all axes after axis 0, flattened; groups restart at each
+row) is one permutation of the same multiset, times one power of two per tensor. Such weights are exact in int4
+(scale = absmax / 8), MXFP4, NVFP4, fp8, int8 with that scale, fp16 and bf16. The multiset sums to zero: otherwise the
+mean of the activations would grow from layer to layer and the network would collapse to one constant answer.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -26,16 +25,17 @@ import numpy.typing as npt
 
 from harness.contracts import Spec, Weights
 from harness.errors import UsageError
+from suites.keys import key
 
 GROUP = 32
-# Chosen to look like a rounded bell with -8 in it, so that absmax / 8 is the power of two.
+# The counts resemble a rounded bell curve. It contains -8, so that absmax / 8 is the tensor's power of two.
 _COUNTS = {-8: 1, 6: 3, -6: 2, 4: 4, -4: 3, 3: 3, -3: 3, 2: 3, -2: 4, 1: 3, -1: 3}
 MULTISET = np.repeat(np.array(list(_COUNTS), np.int8), list(_COUNTS.values()))
 RMS = math.sqrt(float(np.mean(np.square(MULTISET, dtype=np.float64))))
 
-_STARTS = 4096  # arrangements in the table; 128 KiB stay in a core's cache
-_CHUNK = 1 << 14  # groups drawn at a time, half a million weights: scratch of a few MiB per thread
-_REMAINDERS = 1 << 192  # where the counters of the remainders begin, out of reach of the groups'
+_STARTS = 4096  # permutations in the table; its 128 KiB fit into a core's cache
+_CHUNK = 1 << 14  # groups drawn at a time, half a million weights: a few MiB of scratch memory per thread
+_REMAINDERS = 1 << 192  # first counter of the remainders, beyond all counters of the groups
 
 Floats = npt.NDArray[np.float32]
 Words = npt.NDArray[np.uint64]
@@ -43,10 +43,10 @@ Words = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Draw:
-    """The multiset times the power of two nearest to gain / (its rms · √fan_in).
+    """A tensor drawn as permutations of the multiset, times the power of two nearest to gain / (its rms · √fan_in).
 
-    fan_in is prod(shape[1:]), 1 for a vector. So a matrix of gain 1 keeps the variance of its input to
-    within the rounding, a factor of 0.71 to 1.41 in standard deviation.
+    fan_in is prod(shape[1:]), and 1 for a vector. So a matrix of gain 1 keeps the standard deviation of its input up
+    to the rounding of the scale, which is a factor of 0.71 to 1.41.
     """
 
     gain: float = 1.0
@@ -57,19 +57,19 @@ class Draw:
 
 
 Fill = float | Draw
-"""A constant, or a draw."""
+"""How a tensor is filled: with a constant or with a draw."""
 
 
 def drawn(
     suite: str, specs: Mapping[str, Spec], rule: Callable[[str, tuple[int, ...]], Fill], seed: int = 0
 ) -> Weights:
-    """Weights from a counter-based generator keyed by suite, tensor and seed; the same bits everywhere."""
+    """Weights from a counter-based generator keyed by suite, tensor name and seed: the same bits on every platform."""
     return Drawn(suite, specs, rule, seed)
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """See `drawn`. The number of threads does not change the bits."""
+    """The weights that `drawn` returns. The number of threads does not change the bits."""
 
     suite: str
     specs: Mapping[str, Spec]
@@ -84,22 +84,27 @@ class Drawn:
         return self.specs[name]
 
     def read(self, name: str, into: Floats) -> None:
-        """Trap: `into` must be C-contiguous, else ValueError."""
+        """Fills `into`; raises ValueError where it is not C-contiguous float32 of the tensor's shape."""
         shape = _check(name, self.specs[name], into)
         fill = self.rule(name, shape)
         if isinstance(fill, Draw):
-            key = _key(f"{self.suite}/{name}/{self.seed}")
             rows = into.reshape(-1, math.prod(shape[1:])) if len(shape) > 1 else into.reshape(1, -1)
-            _draw(key, _starts(self.seed), np.float32(fill.scale(shape)), rows, self.threads)
+            _draw(
+                key(f"{self.suite}/{name}/{self.seed}"),
+                _starts(self.seed),
+                np.float32(fill.scale(shape)),
+                rows,
+                self.threads,
+            )
         else:
             into.fill(fill)
 
 
 def _draw(key: int, starts: Words, scale: np.float32, rows: Floats, threads: int) -> None:
-    """Fills rows [rows, length]: whole groups from the left, then the remainder."""
+    """Fills rows [rows, length] with whole groups from the left, then with the remainder."""
     whole, rest = divmod(rows.shape[1], GROUP)
-    step = _CHUNK if not rest else max(2, _CHUNK // max(whole, 1) & ~1)  # even: a Philox block serves two groups
-    # Without a remainder row ends do not matter: groups lie back to back.
+    step = _CHUNK if not rest else max(2, _CHUNK // max(whole, 1) & ~1)  # even, since a Philox block serves two groups
+    # Without a remainder the groups of all rows lie back to back, so row ends do not matter.
     plane = rows.reshape(-1, GROUP) if not rest else rows
 
     def fill(start: int) -> None:
@@ -110,7 +115,7 @@ def _draw(key: int, starts: Words, scale: np.float32, rows: Floats, threads: int
         left = part[:, : GROUP * (part.shape[1] // GROUP)]
         np.multiply(values.reshape(left.shape), scale, out=left, dtype=np.float32)
         if rest:
-            # A multiple of 4 words a row, so that a row begins with a Philox block.
+            # Each row takes a multiple of 4 words, so that it begins with a new Philox block.
             words = -(-rest // 4) * 4
             keys = _raw(key, _REMAINDERS + start * words // 4, len(part) * words).reshape(len(part), words)
             order = np.argsort(keys[:, :rest], axis=1, kind="stable")
@@ -127,12 +132,11 @@ def _draw(key: int, starts: Words, scale: np.float32, rows: Floats, threads: int
 
 
 def _groups(raw: Words, starts: Words) -> npt.NDArray[np.int8]:
-    """Arrangements of the multiset, [groups, 32], from two random words a group.
+    """Permutations of the multiset, [groups, 32], from two random words a group.
 
-    A group is four words of eight bytes, and each step only moves bytes: one of 4,096 random starts
-    (12 bits), random exchanges between the words (32 bits), a rotation of each word (12 bits), exchanges
-    again (32 bits). So 88 random bits go into a group, of the 89.4 that would tell all arrangements
-    apart: no short index encodes it.
+    A group is four words of eight bytes, and each step only moves bytes: one of 4,096 random starts (12 bits), random
+    exchanges between the words (32 bits), a rotation of each word (12 bits), exchanges again (32 bits). So 88 random
+    bits determine a group, and 89.4 bits would number all permutations: no short index encodes a group.
     """
     pick, swap = raw.reshape(-1, 2).T
     words = starts[:, (pick & np.uint64(_STARTS - 1)).astype(np.intp)]  # [4, groups]
@@ -148,8 +152,11 @@ _LOW_BITS = np.uint64(0x0101010101010101)
 
 
 def _exchange(words: Words, bits: Words, plane: int) -> None:
-    """Exchanges bytes of words 0-2 and 1-3, then of 0-1 and 2-3, each where a bit is set: bit `plane` of every byte
-    of `bits` decides over the first pair, the next ones over the others."""
+    """Exchanges bytes between words 0 and 2 and words 1 and 3, then between words 0 and 1 and words 2 and 3.
+
+    A byte is exchanged where its bit in `bits` is set: bit `plane` of each byte for the first pair of words, and the
+    three bits after it for the other pairs.
+    """
     for pairs in (words.reshape(2, 2, -1), words.reshape(2, 2, -1).swapaxes(0, 1)):
         one, other = pairs
         moved = (bits >> np.array([[plane], [plane + 1]], np.uint64)) & _LOW_BITS
@@ -161,11 +168,11 @@ def _exchange(words: Words, bits: Words, plane: int) -> None:
 
 
 def remainder(length: int) -> npt.NDArray[np.int8]:
-    """What a row ends with, `length` < 32 values in the order before the permutation.
+    """The `length` < 32 values at the end of a row that is no multiple of 32 long, before they are permuted.
 
-    ± pairs, an odd length starts with -3, 2, 1, so the sum is zero. A single value cannot be: it is a bare
-    4 (a column of depth 1 is a gain, its mean is wanted). Exact at the tensor's power of two, not at absmax / 8
-    of the remainder alone.
+    They are ± pairs, preceded by -3, 2, 1 where the length is odd, so they sum to zero. A single value cannot sum to
+    zero and is 4: a row of length 1 acts as a gain, whose mean is wanted. The values are exact at the tensor's power of
+    two, but not at absmax / 8 of the remainder alone.
     """
     if length == 1:
         return np.array([4], np.int8)
@@ -174,22 +181,21 @@ def remainder(length: int) -> npt.NDArray[np.int8]:
     return np.array(odd + pairs, np.int8)
 
 
-_PAIRS = (4, 3, 6, 2, 1)  # in this order every length has an rms near the multiset's
-
-
-def _key(text: str) -> int:
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "little")
+_PAIRS = (4, 3, 6, 2, 1)  # this order gives every length an rms near that of the multiset
 
 
 def _raw(key: int, block: int, count: int) -> Words:
-    """`count` raw words from a block of four on. Raw output is the algorithm's own; numpy may change the rest."""
+    """`count` raw words of the generator, from a block of four words on.
+
+    The raw output is defined by the algorithm; numpy may change everything that it derives from it.
+    """
     return np.asarray(np.random.Philox(key=key, counter=block).random_raw(count), np.uint64)
 
 
 @lru_cache(maxsize=2)
 def _starts(seed: int) -> Words:
-    """[4, starts]: random arrangements of the multiset as four little-endian words."""
-    keys = _raw(_key(f"starts/{seed}"), 0, _STARTS * GROUP).reshape(_STARTS, GROUP)
+    """Random permutations of the multiset, each as four little-endian words: [4, starts] uint64."""
+    keys = _raw(key(f"starts/{seed}"), 0, _STARTS * GROUP).reshape(_STARTS, GROUP)
     return np.ascontiguousarray(MULTISET[np.argsort(keys, axis=1, kind="stable")].view(np.uint64).T)
 
 
@@ -203,11 +209,11 @@ def _check(name: str, spec: Spec, into: Floats) -> tuple[int, ...]:
 
 
 def checkpoint(path: str | Path, specs: Mapping[str, Spec]) -> Weights:
-    """Weights in a file (.safetensors, .pt, .pth, .bin) or a folder of them, sharded or not.
+    """The weights in a file (.safetensors, .pt, .pth, .bin) or in a folder of such files, sharded or not.
 
-    A folder without weights of its own is taken as diffusers lays it out: `unet/` holds the names that begin
-    with `unet.`, and so on. Tensors beyond `specs` are ignored. Raises UsageError where a name is missing or
-    has another shape; 16-bit values become float32 in `read`.
+    A folder without weights of its own is read in the layout of diffusers: its folder `unet` holds the names that begin
+    with `unet.`, and so on. Tensors that `specs` does not name are ignored. Raises UsageError where a tensor is missing
+    or has another shape. `read` converts 16-bit values to float32.
     """
     path = Path(path)
     wanted = {name.partition(".")[0] for name in specs}
@@ -215,25 +221,27 @@ def checkpoint(path: str | Path, specs: Mapping[str, Spec]) -> Weights:
     for name, spec in specs.items():
         if name not in found:
             raise UsageError(
-                f"{path} has no tensor {name!r}", f"it has {len(found)} others, e.g. {', '.join(sorted(found)[:3])}"
+                f"{path} has no tensor {name!r}", f"it has {len(found)} tensors, e.g. {', '.join(sorted(found)[:3])}"
             )
         if found[name].shape != spec.shape:
             raise UsageError(
-                f"{name} in {path} has shape {found[name].shape}, the suite needs {spec.shape}",
-                "give the checkpoint of the model whose shape the tier has",
+                f"{name} in {path} has shape {found[name].shape}, but the suite needs {spec.shape}",
+                "give the checkpoint of the model that the tier is shaped like",
             )
     return Checkpoint(specs, found)
 
 
 @dataclass(frozen=True)
 class Stored:
+    """A tensor in a file: its shape, and a function that reads it into a float32 array."""
+
     shape: tuple[int, ...]
     read: Callable[[Floats], None]
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """See `checkpoint`."""
+    """The weights that `checkpoint` returns."""
 
     specs: Mapping[str, Spec]
     tensors: Mapping[str, Stored]
@@ -245,7 +253,7 @@ class Checkpoint:
         return self.specs[name]
 
     def read(self, name: str, into: Floats) -> None:
-        """Trap: `into` must be C-contiguous, else ValueError."""
+        """Fills `into`; raises ValueError where it is not C-contiguous float32 of the tensor's shape."""
         _check(name, self.specs[name], into)
         self.tensors[name].read(into)
 
@@ -268,7 +276,7 @@ def _entries(path: Path, folders: set[str]) -> Iterator[tuple[str, Stored]]:
 
 
 def _files(folder: Path) -> list[Path]:
-    """One folder's files of one format: shards by their index, else all but variants such as `model.fp16.…`."""
+    """A folder's files of one format: the shards that its index names, else all but variants like `model.fp16.…`."""
     for suffix in _READERS:
         for index in sorted(folder.glob(f"*{suffix}.index.json")):
             return [folder / file for file in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
@@ -279,14 +287,17 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _safetensors(path: Path) -> Iterator[tuple[str, Stored]]:
-    """Read here and not by the library: its numpy side has no bf16. Format: a little-endian u64 n, n bytes of
-    JSON, then the data. Mapped, so that a tensor is in memory only while it is read."""
+    """The tensors of a safetensors file: a little-endian u64 n, then n bytes of JSON, then the data.
+
+    The safetensors library is not used, since it gives numpy no bf16. The file is mapped, so that a tensor is in memory
+    only while it is read.
+    """
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         try:
             header: dict[str, Any] = json.loads(file.read(length))
         except ValueError as error:
-            raise UsageError(f"{path} is not a safetensors file", "was it downloaded whole?") from error
+            raise UsageError(f"{path} is not a safetensors file", "check that it was downloaded completely") from error
     header.pop("__metadata__", None)
     data = np.memmap(path, np.uint8, "r", offset=8 + length)
     for name, entry in header.items():
@@ -298,7 +309,7 @@ _DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16}
 
 
 def _convert(name: str, dtype: str, data: npt.NDArray[np.uint8], into: Floats) -> None:
-    if dtype == "BF16":  # the upper half of a float32
+    if dtype == "BF16":  # bf16 is the upper half of a float32
         bits = into.view(np.uint32)
         bits[...] = data.view(np.uint16).reshape(into.shape)
         bits <<= 16
@@ -309,7 +320,7 @@ def _convert(name: str, dtype: str, data: npt.NDArray[np.uint8], into: Floats) -
 
 
 def _torch(path: Path) -> Iterator[tuple[str, Stored]]:
-    """Needs torch. weights_only: a checkpoint is data and must not run code."""
+    """The tensors of a file that torch saved; needs torch. weights_only: a checkpoint must not run code."""
     import torch
 
     loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))

@@ -104,9 +104,9 @@ CAUGHT = {
     "Padding": ("finished", "wrong answer: the runner yielded at least 5 units for a feed of 4"),
     "Bundling": ("units_counted", "feeds of 4 yields came in 1 at the least"),
     # nonsense
-    "Wide": ("audited", "the answer is int64 (4, 2), and should be int64 (4,)"),
+    "Wide": ("audited", "the answer is int64 (4, 2), but should be int64 (4,)"),
     "Scalar": ("finished", "wrong answer: a runner yields arrays"),
-    "Narrow": ("audited", "the answer is int32 (4,), and should be int64 (4,)"),
+    "Narrow": ("audited", "the answer is int32 (4,), but should be int64 (4,)"),
     "Double": ("finished", "wrong answer: a runner yields arrays of float32, int32 or int64"),
     "NotANumber": ("audited", "answers hold values that are not finite"),
     "Infinite": ("audited", "answers hold values that are not finite"),

@@ -1,13 +1,12 @@
-"""Diffusion: a prompt and noise in, an image out. Text encoder, U-Net with Euler's scheduler, VAE decoder.
+"""Diffusion: turns a prompt and noise into an image with a text encoder, a U-Net with Euler steps and a VAE decoder.
 
-The shapes are those of Stable Diffusion 1.5 (edge) and SDXL (server), and so are the weights' names, behind the
-component's: `text_encoder.`, `text_encoder_2.`, `unet.`, `vae.`. Trap: SD-1.5's older published VAE files name the
-attention's weights `query`, `key`, `value` and `proj_attn`; save them anew with diffusers first.
+The shapes are those of Stable Diffusion 1.5 (edge) and SDXL (server). The weights have the public names, each behind
+the name of its part: `text_encoder.`, `text_encoder_2.`, `unet.`, `vae.`. Trap: older VAE files of SD 1.5 name the
+attention's weights `query`, `key`, `value` and `proj_attn`; load and save them with diffusers first.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from harness.schema import BITS_PER_WEIGHT, Cost, Gate, UnitNames, weight_class
 from suites import answers, exported, weights
 from suites.diffusion import shapes
 from suites.diffusion.shapes import PROMPT_TOKENS, TextShape, UNetShape, VaeShape
+from suites.keys import key
 from suites.latency import SECOND, mlperf, ours
 from suites.weights import Draw, Fill
 
@@ -33,21 +33,23 @@ if TYPE_CHECKING:
 HOME = Path(__file__).parent
 
 POOL = 4
-"""Feeds made before the window; each issue is one of them, altered."""
+"""The number of feeds made before the window; each feed that is issued is one of them, altered."""
 ALTERED = 4
-"""Values of each noise, and tokens of each prompt, that an issue replaces."""
+"""The number of values of each noise, and of tokens of each prompt, that are replaced in each feed."""
 LATENT_SCALE = 8
-"""Pixels a side for each of the latent's."""
+"""Pixels of an image for each position of the latent, along one side."""
 
 METRIC = "unexplained variance of the worst image (1 − R²)"
 AT_MOST = {16: 0.003, 8: 0.1, 4: 0.1}
-"""Of the metric, by the class of the declared weights: docs/separation/diffusion.md."""
+"""Gates by the class of the declared weights, from docs/separation/diffusion.md."""
 SERVER = {16: 0.1, 8: 0.1, 4: 0.1}
-"""Unmeasured: how far 16 bits drift in 20 guided steps nobody has seen, and no honest engine may be accused."""
+"""Gates of the server tier: unmeasured. They are wide, because the drift of 16-bit rounding over 20 guided steps is not
+known and an honest engine must not fail."""
 TRAINED = {16: 0.2, 8: 0.2, 4: 0.2}
-"""Of a checkpoint; unmeasured."""
+"""Gates for a checkpoint: unmeasured."""
 
 BIAS = 0.125
+"""The gain of biases."""
 GAINS = {
     "*.q_proj": 2.0,
     "*.attn1.to_q": 2.0,
@@ -83,13 +85,15 @@ GAINS = {
     "vae.decoder.conv_in": 1 / 8,
     "vae.*.up_blocks.3.*.conv2": 2.0,
 }
-"""Of weights by name without `.weight`, the first pattern that fits; 1 for the others."""
+"""Gains by the name of a weight without `.weight`: the first pattern that matches counts; other weights have 1."""
 VELOCITY = 2.0
-"""Gain of the U-Net's last layer; guidance multiplies a difference of two of its outputs."""
+"""The gain of the U-Net's last layer without guidance, which multiplies a difference of two outputs of that layer."""
 
 
 @dataclass(frozen=True)
 class Tier:
+    """The networks of a tier and the loop over them."""
+
     text: TextShape
     text_2: TextShape | None
     unet: UNetShape
@@ -97,7 +101,7 @@ class Tier:
     image_size: int
     steps: int
     guidance: float | None
-    """Strength of classifier-free guidance; None: no unconditional prompt and half the work."""
+    """The scale of classifier-free guidance; None: there is no unconditional prompt, which halves the work."""
 
     @property
     def latent_size(self) -> int:
@@ -105,11 +109,12 @@ class Tier:
 
     @property
     def prompts(self) -> int:
+        """The number of prompts of an image: 2 under guidance, whose first one is the unconditional prompt."""
         return 1 if self.guidance is None else 2
 
 
 TIERS = {
-    "smoke": Tier(  # SDXL in small, for every path of the server tier is taken here
+    "smoke": Tier(  # a small SDXL, so that it takes every code path of the server tier
         text=TextShape(64, layers=3, heads=4, activation="quick_gelu", penultimate=True, vocabulary=1024),
         text_2=TextShape(96, layers=3, heads=6, activation="gelu", penultimate=True, projection=96, vocabulary=1024),
         unet=UNetShape(
@@ -156,9 +161,9 @@ LATENCY = {"smoke": _EDGE, "edge": _EDGE, "server": mlperf(total_ns=20 * SECOND)
 class Diffusion:
     """Text to image: text encoders, U-Net with Euler steps, VAE decoder.
 
-    Feed: ids [batch, prompts, 77] int64, where under guidance the unconditional prompt comes first, and noise
-    [batch, 4, size / 8, size / 8] float32. One yield a feed: images [batch, 3, size, size] float32, as the
-    decoder leaves them, about -1 to 1 and not clamped.
+    A feed holds ids [batch, prompts, 77] int64, under guidance with the unconditional prompt first, and noise
+    [batch, 4, size / 8, size / 8] float32. It has one yield: images [batch, 3, size, size] float32 as the decoder
+    computes them, about -1 to 1 and not clamped.
     """
 
     name = "diffusion"
@@ -169,7 +174,7 @@ class Diffusion:
 
     def __init__(self, tier: str, options: Mapping[str, str]) -> None:
         if tier not in TIERS:
-            raise Unsupported(f"diffusion has no tier {tier}", f"one of {', '.join(TIERS)}")
+            raise Unsupported(f"diffusion has no tier {tier!r}", f"it has {', '.join(TIERS)}")
         self.tier = tier
         self.latency = LATENCY[tier]
         self.shape = TIERS[tier]
@@ -209,7 +214,7 @@ class Diffusion:
 
     @property
     def _velocity(self) -> bool:
-        """Whether the U-Net predicts the velocity: `pipeline` says why a drawn one does and a checkpoint does not."""
+        """Whether the U-Net predicts the velocity, which a drawn one does and that of a checkpoint does not."""
         return "weights" not in self.options
 
     def weights(self) -> Weights:
@@ -253,7 +258,7 @@ class Diffusion:
                 "encode", {"ids": Spec(("batch", tier.prompts, PROMPT_TOKENS), "int64")}, encoded, encode
             ),
             "denoise": self._graph(
-                "denoise" if velocity else "denoise-noise",  # a file of its own
+                "denoise" if velocity else "denoise-noise",  # another file name, since the graph differs
                 {"latent": latent, "step": step, **encoded},
                 {"next_latent": latent, "next_step": step},
                 denoise,
@@ -273,12 +278,13 @@ class Diffusion:
         return exported.graph(HOME, self.tier, name, inputs, {}, outputs, module)
 
     def feeds(self, batch: int, seed: int) -> Iterator[Feed]:
-        generator = _generator(f"pool/{batch}", seed)
+        """Random prompts and normal noise; each feed of the pool has some tokens and values replaced when issued."""
+        source = _generator(f"pool/{batch}", seed)
         tier = self.shape
         pool = [
             (
-                np.stack([_prompts(generator, tier.prompts, tier.text.vocabulary) for _ in range(batch)]),
-                generator.standard_normal((batch, 4, tier.latent_size, tier.latent_size), dtype=np.float32),
+                np.stack([_prompts(source, tier.prompts, tier.text.vocabulary) for _ in range(batch)]),
+                source.standard_normal((batch, 4, tier.latent_size, tier.latent_size), dtype=np.float32),
             )
             for _ in range(POOL)
         ]
@@ -312,16 +318,20 @@ class Diffusion:
         return self
 
     def quality(self, answer: Array, reference: Array) -> float:
-        """Of the worst image 1 − R², around the mean of each of its channels: a constant image has 1, and the mean of
-        many images, which differs at the edges, no less than 0.7 at smoke."""
+        """The unexplained variance 1 − R² of the worst image, around the mean of each of its channels.
+
+        A constant image has 1. The mean of many images, which is not constant near the edges, has at least 0.7 at the
+        smoke tier.
+        """
         answers.checked(answer, reference.shape)
         return float(answers.unexplained(answer, reference, reference.mean((2, 3), keepdims=True)).max())
 
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
-        """The U-Net's weights are read once a step, the others once; of the embeddings one row a token.
+        """The cost of one batch.
 
-        At the least the prompt's keys and values are computed once an image. Streamed are no more than three passes
-        over the U-Net: a cache of a quarter of four would hold it.
+        Bytes: the weights of the U-Net once a step, all others once, of the embeddings one row a token. Least FLOPs:
+        the keys and values of the prompt are computed once an image. Streamed bytes include at most three passes over
+        the U-Net, because a cache that holds a quarter of four passes would hold it whole.
         """
         tier = self.shape
         texts = [text for text in (tier.text, tier.text_2) if text]
@@ -351,24 +361,25 @@ class Diffusion:
 
 
 def rule(name: str, shape: tuple[int, ...], guidance: float | None = None) -> Fill:
-    """The gains, by the tensor's part in the network.
+    """The gain of each tensor, by its part in the network.
 
-    Attention is sharpened, for at unit scale it is an even mean over all tokens and forgets the prompt. Each branch
-    should be missed about alike, so the gains grow with the stream that it is added to. On its way up the U-Net's
-    stream is kept some times larger than the skips that join it, else each of them halves what came from the middle.
+    Attention is sharpened, because at unit scale it averages evenly over all tokens and forgets the prompt. Leaving out
+    any branch should have a similar effect, so the gain of a branch grows with the residual stream that it is added to.
+    In the up blocks of the U-Net the stream is kept several times larger than the skip connections that join it;
+    otherwise each of them would halve the contribution of the middle block.
     """
     *_, part, kind = name.split(".")
     if len(shape) == 1:
         return 1.0 if kind == "weight" else Draw(BIAS)
     if part.endswith("_embedding"):
-        return Draw(math.sqrt(shape[1]))  # a look-up: the fan-in is one
+        return Draw(math.sqrt(shape[1]))  # a look-up has a fan-in of one
     if name == "unet.conv_out.weight":
         return Draw(VELOCITY / (4 * guidance if guidance else 1))
     return next((Draw(gain) for names, gain in GAINS.items() if fnmatchcase(name, f"{names}.weight")), Draw())
 
 
 def _prompts(generator: np.random.Generator, prompts: int, vocabulary: int) -> Array:
-    """[prompts, 77] int64: begin, words at random, and to the end of the row the end, as CLIP's tokenizer fills it."""
+    """Random prompts, [prompts, 77] int64: a begin token, random words, then end tokens as CLIP's tokenizer pads."""
     begin, end = vocabulary - 2, vocabulary - 1
     ids = np.full((prompts, PROMPT_TOKENS), end, np.int64)
     for row in ids:
@@ -378,5 +389,4 @@ def _prompts(generator: np.random.Generator, prompts: int, vocabulary: int) -> A
 
 
 def _generator(use: str, seed: int) -> np.random.Generator:
-    key = hashlib.sha256(f"diffusion/{use}/{seed}".encode()).digest()[:16]
-    return np.random.Generator(np.random.Philox(key=int.from_bytes(key, "little")))
+    return np.random.Generator(np.random.Philox(key=key(f"diffusion/{use}/{seed}")))

@@ -1,4 +1,4 @@
-"""What the U-Net and the VAE are both made of: residual blocks and changes of size, over [n, channels, h, w]."""
+"""Blocks that the U-Net and the VAE share, over [n, channels, h, w]: residual blocks and changes of size."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 
 class ResBlock(nn.Module):
-    """x + conv(silu(norm(conv(silu(norm x)) + time))), x through a 1 × 1 convolution where the channels change."""
+    """x + conv(silu(norm(conv(silu(norm x)) + time))); a 1 × 1 convolution adapts x where the channels change."""
 
     def __init__(self, channels: int, out: int, groups: int, eps: float, time: int | None = None) -> None:
         super().__init__()
@@ -20,7 +20,7 @@ class ResBlock(nn.Module):
         self.conv_shortcut = nn.Conv2d(channels, out, 1) if channels != out else None
 
     def forward(self, x: Tensor, time: Tensor | None = None) -> Tensor:
-        """time: [n or 1, width], its activation applied."""
+        """time: the time embedding after its activation, [n or 1, width]."""
         hidden: Tensor = self.conv1(F.silu(self.norm1(x)))
         if time is not None:
             hidden = hidden + self.time_emb_proj(time)[:, :, None, None]
@@ -50,6 +50,6 @@ class Upsample(nn.Module):
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, heads: int) -> Tensor:
-    """[n, queries, width], 2 × [n, keys, width] -> [n × queries, width]."""
+    """Attention: q [n, queries, width], k and v [n, keys, width] -> [n × queries, width]."""
     q, k, v = (x.reshape(x.shape[0], x.shape[1], heads, -1).transpose(1, 2) for x in (q, k, v))
     return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2).flatten(0, 1)

@@ -1,12 +1,12 @@
 """The three graphs of the loop: encode a prompt, denoise a latent by one step, decode it into an image.
 
-Between the steps a latent is kept as the U-Net reads it, x / √(σ² + 1). So the first one is the feed's noise
-itself, every one has about unit scale whatever the precision, and Euler's step x + (σ' - σ) · noise of the k-diffusion
-form (Karras et al. 2022, algorithm 1 without churn) is the same to rounding.
+Between steps a latent is stored as the U-Net reads it, x / √(σ² + 1). So the first latent is the feed's noise itself,
+and every latent has about unit scale, which suits every precision. Up to rounding, the loop equals Euler's step
+x + (σ' - σ) · noise of the k-diffusion form (Karras et al. 2022, algorithm 1 without churn).
 
-The U-Net of a checkpoint predicts the noise. A drawn one, which is no denoiser, is taken to predict the velocity v
-(Salimans & Ho 2022): with tan φ = σ, Euler's step then turns such a latent by φ - φ', towards -v. As noise, the first
-prediction alone would make the latent, and half of the steps could be left out unseen.
+The U-Net of a checkpoint predicts the noise. A drawn U-Net is not a denoiser; its output is used as the velocity v
+(Salimans & Ho 2022). With tan φ = σ, Euler's step then rotates the latent by φ - φ' towards -v. If its output were used
+as the noise, the first prediction alone would determine the latent, and skipping half of the steps would go undetected.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from suites.diffusion.vae import Vae
 
 
 def noise_levels(step: Tensor, steps: int, trailing: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Step [1] int64 of so many -> timestep, σ and the next step's σ (0 behind the last), each [1] float32.
+    """step [1] int64, one of `steps` -> timestep, σ and the σ of the next step (0 after the last), each [1] float32.
 
-    The public schedule of both models: betas linear in their square roots. σ² = 1/ᾱ - 1 with ᾱ the product of 1 - β.
-    Timesteps are evenly spaced, from 1 up (`leading`, offset 1) or from the last down (`trailing`); the former ends
-    with a σ of almost 0 and so with a step that hardly counts.
+    The public schedule of both models: the square roots of β are evenly spaced, and σ² = 1/ᾱ - 1, where ᾱ is the
+    product of 1 - β. Timesteps are evenly spaced from 1 upwards (`leading`, offset 1) or from the last one downwards
+    (`trailing`). The leading ones end with a σ of almost 0, so that the last step has little effect.
     """
     root_first, root_last = BETA_FIRST**0.5, BETA_LAST**0.5
     ramp = torch.arange(TRAINING_STEPS, dtype=torch.float32, device=step.device) / (TRAINING_STEPS - 1)
@@ -44,9 +44,10 @@ def noise_levels(step: Tensor, steps: int, trailing: bool) -> tuple[Tensor, Tens
 
 
 class Encode(nn.Module):
-    """ids [batch, prompts, 77] int64 -> context [batch, prompts, 77, width], pooled [batch, prompts, width] or none.
+    """ids [batch, prompts, 77] int64 -> context [batch, prompts, 77, width] and, of two encoders, pooled
+    [batch, prompts, width].
 
-    Two encoders stand side by side in the context's width; the pooled embedding is the second one's.
+    The outputs of two encoders are concatenated along the width; the pooled embedding is that of the second one.
     """
 
     def __init__(self, first: TextShape, second: TextShape | None) -> None:
@@ -66,10 +67,10 @@ class Encode(nn.Module):
 
 
 class Denoise(nn.Module):
-    """One step: latent [batch, 4, h, w], step [1] int64, what Encode made -> the next latent, step + 1.
+    """One step: latent [batch, 4, h, w], step [1] int64, outputs of Encode -> next latent, step + 1.
 
-    Under guidance of strength g the prompts are the unconditional one and the image's own, and what is predicted is
-    unconditional + g · (own - unconditional), both from one pass of twice the batch. Else there is one prompt.
+    Under guidance of scale g the prompts are the unconditional one and the image's own, and the prediction is
+    unconditional + g · (own - unconditional); one pass of twice the batch computes both. Otherwise there is one prompt.
     """
 
     def __init__(self, shape: UNetShape, steps: int, guidance: float | None, image_size: int, velocity: bool) -> None:
@@ -104,7 +105,7 @@ class Denoise(nn.Module):
         return (x / torch.sqrt(after**2 + 1)).to(latent.dtype), step + 1
 
     def sizes(self, device: torch.device) -> Tensor:
-        """Height and width, no cropping, and again as the target."""
+        """What SDXL is told of the image's size: height, width, no cropping (0, 0), target height, target width."""
         image = torch.full((2,), float(self.image_size), device=device)
         return torch.cat([image, torch.zeros(2, device=device), image])
 

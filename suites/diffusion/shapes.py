@@ -1,8 +1,8 @@
-"""The networks' measurements and, from those alone, how many weights they have and what an image costs. No torch.
+"""The sizes of the networks; from these, without torch, their numbers of weights and the cost of an image.
 
-A `Work` mirrors one module of this folder: flops count multiply and add as one each in convolutions, linear layers
-and attention (full, also where it is causal). Left out are norms, activations, softmax, embeddings look-ups and the
-scheduler: together below 1 %.
+A `Work` mirrors one module of this folder. Its FLOPs count a multiplication and an addition as one each, in
+convolutions, linear layers and attention (full attention, also where it is causal). Norms, activations, softmax,
+embedding look-ups and the scheduler are not counted: together they are below 1 %.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from harness.contracts import Value
 
 PROMPT_TOKENS = 77
 TIME_SIZES = 6
-"""Height, width, top, left, target height, target width: what SDXL is told about an image's size."""
+"""SDXL is told six numbers about an image's size: height, width, top, left, target height, target width."""
 TIME_SIZE_WIDTH = 256
 TRAINING_STEPS = 1000
 BETA_FIRST, BETA_LAST = 0.00085, 0.012
@@ -32,25 +32,25 @@ class TextShape:
     activation: str
     """`quick_gelu` or `gelu`."""
     penultimate: bool = False
-    """The context is the last layer's input, not the normed output of it (SDXL)."""
+    """The context is the input of the last layer (SDXL), instead of its normed output."""
     projection: int | None = None
-    """Width of the pooled embedding; None: there is none, and a penultimate encoder has no use for its last layer."""
+    """The width of the pooled embedding. None: there is none, and a penultimate encoder needs no last layer."""
     vocabulary: int = 49408
 
 
 @dataclass(frozen=True)
 class UNetShape:
-    """A U-Net conditioned on time and text, and on a pooled embedding and the image's size where `pooled` is given."""
+    """A U-Net conditioned on time and text; with `pooled`, also on a pooled embedding and the image's size."""
 
     channels: tuple[int, ...]
-    """Of each level, from fine to coarse."""
+    """The channels of each level, from fine to coarse."""
     heads: tuple[int, ...]
     depths: tuple[int, ...]
-    """Transformer blocks behind each residual block of a level; 0: none."""
+    """The number of transformer blocks after each residual block of a level."""
     middle_depth: int
     context: int
     linear_projection: bool
-    """Into and out of the transformer by linear layers (SDXL), else by 1 × 1 convolutions."""
+    """A transformer's first and last layer are linear (SDXL) instead of 1 × 1 convolutions."""
     pooled: int | None = None
     layers: int = 2
     groups: int = 32
@@ -61,9 +61,9 @@ class VaeShape:
     """The decoder of a variational auto-encoder."""
 
     channels: tuple[int, ...]
-    """Of each level, from fine to coarse; each level but one doubles the size."""
+    """The channels of each level, from fine to coarse; each level but one doubles the size."""
     scaling: float
-    """Latents are divided by it."""
+    """The decoder divides the latent by this."""
     layers: int = 2
     groups: int = 32
 
@@ -152,12 +152,12 @@ SDXL_VAE = VaeShape(channels=(128, 256, 512, 512), scaling=0.13025)
 
 @dataclass(frozen=True)
 class Work:
-    """Weights to read once, and flops for one sample."""
+    """The cost of a module: weights to read once, and FLOPs for one sample."""
 
     weights: int = 0
     flops: int = 0
     least_flops: int = 0
-    """By Winograd's F(4×4, 3×3) in the convolutions that it fits, which are all 3 × 3 ones of stride 1."""
+    """The FLOPs with Winograd's F(4×4, 3×3) in all 3 × 3 convolutions of stride 1."""
 
     def __add__(self, other: Work) -> Work:
         return Work(self.weights + other.weights, self.flops + other.flops, self.least_flops + other.least_flops)
@@ -188,12 +188,12 @@ def attention(queries: int, keys: int, width: int) -> Work:
 
 
 def embeddings(shape: TextShape) -> Work:
-    """The rows are counted as weights, though few are read; looking them up as nothing."""
+    """The embeddings: all rows count as weights, though few are read; look-ups have no FLOPs."""
     return Work(weights=(shape.vocabulary + PROMPT_TOKENS) * shape.width)
 
 
 def text_encoder(shape: TextShape) -> Work:
-    """For one prompt, its embeddings included."""
+    """The encoding of one prompt, embeddings included."""
     n, width = PROMPT_TOKENS, shape.width
     layer = total(
         (
@@ -243,7 +243,7 @@ def transformer(width: int, context: int, depth: int, size: int) -> Work:
 
 
 def unet(shape: UNetShape, size: int) -> Work:
-    """For one latent of size × size: one step of one image, twice that under guidance."""
+    """One pass over one latent of size × size, which is one step of an image; under guidance a step needs two."""
     first, last = shape.channels[0], len(shape.channels) - 1
     time = 4 * first
 
@@ -276,15 +276,15 @@ def unet(shape: UNetShape, size: int) -> Work:
 
 
 def of_the_prompt(shape: UNetShape) -> Work:
-    """What `unet` counts for each step although it is the same in all of them: the prompt's keys and values."""
-    times = 2 * shape.layers + 1  # that a level's transformer stands in the U-Net, down and up
+    """The part of `unet` that is equal in all steps: the keys and values of the prompt."""
+    times = 2 * shape.layers + 1  # transformers of a level in the U-Net, down and up
     blocks = [*zip(shape.channels, (times * depth for depth in shape.depths), strict=True)]
     blocks.append((shape.channels[-1], shape.middle_depth))
     return total(linear(shape.context, width, PROMPT_TOKENS, bias=False) for width, n in blocks for _ in range(2 * n))
 
 
 def vae_decoder(shape: VaeShape, size: int) -> Work:
-    """For one latent of size × size."""
+    """The decoding of one latent of size × size."""
     widths = shape.channels[::-1]
     channels, n = widths[0], size**2
     works = [conv(4, 4, size, kernel=1), conv(4, channels, size)]

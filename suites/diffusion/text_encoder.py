@@ -1,4 +1,4 @@
-"""CLIP's text encoder: token and position embeddings, causal transformer; names as in transformers."""
+"""CLIP's text encoder: token and position embeddings and a causal transformer, with the names of transformers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from suites.diffusion.shapes import PROMPT_TOKENS, TextShape
 
 
 class TextEncoder(nn.Module):
-    """ids [prompts, 77] int64 -> context [prompts, 77, width], and with a projection pooled [prompts, projection].
+    """ids [prompts, 77] int64 -> context [prompts, 77, width] and, with a projection, pooled [prompts, projection].
 
-    The pooled token is the first with the highest id, which CLIP's vocabulary gives to the end of the text.
+    The pooled embedding is that of the first token with the highest id, which in CLIP's vocabulary is the end token.
     """
 
     def __init__(self, shape: TextShape) -> None:
@@ -32,7 +32,10 @@ class TextEncoder(nn.Module):
 
 
 class TextModel(nn.Module):
-    """-> the normed output and the last layer's input, both [prompts × 77, width]; one tensor where nothing follows."""
+    """ids [prompts, 77] int64 -> normed output and input of the last layer, both [prompts × 77, width].
+
+    An encoder that needs no last layer returns the input of it twice.
+    """
 
     def __init__(self, shape: TextShape) -> None:
         super().__init__()

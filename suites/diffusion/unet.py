@@ -1,4 +1,4 @@
-"""The U-Net, which predicts a latent's noise, or velocity, from time and text; names as in UNet2DConditionModel."""
+"""The U-Net, which predicts the noise or velocity of a latent, with the names of UNet2DConditionModel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from suites.diffusion.shapes import TIME_SIZE_WIDTH, TIME_SIZES, UNetShape
 class UNet(nn.Module):
     """latent [n, 4, h, w], timestep [1] float32, context [n, 77, width] -> prediction [n, 4, h, w].
 
-    With a pooled embedding: also pooled [n, width] and sizes [6] float32.
+    A U-Net with a pooled embedding also takes pooled [n, width] and sizes [6] float32.
     """
 
     def __init__(self, shape: UNetShape) -> None:
@@ -79,7 +79,7 @@ class TimeEmbedding(nn.Module):
 
 
 class DownBlock(nn.Module):
-    """Appends what it makes to the skips, for the up block of its level to take from the end."""
+    """A down block: appends its outputs to the skip connections, which the up block of its level takes from the end."""
 
     def __init__(self, shape: UNetShape, level: int, channels: int, downsample: bool) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ def transformers(shape: UNetShape, level: int, depth: int, layers: int) -> nn.Mo
 
 
 class Transformer(nn.Module):
-    """x + blocks over the positions of x, which attend to each other and to the context."""
+    """x + transformer blocks over the positions of x, which attend to each other and to the context."""
 
     def __init__(self, shape: UNetShape, level: int, depth: int) -> None:
         super().__init__()
@@ -157,7 +157,7 @@ class Transformer(nn.Module):
         hidden: Tensor = self.norm(x)
         if not self.linear:
             hidden = self.proj_in(hidden)
-        hidden = hidden.permute(0, 2, 3, 1).reshape(-1, width)  # two dimensions: a linear layer exports as one Gemm
+        hidden = hidden.permute(0, 2, 3, 1).reshape(-1, width)  # two dimensions, so that a linear layer is one Gemm
         if self.linear:
             hidden = self.proj_in(hidden)
         for block in self.transformer_blocks:
@@ -171,7 +171,7 @@ class Transformer(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """x [n × positions, width], context [n, 77, width of its own]."""
+    """Self-attention, cross-attention, feed-forward; x [n × positions, width], context [n, 77, its own width]."""
 
     def __init__(self, width: int, heads: int, context: int) -> None:
         super().__init__()
@@ -190,7 +190,7 @@ class TransformerBlock(nn.Module):
 
 
 class Attention(nn.Module):
-    """x [n × queries, width], context [n × keys, …]: each of the n samples attends to its own keys."""
+    """x [n × queries, width], context [n × keys, context's width]: each of the n samples attends to its own keys."""
 
     def __init__(self, width: int, heads: int, context: int) -> None:
         super().__init__()
@@ -209,7 +209,7 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """A linear layer, half of it gating the other half, and one back."""
+    """A linear layer, one half of whose output gates the other half (GEGLU), and a linear layer back."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -232,7 +232,7 @@ class Gate(nn.Module):
 
 
 def sinusoid(values: Tensor, width: int) -> Tensor:
-    """[n] float32 -> [n, width] float32: cosines, then sines, of frequencies from 1 down to almost 1 / 10,000."""
+    """values [n] float32 -> [n, width] float32: cosines, then sines, at frequencies from 1 to almost 1 / 10,000."""
     half = width // 2
     frequencies = torch.exp(torch.arange(half, dtype=torch.float32, device=values.device) * (-math.log(1e4) / half))
     angles = values[:, None] * frequencies

@@ -1,4 +1,4 @@
-"""The VAE's decoder, latent to image; names as in diffusers."""
+"""The decoder of the VAE, from latent to image, with the names of diffusers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EPS = 1e-6
 
 
 class Vae(nn.Module):
-    """latent [batch, 4, h, w], as the U-Net leaves it -> image [batch, 3, 8h, 8w], about -1 to 1 and not clamped."""
+    """latent [batch, 4, h, w] from the last step -> image [batch, 3, 8h, 8w], about -1 to 1 and not clamped."""
 
     def __init__(self, shape: VaeShape) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class MidBlock(nn.Module):
 
 
 class PixelAttention(nn.Module):
-    """x + attention of every position to every other, one head."""
+    """x + attention of every position to all positions, with one head."""
 
     def __init__(self, channels: int, groups: int) -> None:
         super().__init__()

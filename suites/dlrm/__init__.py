@@ -1,8 +1,9 @@
 """DLRM-DCNv2 recommendation: the network of MLCommons' dlrm_v2 reference, with its tables capped by tier.
 
-Weights are named as torchrec names them inside DLRMTrain (`model.sparse_arch.embedding_bag_collection.embedding_bags.
-t_cat_0.weight`, …). A real checkpoint has tables of full size: it needs the option `rows=full` of the server tier, and
-first to be turned from torchsnapshot's sharded format into one file or folder that `suites.weights.checkpoint` reads.
+The weights have the names that torchrec gives them inside DLRMTrain (`model.sparse_arch.embedding_bag_collection.
+embedding_bags.t_cat_0.weight`, …). The public checkpoint has tables of full size, so it needs the server tier with the
+option `rows=full`; it must first be converted from torchsnapshot's sharded format into a file or folder that
+`suites.weights.checkpoint` reads.
 """
 
 from __future__ import annotations
@@ -32,39 +33,44 @@ if TYPE_CHECKING:
 HOME = Path(__file__).parent
 
 DENSE = 13
-# MLPerf's multi-hot Criteo: rows of each table, and how many of them a sample looks up.
+# MLPerf's multi-hot Criteo data: the rows of each table, and how many of them a sample looks up.
 ROWS = (
     *(40_000_000, 39_060, 17_295, 7_424, 20_265, 3, 7_122, 1_543, 63, 40_000_000, 3_067_956, 405_282, 10),
     *(2_209, 11_938, 155, 4, 976, 14, 40_000_000, 40_000_000, 40_000_000, 590_152, 12_973, 108, 36),
 )
 HOTNESS = (3, 2, 1, 2, 6, 1, 1, 1, 1, 7, 3, 8, 1, 6, 9, 5, 1, 1, 1, 12, 100, 27, 10, 3, 1, 1)
 LOOKUPS = sum(HOTNESS)
-BOTTOM = (DENSE, 512, 256)  # and then the width of an embedding
+BOTTOM = (DENSE, 512, 256)  # followed by the width of an embedding
 TOP = (1024, 1024, 512, 256, 1)
 CROSS_LAYERS = 3
 
-POOL = 8192  # samples
-SCRAMBLE = 2_654_435_761  # a prime beyond every table: rank · prime mod rows visits each row once
+POOL = 8192  # samples made before the window
+SCRAMBLE = 2_654_435_761  # a prime larger than every table: rank · prime mod rows is a permutation of the rows
 
-SET_ASIDE = 256  # samples; one in so many is not judged, and an audit compares as many at least
-FIXED = 1024  # samples, whose logits say how much logits vary over inputs
+SET_ASIDE = 256  # the worst one in so many samples is not judged; also the minimum number of samples per audit
+FIXED = 1024  # samples from which the variance of the logits over inputs is computed
 
 METRIC = "squared error over the variance of logits, of a feed's worst sample, one in 256 set aside"
 AT_MOST = {16: 0.04, 8: 0.5, 4: 0.5}
-"""Of the metric, by the class of the declared weights: docs/separation/dlrm.md. The server tier's are unmeasured."""
+"""Gates by the class of the declared weights, from docs/separation/dlrm.md. Those of the server tier are unmeasured."""
 TRAINED = {16: 1.0, 8: 1.0, 4: 1.0}
-"""Of a checkpoint: unmeasured, and wider, since trained weights are not exact in four bits."""
+"""Gates for a checkpoint: unmeasured, and wider, since trained weights are not exact at four bits."""
 
 
 @dataclass(frozen=True)
 class Shape:
+    """A tier: the sizes of the network."""
+
     rows: tuple[int, ...]
+    """The number of rows of each table."""
     dim: int
-    """Of an embedding."""
+    """The width of an embedding."""
     rank: int
+    """The rank of the cross network's weights."""
 
     @property
     def width(self) -> int:
+        """The width of the cross network's input: the bottom MLP's output and one embedding a table, side by side."""
         return (1 + len(self.rows)) * self.dim
 
 
@@ -96,7 +102,7 @@ class Dlrm:
     def __init__(self, tier: str, options: Mapping[str, str]) -> None:
         self._variant = f"{tier}-full" if options.get("rows") == "full" else tier
         if self._variant not in SHAPES:
-            raise Unsupported(f"dlrm has no tier {self._variant!r}", f"it has {', '.join(SHAPES)} (by rows=full)")
+            raise Unsupported(f"dlrm has no tier {self._variant!r}", f"it has {', '.join(SHAPES)} (rows=full)")
         self.tier = tier
         self.latency: LatencyLimits | None = LATENCY[tier]
         self.shape = SHAPES[self._variant]
@@ -132,10 +138,10 @@ class Dlrm:
         return {"rank": exported.graph(HOME, self._variant, "rank", inputs, {}, outputs, module)}
 
     def feeds(self, batch: int, seed: int) -> Iterator[Feed]:
-        """Log-uniform ranks: the k-th most popular row of a table is looked up 1/k as often as the first.
+        """Samples with log-uniform ranks: the k-th most popular row of a table is looked up 1/k as often as the first.
 
-        An issue takes samples from the pool, then draws all dense features and one index of each bag anew,
-        so that neither a sample nor a bag of several rows comes back.
+        `dense` [batch, 13] float32, `indices` [batch, 214] int64. A feed takes samples from the pool, then draws all
+        dense features and one index of each bag anew, so that neither a sample nor a bag of several rows repeats.
         """
         random = np.random.Generator(np.random.Philox(key=[seed, *b"D"]))
         rows = np.array(self.shape.rows)
@@ -161,10 +167,12 @@ class Dlrm:
         return Reference(self.tier, self._options)
 
     def quality(self, answer: Array, reference: Array) -> float:
-        """answer [samples]; the reference has one value more, the variance of logits over inputs.
+        """The squared error of the worst sample that is judged, over the variance of the logits.
 
-        Of up to 256 samples the worst counts, of more the worst but one in 256: the largest of 8,192 rounding errors
-        is twice the largest of 256, and there should be one gate for all batches.
+        answer: [samples] float32. reference: one value more, the last one being the variance of the logits over inputs.
+
+        Up to 256 samples, the worst one is judged; beyond, one in 256 is set aside first. The largest of 8,192 rounding
+        errors is twice the largest of 256, and one gate should fit all batches.
         """
         *_, variance = reference.astype(np.float64)
         logits = reference[:-1]
@@ -172,10 +180,12 @@ class Dlrm:
         return float(off[-math.ceil(len(off) / SET_ASIDE)] / variance)
 
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
-        """Matrix products and the pooling's additions; ReLU, biases and the crossing's elementwise part are left out.
+        """The cost of one batch.
 
-        Bytes: dense weights once, each row that the batch is expected to touch once, feed in and logits out. Streamed
-        are the dense weights only: popular rows come out of caches, whatever the size of the tables.
+        FLOPs: matrix products and the additions of the pooling; ReLU, biases and the element-wise part of the cross
+        network are not counted. Bytes: the dense weights once, each row that the batch is expected to touch once, the
+        feed and the logits. Streamed bytes are the dense weights only, since popular rows may come from a cache,
+        whatever the size of the tables.
         """
         shape = self.shape
         dense = sum(a * b for widths in self._mlps() for a, b in pairwise(widths))
@@ -198,9 +208,10 @@ class Dlrm:
 
 
 class Reference(Dlrm):
-    """DLRM that yields, behind a feed's logits, the variance of logits over fixed samples.
+    """DLRM that yields the variance of the logits over fixed samples after a feed's logits.
 
-    A feed may be a single sample, so it cannot come from there. Trap: it is kept with the object.
+    The variance cannot come from the feed, which may hold a single sample. Trap: the object computes it once and keeps
+    it.
     """
 
     _variance: Array | None = None
@@ -220,14 +231,17 @@ def _module(shape: Shape) -> nn.Module:
 
 
 def _popular(random: np.random.Generator, count: int, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """[count, tables] rows. Popular ones lie scattered, as hashed identifiers do: rank · prime mod rows."""
+    """Random row numbers, [count, tables] int64.
+
+    Popular rows are scattered over a table, as hashed identifiers are: the row is rank · prime mod rows.
+    """
     ranks = np.exp(random.random((count, len(rows)), np.float32) * np.log(rows + 1.0)).astype(np.int64) - 1
     return np.asarray(np.clip(ranks, 0, rows - 1) * SCRAMBLE % rows, np.int64)
 
 
 def rows_touched(rows: int, lookups: int) -> float:
-    """How many different rows `lookups` of them are expected to touch: Σₖ 1 − (1 − pₖ)ⁿ with pₖ ∝ ln(1 + 1/k)."""
-    # A sum over up to 1,000 single ranks, then an integral over the tail on a logarithmic grid.
+    """The expected number of different rows in n = `lookups`: Σₖ 1 − (1 − pₖ)ⁿ with pₖ ∝ ln(1 + 1/k)."""
+    # The first 1,000 ranks are summed one by one, the tail is integrated on a logarithmic grid.
     edges = np.unique(np.concatenate((np.arange(1, min(rows, 1000) + 2), np.geomspace(1, rows + 1, 400).round())))
     width = np.diff(edges)
     share = np.diff(np.log(edges)) / math.log(rows + 1) / width
@@ -238,13 +252,13 @@ def rows_touched(rows: int, lookups: int) -> float:
 
 
 def rule(name: str, shape: tuple[int, ...]) -> Fill:
-    """No table counts for little, so that leaving out any one of the 26 shows.
+    """The gain of each tensor, chosen so that leaving out any one of the 26 tables is detected.
 
-    A pooled embedding varies over inputs by 0.6 to 1.2, as even as powers of two make it, however many rows go into
-    it; what popular rows add to every bag alike says nothing, and is not counted. The dense features weigh about as
-    much as a table: they have long tails, and one large activation costs all others their bits in int8. So has the
-    crossing: at half its gain a missing table stands out less from fp8's rounding, and at twice its gain that
-    rounding has a longer tail.
+    The standard deviation of a pooled embedding over inputs is 0.6 to 1.2, as even as powers of two allow, however many
+    rows are pooled. Only the part that varies counts: popular rows add the same amount to every bag. The dense features
+    weigh about as much as one table: their distribution has long tails, and in int8 one large activation takes the
+    resolution of all others. The cross network has long tails too: at half its gain a missing table stands out less
+    from the rounding of fp8, at twice its gain that rounding has a longer tail.
     """
     if "bias" in name:
         return 0.0
@@ -255,6 +269,6 @@ def rule(name: str, shape: tuple[int, ...]) -> Fill:
 
 
 def _changing(rows: int) -> float:
-    """How often two lookups of a table meet different rows: 1 − Σ pₖ², pₖ ∝ ln(1 + 1/k) as in `rows_touched`."""
-    ranks = np.arange(1, min(rows, 1000) + 1)  # of the others, all together meet once in 190,000 times
+    """The probability that two lookups of a table hit different rows: 1 − Σ pₖ², pₖ as in `rows_touched`."""
+    ranks = np.arange(1, min(rows, 1000) + 1)  # two lookups hit the same one of the other rows once in 190,000 times
     return 1 - float(np.sum(np.log1p(1 / ranks) ** 2)) / math.log(rows + 1) ** 2

@@ -1,4 +1,4 @@
-"""DLRM-DCNv2. Modules are nested as in torchrec's DLRM_DCN inside DLRMTrain, so that the names agree."""
+"""DLRM-DCNv2, nested like torchrec's DLRM_DCN inside DLRMTrain, so that the names of the weights agree."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Perceptron(nn.Module):
 
 
 class Mlp(nn.Module):
-    """A ReLU behind every layer, the last one too."""
+    """Linear layers with a ReLU after each, the last one included."""
 
     def __init__(self, widths: Sequence[int]) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class DenseArch(nn.Module):
 
 
 class EmbeddingBagCollection(nn.Module):
-    """indices [batch, sum of HOTNESS] -> one sum of rows per table, [batch, dim] each."""
+    """Sum pooling: indices [batch, sum of HOTNESS] int64 -> one pooled embedding per table, [batch, dim] each."""
 
     def __init__(self, rows: Sequence[int], dim: int) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class EmbeddingBagCollection(nn.Module):
 
 
 def _bag(weight: Tensor, bag: Tensor) -> Tensor:
-    """The sum of the rows in each bag [batch, hotness]; when exporting by gather and sum, which runtimes do faster."""
+    """The sum of the rows in each bag [batch, hotness]; an exported graph gathers and sums, which is faster there."""
     if torch.compiler.is_compiling() or torch.onnx.is_in_onnx_export():
         return F.embedding(bag, weight).sum(1)
     return F.embedding_bag(bag, weight, mode="sum")
@@ -65,7 +65,7 @@ class SparseArch(nn.Module):
 
 
 class LowRankCrossNet(nn.Module):
-    """Deep & Cross Network v2 (arXiv:2008.13535): x ← x₀ ⊙ (W V x + b) + x, W V of low rank."""
+    """Deep & Cross Network v2 (arXiv:2008.13535): x ← x₀ ⊙ (W V x + b) + x, with W V of low rank."""
 
     def __init__(self, width: int, rank: int) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class DlrmDcn(nn.Module):
 
 
 class Dlrm(nn.Module):
-    """(dense [batch, 13], indices [batch, 214]) -> logits [batch]"""
+    """The whole network: dense [batch, 13] float32, indices [batch, 214] int64 -> logits [batch]."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()

@@ -1,13 +1,12 @@
-"""Greedy decoding at batch 1 with a static cache: the shapes of Llama 3.
+"""LLM decoding: greedy, at batch 1, with a static KV cache, in the shapes of Llama 3.
 
-The prompt is random tokens, the answer always as long as the tier says: there is no end token. What a token is judged
-by are the logits that an fp32 network has behind the same tokens, so an answer that took the other side of a near tie
-is not judged by what it would have been without.
+The prompt consists of random tokens. The answer always has the tier's length: there is no end token. Each token is
+judged by the logits that the fp32 reference computes after the same preceding tokens (teacher forcing). So an answer
+that chose the other one of two nearly equal tokens is not penalised for differing from there on.
 """
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from harness.errors import Unsupported, WrongAnswer
 from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames, weight_class
 from suites import exported
 from suites.answers import checked
+from suites.keys import key
 from suites.latency import MS, SECOND, mlperf, ours
 from suites.weights import Draw, Fill, checkpoint, drawn
 
@@ -34,7 +34,7 @@ HOME = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Shape:
-    """A tier: the network, and how many tokens go in and come out."""
+    """A tier: the sizes of the network, the tokens of a prompt and those of an answer."""
 
     layers: int
     width: int
@@ -47,7 +47,7 @@ class Shape:
     tokens_in: int
     tokens_out: int
     head_dim: int
-    embedding: float = 4.0  # see gains
+    embedding: float = 4.0  # gain of the embedding, see `gains`
     rope_theta: float = 500_000.0
     rope_low: float = 1.0
     rope_high: float = 4.0
@@ -65,24 +65,28 @@ SHAPES = {
     "server": Shape(32, 4096, 32, 8, 14_336, 128_256, False, 8.0, 1024, 256, head_dim=128),  # Llama-3.1-8B
 }
 
-POOL = 16  # prompts made ahead
+POOL = 16  # prompts made before the window
 SHARP_LAYERS = 2
 
 
 def gains(layers: int, embedding: float, name: str, shape: tuple[int, ...]) -> Fill:
-    """Untrained, yet its answers cannot be guessed without computing them, rounding hardly changes them, and each layer
-    is missed where it is left out.
+    """The gain of each tensor of the untrained network.
 
-    An error that a layer makes is amplified by those behind it, for a SwiGLU and an attention multiply what comes in
-    with itself. So the stream is held by what has no error, the embedding, as large as the branches together, and the
-    branches are small beside it. A head that is tied to so large an embedding would echo its input: the last norm's
-    weights, whose signs differ and sum to zero, part the two.
+    The gains give it three properties: its answers cannot be predicted without computing them, rounding hardly changes
+    them, and leaving out any layer changes them measurably.
 
-    Attention must be sharp somewhere: where it averages over the whole context, the last token alone decides, and an
-    answer falls into a cycle. Sharp everywhere, a deep network is chaotic. So the first two layers are sharp, where
-    there is no error yet to amplify; the scores of the others are so small that what they average stays the smaller
-    branch. A small gate is almost linear, which keeps the tail of what goes into the down projection short: a scale of
-    int8 is not wasted on it. The last quarter of the layers counts double, since nothing amplifies what they leave out.
+    Later layers amplify an error of an earlier one, because SwiGLU and attention multiply their input with itself. So
+    the residual stream is dominated by the embedding, which has no rounding error: it is as large as all branches
+    together, and each branch is small beside it. An output head that is tied to so large an embedding would echo its
+    input; the weights of the last norm, which have both signs and sum to zero, decorrelate the two.
+
+    Attention must be sharp in some layers: where it averages over the whole context, the last token alone decides, and
+    the answer falls into a cycle. With sharp attention in all layers a deep network is chaotic. So it is sharp in the
+    first two layers, where there is no error yet to amplify. In the others the scores are so small that attention
+    averages, and its branch is smaller than that of the MLP. The gain of the gate projection is small: a small gate is
+    almost linear, which keeps the distribution of the down projection's input short-tailed, so that an int8 scale is
+    not spent on outliers. The down projections of the last quarter of the layers have twice the gain, since no later
+    layer amplifies the effect of leaving one of them out.
     """
     if name == "model.norm.weight":
         return Draw()
@@ -103,11 +107,12 @@ def gains(layers: int, embedding: float, name: str, shape: tuple[int, ...]) -> F
 
 
 METRIC = "worst mean regret of 32 tokens in a row, in standard deviations of the logits"
-RUN = 32  # tokens; a layer left out for some, or a token made up, does not hide behind those that were computed
+RUN = 32  # tokens in a window; a mean over the whole answer would hide a few tokens that were computed wrongly
 AT_MOST = {16: 0.015, 8: 0.07, 4: 0.07}
-"""Of the metric, by the class of the declared weights: docs/separation/llm.md. The server tier's are unmeasured."""
+"""Gates by the class of the declared weights, from docs/separation/llm.md. Those of the server tier are unmeasured."""
 TRAINED = {16: 0.5, 8: 0.5, 4: 0.5}
-"""Of a checkpoint: unmeasured on a public one. Four bits are not exact for it, which costs more than rounding here."""
+"""Gates for a checkpoint, not measured on a public one. Trained weights are not exact at four bits, so the error is
+larger than that of rounding drawn weights."""
 
 _EDGE = ours(first_ns=10 * SECOND, per_unit_ns=SECOND)
 LATENCY = {"smoke": _EDGE, "edge": _EDGE, "server": mlperf(first_ns=2 * SECOND, per_unit_ns=100 * MS)}
@@ -187,20 +192,24 @@ class Llm:
             return Step(self.shape).eval()
 
     def feeds(self, batch: int, seed: int) -> Iterator[Feed]:
-        """Prompts of random tokens. The nonce is added to the first two, on which all that follows depends: so a
-        cache of prefixes gains nothing, and no prompt comes again within vocabulary² feeds."""
+        """Prompts of random tokens: `ids` [tokens_in] int64.
+
+        The number of the feed is added to the first two tokens, on which all later ones depend. So a prefix cache gains
+        nothing, and no prompt repeats within vocabulary² feeds. Raises Unsupported for a batch other than 1.
+        """
         if batch != 1:
             raise Unsupported("llm decodes one sequence at a time", "ask for batch 1")
         size = self.shape.vocabulary
-        key = int.from_bytes(hashlib.sha256(f"{self.name}/feeds/{seed}".encode()).digest()[:16], "little")
-        pool = np.random.Generator(np.random.Philox(key)).integers(size, size=(POOL, self.shape.tokens_in))
+        pool = np.random.Generator(np.random.Philox(key(f"{self.name}/feeds/{seed}"))).integers(
+            size, size=(POOL, self.shape.tokens_in)
+        )
         for issue in itertools.count():
             ids = pool[issue % POOL].copy()
             ids[:2] = (ids[:2] + np.array((issue % size, issue // size))) % size
             yield {"ids": ids}
 
     def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
-        """One token a yield; token and position stay on the device from step to step."""
+        """Yields one token at a time; token and position stay on the device between steps."""
         state = session.state("step")
         ids, position = session.put(feed["ids"]), session.put(np.zeros(1, np.int64))
         for _ in range(self.shape.tokens_out):
@@ -218,11 +227,13 @@ class Llm:
         return Teacher(self.tier, self.options)
 
     def quality(self, answer: Array, reference: Array) -> float:
-        """answer: [tokens_out] int64. reference: [tokens_out, vocabulary], of a Teacher.
+        """The largest mean regret of 32 consecutive tokens, in standard deviations of the reference's logits.
 
-        A token's regret is how far its logit lies below the best one. That grows with the square of the error of the
-        logits, since a token must be both near the top and overtaken: the mean of many tells rounding from work left
-        out better than any count of tokens that differ.
+        answer: [tokens_out] int64. reference: the logits of a Teacher, [tokens_out, vocabulary] float32.
+
+        The regret of a token is the difference between the best logit and the token's own. Its expectation grows with
+        the square of the error of the logits, since another token must both be close to the best one and overtake it.
+        So a mean over many tokens separates rounding from skipped work better than a count of differing tokens does.
         """
         tokens = self._tokens(answer)
         best, chosen = reference.max(1), reference[np.arange(len(tokens)), tokens]
@@ -230,34 +241,35 @@ class Llm:
         return float(regret.reshape(-1, RUN).mean(1, dtype=np.float64).max())
 
     def _tokens(self, answer: Array) -> Array:
-        """The answer, where it is tokens of this vocabulary, as many as the tier asks for; else WrongAnswer."""
+        """The answer; raises WrongAnswer where it has another length or a token is not in the vocabulary."""
         tokens = checked(answer, (self.shape.tokens_out,), "int64")
-        if strange := int(((tokens < 0) | (tokens >= self.shape.vocabulary)).sum()):
-            raise WrongAnswer(f"{strange} of {len(tokens)} tokens are not in the vocabulary of {self.shape.vocabulary}")
+        if foreign := int(((tokens < 0) | (tokens >= self.shape.vocabulary)).sum()):
+            raise WrongAnswer(f"{foreign} of {len(tokens)} tokens are not in the vocabulary of {self.shape.vocabulary}")
         return tokens
 
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
-        """Prefill, then decode with the mean length of context.
+        """The costs of prefill and of decode, decode at the mean length of the context.
 
-        FLOPs: linear layers, and attention over the tokens that are seen; not norms, rotary positions, softmax and
-        other element-wise work. Least FLOPs: of the last layer a prefill needs keys and values of all tokens, the rest
-        of the last one only. Bytes: all weights once, the rows of the embedding, and the cache as it is written
-        and read. Of an untied model's embedding only those rows count. 4-bit scales are not counted.
+        FLOPs: linear layers and causal attention; norms, rotary positions, softmax and other element-wise operations
+        are not counted. Least FLOPs: the last layer of a prefill needs the keys and values of all tokens, but the rest
+        of its work for the last token only. Bytes: all weights once, the rows of the embedding that are looked up, and
+        the KV cache as it is written and read. Where the output head is not tied, the rest of the embedding is not
+        read. Scales of 4-bit weights are not counted.
         """
         shape = self.shape
         bits = BITS_PER_WEIGHT[precision]
         activation_bytes = 4 if precision == "fp32" else 2
         projections = shape.width * shape.head_dim * 2 * (shape.heads + shape.kv_heads)
         layer = projections + 3 * shape.width * shape.hidden
-        last = layer - shape.width * shape.head_dim * 2 * shape.kv_heads  # what the last layer does for one token
+        last = layer - shape.width * shape.head_dim * 2 * shape.kv_heads  # without the projections to keys and values
         head = shape.vocabulary * shape.width
         norms = shape.width * (2 * shape.layers + 1)
-        entry = 2 * shape.layers * shape.kv_heads * shape.head_dim * activation_bytes  # a token's place in the cache
+        entry = 2 * shape.layers * shape.kv_heads * shape.head_dim * activation_bytes  # of a token in the KV cache
 
         def cost(name: str, tokens: int, context: float, seen: float, yields: int) -> Cost:
-            """tokens go in, context is then in the cache, seen is the sum over tokens of what each attends to."""
+            """tokens: entering. context: in the KV cache afterwards. seen: (query, key) pairs of causal attention."""
             linear = 2.0 * (tokens * shape.layers * layer + head)
-            pair = 4.0 * shape.heads * shape.head_dim  # of a token that goes in and one that it sees, in one layer
+            pair = 4.0 * shape.heads * shape.head_dim  # FLOPs of one (query, key) pair in one layer
             flops = linear + pair * shape.layers * seen
             matrices_bytes = (shape.layers * layer + head) * bits / 8
             rows_bytes = (norms + tokens * shape.width) * bits / 8
@@ -271,14 +283,15 @@ class Llm:
             )
 
         into, out = shape.tokens_in, shape.tokens_out
-        mean = into + out / 2  # of into + 1 to into + out - 1
+        mean = into + out / 2  # mean of the context lengths into + 1 to into + out - 1
         return (cost("prefill", into, into, into * (into + 1) / 2, 1), cost("decode", 1, mean, mean, out - 1))
 
 
 class Teacher(Llm):
-    """What the audit runs: the prompt and an answer at once, one yield, the logits that chose each of its tokens.
+    """The reference that the audit runs: teacher forcing of an answer behind its prompt, in one pass.
 
-    Its graph is for torch only, and its weights are those of the suite.
+    It yields once, the logits from which each token of the answer was chosen, [tokens_out, vocabulary] float32. Its
+    graph exists for torch only; its weights are those of the suite.
     """
 
     def graphs(self) -> Mapping[str, Graph]:
@@ -295,11 +308,11 @@ class Teacher(Llm):
             return Taught(self.shape).eval()
 
     def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
-        """feed: with the `answer`. Raises WrongAnswer where that is not one."""
+        """Runs a feed that also holds the `answer`. Raises WrongAnswer where that is not a valid answer."""
         ids = np.concatenate((feed["ids"], self._tokens(feed["answer"])[:-1]))
         (logits,) = session.run("teach", session.put(ids), state=session.state("teach"))
         yield session.get(logits)
 
 
 def _not_exported() -> bytes:
-    raise Unsupported("the llm's reference has no ONNX graph", "it runs by the torch adapter")
+    raise Unsupported("the reference of llm has no ONNX graph", "run it with the torch adapter")

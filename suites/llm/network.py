@@ -1,7 +1,7 @@
-"""A Llama decoder: grouped-query attention, rotary positions, RMS norm, SwiGLU, a static cache.
+"""A Llama decoder: grouped-query attention, rotary positions, RMS norm, SwiGLU, static KV cache.
 
-State-dict compatible with the public Hugging Face checkpoints. Activations stay two-dimensional, [tokens,
-width], so that a linear layer exports as one Gemm on the untransposed weight.
+It is state-dict compatible with the public Hugging Face checkpoints. Activations stay two-dimensional, [tokens, width],
+so that a linear layer is exported as one Gemm on the untransposed weight.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ class Network(nn.Module):
             self.lm_head = nn.Linear(shape.width, shape.vocabulary, bias=False)
 
     def logits(self, ids: Tensor, position: Tensor, *caches: Tensor, rows: int = 1) -> Tensor:
-        """[rows, vocabulary], behind each of the last `rows` of `ids`."""
+        """The logits after each of the last `rows` tokens of `ids`: [rows, vocabulary]."""
         head = self.model.embed_tokens if self.shape.tied else self.lm_head
         return F.linear(self.model(ids, position, *caches, rows=rows), head.weight)
 
 
 class Step(Network):
-    """ids [tokens] int64 at positions from `position` [1] int64 on -> the next token [1] and the next position [1].
+    """Prefill and decode: ids [tokens] int64, position [1] int64 -> next token [1], next position [1].
 
-    One graph for prefill and decode. caches: k and v of each layer in turn, [kv_heads, context, head_dim],
-    written in place. Trap: position + tokens must not go beyond the context; nothing checks it.
+    position: the position of the first of `ids`. caches: k and v of each layer in turn, [kv_heads, context, head_dim],
+    written in place. Trap: position + tokens must not exceed the context; nothing checks it.
     """
 
     def forward(self, ids: Tensor, position: Tensor, *caches: Tensor) -> tuple[Tensor, Tensor]:
@@ -41,8 +41,11 @@ class Step(Network):
 
 
 class Taught(Network):
-    """ids, a prompt and its answer but for the last token -> the logits that each token of the answer was chosen by,
-    [tokens_out, vocabulary]. caches: as a Step's, and fresh."""
+    """Teacher forcing: ids [tokens_in + tokens_out - 1] int64 -> logits [tokens_out, vocabulary].
+
+    ids: a prompt and its answer without the last token. The logits are those from which each token of the answer was
+    chosen. caches: those of a Step, all zero.
+    """
 
     def forward(self, ids: Tensor, *caches: Tensor) -> tuple[Tensor]:
         start = torch.zeros(1, dtype=torch.int64, device=ids.device)
@@ -58,7 +61,7 @@ class Decoder(nn.Module):
         self.norm = RmsNorm(shape)
 
     def forward(self, ids: Tensor, position: Tensor, *caches: Tensor, rows: int = 1) -> Tensor:
-        """[rows, width], of the last `rows` tokens."""
+        """The normed hidden states of the last `rows` tokens: [rows, width]."""
         x = self.embed_tokens(ids)
         places = position + torch.arange(ids.shape[0], device=ids.device)
         rotation = rotary(self.shape, places, x.dtype)
@@ -103,7 +106,7 @@ class Attention(nn.Module):
         into = places[None, :, None].expand(kv, -1, dim)
         k_cache.scatter_(1, into, k)
         v_cache.scatter_(1, into, v)
-        # The queries that share a head of the cache become its rows: nothing of the cache is copied.
+        # Queries that share a head of the KV cache become rows of one head, so the cache is not repeated.
         q = q.view(tokens, kv, share, dim).permute(1, 2, 0, 3).reshape(1, kv, share * tokens, dim)
         seen = torch.arange(k_cache.shape[1], device=x.device) <= places[:, None]
         out = F.scaled_dot_product_attention(q, k_cache[None], v_cache[None], attn_mask=seen.repeat(share, 1))
@@ -125,7 +128,7 @@ class Mlp(nn.Module):
 
 
 class RmsNorm(nn.Module):
-    """In float32, whatever the precision."""
+    """RMS norm, computed in float32 at every precision."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -139,10 +142,11 @@ class RmsNorm(nn.Module):
 
 
 def rotary(shape: Shape, places: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """cos and sin, [tokens, 1, head_dim / 2], computed in float32.
+    """The cosines and sines of the rotary angles, [tokens, 1, head_dim / 2] each, computed in float32.
 
-    Llama 3's scaling: frequencies that turn fewer than `low` times in the original context are divided by the
-    factor, those that turn more than `high` times stay, between them a linear blend in the number of turns.
+    Llama 3's scaling: a frequency of fewer than `rope_low` turns within the original context is divided by
+    `rope_factor`, one of more than `rope_high` turns is kept, and between them the two are blended linearly in the
+    number of turns.
     """
     half = torch.arange(0, shape.head_dim, 2, device=places.device, dtype=torch.float32)
     frequency = 1 / shape.rope_theta ** (half / shape.head_dim)
@@ -154,7 +158,8 @@ def rotary(shape: Shape, places: Tensor, dtype: torch.dtype) -> tuple[Tensor, Te
 
 
 def rotate(x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
-    """x [tokens, heads, head_dim]; the pairs lie half a head apart, as Hugging Face's conversion stores them."""
+    """Applies the rotary angles to x [tokens, heads, head_dim], whose pairs lie half a head apart as in Hugging Face's
+    checkpoints."""
     cos, sin = rotation
     one, other = x.chunk(2, dim=-1)
     return torch.cat((one * cos - other * sin, other * cos + one * sin), dim=-1)

@@ -1,16 +1,16 @@
-"""Measures what a device can reach, through the same contract as everything else: the ceilings of the roofline.
+"""The probe: measures the ceilings of the roofline, bandwidth and FLOP/s, through the contract of every suite.
 
-A feed is one pass over all kernels, each yield one kernel's result. Three ways to stream a matrix that is larger than
-the caches, since which one comes closest to the bandwidth depends on device and runtime, and one to multiply:
+A feed is one pass over all kernels, and each yield is the result of one kernel. Three kernels stream a matrix that is
+larger than the caches, since device and runtime decide which of them comes closest to the bandwidth; one multiplies:
 
-    read   the rows weighted and added up     x[1, rows] · W
-    gemv   a linear layer on one row          W · x[columns]
-    copy   reads a matrix and writes another  STREAM's scale, into state
+    read   a weighted sum of rows                 x[1, rows] · W
+    gemv   a linear layer on one row              W · x[columns]
+    copy   reads a matrix and writes another one  STREAM's scale, into state
     gemm   products of square matrices
 
-So the ceilings are the best bytes per second among the largest sizes (the smaller may lie in a cache) and the best
-FLOP per second. The first yield, `prepare`, costs nothing by its Cost and is no measurement: it makes the state's
-memory real by writing it once. A runtime that cannot run one of the kernels fails the probe.
+The ceilings are the highest bytes per second among the largest sizes (a smaller matrix may fit into a cache) and the
+highest FLOP per second. The first yield, `prepare`, has a cost of zero and is not a measurement: it writes the state
+once, so that the operating system allocates its memory. A runtime that cannot run one of the kernels fails the probe.
 """
 
 from __future__ import annotations
@@ -40,9 +40,12 @@ CHAIN = 4
 
 @dataclass(frozen=True)
 class Sizes:
+    """The matrices of a tier."""
+
     rows: tuple[int, ...]
-    """Of the matrices that are streamed; 256 rows are 4 MiB in fp32."""
+    """The rows of each matrix that is streamed; 256 rows are 4 MiB in fp32."""
     squares: tuple[int, ...]
+    """The rows, and columns, of each matrix that is multiplied."""
 
 
 TIERS = {
@@ -53,7 +56,7 @@ TIERS = {
 
 
 class Probe:
-    """The ceilings: read, copy, GEMV, GEMM."""
+    """Ceilings of the roofline: read, copy, GEMV, GEMM."""
 
     name = "probe"
     version = "1"
@@ -65,7 +68,7 @@ class Probe:
         if tier not in TIERS:
             raise Unsupported(f"probe has no tier {tier!r}", f"it has {', '.join(TIERS)}")
         if "weights" in options:
-            raise Unsupported("probe takes no checkpoint: its matrices are nobody's model")
+            raise Unsupported("probe takes no checkpoint: its matrices belong to no model")
         self.tier = tier
         self.latency: LatencyLimits | None = None
         self._nonce = max(COLUMNS, *TIERS[tier].rows, *TIERS[tier].squares)
@@ -74,7 +77,7 @@ class Probe:
 
     @property
     def config(self) -> Mapping[str, Value]:
-        """The sizes of the matrices; there is no public checkpoint whose names these could have."""
+        """The sizes of the matrices, under names of its own: there is no public checkpoint."""
         sizes = TIERS[self.tier]
         return {"rows": sizes.rows, "columns": COLUMNS, "squares": sizes.squares, "chain": CHAIN}
 
@@ -112,16 +115,17 @@ class Probe:
             yield session.get(result)
 
     def gate(self, precision: str) -> Gate | None:
-        return None  # it measures ceilings for others; what it computes is nobody's answer
+        return None  # its results are not audited: it measures the device
 
     def reference(self) -> Suite:
         return self
 
     def quality(self, answer: Array, reference: Array) -> float:
-        raise Unsupported("the probe has no gate: it measures the device, and nobody's answer")
+        raise Unsupported("the probe has no gate: it measures the device, and its results are not audited")
 
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
-        """gemm is given no bytes and the others no FLOPs: each kernel measures one ceiling. A copy reads and writes."""
+        """The costs of all kernels. Each measures one ceiling: gemm has no bytes, the others no FLOPs. A copy reads and
+        writes."""
         bits = BITS_PER_WEIGHT[precision]
         prepare = Cost(name="prepare", flops=0, bytes=0)
         return (prepare, *(_cost(kind, size, bits) for kind, size in self._kernels))

@@ -1,4 +1,4 @@
-"""The probe's kernels. In every one the nonce reaches all of the work, so that nothing can be folded or kept."""
+"""The probe's kernels. All work of each depends on the nonce, so that no result can be folded or cached."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Memory(nn.Module):
 
 
 class Read(Memory):
-    """nonce [1, ≥ rows] -> [1]: the rows, weighted by the nonce and added up."""
+    """nonce [1, ≥ rows] -> [1]: a sum of the rows, weighted by the nonce."""
 
     def forward(self, nonce: Tensor) -> tuple[Tensor]:
         rows = nonce[:, : self.matrix.shape[0]]
@@ -44,7 +44,8 @@ class Copy(Memory):
 
 
 class Gemm(nn.Module):
-    """nonce [1, ≥ n] -> [1]: CHAIN products in a row, so that adding the nonce and the maximum hardly count."""
+    """nonce [1, ≥ n] -> [1]: CHAIN products one after the other, beside which adding the nonce and the maximum take
+    little time."""
 
     def __init__(self, n: int) -> None:
         super().__init__()

@@ -1,10 +1,10 @@
 """ResNet-50 v1.5 image classification, state-dict compatible with torchvision's checkpoint.
 
-The weights are drawn, but a deep residual network with random weights is chaotic: with unit gain on its branches an
-honest bf16 run would be as far from the reference as one that skips a block. So biases and gains are chosen such that
-rounding grows little on its way and each block shows (`rule`). The batch norms' running statistics were measured once
-on images of this suite, rounded to bf16 and shipped: measured anew they would differ from machine to machine.
-`calibrate.py` writes them.
+A deep residual network with random weights is chaotic: with unit gain on its branches, an honest bf16 run would be as
+far from the reference as one that skips a block. So biases and gains are chosen such that rounding errors grow little
+from layer to layer and leaving out a block is detected (`rule`). The running statistics of the batch norms were
+measured once on images of this suite, rounded to bf16 and shipped, because a new measurement would differ from machine
+to machine. `calibrate.py` writes them.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
 HOME = Path(__file__).parent
 
 STAGES = ((3, 64, 1), (4, 128, 2), (6, 256, 2), (3, 512, 2))
-"""(blocks, width, stride of the first block)"""
+"""The stages, each as (blocks, width, stride of the first block)."""
 EXPANSION = 4
 CLASSES = 1000
 PARAMETERS = 25_557_032
 
 PIXELS = {"smoke": 64, "edge": 224, "server": 224}
-POOL = 32  # images; each issue rolls them, which alone gives 32 · pixels² different ones
+POOL = 32  # images made before the window; rolling them gives 32 · pixels² different ones
 
-FIXED = 16  # images, whose mean logits are the centre of the metric
+FIXED = 16  # images whose mean logits are the centre of the metric
 
 METRIC = "unexplained variance of an image's logits"
-SAMPLES = 8  # images that an audit compares at least
+SAMPLES = 8  # minimum number of images per audit
 AT_MOST = {16: 0.015, 8: 0.2, 4: 0.2}
-"""Of the metric, by the class of the declared weights: docs/separation/resnet50.md. Server's network is edge's."""
+"""Gates by the class of the declared weights, from docs/separation/resnet50.md; edge and server share a network."""
 TRAINED = {16: 0.2, 8: 0.2, 4: 0.2}
-"""Of a checkpoint: unmeasured. How much a skipped block shows in trained weights is not known."""
+"""Gates for a checkpoint: unmeasured. The effect of a skipped block in a trained network is not known."""
 
 STATISTICS = HOME / "statistics.npz"
 
@@ -96,7 +96,7 @@ class ResNet50:
         return Calibrated(self.uncalibrated(), statistics())
 
     def uncalibrated(self) -> Weights:
-        """As drawn, with nothing useful in the running statistics."""
+        """The drawn weights, without useful running statistics."""
         return drawn(self.name, self._specs(), rule)
 
     def _specs(self) -> Mapping[str, Spec]:
@@ -108,7 +108,10 @@ class ResNet50:
         return {"classify": exported.graph(HOME, self.tier, "classify", inputs, {}, outputs, _module)}
 
     def feeds(self, batch: int, seed: int) -> Iterator[Feed]:
-        """Tinted 1/f noise: the spectrum of photographs, whose channels are correlated too."""
+        """Images of tinted 1/f noise, `images` [batch, 3, pixels, pixels] float32.
+
+        They have the spectrum of photographs, and correlated channels like them.
+        """
         random = np.random.Generator(np.random.Philox(key=[seed, *b"R"]))
         pool = noise(random, POOL, self.pixels)
         while True:
@@ -134,14 +137,19 @@ class ResNet50:
         return Reference(self.tier, self._options)
 
     def quality(self, answer: Array, reference: Array) -> float:
-        """answer [images, 1000]; the reference [images + 1, 1000] ends with the centre."""
+        """The unexplained variance of the worst image.
+
+        answer: [images, 1000] float32. reference: [images + 1, 1000] float32, the last row being the centre.
+        """
         *_, centre = reference
         return float(unexplained(checked(answer, reference[:-1].shape), reference[:-1], centre).max())
 
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
-        """Convolutions and the last layer; batch norm (folds away), ReLU, pooling and additions are left out.
+        """The cost of one batch.
 
-        Bytes: weights once, images in and logits out as float32; what flows between layers may stay in a cache.
+        FLOPs: convolutions and the last layer; ReLU, pooling, additions and batch norm, which is folded into the
+        convolutions, are not counted. Bytes: the weights once, the images and the logits as float32; activations
+        between layers may stay in a cache.
         """
         weights = PARAMETERS * BITS_PER_WEIGHT[precision] / 8
         ends = 4 * batch * (3 * self.pixels**2 + CLASSES)
@@ -156,9 +164,9 @@ class ResNet50:
 
 
 class Reference(ResNet50):
-    """ResNet-50 that also says what the logits are on average, over fixed images, in a row behind the feed's.
+    """ResNet-50 that yields the mean logits over fixed images after a feed's logits.
 
-    An audit may see a single image, so the average cannot come from the feeds. Trap: it is kept with the object.
+    The mean cannot come from the feed, which may hold a single image. Trap: the object computes it once and keeps it.
     """
 
     _centre: Array | None = None
@@ -179,7 +187,7 @@ def _module() -> nn.Module:
 
 
 def _flops(pixels: int, winograd: float = 1) -> float:
-    """Of one image; `winograd` is the part of the multiplications that a 3×3 convolution of stride 1 takes."""
+    """FLOPs of one image; `winograd` is the fraction of multiplications that a 3×3 convolution of stride 1 needs."""
     side = pixels // 2
     macs: float = side**2 * 64 * 3 * 7**2
     side //= 2
@@ -198,10 +206,10 @@ def _flops(pixels: int, winograd: float = 1) -> float:
 
 
 def noise(random: np.random.Generator, count: int, pixels: int) -> npt.NDArray[np.float32]:
-    """Images of 1/f noise [count, 3, pixels, pixels]: amplitude falls with frequency; mean 0, variance 1 each.
+    """Images of 1/f noise, [count, 3, pixels, pixels]: the amplitude falls with the frequency; mean 0, variance 1 each.
 
-    Each has one pattern in one random tint: with a pattern of its own in every channel all images would look alike to
-    a network that averages over their pixels.
+    Each image has one pattern in one random tint. With an independent pattern in every channel, all images would look
+    alike to a network that averages over pixels.
     """
     frequency = np.hypot(np.fft.fftfreq(pixels)[:, None], np.fft.rfftfreq(pixels))
     frequency[0, 0] = np.inf
@@ -214,13 +222,14 @@ def noise(random: np.random.Generator, count: int, pixels: int) -> npt.NDArray[n
 
 
 def rule(name: str, shape: tuple[int, ...]) -> Fill:
-    """Rounding that a skipped block exceeds by far must neither be large where it enters nor grow on its way.
+    """The gain or constant of each tensor, chosen so that a skipped block exceeds rounding errors by far.
 
-    A ReLU of normalised values centred on 0 amplifies a small relative error, in variance, by 1.47; shifted up it cuts
-    off less and amplifies less. So the biases before ReLUs are positive, but not so large that the mean outweighs the
-    variance, which alone tells images apart while a floating-point format rounds in proportion to both. The stem's is
-    negative, because the maximum over 3×3 positions lifts the mean behind it; the last stage's shortcut has none,
-    because averaging over the positions then takes away variance and not the mean.
+    For that, rounding errors must be small where they arise and grow little from layer to layer. A ReLU of normalised
+    values with mean 0 amplifies a small relative error by 1.47 in variance; with a positive mean it clips less and
+    amplifies less. So the biases before ReLUs are positive. They are not so large that the mean outweighs the variance:
+    only the variance distinguishes images, while the rounding error of a floating-point format is proportional to both.
+    The stem's bias is negative, because the max pooling over 3×3 positions after it raises the mean. The shortcut of
+    the last stage has no bias, because the average over positions after it reduces the variance and not the mean.
     """
     if len(shape) > 1:
         return Draw(math.sqrt(2))
@@ -237,18 +246,18 @@ def rule(name: str, shape: tuple[int, ...]) -> Fill:
 
 
 BRANCH_GAINS = {"layer1": 0.4, "layer2": 0.45, "layer3": 0.55, "layer4": 0.65}
-"""A block adds a normalised branch times this. They grow with the stage so that each block shows about as much."""
+"""The gain of a block's normalised branch; it grows with the stage, so that skipped blocks have similar effects."""
 
 
 @cache
 def statistics() -> Mapping[str, npt.NDArray[np.float32]]:
-    """running_mean and running_var by name; stored as the upper halves of float32, which are bf16."""
+    """running_mean and running_var of each batch norm by name; the file holds bf16, the upper halves of float32."""
     with np.load(STATISTICS) as stored:
         return {name: (stored[name].astype(np.uint32) << 16).view(np.float32) for name in stored.files}
 
 
 class Calibrated:
-    """Weights with the measured statistics in them."""
+    """Weights in which the measured statistics replace the drawn ones."""
 
     def __init__(self, weights: Weights, statistics: Mapping[str, npt.NDArray[np.float32]]) -> None:
         self._weights, self._statistics = weights, statistics

@@ -1,4 +1,7 @@
-"""Writes the batch norms' statistics: `python -m suites.resnet50.calibrate`, after a change to weights or feeds."""
+"""Measures the statistics of the batch norms and writes them: `python -m suites.resnet50.calibrate`.
+
+Run it after a change to the weights or the feeds.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from suites.resnet50 import STATISTICS, ResNet50, noise
 
 
 def measure(images: int = 64, tier: str = "edge", seed: int = 0) -> Mapping[str, npt.NDArray[np.float32]]:
-    """running_mean and running_var over one batch, each layer seeing what the normalised layers before it give."""
+    """running_mean and running_var by name, measured on one batch while all earlier layers normalise with theirs."""
     suite = ResNet50(tier, {})
     (graph,) = suite.graphs().values()
     network = graph.module().to_empty(device="cpu")
@@ -26,10 +29,10 @@ def measure(images: int = 64, tier: str = "edge", seed: int = 0) -> Mapping[str,
 
 
 def main() -> None:
-    halves: dict[str, Any] = {}  # numpy types savez's own keyword first
+    halves: dict[str, Any] = {}  # Any, because numpy declares savez's own keyword before the arrays
     for name, values in measure().items():
         bits = values.view(np.uint32)
-        halves[name] = ((bits + 0x8000) >> 16).astype(np.uint16)  # to the nearest bf16
+        halves[name] = ((bits + 0x8000) >> 16).astype(np.uint16)  # rounds to the nearest bf16
     np.savez_compressed(STATISTICS, **halves)
 
 

@@ -1,4 +1,4 @@
-"""ResNet-50 v1.5: the stride of a stage sits in its first 3×3 convolution. Names are torchvision's."""
+"""ResNet-50 v1.5: the stride of a stage is that of its first 3×3 convolution. The names are those of torchvision."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from suites.resnet50 import CLASSES, EXPANSION, STAGES
 
 
 class BatchNorm(nn.Module):
-    """torch's own counts batches in an int64 buffer, insists on it when loading, and needs it for training alone."""
+    """Batch norm without torch's int64 counter of batches, which only training uses and every checkpoint would need."""
 
     running_mean: Tensor
     running_var: Tensor
@@ -23,7 +23,7 @@ class BatchNorm(nn.Module):
         self.register_buffer("running_var", torch.empty(channels))
 
     def forward(self, x: Tensor) -> Tensor:
-        """In training mode the statistics of x replace the running ones."""
+        """Normalises x; in training mode the statistics of x first replace the running ones."""
         return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, self.training, momentum=1.0)
 
 
@@ -51,7 +51,7 @@ class Bottleneck(nn.Module):
 
 
 class ResNet(nn.Module):
-    """images [batch, 3, H, W], H and W multiples of 32 -> logits [batch, 1000]."""
+    """images [batch, 3, H, W] float32 -> logits [batch, 1000]; H and W are multiples of 32."""
 
     def __init__(self) -> None:
         super().__init__()

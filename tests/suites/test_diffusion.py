@@ -586,7 +586,7 @@ def test_what_is_streamed_is_read_and_does_not_fit_a_quarter_of_it(tier: str) ->
 
 
 def test_an_unknown_tier_is_refused() -> None:
-    with pytest.raises(Unsupported, match="no tier huge"):
+    with pytest.raises(Unsupported, match="no tier 'huge'"):
         Diffusion("huge", {})
 
 

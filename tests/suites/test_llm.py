@@ -278,7 +278,7 @@ def test_what_is_no_answer_is_told(audit: tuple[Llm, Eager, Eager, Feed]) -> Non
     answer = np.arange(128)
     reference = np.zeros((128, 4096), np.float32)
     for wrong, complaint in (
-        (answer.astype(np.int32), r"int32 \(128,\), and should be int64"),
+        (answer.astype(np.int32), r"int32 \(128,\), but should be int64"),
         (answer.astype(np.float32) * np.nan, "float32"),
         (answer[:127], r"\(127,\)"),
         (answer[:, None], r"\(128, 1\)"),

@@ -160,7 +160,7 @@ def test_one_wrong_image_decides(network: nn.Module, reference: Array) -> None:
 @pytest.mark.parametrize(
     ("spoilt", "message"),
     [
-        (lambda logits: logits[:7], r"float32 \(7, 1000\), and should be float32 \(8, 1000\)"),
+        (lambda logits: logits[:7], r"float32 \(7, 1000\), but should be float32 \(8, 1000\)"),
         (lambda logits: logits[:, :999], r"\(8, 999\)"),
         (lambda logits: logits.astype(np.float64), "float64"),
         (lambda logits: np.where(logits == logits.max(), np.float32(np.nan), logits), "1 values that are not finite"),
