@@ -1,14 +1,16 @@
-"""What the audit costs: keeping answers while the clock runs, and comparing them with the reference afterwards.
+"""The cost of the audit: keeping answers while the clock runs, and comparing them with the reference afterwards.
 
 Run: python -m bench.audit [TIER [SUITE:BATCH:ADAPTER …]]   (smoke, and every suite at batch 1 by onnxruntime)
 
-Time without answers kept over time with, of single feeds in turn, in flight and with what follows before the next: the
-median and its 95 % interval, since a busy machine changes more from second to second than keeping costs. For `null`,
-which answers at once, only the microseconds mean something; they are what a feed of any suite pays. Both copy what is
-yielded, for the stamp wants it plain; that copy's share of a feed stands beside.
+First, feeds alternate between keeping and not keeping the answers. The ratio is the time of a feed without keeping over
+the time with it, both in flight and including the work until the next feed can start. It is printed as a median with
+its 95 % interval, since a busy machine varies more from second to second than keeping answers costs. For `null`, which
+answers at once, only the microseconds are meaningful: every feed of every suite costs as many. Both kinds of feed copy
+what is yielded into plain memory before the stamp; the share of a feed that this copy takes is printed too.
 
-Then the reference, opened once for a suite, on as many feeds as the standard preset audits, over that preset's warm-up
-and shortest window. Where the machine is shared, its processors' seconds tell more than its own.
+Second, the reference of each suite is opened once and run on as many feeds as the standard preset audits. Its time is
+compared with the warm-up and the shortest window of that preset. On a shared machine the CPU time is more reliable than
+the wall time.
 """
 
 from __future__ import annotations
@@ -30,13 +32,13 @@ from harness.plan import PRESETS
 
 GOAL = 0.99
 PAIRS = 1000
-LONGEST_S = 20  # for the pairs
-FEWEST = 9  # pairs, of which a median has an interval
+LONGEST_S = 20  # limit for all pairs of a suite
+FEWEST = 9  # minimum number of pairs for an interval of the median
 STANDARD = PRESETS["standard"].limits
 
 
 class Null:
-    """Answers at once, with a thousand numbers for each of its units."""
+    """A runner that answers at once, with a thousand numbers for each unit."""
 
     slots = 1
 
@@ -67,7 +69,7 @@ def kept(runner: Runner, feeds: Iterator[Feed]) -> str:
     for what, ratios in zip(("in flight", "and what follows"), (off / on).T, strict=True):
         low, high = stats.percentile_interval((ratios * 1e6).astype(np.int64), 0.5) or (0, 0)
         middle = float(np.median(ratios))
-        verdict = "met" if middle >= GOAL else "not told apart from it" if high >= GOAL * 1e6 else "MISSED"
+        verdict = "met" if middle >= GOAL else "not distinguishable" if high >= GOAL * 1e6 else "MISSED"
         texts.append(f"{what} {middle:.4f} [{low / 1e6:.4f} to {high / 1e6:.4f}] {verdict}")
     return "  ".join([*texts, f"({pair + 1} pairs)"])
 
@@ -81,21 +83,21 @@ def copied(answers: list[Array], took_ns: int) -> str:
 
 
 def compared(suite: Any, batch: int, answer: Array, window_s: float) -> str:
-    """As the auditor does it, but for its process and for making the feeds between those that were drawn."""
+    """Compares feeds as the auditor does, without its process and without making the feeds between those audited."""
     count = max(STANDARD.audits, math.ceil(suite.gate("fp32").samples / batch))
     feeds = suite.feeds(batch, 1)
     stamps = [(time.perf_counter(), time.process_time())]
     with adapter(REFERENCE).open(CPU, suite.reference(), "fp32", Use.of("single-stream")) as runner:
         stamps.append((time.perf_counter(), time.process_time()))
-        for _ in range(2):  # the first may prepare what all feeds share
+        for _ in range(2):  # the first may include work that all feeds share
             suite.quality(answer, np.concatenate(list(runner({**next(feeds), "answer": answer}))))
             stamps.append((time.perf_counter(), time.process_time()))
     (loading, first, other), busy = np.diff(stamps, axis=0).T
     took, worked = loading + first + (count - 1) * other, busy[0] + busy[1] + (count - 1) * busy[2]
     return (
         f"the reference of {count} feeds: {loading:.1f} s to load + {first:.2f} s + {count - 1} × {other:.2f} s "
-        f"= {took:.1f} s, {worked:.1f} s of processors, of a measurement of {window_s:.0f} s: "
-        f"{'met' if took < window_s else 'not told, on so busy a machine' if worked < window_s else 'MISSED'}"
+        f"= {took:.1f} s, {worked:.1f} s of CPU time, against a measurement of {window_s:.0f} s: "
+        f"{'met' if took < window_s else 'unclear, the machine was busy' if worked < window_s else 'MISSED'}"
     )
 
 
@@ -107,12 +109,12 @@ def measured(name: str, tier: str, batch: int, by: str) -> Iterator[str]:
     suite = plugins.suite(name, plugins.BUILT_IN["suites"][name], tier, {})
     with adapter(by).open(CPU, suite, "fp32", Use.of("single-stream")) as runner:
         feeds = suite.feeds(batch, 1)
-        yield f"with over without, {kept(runner, feeds)}"
+        yield f"time without keeping over time with, {kept(runner, feeds)}"
         begin = time.perf_counter_ns()
         answers = list(runner(next(suite.feeds(batch, 1))))
         took_ns = time.perf_counter_ns() - begin
         yield copied(answers, took_ns)
-    whole = max(STANDARD.min_feeds, math.ceil(STANDARD.min_ns / took_ns))  # a window ends with a feed
+    whole = max(STANDARD.min_feeds, math.ceil(STANDARD.min_ns / took_ns))  # a window ends at the end of a feed
     window_ns = STANDARD.warmup_ns + whole * took_ns
     yield compared(suite, batch, np.concatenate(answers), window_ns / 1e9)
 

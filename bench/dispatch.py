@@ -1,9 +1,9 @@
-"""What dispatching costs a device that is alone in the mixed phase: throughput there over that of its own closed loop.
+"""The cost of dispatching: throughput of a device alone in a mixed phase, over that of its own closed loop.
 
 Run: python -m bench.dispatch [SUITE] [TIER] [BATCH] [BLOCKS]    (resnet50 smoke 1 3)
 
-Both go by real workers of the onnxruntime adapter, in alternating blocks. In the closed loop the worker feeds itself;
-in the mixed phase the parent sends each feed. The wall time counts in both, making the feeds included. Goal: ≥ 0.99.
+Both use real workers of the onnxruntime adapter, in alternating blocks. In the closed loop the worker issues its own
+feeds; in the mixed phase the parent requests each feed. Both count wall time, including the making of feeds. Goal: ≥ 0.99.
 """
 
 from __future__ import annotations

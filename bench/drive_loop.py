@@ -1,9 +1,9 @@
-"""What the drive loop costs a query and a unit, beside MLCommons' LoadGen with a Python system under test.
+"""The cost of the drive loop for a query and for a unit, compared with MLCommons' LoadGen with a Python system.
 
 Run: python -m bench.drive_loop [blocks]
 
-Both drive a null system in single-stream, in alternating blocks of the same number of queries, so that a
-machine whose speed drifts treats them alike. The wall time of a query is from one query to the next.
+Both drive a system that does nothing in the single-stream scenario, in alternating blocks of the same number of
+queries, so that drift of the machine's speed affects both alike. The time of a query is from its issue to the next one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ UNITS = 128
 
 
 class NullRunner:
-    """Answers at once, with `units` yields."""
+    """A runner that answers at once, with `units` yields."""
 
     slots = 1
 
@@ -48,14 +48,14 @@ def feeds() -> Iterator[Feed]:
 
 
 def ours(queries: int, units: int = 1) -> npt.NDArray[np.int64]:
-    """Nanoseconds from issue to issue."""
+    """The ns from each issue to the next."""
     limits = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=10**15, min_feeds=queries)
     done = closed_loop(NullRunner(units), feeds(), limits)
     return np.diff(done.issued_ns)
 
 
 def theirs(queries: int) -> npt.NDArray[np.int64]:
-    """Nanoseconds from issue to issue, as the system under test sees it."""
+    """The ns from each issue to the next, stamped by the system under test."""
     stamps: list[int] = []
 
     def issue(samples: list[loadgen.QuerySample]) -> None:

@@ -1,9 +1,9 @@
-"""How close decoding comes to the memory's bandwidth: the llm at batch 1 in fp32, beside the probe's kernels.
+"""Bandwidth of decoding: the llm at batch 1 in fp32, compared with the probe's kernels.
 
 Run: python -m bench.llm_bandwidth [TIER [ADAPTER …]]   (edge, 8 GB of memory, and both adapters)
 
-Both suites are open in one process by the same adapter, and take turns: a pass of the probe, then a few tokens of an
-answer, so that a machine whose speed drifts treats both alike. A token's bytes are the suite's own model of costs,
+The same adapter opens both suites in one process. They alternate, a pass of the probe and then a few tokens of an
+answer, so that drift of the machine's speed affects both alike. The bytes of a token come from the suite's cost model;
 the bandwidth is that of the fastest of the probe's kernels that only read.
 """
 
@@ -24,16 +24,18 @@ from harness.contracts import Use
 GOAL = 0.85
 ADAPTERS = ("torch", "onnxruntime")
 ROUNDS = 7
-TOKENS = 16  # a round
+TOKENS = 16  # in each round
 
 
 class Measured(NamedTuple):
     decode_bytes_per_s: float
-    """Medians over the rounds, as is `read_bytes_per_s`."""
+    """The median over the rounds."""
     read_bytes_per_s: float
+    """The median over the rounds."""
     kernel: str
+    """The fastest kernel that only reads."""
     ratios: list[float]
-    """Of each round's own decoding to its own pass of that kernel."""
+    """For each round, the bandwidth of its decoding over that of its pass of the kernel."""
 
 
 def measure(adapter_name: str, tier: str) -> Measured:
@@ -50,12 +52,12 @@ def measure(adapter_name: str, tier: str) -> Measured:
             pass
 
         def tokens() -> Any:
-            """Without the prefill, whose token is thrown away, and without ever ending."""
+            """An endless stream of decoded tokens, without the first one of each answer, which the prefill makes."""
             for prompt in prompts:
                 yield from itertools.islice(writer(prompt), 1, None)
 
         def probed() -> dict[str, float]:
-            """Bytes a second of the kernels that only read, where the matrix is larger than the caches."""
+            """The bytes per second of the kernels that only read, on the largest matrix, which exceeds the caches."""
             rates = {}
             begin = time.monotonic_ns()
             for cost, _ in zip(kernels, prober(next(nonces)), strict=True):

@@ -1,8 +1,10 @@
-"""Are the llm's answers worth computing? `python bench/llm_distinct.py edge 2`: distinct tokens and cycles, per prompt.
+"""Repetition in the llm's answers: the distinct tokens and cycles of each answer.
 
-Runs the suite's own module in float32 on the CPU: 5 GB of memory at edge, 33 GB at server. Exits 1 where an
-answer has fewer than 90 distinct tokens in its first 128, equals another, or repeats with a period below 32
-over its last 64.
+Run: python -m bench.llm_distinct TIER PROMPTS
+
+It runs the suite's own module in float32 on the CPU and takes 5 GB of memory at edge, 33 GB at server. It exits with 1
+where an answer has fewer than 90 distinct tokens in its first 128, equals another answer, or repeats with a period
+below 32 over its last 64 tokens. Such answers could be predicted without computing them.
 """
 
 from __future__ import annotations

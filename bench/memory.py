@@ -1,11 +1,11 @@
-"""Peak memory of a worker at batch 1, loading included, beside the size of the weights.
+"""Peak memory of a worker at batch 1, loading included, compared with the size of the weights.
 
 Run: python -m bench.memory [TIER [SUITE …]]   (edge, and every suite)
 
-PSS is of the worker's process tree, sampled as every run of Mixmark samples it: twice a second, but not while it
-measures. Between two samples a short peak can hide; so the kernel's own high-water mark of the worker's RSS stands
-beside it, which hides none, but counts whole what is shared with other processes. Graphs that are not shipped are
-exported in the worker; unless the user's cache holds them already, that is part of the peak.
+PSS is that of the worker's process tree, sampled as in every run of Mixmark: twice a second, but not while it measures.
+A short peak between two samples is missed. The kernel's own high-water mark of the worker's RSS, printed beside it,
+misses none, but counts memory that is shared with other processes in full. Graphs that are not shipped are exported in
+the worker; unless the user's cache already holds them, the export is part of the peak.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ LIMITS = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=1, min_feeds=1)  # on
 
 
 def weights_bytes(suite: Any) -> int:
-    """In fp32."""
+    """The size of all weights in fp32."""
     weights = suite.weights()
     return sum(4 * math.prod(weights.spec(name).shape) for name in weights.names())
 
 
 def peak(suite: str, adapter: str, tier: Any) -> tuple[int, int, dict[str, str]]:
-    """PSS and RSS in bytes, and the adapter's facts."""
+    """The peaks of PSS and RSS in bytes, and the adapter's facts."""
     plugin = plugins.find("adapters")[adapter]
     spec = plugins.find("suites")[suite].spec
     with tempfile.TemporaryDirectory(prefix="mixmark-") as folder:

@@ -1,10 +1,10 @@
-"""What reading the meters costs: CPU time of the threads that read, as a share of one core.
+"""The cost of reading meters: CPU time of the threads that read, as a share of one core.
 
 Run: python -m bench.metering [SECONDS]
 
-Eight domains that cost nothing to read, and eight of powercap on a made-up tree of files, ten times a second. A real
-counter is slower to read than a file in memory (an MSR takes an interrupt on another core, a GPU its driver), so each
-result says what its own metering took.
+It reads eight domains that cost nothing to read, and eight powercap domains on a made-up tree of files, ten times a
+second. A real counter is slower to read than a file in memory (an MSR takes an interrupt on another core, a GPU a call
+of its driver), so each result discloses the CPU time of its own metering.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
 
 
 class Nothing:
-    """Domains that take no time to read."""
+    """A meter whose domains take no time to read."""
 
     name = "nothing"
 
@@ -51,6 +51,8 @@ class Nothing:
 
 
 class Tree(Rapl):
+    """The powercap meter on a tree of files."""
+
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__({}, Path(options["root"]))
 

@@ -1,10 +1,10 @@
-"""How much the choice of a mix's units matters: λ* with each m_w halved and doubled, as a multiple of λ*.
+"""Sensitivity of λ* to a mix's units: λ* with each m_w halved and doubled, as a multiple of λ*.
 
 Run: python -m bench.mix_sensitivity [RESULT …]
 
-Of the nominal device of every frozen mix, and of the machines whose result folders hold a mixed phase. What is
-printed is a prediction from solo rates. A suite that does not limit a machine moves it little; on a single device each
-takes its part of the time, whatever the others do.
+It prints a table for the nominal device of every frozen mix, and for each machine whose result folder holds a mixed
+phase. The values are predictions from solo rates. A suite that does not limit a machine changes λ* little; on a single
+device each suite takes its own part of the time.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ BATCHES = {"llm": 1, "diffusion": 1, "dlrm": 2048, "resnet50": 32}
 
 
 def nominal(mix: Mix) -> list[Rate]:
-    """Of the device that a mix was derived from."""
-    assert mix.nominal_flops_per_s and mix.nominal_bytes_per_s  # a frozen one
+    """The rates of the nominal device, from which the mix was derived."""
+    assert mix.nominal_flops_per_s and mix.nominal_bytes_per_s  # every frozen mix has them
     rates = []
     for name, batch in BATCHES.items():
         suite = plugins.find("suites")[name].load()(mix.tier, {})

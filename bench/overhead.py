@@ -1,11 +1,11 @@
-"""What the harness costs: throughput through its loop over that of a bare loop, same model, same runtime, same process.
+"""The cost of the harness: throughput through its loop over that of a bare loop, in one process and runtime.
 
 Run: python -m bench.overhead [TIER [BATCH [SUITE …]]]   (smoke, 1, and every suite)
 
-The bare loops below are what one would write by hand over torch's modules or onnxruntime's sessions: feeds made before
-the block, nothing stamped or checked, neither a suite's loop nor an adapter's session between. Only the weights are
-those that the adapter has loaded. Blocks alternate, so that a machine whose speed drifts treats both alike. They
-repeat the suites' loops, so each run first compares what the two yield for one feed.
+The bare loops below are what one would write by hand over torch's modules or onnxruntime's sessions. Their feeds are
+made before the block, nothing is stamped or checked, and they use neither a suite's loop nor an adapter's session; they
+share only the weights that the adapter has loaded. Blocks alternate, so that drift of the machine's speed affects both
+alike. Since the bare loops repeat those of the suites, each run first compares what the two yield for one feed.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from harness.judge import stats
 from harness.schema import Limits
 
 GOAL = 0.98
-PAIRS = 21  # fewer where a feed alone is longer than a block
+PAIRS = 21  # pairs of blocks; fewer where a feed is longer than a block
 FEWEST_PAIRS = 5
-BLOCK_NS = 200_000_000  # short: what else the machine does then falls on both of a pair alike
-MOST_FEEDS = 128  # of a block, for they all lie in memory
+BLOCK_NS = 200_000_000  # short, so that a disturbance affects both blocks of a pair
+MOST_FEEDS = 128  # in a block, since all of them are in memory
 Loop = Callable[[Feed], Iterator[Array]]
 
 
@@ -41,12 +41,12 @@ class Bare(NamedTuple):
 
     put: Callable[[Array], Any]
     zeros: Callable[[str], Any]
-    """A graph's state."""
+    """(graph) -> the graph's state, all zeros."""
     call: Callable[..., Sequence[Any]]
-    """(graph, state, *inputs)"""
+    """(graph, state, *inputs) -> the outputs"""
     get: Callable[[Any], Array]
     around: Callable[[], AbstractContextManager[Any]]
-    """Entered once a block."""
+    """A context that is entered once a block."""
 
 
 def over_torch(session: Any, graphs: Mapping[str, Graph]) -> Bare:
@@ -65,7 +65,7 @@ def over_torch(session: Any, graphs: Mapping[str, Graph]) -> Bare:
 
 
 def over_onnxruntime(session: Any, graphs: Mapping[str, Graph]) -> Bare:
-    """State is bound once a feed, where the adapter binds it at each call."""
+    """Binds the state once a feed; the adapter binds it at each call."""
     from onnxruntime import OrtValue
 
     sessions, bindings = session._sessions, {}
@@ -74,7 +74,7 @@ def over_onnxruntime(session: Any, graphs: Mapping[str, Graph]) -> Bare:
         for node in each.get_inputs():
             if node.name in session._bound:
                 bindings[graph].bind_ortvalue_input(node.name, session._bound[node.name])
-        for name in graphs[graph].outputs:  # before any state: get_outputs keeps this order
+        for name in graphs[graph].outputs:  # bound before any state, since get_outputs keeps the order
             bindings[graph].bind_output(name)
 
     def zeros(graph: str) -> Any:
@@ -100,7 +100,7 @@ def over_onnxruntime(session: Any, graphs: Mapping[str, Graph]) -> Bare:
 BARE = {"torch": over_torch, "onnxruntime": over_onnxruntime}
 
 
-# --- the suites' loops, by hand ---------------------------------------------------------------------------------
+# --- the suites' loops, written by hand --------------------------------------------------------------------------
 
 
 def llm(suite: Any, bare: Bare) -> Loop:
@@ -161,17 +161,19 @@ LOOPS = {"llm": llm, "diffusion": diffusion, "dlrm": dlrm, "resnet50": resnet50,
 
 
 class Row(NamedTuple):
-    """Median units a second: as the harness counts them (in flight), and with the making of feeds; bare; the ratios
-    of the pairs of blocks."""
+    """Median throughputs in units per second."""
 
     counted: float
+    """As the harness counts it, without the time of making feeds."""
     wall: float
+    """The harness, including the time of making feeds."""
     bare: float
     ratios: list[float]
+    """`counted` over `bare` for each pair of blocks."""
 
 
 def measure(suite_name: str, adapter_name: str, tier: str, batch: int) -> Row:
-    """In a process of its own: two runtimes' thread pools in one disturb each other."""
+    """Measures a suite; to be run in a fresh process, since the thread pools of two runtimes disturb each other."""
     suite: Any = plugins.find("suites")[suite_name].load()(tier, {})
     adapter: Any = plugins.find("adapters")[adapter_name].load()({})
     device = next(each for each in adapter.discover() if each.kind == "cpu")
@@ -180,7 +182,7 @@ def measure(suite_name: str, adapter_name: str, tier: str, batch: int) -> Row:
         loop = LOOPS[suite_name](suite, bare)
         feeds = suite.feeds(batch, 0)
         first = next(feeds)
-        theirs = [np.array(out) for out in runner(first)]  # warms up, too
+        theirs = [np.array(out) for out in runner(first)]  # this also warms up
         with bare.around():
             begin = time.monotonic_ns()
             ours = [np.array(out) for out in loop(first)]

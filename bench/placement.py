@@ -1,9 +1,9 @@
-"""How long planning takes, on a large machine, and beside the same linear program handed to scipy's linprog as it is.
+"""The time of planning on a large machine, compared with the same linear program solved by scipy's linprog alone.
 
 Run: python -m bench.placement [DEVICES [SUITES]]   (64 and 16)
 
-The peer knows no residency, no host threads and no efficiency, gives no certificate and scales nothing: where both
-can be compared, they must agree.
+linprog alone solves the case without residency, host threads and efficiency; it gives no certificate and does not scale
+the program. In that case both must agree.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ TOLERANCE = 1e-6
 
 
 def machine(devices: int, suites: int) -> tuple[Mapping[str, float], list[Rate], list[Device]]:
-    """A host, and accelerators of two makes whose rates scatter; memory for about a third of the suites on each."""
+    """The units of a mix, rates and devices of a made-up machine: a host and accelerators of two kinds, whose rates
+    scatter."""
     draw = random.Random(0)
     kinds = ["cpu", *(draw.choice(("gpu", "npu")) for _ in range(devices - 1))]
     made = [
@@ -52,7 +53,7 @@ def machine(devices: int, suites: int) -> tuple[Mapping[str, float], list[Rate],
 
 
 def plain(mix_units: Mapping[str, float], rates: Sequence[Rate]) -> float:
-    """max λ, written down as one would."""
+    """The largest λ, from the linear program in its plain form."""
     from scipy.optimize import linprog
 
     suites, devices = list(mix_units), list(dict.fromkeys(rate.device for rate in rates))
@@ -67,7 +68,7 @@ def plain(mix_units: Mapping[str, float], rates: Sequence[Rate]) -> float:
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, Any]:
-    """The median, and what came of it; the first call, which imports the solver, is not timed."""
+    """The median time in s, and the result; the first call, which imports the solver, is not timed."""
     out, took = call(), []
     for _ in range(REPEATS):
         begin = time.perf_counter()

@@ -1,13 +1,13 @@
-"""What tells honest rounding from a cheat: each suite's metric for both, at the shapes of a tier.
+"""Separation of honest rounding from cheats: each suite's metric for both, at the shapes of a tier.
 
     python -m bench.separation SUITE TIER [--feeds N]      prints the table that docs/separation/ holds
 
---weights FILE, of llm only: a checkpoint, whose honest rows are also of what rounding its weights costs.
+--weights FILE, for llm only: measures a checkpoint; more honest rows then show the error of rounding its weights.
 
-Honest rows are precisions of weights and activations; the others leave work out. The threshold is the geometric mean
-of the worst honest value and the mildest cheat, so that the distance to both is the same factor; 3 is asked for.
-Then the mildest cheat on a random part of the feeds: drawn from its values, in simulated audits of 30 feeds.
-The rows of a suite are in bench/cheats/<suite>.py, as `values(tier, feeds) -> Iterator[Row]`.
+Honest rows are precisions of weights and activations; cheats leave work out. The middle is the geometric mean of the
+worst honest value and the mildest cheat, so that its distance to both is the same factor; that factor should be 3 or
+more. Then audits of 30 feeds are simulated in which a random part of the feeds is cheated, with values drawn from those
+of the mildest cheat. The rows of a suite come from bench/cheats/<suite>.py, `values(tier, feeds) -> Iterator[Row]`.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 GROUP = 32
 PARTS = {"quarter": 1 / 4, "tenth": 1 / 10}
-AUDITED = 30  # feeds of an official run's audit
+AUDITED = 30  # feeds in the audit of an official run
 TRIALS = 10_000
 
 
 @dataclass(frozen=True)
 class Row:
-    """The metric of each audited feed of one way to run the suite."""
+    """One way to run the suite: the metric of each of its audited feeds."""
 
     name: str
     honest: bool
@@ -45,14 +45,19 @@ class Row:
 
     @property
     def extreme(self) -> float:
-        """What decides: the worst of an honest way; of a cheat the worst too, since one feed that fails is enough,
-        but over the smallest audit, one feed: the mildest."""
+        """The value that decides: the largest of an honest way, the smallest of a cheat.
+
+        A cheat is detected by one feed that fails; in the smallest audit, which is one feed, its smallest value counts.
+        """
         return max(self.values) if self.honest else min(self.values)
 
 
 def integers(weight: torch.Tensor, bits: int, group: int | None = GROUP) -> torch.Tensor:
-    """Symmetric, scale absmax / 2^(bits−1) as GGUF's Q4_0 and MXFP4 have it, per `group` along the contraction axis
-    (all axes behind the first, flattened); None: per row, scale absmax / (2^(bits−1) − 1), as int8 engines have it."""
+    """The weight, rounded to symmetric integers of `bits` bits.
+
+    The scale is absmax / 2^(bits−1) per `group` along the contraction axis (all axes after the first, flattened), as in
+    GGUF's Q4_0 and MXFP4. With group None it is absmax / (2^(bits−1) − 1) per row, as in int8 engines.
+    """
     import torch
 
     flat = weight.float().reshape(weight.shape[0], -1)
@@ -67,8 +72,11 @@ def integers(weight: torch.Tensor, bits: int, group: int | None = GROUP) -> torc
 
 
 def rounded(x: torch.Tensor, precision: str) -> torch.Tensor:
-    """An activation as `bf16`, `fp16`, `fp8` (e4m3, scaled by the tensor's absmax), `int8` (per row of the last axis,
-    absmax / 127) or `int8-tensor` (one scale for the whole tensor) holds it."""
+    """An activation rounded to a precision.
+
+    precision: `bf16`, `fp16`, `fp8` (e4m3, scaled by the tensor's absmax), `int8` (absmax / 127 per row of the last
+    axis) or `int8-tensor` (one scale for the whole tensor).
+    """
     import torch
 
     if precision in ("bf16", "fp16"):
@@ -83,8 +91,10 @@ def rounded(x: torch.Tensor, precision: str) -> torch.Tensor:
 
 @contextmanager
 def activations(module: nn.Module, precision: str) -> Iterator[None]:
-    """Inside, what goes into every linear layer and convolution, and what comes out of it, is rounded: the output only
-    in the floating-point formats, since integer kernels accumulate and hand on in a wider one."""
+    """Within the context, the inputs of all linear layers and convolutions are rounded, and in 16 bits their outputs.
+
+    Outputs are not rounded in fp8 and int8, whose kernels accumulate and return a wider format.
+    """
     from torch import nn
 
     def before(_: nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
@@ -105,7 +115,7 @@ def activations(module: nn.Module, precision: str) -> Iterator[None]:
 
 
 def table(rows: list[Row]) -> str:
-    """Markdown: worst honest and mildest cheat decide."""
+    """The rows in Markdown, and the middle between the worst honest way and the mildest cheat."""
     worst = max((row for row in rows if row.honest), key=lambda row: row.extreme)
     mildest = min((row for row in rows if not row.honest), key=lambda row: row.extreme)
     lines = ["| way | kind | least | most | |", "|---|---|---|---|---|"]
@@ -123,8 +133,10 @@ def table(rows: list[Row]) -> str:
 
 
 def caught(cheat: Row, right: Row, part: float, at_most: float) -> float:
-    """The share of simulated audits in which a feed fails: each feed is cheated with the probability `part`, and then
-    scores one of the cheat's values, by chance, else one of `right`'s."""
+    """The share of simulated audits in which at least one feed fails.
+
+    Each feed is cheated with the probability `part`; its value is then drawn from those of `cheat`, else of `right`.
+    """
     random = np.random.default_rng(0)
     size = TRIALS, AUDITED
     scores = np.where(random.random(size) < part, random.choice(cheat.values, size), random.choice(right.values, size))
@@ -132,7 +144,7 @@ def caught(cheat: Row, right: Row, part: float, at_most: float) -> float:
 
 
 def in_part(rows: list[Row], at_most: float) -> str:
-    """How often the mildest cheat is caught where the other feeds are as the best of the honest ways has them."""
+    """How often audits catch the mildest cheat on a part of the feeds; the others are run by the best honest way."""
     mildest = min((row for row in rows if not row.honest), key=lambda row: row.extreme)
     best = min((row for row in rows if row.honest), key=lambda row: row.extreme)
     shares = {part: caught(mildest, best, of_feeds, at_most) for part, of_feeds in PARTS.items()}

@@ -1,9 +1,9 @@
-"""The server scenario beside that of MLCommons' LoadGen: response times of the same systems at the same rate.
+"""Response times in the server scenario, compared with MLCommons' LoadGen: the same systems at the same rate.
 
 Run: python -m bench.server_loop [seconds a cell]
 
-Both offer Poisson arrivals, of different draws. One system answers at once, the other sleeps for each query in one lane
-with a queue in front of it. Blocks alternate, so that a machine whose speed drifts treats both alike.
+Both offer Poisson arrivals, from different random draws. One system answers at once; the other sleeps for each query
+and serves one at a time from a queue. Blocks alternate, so that drift of the machine's speed affects both alike.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from harness.drive import open_loop
 from harness.judge import stats
 from harness.schema import Limits
 
-SYSTEMS = ((0.0, 200.0), (0.005, 100.0))  # seconds a query, queries a second
+SYSTEMS = ((0.0, 200.0), (0.005, 100.0))  # (seconds of a query, queries per second)
 PERCENTILES = (0.5, 0.9, 0.99)
 ROUNDS = 3
 
 
 class Sleeper:
-    """Answers each feed after a sleep, with one yield."""
+    """A runner that answers each feed after a sleep, with one yield."""
 
     slots = 1
 
@@ -51,7 +51,7 @@ class Sleeper:
 
 
 def ours(sleep_s: float, rate_per_s: float, queries: int, seed: int) -> list[float]:
-    """Percentiles in ms, from the due time."""
+    """Percentiles of the response time in ms, counted from the due time."""
     limits = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=10**12, min_feeds=queries)
     done = open_loop(Sleeper(sleep_s), feeds(), poisson(rate_per_s, seed), limits)
     ordered = np.sort(stats.latencies_ns(done))
@@ -59,7 +59,7 @@ def ours(sleep_s: float, rate_per_s: float, queries: int, seed: int) -> list[flo
 
 
 def theirs(sleep_s: float, rate_per_s: float, queries: int, seed: int) -> list[float]:
-    """Percentiles in ms as LoadGen logs them: it counts from the scheduled time too."""
+    """Percentiles of the response time in ms that LoadGen logs, also counted from the scheduled time."""
     waiting: queue.SimpleQueue[loadgen.QuerySample | None] = queue.SimpleQueue()
 
     def serve() -> None:
@@ -71,7 +71,7 @@ def theirs(sleep_s: float, rate_per_s: float, queries: int, seed: int) -> list[f
         if sleep_s:
             for sample in samples:
                 waiting.put(sample)
-        else:  # a queue's hand-over would be ours, not LoadGen's
+        else:  # a queue would add latency that is not LoadGen's
             loadgen.QuerySamplesComplete([loadgen.QuerySampleResponse(sample.id, 0, 0) for sample in samples])
 
     settings = loadgen.TestSettings()

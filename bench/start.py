@@ -1,4 +1,4 @@
-"""How long `mixmark --help` takes, beside an interpreter that does nothing.
+"""The time of `mixmark --help`, compared with an interpreter that does nothing.
 
 Run: python -m bench.start [times]
 """
@@ -25,7 +25,7 @@ def main() -> None:
     times = int(sys.argv[1]) if len(sys.argv) > 1 else 10
     mixmark = [str(Path(sys.executable).with_name("mixmark")), "--help"]
     nothing = [sys.executable, "-c", "pass"]
-    wall_s(mixmark)  # from here on the files are in the page cache
+    wall_s(mixmark)  # loads the files into the page cache
     pairs = [(wall_s(mixmark), wall_s(nothing)) for _ in range(times)]
     ours, bare = (statistics.median(column) for column in zip(*pairs, strict=True))
     verdict = "ok" if ours <= GOAL_S else "missed"

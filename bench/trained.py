@@ -1,11 +1,11 @@
-"""Trains llm's smoke network for some minutes on a source made up here: a checkpoint, not exact in four bits.
+"""Trains llm's smoke network for some minutes on made-up text, for a checkpoint that is not exact at four bits.
 
     python -m bench.trained FOLDER [--minutes N]
     python -m bench.separation llm smoke --weights FOLDER
 
-No public checkpoint was at hand to measure what rounding and cheats cost on trained weights. These are trained, if
-briefly and on toys: they have the outliers, the correlations and the unequal layers that drawn weights have not, but
-neither a large model's nor its size.
+No public checkpoint was available on which to measure the effect of rounding and of cheats on trained weights. These
+weights are trained, though briefly and on a toy source: unlike drawn weights they have outliers, correlations and
+unequal layers, but less pronounced ones than a large model has.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ RATE = 3e-3
 
 
 def text(shape: Shape) -> Iterator[Tensor]:
-    """[BATCH, tokens_in + ANSWER]: random prompts, then each token one of six, by chances that the classes of the last
-    two set."""
+    """Batches of token ids, [BATCH, tokens_in + ANSWER] int64.
+
+    After a random prompt each token is one of six; the classes of the last two tokens set their probabilities.
+    """
     random = np.random.default_rng(0)
     size = CLASSES, CLASSES, SUCCESSORS
     successors = random.integers(shape.vocabulary, size=size)
@@ -46,11 +48,11 @@ def text(shape: Shape) -> Iterator[Tensor]:
 
 
 def llm(shape: Shape) -> tuple[Any, Iterator[Tensor]]:
-    """A network in the public implementation, and its losses: of what follows the prompt."""
+    """A network in the public implementation, and its loss on the tokens after the prompt, batch by batch."""
     import transformers
 
     torch.manual_seed(0)
-    public: Any = transformers  # its types differ from version to version
+    public: Any = transformers  # Any, since its types differ between versions
     config = public.LlamaConfig(
         vocab_size=shape.vocabulary,
         hidden_size=shape.width,
@@ -64,7 +66,7 @@ def llm(shape: Shape) -> tuple[Any, Iterator[Tensor]]:
         rope_theta=shape.rope_theta,
         rope_scaling={
             "rope_type": "llama3",
-            "rope_theta": shape.rope_theta,  # read from here since transformers 5, from beside before
+            "rope_theta": shape.rope_theta,  # transformers 5 reads it here, earlier versions one level up
             "factor": shape.rope_factor,
             "low_freq_factor": shape.rope_low,
             "high_freq_factor": shape.rope_high,
