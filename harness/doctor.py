@@ -52,30 +52,33 @@ def checks(root: Path = ROOT, wait: Callable[[float], None] = time.sleep) -> tup
 
 
 def governor(patient: Patient) -> Iterator[Check]:
+    """Whether the frequency governor keeps the clocks at their highest."""
     files = (patient.root / CPUS).glob("cpu[0-9]*/cpufreq/scaling_governor")
     found = sorted({word for file in files if (word := line(file))})
     fix = f"echo performance | sudo tee /{CPUS}/cpu*/cpufreq/scaling_governor"
     if not found:
         yield Check("governor", "unknown", "the machine shows no frequency governor")
     elif found == ["performance"]:
-        yield Check("governor", "ok", "performance on every CPU")
+        yield Check("governor", "ok", "every CPU uses the governor performance")
     else:
-        yield Check("governor", "warn", f"{', '.join(found)}: clocks follow the load with a delay", fix)
+        yield Check("governor", "warn", f"{', '.join(found)}: the clocks follow the load with a delay", fix)
 
 
 def boost(patient: Patient) -> Iterator[Check]:
+    """Whether clocks may exceed the nominal one for as long as temperature and power allow."""
     for name, on, off in (("intel_pstate/no_turbo", "0", "1"), ("cpufreq/boost", "1", "0")):
         if word := line(patient.root / CPUS / name):
             if word == on:
                 message = "on: the clock depends on temperature and on how many cores work"
                 yield Check("boost", "ok", message, f"echo {off} | sudo tee /{CPUS}/{name}")
             else:
-                yield Check("boost", "ok", "off: clocks hold, below what the CPU could reach")
+                yield Check("boost", "ok", "off: the clocks hold, below what the CPU could reach")
             return
-    yield Check("boost", "unknown", "the machine does not say whether clocks may exceed the nominal one")
+    yield Check("boost", "unknown", "the machine does not tell whether clocks may exceed the nominal one")
 
 
 def load(patient: Patient) -> Iterator[Check]:
+    """Whether other processes used the CPUs during the sample."""
     now = patient.now
     if now.busy_ns is None or now.own_ns is None or not now.cpus:
         yield Check("load", "unknown", "CPU time cannot be read")
@@ -90,17 +93,19 @@ def load(patient: Patient) -> Iterator[Check]:
 
 
 def steal(patient: Patient) -> Iterator[Check]:
+    """Whether the hypervisor gave the CPUs' time to other machines during the sample."""
     now, host = patient.now, patient.system.virtualization
     if now.stolen_ns is None or not now.cpus:
         yield Check("steal", "unknown", "stolen CPU time cannot be read")
         return
     share = now.stolen_ns / ((now.end_ns - now.begin_ns) * now.cpus)
-    where = f"under {host}" if host else "no hypervisor seen"
+    where = f"under {host}" if host else "no hypervisor was found"
     message = f"{where}; {share * 100:.1f} % of the CPUs' time was stolen (limit {validate.STOLEN * 100:g} %)"
     yield Check("steal", "warn" if share > validate.STOLEN else "ok", message)
 
 
 def swap(patient: Patient) -> Iterator[Check]:
+    """Whether memory has been swapped out."""
     path = patient.root / "proc/swaps"
     if not path.exists():
         yield Check("swap", "unknown", "swap areas cannot be listed")
@@ -108,41 +113,49 @@ def swap(patient: Patient) -> Iterator[Check]:
     rows = [row.split() for row in text(path).splitlines()[1:]]
     used = sum(int(row[3]) for row in rows if len(row) > 3 and row[3].isdecimal())
     if used:
-        yield Check("swap", "warn", f"{used / 1024:.0f} MiB are swapped out and may come back", "sudo swapoff -a")
+        yield Check(
+            "swap",
+            "warn",
+            f"{used / 1024:.0f} MiB of memory are swapped out, and reading them back takes time",
+            "sudo swapoff -a",
+        )
     else:
-        yield Check("swap", "ok", "unused" if rows else "none")
+        yield Check("swap", "ok", "no swap area is used" if rows else "there is no swap area")
 
 
 def cpu_limit(patient: Patient) -> Iterator[Check]:
-    """The tightest quota of our control group and of those that contain it."""
+    """Whether a control group limits our CPU time: the tightest quota of our group and of those that contain it."""
     quotas = [quota for folder in cgroups.folders(patient.root, "cpu") if (quota := cgroups.cpu_quota(folder))]
     if quotas:
         tightest = min(quotas, key=lambda quota: quota.cpus)
         here = tightest.file.relative_to(patient.root)
         cpus, fix = tightest.cpus, f"echo {tightest.none} | sudo tee /{here}"
-        message = f"the cgroup may use {cpus:.2f} CPUs and is stopped when it has"
+        message = f"the cgroup may use {cpus:.2f} CPUs, and is stopped for the rest of a period in which it has"
         yield Check("cpu limit", "warn", message, fix)
     else:
-        yield Check("cpu limit", "ok", "no CPU quota seen")
+        yield Check("cpu limit", "ok", "no CPU quota was found")
 
 
 def container(patient: Patient) -> Iterator[Check]:
+    """Whether Mixmark runs in a container."""
     if name := patient.system.container:
-        yield Check("container", "ok", f"in {name}: what others do outside may not be seen from here")
+        yield Check(
+            "container", "ok", f"Mixmark runs in {name}, from where other work on the machine may not be visible"
+        )
     else:
-        yield Check("container", "ok", "none seen")
+        yield Check("container", "ok", "no container was found")
 
 
 def energy_counters(patient: Patient) -> Iterator[Check]:
     """Whether the processor's energy counters can be read; since 2020 most kernels let only root read them."""
     files = [*(patient.root / "sys/class/powercap").glob("*/energy_uj")]
     if not files:
-        yield Check("energy counters", "unknown", "the processor shows none")
+        yield Check("energy counters", "unknown", "the processor shows no energy counter")
     elif closed := [file for file in files if not line(file)]:
         message = f"{len(closed)} of {len(files)} energy counters cannot be read"
         yield Check("energy counters", "warn", message, "sudo chmod a+r /sys/class/powercap/*/energy_uj")
     else:
-        yield Check("energy counters", "ok", f"{len(files)} can be read")
+        yield Check("energy counters", "ok", f"{len(files)} of {len(files)} energy counters can be read")
 
 
 def watchable(patient: Patient) -> Iterator[Check]:
@@ -158,29 +171,33 @@ def watchable(patient: Patient) -> Iterator[Check]:
     # Red Hat's kernels are the ones that count pressure only when told to at boot; grubby is their tool.
     fix = "sudo grubby --update-kernel=ALL --args=psi=1" if "memory pressure" in blind else ""
     if blind:
-        yield Check("watchable", "unknown", f"cannot be watched here: {', '.join(blind)}", fix)
+        yield Check("watchable", "unknown", f"these disturbances cannot be observed here: {', '.join(blind)}", fix)
     else:
-        yield Check("watchable", "ok", ", ".join(known))
+        yield Check("watchable", "ok", f"all disturbances can be observed: {', '.join(known)}")
 
 
 def hugepages(patient: Patient) -> Iterator[Check]:
+    """How the kernel gives transparent huge pages to large arrays."""
     name = "sys/kernel/mm/transparent_hugepage/enabled"
     if chosen := re.search(r"\[(\w+)\]", text(patient.root / name)):
         fix = "" if chosen[1] == "madvise" else f"echo madvise | sudo tee /{name}"
-        yield Check("huge pages", "ok", f"transparent ones: {chosen[1]}", fix)
+        yield Check("huge pages", "ok", f"transparent huge pages are set to {chosen[1]}", fix)
     else:
-        yield Check("huge pages", "unknown", "the kernel does not say")
+        yield Check("huge pages", "unknown", "the kernel does not tell how it uses huge pages")
 
 
 def smt(patient: Patient) -> Iterator[Check]:
+    """Whether a core runs several hardware threads."""
     match line(patient.root / CPUS / "smt/active"):
         case "1":
             fix = f"echo off | sudo tee /{CPUS}/smt/control"
-            yield Check("smt", "ok", "on: a thread's speed depends on its sibling's", fix)
+            yield Check(
+                "smt", "ok", "on: the speed of a thread depends on the load of the other thread of its core", fix
+            )
         case "0":
             yield Check("smt", "ok", "off: each core runs one thread")
         case _:
-            yield Check("smt", "unknown", "the kernel does not say")
+            yield Check("smt", "unknown", "the kernel does not tell whether a core runs several threads")
 
 
 def accelerators(patient: Patient) -> Iterator[Check]:
@@ -190,12 +207,16 @@ def accelerators(patient: Patient) -> Iterator[Check]:
     for state in patient.now.accelerators:
         name = f"{state.id.partition(':')[0]} {names.get(state.id, '')}".strip() + " company"
         if state.foreign_pids is None:
-            yield Check(name, "unknown", "the driver's process numbers are not known here")
+            yield Check(
+                name,
+                "unknown",
+                "the driver does not tell which processes use it, or counts in another process namespace",
+            )
         elif pids := state.foreign_pids:
-            message = f"foreign processes on it: {len(pids)} ({', '.join(map(str, pids))})"
+            message = f"foreign processes compute on it: {len(pids)} ({', '.join(map(str, pids))})"
             yield Check(name, "warn", message, f"ps -o pid,user,comm -p {','.join(map(str, pids))}")
         else:
-            yield Check(name, "ok", "no foreign process on it")
+            yield Check(name, "ok", "no foreign process computes on it")
     for each in patient.absent:
         yield Check(each.label, "unknown", f"it failed, so its accelerators were not checked: {each.reason}")
 

@@ -5,7 +5,8 @@ Conclusions (throughput, percentiles, findings, scores) are functions of these f
 which parent and workers of one machine share.
 """
 
-# History of SCHEMA: 1 first shape; 2 a phase says its purpose, a probe is a scenario, what is absent has a kind.
+# History of SCHEMA: 1 first shape; 2 a phase says its purpose, a probe is a scenario, what is absent has a kind,
+# the conditions of accelerators are the same for every vendor.
 
 from __future__ import annotations
 

@@ -36,20 +36,28 @@ GOOD: list[tuple[str, dict[str, str], str]] = [
     (
         "governor",
         {f"{CPU}/cpu{cpu}/cpufreq/scaling_governor": "performance\n" for cpu in (0, 1)},
-        "performance on every CPU",
+        "every CPU uses the governor performance",
     ),
-    ("boost", {f"{CPU}/intel_pstate/no_turbo": "1\n"}, "off: clocks hold, below what the CPU could reach"),
-    ("boost", {f"{CPU}/cpufreq/boost": "0\n"}, "off: clocks hold, below what the CPU could reach"),
-    ("swap", {"proc/swaps": "Filename Type Size Used Priority\n"}, "none"),
-    ("swap", {"proc/swaps": "Filename Type Size Used Priority\n/swap file 2048 0 -2\n"}, "unused"),
-    ("cpu limit", {"sys/fs/cgroup/job/cpu.max": "max 100000\n"}, "no CPU quota seen"),
-    ("container", {}, "none seen"),
-    ("energy counters", {"sys/class/powercap/intel-rapl:0/energy_uj": "123456\n"}, "1 can be read"),
-    ("watchable", {}, "CPU clocks, CPU temperature, thermal throttling, memory pressure, paging"),
+    ("boost", {f"{CPU}/intel_pstate/no_turbo": "1\n"}, "off: the clocks hold, below what the CPU could reach"),
+    ("boost", {f"{CPU}/cpufreq/boost": "0\n"}, "off: the clocks hold, below what the CPU could reach"),
+    ("swap", {"proc/swaps": "Filename Type Size Used Priority\n"}, "there is no swap area"),
+    ("swap", {"proc/swaps": "Filename Type Size Used Priority\n/swap file 2048 0 -2\n"}, "no swap area is used"),
+    ("cpu limit", {"sys/fs/cgroup/job/cpu.max": "max 100000\n"}, "no CPU quota was found"),
+    ("container", {}, "no container was found"),
+    (
+        "energy counters",
+        {"sys/class/powercap/intel-rapl:0/energy_uj": "123456\n"},
+        "1 of 1 energy counters can be read",
+    ),
+    (
+        "watchable",
+        {},
+        "all disturbances can be observed: CPU clocks, CPU temperature, thermal throttling, memory pressure, paging",
+    ),
     (
         "huge pages",
         {"sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n"},
-        "transparent ones: madvise",
+        "transparent huge pages are set to madvise",
     ),
     ("smt", {f"{CPU}/smt/active": "0\n"}, "off: each core runs one thread"),
 ]
@@ -77,16 +85,21 @@ NOTED: list[tuple[str, dict[str, str], str, str]] = [
     (
         "huge pages",
         {"sys/kernel/mm/transparent_hugepage/enabled": "[always] madvise never\n"},
-        "transparent ones: always",
+        "transparent huge pages are set to always",
         "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled",
     ),
     (
         "smt",
         {f"{CPU}/smt/active": "1\n"},
-        "on: a thread's speed depends on its sibling's",
+        "on: the speed of a thread depends on the load of the other thread of its core",
         f"echo off | sudo tee /{CPU}/smt/control",
     ),
-    ("container", {".dockerenv": ""}, "in docker: what others do outside may not be seen from here", ""),
+    (
+        "container",
+        {".dockerenv": ""},
+        "Mixmark runs in docker, from where other work on the machine may not be visible",
+        "",
+    ),
 ]
 
 
@@ -101,19 +114,19 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
     (
         "governor",
         {f"{CPU}/cpu{cpu}/cpufreq/scaling_governor": word for cpu, word in enumerate(("performance", "powersave"))},
-        "performance, powersave: clocks follow the load with a delay",
+        "performance, powersave: the clocks follow the load with a delay",
         f"echo performance | sudo tee /{CPU}/cpu*/cpufreq/scaling_governor",
     ),
     (
         "swap",
         {"proc/swaps": "Filename Type Size Used Priority\n/a file 9 1024 -2\n/b file 9 2048 -3\n"},
-        "3 MiB are swapped out and may come back",
+        "3 MiB of memory are swapped out, and reading them back takes time",
         "sudo swapoff -a",
     ),
     (
         "cpu limit",  # the one above ours is tighter
         {"sys/fs/cgroup/job/cpu.max": "400000 100000\n", "sys/fs/cgroup/cpu.max": "150000 100000\n"},
-        "the cgroup may use 1.50 CPUs and is stopped when it has",
+        "the cgroup may use 1.50 CPUs, and is stopped for the rest of a period in which it has",
         "echo max | sudo tee /sys/fs/cgroup/cpu.max",
     ),
     (
@@ -124,7 +137,7 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
             "sys/fs/cgroup/cpu/job/cpu.cfs_period_us": "100000\n",
             "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
         },
-        "the cgroup may use 0.50 CPUs and is stopped when it has",
+        "the cgroup may use 0.50 CPUs, and is stopped for the rest of a period in which it has",
         "echo -1 | sudo tee /sys/fs/cgroup/cpu/job/cpu.cfs_quota_us",
     ),
     (
@@ -203,7 +216,7 @@ def test_a_gpu_that_is_well(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         ("gpu Topaz persistence", "ok", "on", ""),
         ("gpu Topaz power limit", "ok", "700 W, by default 700 W", ""),
         ("gpu Topaz clocks", "ok", "not held back", ""),
-        ("gpu Topaz company", "ok", "no foreign process on it", ""),
+        ("gpu Topaz company", "ok", "no foreign process computes on it", ""),
     ]
 
 
@@ -214,7 +227,7 @@ def test_a_gpu_that_is_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
         ("gpu Topaz persistence", "warn", off, "sudo nvidia-smi -i GPU-1 -pm 1"),
         ("gpu Topaz power limit", "warn", "350 W, by default 700 W", "sudo nvidia-smi -i GPU-1 -pl 700"),
         ("gpu Topaz clocks", "warn", "held back by power supply protection", look),
-        ("gpu Topaz company", "warn", "foreign processes on it: 1 (99)", "ps -o pid,user,comm -p 99"),
+        ("gpu Topaz company", "warn", "foreign processes compute on it: 1 (99)", "ps -o pid,user,comm -p 99"),
     ]
 
 
@@ -222,7 +235,7 @@ def test_a_gpu_that_keeps_silent_is_left_out(monkeypatch: pytest.MonkeyPatch, tm
     silent = Accelerated([12345], 1, 0, 0)  # a process of another namespace
     del silent.nvmlDeviceGetPersistenceMode, silent.nvmlDeviceGetPowerManagementDefaultLimit
     del silent.nvmlDeviceGetCurrentClocksThrottleReasons
-    message = "the driver's process numbers are not known here"
+    message = "the driver does not tell which processes use it, or counts in another process namespace"
     assert gpu_checks(monkeypatch, tmp_path, silent) == [("gpu Topaz company", "unknown", message, "")]
 
 
@@ -259,7 +272,7 @@ def test_an_installed_package_brings_a_watcher_whose_printing_spoils_no_answer(t
     )
     found = {each["name"]: (each["state"], each["message"]) for each in json.loads(done.stdout)["checks"]}
     assert found["npu Onyx fan"] == ("warn", "off")
-    assert found["npu Onyx company"] == ("ok", "no foreign process on it")
+    assert found["npu Onyx company"] == ("ok", "no foreign process computes on it")
     assert found["watcher broken"] == (
         "unknown",
         "it failed, so its accelerators were not checked: OSError: libonyx.so: cannot open shared object file",
