@@ -3,7 +3,8 @@
 Run: python -m bench.dispatch [SUITE] [TIER] [BATCH] [BLOCKS]    (resnet50 smoke 1 3)
 
 Both use real workers of the onnxruntime adapter, in alternating blocks. In the closed loop the worker issues its own
-feeds; in the mixed phase the parent requests each feed. Both count wall time, including the making of feeds. Goal: ≥ 0.99.
+feeds; in the mixed phase the parent requests each one. Both count wall time, including the making of feeds. The goal is
+at least 0.99.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The host's processor, named alike by every adapter that reaches it."""
+"""The host's processor, which every adapter that reaches it names in the same way."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from harness.errors import UsageError, refuse_options
 from harness.schema import HOST_POOL, HOST_PROCESSOR, Device, Precision
 
 CPUINFO = Path("/proc/cpuinfo")
-BF16 = {"avx512_bf16", "amx_bf16", "bf16"}  # x86, x86, Arm; elsewhere bf16 is emulated through fp32
+BF16 = {"avx512_bf16", "amx_bf16", "bf16"}  # flags of x86, x86 and Arm; other processors emulate bf16 through fp32
 
 
 def cpu(precisions: tuple[Precision, ...]) -> Device:
-    """All cores as one device. memory_bytes is what is installed; a container may allow less."""
+    """All cores as one device. memory_bytes is the installed memory; a container may allow less."""
     return Device(
         id=HOST_PROCESSOR,
         kind="cpu",
@@ -29,14 +29,16 @@ def cpu(precisions: tuple[Precision, ...]) -> Device:
 
 
 def cores() -> int:
-    """Physical cores that this process may use: its affinity (taskset, cpuset) counts, not what is installed."""
+    """The number of physical cores that this process may use by its affinity (taskset, cpuset)."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(usable, psutil.cpu_count(logical=False) or usable)
 
 
 def threads_option(adapter: str, options: Mapping[str, str]) -> int | None:
     """The size of the CPU's thread pool, for an adapter whose only option is `threads`; None where it is not given.
-    Raises UsageError."""
+
+    Raises UsageError for another option, and for a value that is not a number of threads.
+    """
     refuse_options(f"adapter {adapter}", options, ["threads"])
     given = options.get("threads")
     if given is not None and (not given.isdecimal() or int(given) < 1):

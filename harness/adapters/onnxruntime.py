@@ -1,12 +1,12 @@
-"""ONNX Runtime: the CPU, and whatever execution providers this build has.
+"""ONNX Runtime: the CPU, and the execution providers of the installed build.
 
-Only the CPU provider has been run by the authors; the others are written against the documentation.
+The authors have run only the CPU provider; the others are written from the documentation.
 
-How the weights get in (ways that copy them, or fold placeholders for them, were tried and rejected):
+Weights reach a session in one of two ways. Ways that copy them, or that fold placeholders for them, were rejected.
 
-    a graph without convolutions    initialisers become inputs, bound once to the one copy in memory
-    a graph with convolutions       a real file on disk while loading, so that batch norms fold into the
-                                    convolutions and those get the layout they like; TMPDIR says where
+    graphs without convolutions    initialisers become inputs, which are bound once to the one copy in memory
+    graphs with convolutions       a file in TMPDIR while loading, so that batch norms are folded into the convolutions
+                                   and these choose the layout of their weights
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 CPU = "CPUExecutionProvider"
 CUDA = "CUDAExecutionProvider"
-COMPUTES = re.compile("Conv|MatMul|Gemm|Attention|Einsum|Normalization|Softmax")  # fused ones have longer names
+COMPUTES = re.compile(
+    "Conv|MatMul|Gemm|Attention|Einsum|Normalization|Softmax"
+)  # matches fused operators too, whose names contain these
 OTHERS: dict[str, Literal["gpu", "npu"]] = {
     "MIGraphXExecutionProvider": "gpu",
     "ROCMExecutionProvider": "gpu",
@@ -44,22 +46,24 @@ OTHERS: dict[str, Literal["gpu", "npu"]] = {
     "QNNExecutionProvider": "npu",
     "VitisAIExecutionProvider": "npu",
 }
-"""One device each, by the provider's own default: they do not tell an identity that a meter could join."""
+"""Providers with one device each, their default: they report no identity by which a meter could find the device."""
 
 
 @dataclass(frozen=True)
 class Place:
+    """A device and how ONNX Runtime reaches it."""
+
     device: Device
     provider: str
     memory: str
-    """What OrtValue calls the memory that inputs and outputs are bound in."""
+    """OrtValue's name of the memory in which inputs and outputs are bound."""
 
 
 class OnnxRuntime:
-    """options: `threads`, the size of the CPU's thread pool; one thread a core where it is not given.
+    """Graphs by ONNX Runtime. options: `threads`, the size of the CPU's thread pool; by default one thread a core.
 
-    Never onnxruntime's own choice: left to itself it pins a thread to every core of the machine, those that taskset
-    or a cpuset had taken away included.
+    The adapter always sets the number: by default ONNX Runtime pins a thread to every core of the machine, including
+    those that taskset or a cpuset has taken away.
     """
 
     name = "onnxruntime"
@@ -72,15 +76,17 @@ class OnnxRuntime:
 
     @contextmanager
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
-        """Raises Unsupported for every precision but fp32, which is what the exported graphs hold."""
+        """Raises Unsupported for a precision other than fp32, the type of the exported graphs."""
         runtime = _import()
         place = next((place for place in _places() if place.device.id == device.id), None)
         if place is None:
             raise Unsupported(f"onnxruntime {runtime.__version__} does not reach {device.id}")
         if precision != "fp32":
-            raise Unsupported(f"the exported graphs are fp32, not {precision}")
+            raise Unsupported(f"the exported graphs are in fp32, not in {precision}")
         if place.provider == CUDA:
-            os.environ["CUDA_VISIBLE_DEVICES"] = device.id.removeprefix("gpu:")  # the order of indices is not NVML's
+            os.environ["CUDA_VISIBLE_DEVICES"] = device.id.removeprefix(
+                "gpu:"
+            )  # by UUID, since CUDA orders devices differently from NVML
         session = _Session(suite, place, self._threads)
         facts = {"onnxruntime": runtime.__version__, "device": device.name, "dtype": "fp32", **session.facts}
         try:
@@ -90,6 +96,8 @@ class OnnxRuntime:
 
 
 class _Session:
+    """The suite's graphs on one device."""
+
     def __init__(self, suite: Suite, place: Place, threads: int) -> None:
         runtime = _import()
         self._value = runtime.OrtValue
@@ -128,13 +136,13 @@ class _Session:
             self.facts["elsewhere"] = "; ".join(filter(None, (self.facts.get("elsewhere"), f"{name}: {left}")))
 
     def close(self) -> None:
-        """Gives the memory back even while somebody still holds the runner."""
+        """Frees the memory, even while the runner is still referenced."""
         self._bindings.clear()
         self._sessions.clear()
         self._bound.clear()
 
     def put(self, array: Array) -> Any:
-        """On the CPU the handle is the array itself, without a copy."""
+        """Copies the array to the device. On the CPU the handle is the array itself, without a copy."""
         return self._value.ortvalue_from_numpy(np.ascontiguousarray(array), self._place.memory, 0)
 
     def state(self, graph: str) -> Sequence[Any]:
@@ -144,12 +152,14 @@ class _Session:
         ]
 
     def run(self, graph: str, *inputs: Any, state: Sequence[Any] | None = None) -> Sequence[Any]:
-        """Each state tensor is bound as input and as output of the same buffer, which is thus written in place."""
+        """Runs a graph. Each state tensor is bound as input and as output to one buffer, so it is written in place."""
         spec, binding = self._graphs[graph], self._bindings[graph]
         for name, value in zip(spec.inputs, inputs, strict=True):
             binding.bind_ortvalue_input(name, value)
         for name in spec.outputs:
-            binding.bind_output(name, self._place.memory, 0)  # anew each time: the suite may still hold the last
+            binding.bind_output(
+                name, self._place.memory, 0
+            )  # a new buffer each time, since the suite may still hold the last one
         for name, value in zip(spec.state, state or (), strict=True):
             binding.bind_ortvalue_input(name, value)
             binding.bind_ortvalue_output(f"{name}.out", value)
@@ -158,22 +168,22 @@ class _Session:
         return outputs
 
     def get(self, tensor: Any) -> Array:
-        array: Array = tensor.numpy().copy()  # numpy() may look into the tensor's own memory
+        array: Array = tensor.numpy().copy()  # numpy() may be a view of the tensor's memory
         return array
 
 
 def session_options(threads: int) -> Any:
-    """Threads spin while a run lasts and stop with it: as fast as always spinning, and an idle worker burns no CPU."""
+    """Options of a session whose threads spin only during a run: as fast as always spinning, without load at rest."""
     options = _import().SessionOptions()
     options.intra_op_num_threads = threads
-    options.log_severity_level = 3  # errors; warnings tell of nodes left on the CPU, which `facts` counts
+    options.log_severity_level = 3  # errors only; warnings report nodes left on the CPU, which `facts` counts
     options.add_session_config_entry("session.force_spinning_stop", "1")
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     return options
 
 
 def lift(model: ModelProto) -> list[str]:
-    """Makes inputs of the external initialisers, in place; returns their names."""
+    """Turns the external initialisers of the model into inputs, in place, and returns their names."""
     from onnx import TensorProto, helper
 
     external = [each for each in model.graph.initializer if each.data_location == TensorProto.EXTERNAL]
@@ -184,7 +194,7 @@ def lift(model: ModelProto) -> list[str]:
 
 
 def from_file(model: ModelProto, weights: Weights, options: Any, providers: Sequence[str]) -> Any:
-    """A session over the model and its weights, which lie on disk only until it is built."""
+    """A session over the model and its weights, which are on disk only until the session is built."""
     from onnx import TensorProto
 
     with tempfile.TemporaryDirectory(prefix="mixmark-", ignore_cleanup_errors=True) as folder:
@@ -199,19 +209,20 @@ def from_file(model: ModelProto, weights: Weights, options: Any, providers: Sequ
 
 
 def read(weights: Weights, name: str) -> Array:
+    """A tensor of the weights, as a new float32 array."""
     into = np.empty(tuple(map(int, weights.spec(name).shape)), np.float32)
     weights.read(name, into)
     return into
 
 
 def _parts(session: Any) -> Sequence[Any] | None:
-    """Each has an `ep_name` and nodes; None where this version does not tell."""
-    tells = getattr(session, "get_provider_graph_assignment_info", None)  # came with 1.24
+    """The parts of a graph, each with its `ep_name` and nodes; None where this version lists none."""
+    tells = getattr(session, "get_provider_graph_assignment_info", None)  # since 1.24
     return None if tells is None else list(tells())
 
 
 def _placement(session: Any) -> str:
-    """How many nodes each provider got, so that what silently fell back to the CPU shows."""
+    """The number of nodes that each provider runs; this discloses nodes that fell back to the CPU silently."""
     if (parts := _parts(session)) is None:
         return f"unknown, offered to {', '.join(session.get_providers())}"
     count: Counter[str] = Counter()
@@ -221,9 +232,9 @@ def _placement(session: Any) -> str:
 
 
 def elsewhere(parts: Sequence[Any] | None, provider: str) -> str:
-    """The nodes that compute and that another provider got, e.g. `2 Conv by CPUExecutionProvider`.
+    """The compute nodes that run on another provider, e.g. `2 Conv by CPUExecutionProvider`.
 
-    Only those count: every provider leaves the arithmetic of shapes to the CPU.
+    Other nodes are not reported: every provider leaves the arithmetic of shapes to the CPU.
     """
     count: Counter[str] = Counter()
     for part in parts or ():
@@ -235,7 +246,9 @@ def elsewhere(parts: Sequence[Any] | None, provider: str) -> str:
 
 def _import() -> Any:
     try:
-        importlib.import_module("onnx")  # edits the graphs: found missing here, not in the middle of a run
+        importlib.import_module(
+            "onnx"
+        )  # needed to edit the graphs; a missing one is reported here and not in the middle of a run
         import onnxruntime
     except ImportError as error:
         raise PluginError(f"{error.name} is not installed", "pip install 'mixmark[onnxruntime]'") from error
@@ -254,7 +267,7 @@ def _places() -> Iterator[Place]:
 
 
 def _cuda_devices() -> Iterator[Device]:
-    """By NVML, so that listing them claims no memory on them."""
+    """The CUDA devices, listed through NVML, which takes no memory on them."""
     import pynvml
 
     try:

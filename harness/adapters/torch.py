@@ -1,7 +1,7 @@
-"""PyTorch, eager: the CPU and every accelerator that this build of torch drives.
+"""PyTorch in eager mode: the CPU and every accelerator that the installed build of torch supports.
 
-CUDA, ROCm, XPU, MPS and out-of-tree backends (torch_npu, torch_musa, torch_mlu, …) come through `torch.accelerator`,
-one code for all. Only the CPU has been run by the authors; the accelerators are written against the documentation.
+CUDA, ROCm, XPU, MPS and out-of-tree backends (torch_npu, torch_musa, torch_mlu, …) are all used through
+`torch.accelerator`. The authors have run only the CPU; the code for accelerators is written from the documentation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Torch:
-    """options: `threads`, the size of the CPU's thread pool; torch chooses where it is not given."""
+    """Graphs by PyTorch. options: `threads`, the size of the CPU's thread pool; by default torch chooses it."""
 
     name = "torch"
 
@@ -34,14 +34,16 @@ class Torch:
 
     @contextmanager
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
-        """Weights are read once, into the memory they are used from; peak memory is theirs and one tensor's."""
+        """Reads the weights once, into the memory from which they are used: the peak is all weights and one tensor."""
         torch = _import()
         offered = {each.id: (each.offers(suite.name), place) for each, place in _places()}
         if device.id not in offered:
             raise Unsupported(f"torch {torch.__version__} does not see {device.id}")
         precisions, place = offered[device.id]
         if precision not in precisions:
-            raise Unsupported(f"by torch {device.id} computes {' and '.join(precisions)} natively, not {precision}")
+            raise Unsupported(
+                f"torch computes natively in {' and '.join(precisions)} on {device.id}, not in {precision}"
+            )
         facts: dict[str, str] = {"torch": torch.__version__, "device": device.name, "dtype": precision}
         if place == "cpu":
             torch.set_num_threads(self._threads or torch.get_num_threads())
@@ -57,8 +59,10 @@ class Torch:
 
 
 class _Session:
-    """The suite's modules on one device. facts: gets `elsewhere` after the first run of a graph whose outputs lie on
-    another device."""
+    """The suite's modules on one device.
+
+    facts: receives `elsewhere` after the first run of a graph whose outputs are on another device.
+    """
 
     def __init__(self, suite: Suite, place: torch.device, dtype: torch.dtype, facts: dict[str, str]) -> None:
         self._place, self._dtype, self._facts = place, dtype, facts
@@ -68,9 +72,9 @@ class _Session:
         self._load(suite)
 
     def _load(self, suite: Suite) -> None:
-        """Replaces the modules' meta tensors; one tensor a name, whichever modules share it.
+        """Replaces the modules' meta tensors by weights; modules that share a name share its tensor.
 
-        Convolutions get channels-last weights, and with them channels-last activations.
+        The weights of convolutions, and thus their activations, are channels-last.
         """
         import torch
 
@@ -84,12 +88,12 @@ class _Session:
             loaded[name] = tensor.to(self._place, self._dtype, memory_format=layout)
         for module in self._modules.values():
             module.requires_grad_(False)
-            filled = module.state_dict()  # with its layers' versions, without which a batch norm misses its counter
+            filled = module.state_dict()  # keeps the versions of layers, without which a batch norm expects its counter
             filled.update({name: loaded[name] for name in filled})
             module.load_state_dict(filled, assign=True)
 
     def close(self) -> None:
-        """Gives the memory back even while somebody still holds the runner."""
+        """Frees the memory, even while the runner is still referenced."""
         import torch
 
         self._modules.clear()
@@ -123,7 +127,7 @@ class _Session:
         if graph not in self._seen:
             self._seen.add(graph)
             if other := {str(each.device) for each in outputs if each.device.type != self._place.type}:
-                told = f"the outputs of {graph} lie on {', '.join(sorted(other))}"
+                told = f"the outputs of {graph} are on {', '.join(sorted(other))}"
                 self._facts["elsewhere"] = "; ".join(filter(None, (self._facts.get("elsewhere"), told)))
         return outputs
 
@@ -144,7 +148,7 @@ def _import() -> Any:
 
 
 def _places() -> Iterator[tuple[Device, str]]:
-    """Each device and torch's name for it, e.g. `cuda:0`."""
+    """Each device with torch's name for it, e.g. `cuda:0`."""
     torch = _import()
     yield cpu(("bf16", "fp32") if multiplies_bf16() else ("fp32",)), "cpu"
     if not torch.accelerator.is_available():
@@ -154,7 +158,7 @@ def _places() -> Iterator[tuple[Device, str]]:
     for index in range(torch.accelerator.device_count()):
         properties = module.get_device_properties(index) if hasattr(module, "get_device_properties") else None
         uuid = getattr(properties, "uuid", None)
-        id = f"gpu:GPU-{uuid}" if uuid else f"gpu:{kind}{index}"  # GPU-… as in NVML, by which a meter finds it
+        id = f"gpu:GPU-{uuid}" if uuid else f"gpu:{kind}{index}"  # GPU-… is its id in NVML, by which a meter finds it
         device = Device(
             id=id,
             kind="npu" if kind == "npu" else "gpu",
@@ -167,7 +171,7 @@ def _places() -> Iterator[tuple[Device, str]]:
 
 
 def _precisions(module: Any, index: int) -> tuple[Precision, ...]:
-    """bf16 where the backend says that the silicon has it; CUDA would also say so of emulation."""
+    """The precisions of a device: bf16 only where the hardware has it, since CUDA also accepts it by emulation."""
     if module.__name__ == "torch.cuda":
         with module.device(index):
             bf16 = module.is_bf16_supported(including_emulation=False)
@@ -177,10 +181,10 @@ def _precisions(module: Any, index: int) -> tuple[Precision, ...]:
 
 
 def _turn_off_tf32() -> str:
-    """fp32 means fp32; torch would otherwise run convolutions in TF32, with 10 bits of mantissa."""
+    """Turns TF32 off: by default torch runs convolutions in it, with 10 bits of mantissa instead of 23."""
     import torch
 
-    if hasattr(torch.backends.cudnn, "conv"):  # since 2.9, where touching the older switch warns
+    if hasattr(torch.backends.cudnn, "conv"):  # since 2.9, in which the older switch is deprecated
         torch.backends.cudnn.conv.fp32_precision = "ieee"
         torch.backends.cuda.matmul.fp32_precision = "ieee"
     else:

@@ -161,4 +161,4 @@ def test_outputs_that_lie_elsewhere_are_told(monkeypatch: pytest.MonkeyPatch) ->
         with monkeypatch.context() as patch:
             patch.setattr(session, "_place", torch.device("meta"))  # as if the outputs should lie there
             session.run("see", image)
-        assert runner.facts["elsewhere"] == "the outputs of see lie on cpu"
+        assert runner.facts["elsewhere"] == "the outputs of see are on cpu"
