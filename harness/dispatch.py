@@ -1,7 +1,8 @@
-"""Which suite a device runs next in the mixed phase. Pure: the parent tells the time and what happened.
+"""Chooses the suite that a device runs next in the mixed phase. This module is pure: its caller tells it the time and
+what happened.
 
-while the phase lasts: for each device that holds fewer feeds than it may: suite = dispatcher.next(device, now)
-where it is None, ask again after the next `finished` or `lost` of any device
+While the phase lasts, the caller asks `dispatcher.next(device, now_ns)` for each device that may hold another feed. If
+the answer is None, the caller asks again after the next `finished` or `lost` of any device.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from harness.errors import MixmarkError
 from harness.schema import Placement, Rate
 
 REBALANCE_NS = 5_000_000_000
-MEMORY_NS = 5_000_000_000  # what was observed counts half after so long
-PRIOR_S = 5.0  # how much work the solo rates stand for
-SLOWEST = 1e-3  # of a solo rate: a plan needs rates above 0
-LEAD = 0.02  # of the mixes that every stream has done
-BETTER = 1.01  # another set of routes must promise so much more: else it is noise, and the plan would flap
-SAME = 0.01  # paces that moved by no more need no new plan
-IDLE = 0.01  # of its time that a plan must leave to a device for that to be more than rounding
+MEMORY_NS = 5_000_000_000  # half-life of an observation
+PRIOR_S = 5.0  # weight of the solo rates, as seconds of observed work
+SLOWEST = 1e-3  # smallest pace relative to the solo rate: a plan needs rates above 0
+LEAD = 0.02  # largest lead of a stream, as a share of the mixes that every stream has finished
+BETTER = 1.01  # factor by which other routes must be better: less is noise, and the plan would change back and forth
+SAME = 0.01  # relative change of a pace that needs no new plan
+IDLE = 0.01  # share of its time that a plan must leave to a device to count as idle time and not as rounding
 
 Pair = tuple[str, str]
 """Suite, device."""
@@ -32,10 +33,10 @@ Planner = Callable[[Mapping[str, float], Sequence[Rate]], Placement]
 
 @dataclass
 class _Observed:
-    """How fast a device works, against its solo rates; older work counts less."""
+    """How fast a device works relative to its solo rates; older work counts less."""
 
     due_s: float
-    """That the work would have taken at solo rates."""
+    """The time that the work would have taken at solo rates."""
     took_s: float
     at_ns: int
 
@@ -46,20 +47,22 @@ class _Observed:
 
     @property
     def pace(self) -> float:
-        """1 is the solo rate."""
+        """The observed rate divided by the solo rate."""
         return self.due_s / self.took_s
 
 
 class Dispatcher:
-    """Keeps the streams of all suites in the proportion of the mix, each device to the suites that its plan gives it.
+    """Keeps the streams of all suites in the proportion of the mix, while each device runs the suites of its plan.
 
-    A stream's progress is in mixes, units over m_w; a quantum (a feed) counts from when it is handed out. A device gets
-    the planned suite that is least advanced, so wrong rates right themselves; every few seconds the plan is made again
-    from the observed rates. No quantum is handed out by which its stream would lead the least advanced one by more
-    than 2 %, or one quantum for every feed that the devices may hold: so much may be in flight elsewhere while the
-    device of the least advanced one is busy with another suite. A device to which the plan leaves idle time gets one
-    only for a stream that no other is behind. So while nothing is in flight, some device has work: the one that is
-    planned for the least advanced stream.
+    A stream is all work on one suite. Its progress is counted in mixes, as units / m_w, and a feed counts from when it
+    is handed out. A device gets the planned suite that is least advanced, so wrong rates correct themselves. Every few
+    seconds the plan is made again from the observed rates.
+
+    A feed is not handed out if its stream would then lead the least advanced one by more than 2 %, or by more than one
+    feed for each that the devices may hold: so much may be in flight elsewhere while the device of the least advanced
+    stream is busy with another suite. A device to which the plan leaves idle time gets a feed only for a stream that
+    is ahead of no other. So if nothing is in flight, some device always has work: the one that is planned for the least
+    advanced stream.
     """
 
     def __init__(
@@ -71,9 +74,9 @@ class Dispatcher:
         plan: Planner,
         begin_ns: int,
     ) -> None:
-        """quanta: units of a feed, of every (suite, device) that is loaded, planned or not.
-        slots: feeds that each device runs at a time; one more may wait behind them.
-        Raises ValueError where the placement uses what is not loaded."""
+        """quanta: the units of a feed for every pair (suite, device) that is loaded, planned or not.
+        slots: the number of feeds that each device runs at a time; one more may wait behind them.
+        Raises ValueError if the placement uses a pair that is not loaded."""
         self._mix_units = dict(mix_units)
         self._quanta, self._slots, self._plan = dict(quanta), dict(slots), plan
         solo = {(rate.suite, rate.device): rate for rate in placement.rates}
@@ -99,21 +102,21 @@ class Dispatcher:
 
     @property
     def units(self) -> Mapping[str, float]:
-        """Finished, of each suite."""
+        """The finished units of each suite."""
         return self._finished
 
     @property
     def mixes(self) -> float:
-        """Finished by all streams that still have a device."""
+        """The mixes that all streams with a device have finished."""
         return min((self._finished[suite] / count for suite, count in self._mix_units.items()), default=0.0)
 
     @property
     def abandoned(self) -> tuple[str, ...]:
-        """Suites that no device is left for; the others go on in proportion."""
+        """The suites that no device can run any more; the other suites continue in proportion."""
         return tuple(suite for suite in self._finished if suite not in self._mix_units)
 
     def next(self, device: str, now_ns: int) -> str | None:
-        """The suite whose next feed the device shall get, which counts as handed out; None: wait."""
+        """Returns the suite of the feed that the device gets next, which then counts as handed out, or None to wait."""
         if now_ns - self._checked_ns >= REBALANCE_NS:
             self._rebalance(now_ns)
         if device not in self._slots or self._held[device] > self._slots[device]:
@@ -134,8 +137,10 @@ class Dispatcher:
         return None
 
     def finished(self, device: str, suite: str, units: int, begin_ns: int, end_ns: int) -> None:
-        """A feed that was handed out is done, or failed. units: that count, 0 where it failed or broke its limit.
-        begin_ns, end_ns: when the device worked on it, not when it was queued."""
+        """Records that a feed which was handed out is finished or failed.
+
+        units: the units that count, which is 0 if the feed failed or exceeded its latency limit.
+        begin_ns, end_ns: the time in which the device worked on it, without the time in the queue."""
         pair = suite, device
         if not self._in_flight[pair]:
             raise ValueError(f"{device} was given no feed of {suite}")
@@ -153,7 +158,7 @@ class Dispatcher:
             seen.add(due_s, took_s, end_ns)
 
     def lost(self, device: str, now_ns: int) -> None:
-        """The device is gone and what it had in flight with it."""
+        """Records that the device has failed, and with it the feeds that it held."""
         for (suite, holder), count in self._in_flight.items():
             if holder == device and suite in self._progress:
                 self._progress[suite] -= count * self._quanta[suite, device] / self._mix_units[suite]
@@ -167,7 +172,8 @@ class Dispatcher:
         self._rebalance(now_ns)
 
     def _rebalance(self, now_ns: int) -> None:
-        """Keeps to the routes in use unless others promise more; where no plan can be made, to the plan as it was."""
+        """Makes the plan again. It changes routes only if others are better, and keeps the old plan if none is
+        possible."""
         self._checked_ns = now_ns
         now = {pair: self._pace(pair) for pair in self._solo if pair[0] in self._mix_units}
         before = self._planned
@@ -191,7 +197,7 @@ class Dispatcher:
         self._adopt(self._placement)
 
     def _pace(self, pair: Pair) -> float:
-        """As observed; what has not been tried goes at the pace of the rest of its device."""
+        """Returns the observed pace of the pair, or the pace of its device if the pair was not observed."""
         seen = self._of_pair.get(pair) or self._of_device.get(pair[1])
         return max(SLOWEST, seen.pace) if seen else 1.0
 
@@ -218,7 +224,7 @@ def _used(placement: Placement) -> set[Pair]:
 
 
 def _worth(placement: Placement) -> float:
-    """What the objective is about."""
+    """Returns the figure that the objective maximises."""
     if placement.objective == "efficiency" and placement.watts:
         return placement.mixes_per_s / placement.watts
     return placement.mixes_per_s

@@ -1,17 +1,18 @@
-"""Which device gets how much of its time for which suite, and the proof that no plan gets more done.
+"""Plans how much of its time each device gives to each suite, and proves that no plan finishes more mixes.
 
-With r[w,d] units of suite w a second on device d, m[w] of them in a mix and x[w,d] the part of its time that d gives:
+Let r[w,d] be the units of suite w that device d finishes per second, m[w] the units of w in one mix, and x[w,d] the
+share of its time that d gives to w:
 
     max λ   such that   Σ_d r[w,d] x[w,d] ≥ λ m[w] for each suite,   Σ_w x[w,d] ≤ 1 for each device,   x ≥ 0
     dual    min Σ_d u[d]   such that   u[d] ≥ r[w,d] v[w],   Σ_w m[w] v[w] = 1,   u, v ≥ 0
 
-Any feasible (u, v) proves that no sharing of time gets beyond Σ u, so the prices are kept as a certificate. At the
-optimum u[d] is what device d adds, v[w] what a unit is worth, a device runs only suites where r[w,d] v[w] is largest,
-and at most |W| + |D| − 1 of the x are above 0. It bounds what is measured where devices run one feed at a time at no
-more than their solo rates; a device that overlaps feeds may do better.
+Any feasible (u, v) proves that no division of time exceeds Σ u, so these dual prices are stored as a certificate. At
+the optimum, u[d] is the contribution of device d and v[w] the value of a unit of w. A device then runs only suites for
+which r[w,d] v[w] is largest, and at most |W| + |D| − 1 of the x are above 0. The optimum bounds a measurement if each
+device runs one feed at a time and no faster than alone; a device that overlaps feeds may exceed it.
 
-Mixes per joule are a ratio of two such sums; it is maximised by a sequence of these programs (Dinkelbach), which ends
-where the one program of Charnes & Cooper does, and still does so when some of the unknowns are whole numbers.
+Mixes per joule are a ratio of two such sums. A sequence of these programs maximises it (Dinkelbach). It ends at the
+same optimum as the single program of Charnes & Cooper, and it also does so if some of the unknowns are integers.
 """
 
 from __future__ import annotations
@@ -29,25 +30,25 @@ from harness.schema import Device, Placement, Rate
 
 Objective = Literal["throughput", "efficiency"]
 Shares = dict[str, dict[str, float]]
-"""x[suite][device]; what is 0 is left out."""
-NOTHING = 1e-9  # a smaller part of a device's time is a solver's rounding
-GAP = 5e-3  # of the optimum, where whole numbers are left to find: rates are known less well
-EXACT = 1e-6  # to which figures of a certificate agree: it went through decimal text
+"""The share of its time that a device gives to a suite, as x[suite][device]; shares of 0 are left out."""
+NOTHING = 1e-9  # a smaller share of a device's time is a rounding error of the solver
+GAP = 5e-3  # relative gap at which the integer program stops: the rates are known less exactly
+EXACT = 1e-6  # relative tolerance of the figures of a certificate, which was stored as decimal text
 
 
 @dataclass(frozen=True)
 class Power:
-    """Of the boundary, beside the watts that each rate carries."""
+    """The power inside the energy boundary, in addition to the watts of each rate."""
 
     idle_watts: Mapping[str, float]
-    """Of every device in the boundary, whether the plan may use it or not."""
+    """The idle power of every device in the boundary, whether the plan may use the device or not."""
     rest_watts: float = 0.0
-    """Of what is no device: memory, fans, the power supply's loss."""
+    """The power of everything that is not a device: memory, fans, the loss of the power supply."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """The optimum of the plain program with both of its proofs: the shares reach it, the prices exclude more."""
+    """The optimum of the linear program with its proof: the shares reach it, and the dual prices exclude more."""
 
     mixes_per_s: float
     shares: Shares
@@ -65,17 +66,19 @@ def place(
     host_share: float = 0.0,
     power: Power | None = None,
 ) -> Placement:
-    """The best plan. Its `rates` hold one route for each (suite, device): the one that the best plan uses, else the
-    fastest.
+    """Returns the best plan. Its `rates` hold one route for each pair of suite and device: the route that the best plan
+    uses, or the fastest route if it uses none.
 
     rates: any number of routes for each pair; suites outside the mix and devices outside `devices` are ignored.
-    pool_bytes: free memory of each pool that is limited. What is resident of a pool (a worker holds its own weights)
-    must fit; a rate whose memory nobody knows counts nothing.
-    host_share: the part of every CPU device's time that one accelerator's host threads take, where the plan uses it.
-    power: needed for efficiency; else it adds the plan's predicted watts, where all rates have them.
+    pool_bytes: the free memory of each pool that is limited. All routes in use must fit into their pools, since each
+    worker holds its own weights; a rate of unknown memory counts as 0 bytes.
+    host_share: the share of every CPU device's time that the host threads of one accelerator take, if the plan uses
+    the accelerator.
+    power: required for the objective efficiency. For throughput it adds the predicted watts of the plan, if all rates
+    have watts.
 
-    Raises UsageError where no device runs a suite, two devices share silicon, or efficiency is asked for without
-    power; MixmarkError where the mix does not fit into memory.
+    Raises UsageError if no device runs a suite, if two devices share silicon, or if efficiency is asked for without
+    power. Raises MixmarkError if the mix does not fit into memory.
     """
     known = {device.id for device in devices}
     wanted = [rate for rate in rates if rate.suite in mix_units and rate.device in known]
@@ -114,7 +117,7 @@ def place(
 def replan(
     placement: Placement, mix_units: Mapping[str, float], devices: Sequence[Device], objective: Objective
 ) -> Placement:
-    """The plan for an objective from all that this one was made from."""
+    """Makes a plan for another objective from the inputs of this plan."""
     power = None if placement.rest_watts is None else Power(placement.idle_watts, placement.rest_watts)
     return place(
         mix_units,
@@ -128,8 +131,8 @@ def replan(
 
 
 def bound(mix_units: Mapping[str, float], rates: Sequence[Rate]) -> Bound:
-    """λ*: with every route resident and no host threads, the fastest route of each pair. Raises UsageError where no
-    device runs a suite."""
+    """Returns the bound λ*, for which every route is resident, no host threads are reserved, and each pair uses its
+    fastest route. Raises UsageError if no device runs a suite."""
     from scipy.optimize import linprog
 
     fastest = _fastest([rate for rate in rates if rate.suite in mix_units])
@@ -165,10 +168,10 @@ def bound(mix_units: Mapping[str, float], rates: Sequence[Rate]) -> Bound:
 
 
 def best_kind(mix_units: Mapping[str, float], rates: Sequence[Rate], devices: Iterable[Device]) -> tuple[str, float]:
-    """The kind of device whose devices get most mixes per second done without the others, and λ* of them.
+    """Returns the kind of device whose devices alone finish the most mixes per second, and their λ*.
 
-    All of a kind count together, equal or not and slices of a part like the part, so that no machine gains by how it
-    is divided. ("", 0.0) where no kind runs every suite.
+    All devices of a kind count together, and slices of a device count like the device, so that splitting a machine
+    gains nothing. Returns ("", 0.0) if no kind runs every suite.
     """
     kinds: dict[str, set[str]] = defaultdict(set)
     for device in devices:
@@ -182,7 +185,7 @@ def best_kind(mix_units: Mapping[str, float], rates: Sequence[Rate], devices: It
 
 
 def verify(placement: Placement, mix_units: Mapping[str, float]) -> tuple[str, ...]:
-    """What is wrong with the plan or its bound, by arithmetic alone: empty where both are proven."""
+    """Checks the plan and its bound by arithmetic and returns what is wrong; the result is empty if both are proven."""
     speed = {(rate.suite, rate.device): rate.units_per_s for rate in placement.rates}
     if len(speed) < len(placement.rates):
         return ("two routes for one suite on one device",)
@@ -218,7 +221,7 @@ def verify(placement: Placement, mix_units: Mapping[str, float]) -> tuple[str, .
 def predicted_watts(
     shares: Shares, rates: Sequence[Rate], devices: Sequence[Device], power: Power | None
 ) -> float | None:
-    """Of the boundary while the plan runs; None where a part of it is unknown."""
+    """Predicts the power inside the boundary while the plan runs; None if a part of it is unknown."""
     if power is None or any(device.id not in power.idle_watts for device in devices):
         return None
     watts = power.rest_watts + math.fsum(power.idle_watts.values())
@@ -231,7 +234,7 @@ def predicted_watts(
 
 
 def _reached(mix_units: Mapping[str, float], shares: Shares, speed: Mapping[tuple[str, str], float]) -> float:
-    """Mixes per second of these shares. Raises ValueError where they cannot be."""
+    """Returns the mixes per second of these shares. Raises ValueError for impossible shares."""
     given: dict[str, float] = defaultdict(float)
     done: dict[str, float] = dict.fromkeys(mix_units, 0.0)
     for suite, devices in shares.items():
@@ -285,7 +288,7 @@ def _fastest(rates: Sequence[Rate]) -> list[Rate]:
 
 
 def _one_each(rates: Sequence[Rate], parts: Sequence[float]) -> list[Rate]:
-    """Of each pair the route that does most in the plan, else the fastest."""
+    """Returns one route for each pair: the one that finishes the most units in the plan, or else the fastest."""
     best: dict[tuple[str, str], tuple[float, float, Rate]] = {}
     for rate, part in zip(rates, parts, strict=True):
         key, merit = (rate.suite, rate.device), (part * rate.units_per_s, rate.units_per_s, rate)
@@ -295,8 +298,9 @@ def _one_each(rates: Sequence[Rate], parts: Sequence[float]) -> list[Rate]:
 
 
 def _units(mix_units: Mapping[str, float], rates: Sequence[Rate]) -> tuple[float, dict[str, float]]:
-    """What λ and the x of each suite are counted in while solving, so that all of them are about 1: the mixes per
-    second of a device that does everything as fast as any, and the part of its time that each suite then takes."""
+    """Returns the scales of λ and of the x of each suite in the solver, chosen so that all unknowns are about 1: the
+    mixes per second of a device that is as fast as the fastest for every suite, and the share of its time for each
+    suite."""
     paces = dict.fromkeys(mix_units, 0.0)
     for rate in rates:
         paces[rate.suite] = max(paces[rate.suite], rate.units_per_s / mix_units[rate.suite])
@@ -309,7 +313,8 @@ def _cleared(value: float) -> float:
 
 
 def _trimmed(mix_units: Mapping[str, float], rates: Sequence[Rate], parts: Sequence[float]) -> tuple[Shares, float]:
-    """The shares without what the solver gave too much, or would give one suite a surplus; mixes per second."""
+    """Returns the shares without the solver's rounding errors and without surplus of a suite, and the mixes per
+    second."""
     time: dict[str, float] = defaultdict(float)
     for rate, part in zip(rates, parts, strict=True):
         time[rate.device] += part
@@ -326,10 +331,10 @@ def _trimmed(mix_units: Mapping[str, float], rates: Sequence[Rate], parts: Seque
 
 
 def _best(problem: _Problem, power: Power | None) -> list[float]:
-    """The parts with most mixes per second, or per joule where power is given.
+    """Returns the share of time for each rate with the most mixes per second, or per joule if power is given.
 
-    Dinkelbach's algorithm (Management Science 13, 1967): η = λ / watts of the plan before prices the watts of the next
-    one, until η rises no more. It ends at the optimum, whole numbers included.
+    This is Dinkelbach's algorithm (Management Science 13, 1967): the ratio η = λ / watts of one plan is the price of a
+    watt in the next plan, until η rises no more. It ends at the optimum, also for integer unknowns.
     """
     if power is None:
         return problem.solve([0.0] * len(problem.rates))
@@ -346,10 +351,11 @@ def _best(problem: _Problem, power: Power | None) -> list[float]:
 
 
 class _Problem:
-    """The mixed-integer program over any routes. Columns: x of each rate and λ (in `_units`), then what is 0 or 1:
-    whether a route is resident, an accelerator used, a host free of its threads.
+    """The mixed-integer program over all routes. Its columns are the x of each rate and λ (scaled by `_units`), then
+    the binary unknowns: whether a route is resident, whether an accelerator is used, whether a host is free of its
+    threads.
 
-    What must be whole is left fractional until a solution breaks its rule: one in ten plans needs any of it.
+    A binary unknown is relaxed until a solution violates its constraint; only one plan in ten needs any of them.
     """
 
     def __init__(
@@ -384,14 +390,14 @@ class _Problem:
 
     @property
     def _crowd(self) -> float:
-        """Of a host's time, what all accelerators together would take."""
+        """The share of a host's time that the host threads of all accelerators together would take."""
         return self.host_share * len(self.helped)
 
     def _budgeted(self, *pools: str) -> list[int]:
         return [k for k, rate in enumerate(self.rates) if self.pools[k] in pools and rate.memory_bytes]
 
     def _rows(self) -> Iterator[tuple[dict[int, float], float, float]]:
-        """Coefficients by column, lowest and highest value."""
+        """Yields each constraint as its coefficients by column, its lowest and its highest value."""
         at = self.columns
         paces = [
             rate.units_per_s / self.mix_units[rate.suite] * self.unit[rate.suite] / self.ell for rate in self.rates
@@ -419,8 +425,8 @@ class _Problem:
             yield {z: size / self.pool_bytes[pool] for z, size in sizes.items()}, -math.inf, 1
 
     def solve(self, watts_price: Sequence[float]) -> list[float]:
-        """The part of its device's time for each rate, such that λ − Σ price · part is largest. Raises MixmarkError
-        where memory allows no plan."""
+        """Returns the share of its device's time for each rate that maximises λ − Σ price · share. Raises MixmarkError
+        if memory allows no plan."""
         from scipy.optimize import Bounds, LinearConstraint, milp
         from scipy.sparse import coo_array
 
@@ -455,7 +461,7 @@ class _Problem:
         return parts
 
     def _broken(self, parts: Sequence[float]) -> set[tuple[str, object]]:
-        """What must be whole, for the solution takes more memory or threads than it pays for."""
+        """Returns the binary unknowns to enforce, because the solution uses more memory or threads than it pays for."""
         broken: set[tuple[str, object]] = set()
         for pool in self.short:
             if sum(self.rates[k].memory_bytes or 0 for k in self._budgeted(pool) if parts[k]) > self.pool_bytes[pool]:
@@ -468,7 +474,7 @@ class _Problem:
         return broken
 
     def _explain(self) -> None:
-        """Raises MixmarkError: which suite no memory holds, or that not all fit together."""
+        """Raises MixmarkError that names the suite that fits into no memory, or says that not all fit together."""
         room = ", ".join(f"{pool} {_gib(self.pool_bytes[pool])}" for pool in self.short)
         for suite in self.mix_units:
             sizes = {k: rate.memory_bytes or 0 for k, rate in enumerate(self.rates) if rate.suite == suite}
