@@ -137,8 +137,8 @@ def solo(
     of that `runs` times over, so that the runs of a cell lie as far apart as they can.
 
     A way runs each suite in the asked precisions that its device offers to that suite, or in the best one where none is
-    asked; and in the asked scenarios that the suite has, or those of the preset. Raises UsageError where nothing is left
-    to run.
+    asked; and in the asked scenarios that the suite has, or those of the preset. Raises UsageError where nothing is
+    left to run.
     """
     phases: list[Phase] = []
 
