@@ -1,7 +1,8 @@
-"""Diffusion: honest precisions, and ways to compute less of an image or not at all.
+"""Diffusion: honest precisions, and cheats that compute less of an image or none of it.
 
-Every residual branch is left out once. That would take many images, so one step of one feed, and for the VAE one
-latent, first say which of them are missed the least: those are in the table.
+Every residual branch is left out once. Whole images of all of them would take too long, so the branches are ranked
+first by their effect on one step of one feed, and those of the VAE by their effect on one latent. The table has the
+branches with the smallest effect.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ if TYPE_CHECKING:
 
 SEED = 1
 UNQUANTISED = ("time_emb", "add_embedding", "conv_in", "conv_out", "conv_shortcut")
-"""What published 8-bit recipes for Stable Diffusion's U-Net leave in 16 bits, beside text encoder and VAE."""
+"""Layers of the U-Net that published 8-bit recipes for Stable Diffusion keep in 16 bits, as text encoder and VAE."""
 MILDEST = 3
-"""Of each kind of branch, in the table."""
+"""The number of branches of each kind in the table."""
 
 Way = AbstractContextManager[None]
 
 
 class Networks:
-    """Those of a suite, with feeds of one image each in one batch."""
+    """The networks of a suite, with feeds of one image each in one batch."""
 
     def __init__(self, suite: Diffusion, feeds: int) -> None:
         self.suite = suite
@@ -63,7 +64,7 @@ class Networks:
         return encoded
 
     def latent(self, context: tuple[torch.Tensor, ...], noise: Array, steps: int | None = None) -> torch.Tensor:
-        """After so many steps; None: after all."""
+        """The latent after `steps` steps; None: after all."""
         import torch
 
         latent, step = torch.from_numpy(noise), torch.zeros(1, dtype=torch.int64)
@@ -105,7 +106,7 @@ def rows(networks: Networks) -> Iterator[Row]:
             return networks.image(networks.latent(networks.context(ids), noise))
 
     def denoised(*ways: Way, context: tuple[torch.Tensor, ...] = context, steps: int = steps) -> Array:
-        """By ways to do the U-Net's part; text encoder and VAE are honest."""
+        """The image where the ways change only the U-Net's part; text encoder and VAE are honest."""
         with together(ways):
             changed = networks.latent(context, noise, steps)
         return networks.image(changed)
@@ -140,7 +141,7 @@ def rows(networks: Networks) -> Iterator[Row]:
     def doubled(small: Array) -> Array:
         return small.repeat(2, axis=2).repeat(2, axis=3)
 
-    smaller = avg_pool2d(torch.from_numpy(noise), 2).numpy() * 2  # of unit scale again
+    smaller = avg_pool2d(torch.from_numpy(noise), 2).numpy() * 2  # of unit variance again
     yield row("half the resolution", doubled(networks.image(networks.latent(context, smaller))))
     yield row("decoded at half the resolution", doubled(networks.image(avg_pool2d(latent, 2))))
     yield row("a constant image", np.broadcast_to(image.mean((2, 3), keepdims=True), image.shape))
@@ -207,7 +208,7 @@ def replaced(module: nn.Module, attribute: str, value: Any) -> Iterator[None]:
 
 
 def skipped(module: nn.Module) -> Way:
-    """Inside, what the module adds to its input is left out, or what it would return is zero where its caller adds."""
+    """Within the context, the branch is left out: the module returns its input, or zero where its caller adds."""
 
     def of_a_res_block(x: torch.Tensor, *_: object) -> torch.Tensor:
         shortcut: Any = module.conv_shortcut
@@ -223,7 +224,7 @@ def skipped(module: nn.Module) -> Way:
 
 
 def repeated(module: nn.Module, calls: Collection[int]) -> Way:
-    """Inside, these calls, counted from 0, return what the one before returned."""
+    """Within the context, these calls, counted from 0, return the result of the call before them."""
     forward = module.forward
     returned: list[Any] = []
 
@@ -235,7 +236,7 @@ def repeated(module: nn.Module, calls: Collection[int]) -> Way:
 
 
 def to_every_other(attention: nn.Module) -> Way:
-    """Inside, half of the keys are left out."""
+    """Within the context, every other key is left out."""
     forward = attention.forward
 
     def to_half(x: torch.Tensor, context: torch.Tensor, n: int) -> Any:
@@ -246,10 +247,10 @@ def to_every_other(attention: nn.Module) -> Way:
 
 @contextmanager
 def whole_numbers(module: nn.Module, bits: int, group: int | None = 32) -> Iterator[None]:
-    """Inside, each layer's weights are rounded while it runs: a second copy of all of them would not fit.
+    """Within the context, the weights of each layer are rounded while it runs; a rounded copy of all would not fit.
 
-    Left as they are, as by engines with groups: layers whose inputs do not divide into them, the first convolutions
-    and the VAE's 4 × 4.
+    As in engines with groups, layers whose inputs are no multiple of a group keep their weights: the first convolutions
+    and the 4 × 4 layer of the VAE.
     """
     kept: dict[nn.Module, torch.Tensor] = {}
 

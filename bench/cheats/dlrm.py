@@ -1,7 +1,8 @@
-"""DLRM-DCNv2: honest precisions, and ways to do less.
+"""DLRM-DCNv2: honest precisions, and cheats that do less work.
 
-Each value is of 256 samples: a feed of that size, and the smallest audit, which is as many feeds at batch 1. Only rows
-that are looked up are held, so the tables of edge take a third of a gigabyte, and 0.5 GB one after the other.
+Each value is the metric of 256 samples: a feed of that size, or the smallest audit, which has 256 feeds at batch 1.
+Only rows that are looked up stay in memory: the tables of edge take a third of a gigabyte, and reading them one after the
+other takes 0.5 GB.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ BAGS = [slice(*ends) for ends in pairwise(HEADS)]
 LARGEST = int(np.argmax(HOTNESS))
 
 Change = Callable[[str, Tensor], Tensor]
-"""From a weight's name and values to its new values."""
+"""(name, values) of a weight -> its new values."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """Everything that an answer comes from: weights, dense features [samples, 13] and indices [samples, 214].
+    """The inputs of an answer: weights, dense features [samples, 13] and indices [samples, 214].
 
-    A table is cut to the rows in use and ends with their average over all lookups: the best that somebody can put in
-    a row's place without looking it up.
+    Each table is reduced to the rows in use, followed by their average over all lookups, which is the best substitute
+    for a row that is not looked up.
     """
 
     suite: Dlrm
@@ -61,12 +62,12 @@ class Way:
         return replace(self, weights={name: change(name, weight) for name, weight in self.weights.items()})
 
     def without(self, layer: str) -> Way:
-        """A cross layer's W at zero hands its input on; so does a layer of the MLP that is the identity."""
+        """Skips a layer: a cross layer with W = 0, and an MLP layer with the identity as weight, return their input."""
         off = torch.eye if layer.startswith("model.over_arch") else torch.zeros
         return self.changed(lambda name, weight: off(*weight.shape) if name == layer else weight)
 
     def averaged(self, away: Mapping[int, Any]) -> Way:
-        """Looks up the average instead: of a table's bag [samples, hotness], what is indexed so."""
+        """Looks up the average in place of what `away` selects from a table's bag [samples, hotness]."""
         indices = self.indices.numpy().copy()
         for table, where in away.items():
             indices[:, BAGS[table]][where] = len(self.weights[TABLE.format(table)]) - 1
@@ -74,8 +75,10 @@ class Way:
 
 
 def opened(tier: str, feeds: int) -> tuple[Way, Array, Way]:
-    """The suite as it is, on FIXED samples and then the feeds; the rank of each index by popularity, from 0; and with
-    each table hashed to a tenth of its rows."""
+    """The honest way, the ranks, and the way in which each table is hashed to a tenth of its rows.
+
+    Both ways hold FIXED samples and then the feeds. The ranks are those of each index by popularity, from 0.
+    """
     suite = Dlrm(tier, {})
     samples = [next(suite.feeds(FIXED, seed=0)), *islice(suite.feeds(BATCH, seed=1), feeds)]
     dense = torch.from_numpy(np.concatenate([each["dense"] for each in samples]))
@@ -97,7 +100,7 @@ def opened(tier: str, feeds: int) -> tuple[Way, Array, Way]:
 
 
 def others(suite: Dlrm, seed: int) -> dict[str, Tensor]:
-    """All weights but the tables, drawn with a seed: the suite's is 0."""
+    """All weights except the tables, drawn with a seed; the suite's seed is 0."""
     specs = {name: suite.weights().spec(name) for name in suite.weights().names() if "t_cat" not in name}
     source, weights = drawn(suite.name, specs, rule, seed), {}
     for name, spec in specs.items():
@@ -107,7 +110,7 @@ def others(suite: Dlrm, seed: int) -> dict[str, Tensor]:
 
 
 class Rounded(TorchFunctionMode):
-    """Inside, what goes into every linear layer is rounded, those of the crossing too, which are no modules."""
+    """Within the context, the inputs of linear layers are rounded, and of cross layers, which are no modules."""
 
     def __init__(self, precision: str) -> None:
         super().__init__()
@@ -122,12 +125,12 @@ class Rounded(TorchFunctionMode):
 
 
 def to(bits: int, group: int | None = GROUP, part: str = "") -> Change:
-    """Weights whose names hold `part` as integers."""
+    """Rounds the weights whose names contain `part` to integers."""
     return lambda name, weight: integers(weight, bits, group) if part in name else weight
 
 
 def two_of_four(name: str, weight: Tensor) -> Tensor:
-    """The smaller half of every four weights along the contraction axis at zero, as sparse tensor cores have it."""
+    """2:4 sparsity: the two smaller ones of every four weights along the contraction axis become zero."""
     if "t_cat" in name or weight.shape[-1] % 4:
         return weight
     fours = weight.reshape(-1, 4)
@@ -143,7 +146,7 @@ def half_the_rank(name: str, weight: Tensor) -> Tensor:
 
 
 def audits(way: Way, answer: Array, reference: Array) -> tuple[float, ...]:
-    """The suite's quality of each 256 samples behind the fixed ones, which give the variance."""
+    """The suite's quality for each 256 samples after the fixed ones, which determine the variance."""
     variance = reference[:FIXED].var(keepdims=True)
     parts = zip(*(each[FIXED:].reshape(-1, SET_ASIDE) for each in (answer, reference)), strict=True)
     return tuple(way.suite.quality(part, np.append(truth, variance)) for part, truth in parts)

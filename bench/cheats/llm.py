@@ -1,7 +1,7 @@
-"""Ways to decode, honest and not: each answers by itself, and an fp32 teacher judges what it answered.
+"""llm: honest ways to decode and cheats; each decodes its own answer, which an fp32 teacher judges.
 
 All ways that keep the weights are decoded in one batch, so that the weights are read once a token for all of them. Edge
-takes 6 GB of memory and, with one feed, 22 minutes on two cores that are shared.
+takes 6 GB of memory and, with one feed, 22 minutes on two shared cores.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from suites.weights import Drawn
 
 @dataclass(frozen=True)
 class Way:
-    """into: how linear layers get their inputs, `on`: how all else is handed on; None: fp32."""
+    """A way to decode. into: the precision of the inputs of linear layers. on: that of all other values. None: fp32."""
 
     name: str
     honest: bool
@@ -34,12 +34,13 @@ class Way:
     skips: tuple[int, ...] = ()
     skips_attention: tuple[int, ...] = ()
     skips_from: int = 0
-    """A position; before it nothing is skipped."""
+    """The position from which on layers are skipped."""
     window: int | None = None
+    """The number of tokens that attention sees; None: all."""
     forgets: int = 0
-    """Tokens at the beginning that none behind them sees."""
+    """The number of tokens at the beginning that later tokens do not attend to."""
     vocabulary: float = 1.0
-    """The part of it that a token is chosen from."""
+    """The fraction of the vocabulary from which a token is chosen."""
     note: str = ""
 
 
@@ -67,7 +68,7 @@ def ways(shape: Shape) -> list[Way]:
 
 @dataclass
 class Batch:
-    """The same network in several ways at once; x is [ways, feeds, tokens, width]."""
+    """One network run in several ways at once; x is [ways, feeds, tokens, width]."""
 
     network: Network
     ways: Sequence[Way]
@@ -131,7 +132,7 @@ class Batch:
         return seen & ((context >= way.forgets) | (places[:, None] < way.forgets))
 
     def kept(self, index: int, start: int, attention: bool = False) -> Tensor:
-        """[ways, 1, 1, 1], 0 where a branch is left out."""
+        """The factor of a branch, [ways, 1, 1, 1]: 0 where it is skipped, else 1."""
         left_out = [
             start >= way.skips_from and (index in way.skips or (attention and index in way.skips_attention))
             for way in self.ways
@@ -149,14 +150,14 @@ class Batch:
 
 
 def matrices(network: Network) -> Iterator[Tensor]:
-    """A piece of a matrix at a time, the embedding's among them, so that a copy of one is small."""
+    """All matrices, the embedding included, in pieces whose copies are small."""
     for tensor in network.state_dict().values():
         if tensor.dim() == 2:
             yield from tensor.split(1 << 14)
 
 
 def load(network: Network, weights: Weights, change: Callable[[Tensor], Tensor] | None = None) -> None:
-    """In place; `change` is of matrices."""
+    """Loads the weights into the network; `change` is applied to the matrices."""
     for name, tensor in network.state_dict().items():
         weights.read(name, tensor.numpy())
     if change:
@@ -165,7 +166,7 @@ def load(network: Network, weights: Weights, change: Callable[[Tensor], Tensor] 
 
 
 def guessed(known: Sequence[int], tokens: int) -> list[int]:
-    """Each token is what last followed the one before it; one that is new is followed by itself."""
+    """Predicted tokens: each is the one that last followed its predecessor; a new token is followed by itself."""
     sequence = list(known)
     for _ in range(tokens):
         before = [at for at, token in enumerate(sequence[:-1]) if token == sequence[-1]]
@@ -174,7 +175,7 @@ def guessed(known: Sequence[int], tokens: int) -> list[int]:
 
 
 def uncomputed(prompts: Array, right: Array) -> Iterator[tuple[str, Array]]:
-    """What takes no network, or not all of the time; both are [feeds, tokens]."""
+    """Answers that take no network, or not for all tokens. prompts and right: [feeds, tokens]."""
     tokens = right.shape[1]
     known = np.concatenate((prompts, right), 1)
     for name, count in (("n-grams", tokens), ("n-grams, last quarter of the tokens", tokens // 4)):
@@ -190,7 +191,7 @@ def uncomputed(prompts: Array, right: Array) -> Iterator[tuple[str, Array]]:
 
 @torch.inference_mode()
 def values(tier: str, feeds: int, weights: str | None = None) -> Iterator[Row]:
-    """weights: a checkpoint in place of those that are drawn."""
+    """The rows of the suite. weights: the path of a checkpoint that replaces the drawn weights."""
     suite = Llm(tier, {"weights": weights} if weights else {})
     right, drawn = suite.weights(), Llm(tier, {}).weights()
     prompts = np.stack([feed["ids"] for feed in itertools.islice(suite.feeds(1, 0), feeds)])
@@ -225,7 +226,7 @@ def values(tier: str, feeds: int, weights: str | None = None) -> Iterator[Row]:
         assert exact, "int4 would need a row of its own"
     everything = ways(suite.shape)
     if weights:
-        everything = [replace(way, note="") for way in everything]  # they are of weights that are exact
+        everything = [replace(way, note="") for way in everything]  # the notes describe weights that are exact
     decoded = Batch(network, everything).decode(prompts)
     answers += zip(everything, decoded, strict=True)
     answers += [(Way(name, False), answer) for name, answer in uncomputed(prompts, decoded[0])]

@@ -1,4 +1,4 @@
-"""ResNet-50: honest precisions, and ways to do less. A feed is eight images."""
+"""ResNet-50: honest precisions, and cheats that do less work. A feed is eight images."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BLOCKS = [f"layer{stage}.{index}" for stage, (blocks, _, _) in enumerate(STAGES,
 
 @dataclass(frozen=True)
 class Eager:
-    """A session of a few lines: torch on the CPU."""
+    """A minimal session: torch on the CPU."""
 
     network: nn.Module
 
@@ -60,7 +60,7 @@ def loaded(weights: Weights) -> nn.Module:
 
 @contextmanager
 def changed(network: nn.Module, change: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
-    """Inside, the weights of all convolutions and of the last layer are what `change` makes of them."""
+    """Within the context, `change` is applied to the weights of all convolutions and of the last layer."""
     from torch import nn
 
     kept = {each: each.weight.data for each in network.modules() if isinstance(each, nn.Conv2d | nn.Linear)}
@@ -75,7 +75,7 @@ def changed(network: nn.Module, change: Callable[[torch.Tensor], torch.Tensor]) 
 
 @contextmanager
 def stream(network: nn.Module, precision: str) -> Iterator[None]:
-    """Inside, what each block hands to the next is rounded too."""
+    """Within the context, the output of each block is rounded too."""
     hooks = [
         network.get_submodule(block).register_forward_hook(lambda _, __, output: rounded(output, precision))
         for block in BLOCKS
@@ -89,7 +89,7 @@ def stream(network: nn.Module, precision: str) -> Iterator[None]:
 
 @contextmanager
 def skipped(network: nn.Module, block: str) -> Iterator[None]:
-    """Inside, the block `layer3.2` is its shortcut alone."""
+    """Within the context, a block such as `layer3.2` is its shortcut alone."""
     last = network.get_submodule(f"{block}.bn3")
     kept = {name: parameter.detach().clone() for name, parameter in last.named_parameters()}
     for parameter in last.parameters():
@@ -102,7 +102,7 @@ def skipped(network: nn.Module, block: str) -> Iterator[None]:
 
 
 def two_of_four(weight: torch.Tensor) -> torch.Tensor:
-    """The two larger of four weights in a row, as sparse tensor cores want them."""
+    """2:4 sparsity: the two smaller ones of every four weights become zero."""
     import torch
 
     rows = weight.flatten(1)
@@ -112,7 +112,7 @@ def two_of_four(weight: torch.Tensor) -> torch.Tensor:
 
 
 def halved(feed: Feed) -> Feed:
-    """Means of 2×2 pixels: the network then does a quarter of the work."""
+    """Images of half the resolution, means of 2×2 pixels: the network then does a quarter of the work."""
     images = feed["images"]
     count, channels, side, _ = images.shape
     return {"images": images.reshape(count, channels, side // 2, 2, side // 2, 2).mean((3, 5))}

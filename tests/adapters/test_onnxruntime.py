@@ -139,7 +139,7 @@ def test_an_idle_session_burns_no_cpu(runner: GraphRunner) -> None:
 
 
 def test_other_precisions_are_refused() -> None:
-    with pytest.raises(Unsupported, match="fp32, not bf16"), OnnxRuntime({}).open(cpu(), Toy(), "bf16", ALONE):
+    with pytest.raises(Unsupported, match="in fp32, not in bf16"), OnnxRuntime({}).open(cpu(), Toy(), "bf16", ALONE):
         pass
 
 

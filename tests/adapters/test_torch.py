@@ -89,7 +89,7 @@ def test_closing_gives_the_weights_back() -> None:
 
 
 def test_a_precision_that_the_device_lacks_is_refused() -> None:
-    with pytest.raises(Unsupported, match="not int4"), Torch({}).open(cpu(), Toy(), "int4", ALONE):
+    with pytest.raises(Unsupported, match="not in int4"), Torch({}).open(cpu(), Toy(), "int4", ALONE):
         pass
 
 
