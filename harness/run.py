@@ -4,7 +4,9 @@ its mixed phases. What is planned next depends on nothing but the result so far,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,6 +45,49 @@ class Procedure:
     """Whether the routes that the plan chose are measured once more before the first mixed phase."""
     idle_s: float = 0.0
     """How long the meters read a machine that does nothing, before and after each phase but the probes'."""
+
+
+def procedure(header: Result) -> Procedure:
+    """Returns the procedure of the header's preset; the smoke tier shortens it."""
+    preset = plan.PRESETS.get(header.preset, plan.SELFTEST)
+    if header.tier == "smoke":
+        return Procedure(mix_limits=plan.SMOKE_MIX, mixes=preset.runs)
+    return Procedure(mix_limits=preset.mix, mixes=preset.runs, again=preset.again, idle_s=preset.idle_s)
+
+
+def unmeasured(header: Result) -> list[Phase]:
+    """Returns the planned phases that have no record yet."""
+    measured = {record.phase for record in header.records}
+    return [phase for phase in header.phases if phase.name not in measured]
+
+
+def mixes_to_plan_s(header: Result) -> float:
+    """Returns the least time of the mixed phases that the run will plan after the header's phases."""
+    if header.mix is None:
+        return 0.0
+    how = procedure(header)
+    planned = sum(phase.placement is not None for phase in header.phases)
+    return (how.mixes - planned) * (how.mix_limits.warmup_ns + how.mix_limits.min_ns) / 1e9
+
+
+@contextmanager
+def until_interrupted() -> Iterator[None]:
+    """Ends the block early at Ctrl-C or a termination signal.
+
+    After the first signal all further ones are ignored, also behind the block, so that what was measured is written
+    and shown before the process ends. A signal that was ignored before stays ignored.
+    """
+    ends = [each for each in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(each) is not signal.SIG_IGN]
+
+    def interrupt(*_: object) -> None:
+        for each in ends:
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for each in ends:
+        signal.signal(each, interrupt)
+    with suppress(KeyboardInterrupt):
+        yield
 
 
 class Benchmark:

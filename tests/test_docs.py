@@ -421,8 +421,13 @@ def test_the_architecture_names_only_files_that_exist_and_only_known_kinds_of_pl
     for row in table(page, "to add", "write"):
         assert re.search(r"\]\(\.\./[\w/.]+\)", row[1] + row[2]), row
     picture = page.split("```text\n")[1].split("```")[0]
-    for name in ("setup", "discover", "config", "doctor", "plugins", "slices", "plan", "place", "metering", "audit"):
+    for name in (
+        *("setup", "discover", "config", "doctor", "plugins", "slices", "run", "plan", "place", "phase", "cell", "mix"),
+        *("dispatch", "metering", "audit", "worker", "wire", "serve", "drive", "progress", "store", "compare"),
+    ):
         assert re.search(rf"\b{name}\b", picture) and (ROOT / "harness" / f"{name}.py").exists(), name
+    for name in ("cli", "judge", "watch", "hosts", "meters"):
+        assert re.search(rf"\b{name}\b", picture) and (ROOT / "harness" / name / "__init__.py").exists(), name
 
 
 def anchors(text: str) -> Mapping[str, None]:

@@ -249,44 +249,19 @@ def selftest(
 
 
 def _performed(header: Result, equipment: Equipment, folder: Path, keeper: Store, meters: Meters) -> Result:
-    """Runs what the header plans and does not have yet. Ctrl-C and a termination signal end it early, unfinished; from
-    then on they change nothing, until what was measured is written and shown and the process ends."""
-    import signal
-
-    from harness import plan
+    """Measures what the header plans and does not have yet, and shows the progress. An interruption leaves the result
+    unfinished."""
+    from harness import run
     from harness.errors import ResultError
     from harness.progress import Progress
-    from harness.run import Benchmark, Procedure
 
-    ends = [each for each in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(each) is not signal.SIG_IGN]
-
-    def interrupt(*_: object) -> None:
-        for each in ends:
-            signal.signal(each, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    done = {record.key for record in header.records} | {record.phase for record in header.records}
-    left = [p for p in header.phases if any(share.key not in done for task in p.tasks for share in task.shares)]
-    preset = plan.PRESETS.get(header.preset, plan.SELFTEST)
-    smoke = header.tier == "smoke"
-    procedure = Procedure(
-        mix_limits=plan.SMOKE_MIX if smoke else preset.mix,
-        mixes=preset.runs,
-        again=preset.again and not smoke,
-        idle_s=0 if smoke else preset.idle_s,
-    )
-    mixed_s = (procedure.mix_limits.warmup_ns + procedure.mix_limits.min_ns) / 1e9
-    to_come = procedure.mixes - sum(phase.placement is not None for phase in header.phases)
-    for each in ends:
-        signal.signal(each, interrupt)
+    progress = Progress(run.unmeasured(header), run.mixes_to_plan_s(header), meters.draw)
+    benchmark = run.Benchmark(header, equipment, folder, keeper, meters, run.procedure(header), progress.observer)
     try:
-        with Progress(left, mixed_s * to_come if header.mix else 0, meters.draw) as progress:
-            benchmark = Benchmark(header, equipment, folder, keeper, meters, procedure, progress.observer)
+        with run.until_interrupted(), progress:
             benchmark.run()
-    except KeyboardInterrupt:
-        pass
     except ResultError as error:
-        raise ResultError(str(error), f"{error.hint}; go on with: mixmark run --resume {folder}") from error
+        raise ResultError(str(error), f"{error.hint}; continue with: mixmark run --resume {folder}") from error
     keeper.finish(benchmark.result)
     return benchmark.result
 
