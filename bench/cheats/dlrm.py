@@ -1,8 +1,8 @@
 """DLRM-DCNv2: honest precisions, and cheats that do less work.
 
 Each value is the metric of 256 samples: a feed of that size, or the smallest audit, which has 256 feeds at batch 1.
-Rows that are not looked up do not stay in memory: the tables of edge take a third of a gigabyte, and reading them one after
-the other takes 0.5 GB.
+Rows that are not looked up do not stay in memory: the tables of edge take a third of a gigabyte, and reading them one
+after the other takes 0.5 GB.
 """
 
 from __future__ import annotations
