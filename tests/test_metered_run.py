@@ -88,7 +88,7 @@ def test_a_wall_meter_s_log_gives_a_run_its_joules_a_unit(tmp_path: Path) -> Non
 
 
 def test_a_meter_that_sends_rubbish_costs_a_run_its_joules_and_nothing_else(tmp_path: Path) -> None:
-    with meter(tmp_path, "stream", seconds=2, last="~;;6O watts") as options:
+    with meter(tmp_path, "stream", seconds=0.5, last="~;;6O watts") as options:
         told = run(tmp_path, options)
     assert told["figures"]["status"] == "ok" and told["figures"]["throughput_per_s"] > 0
     assert told["figures"]["energy"] is None
