@@ -47,11 +47,13 @@ class Watch:
         self._accelerators = Accelerators(watchers)
         self._machine = Machine(pids, root, clock, accelerators=self._accelerators)
         self._blocks: list[Conditions] = []
-        self._stopped = threading.Event()
+        self._begun, self._stopped = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watch", daemon=True)
 
     def start(self) -> Watch:
+        """Returns when the first sample is taken: what it costs to begin disturbs nothing that is measured later."""
         self._thread.start()
+        self._begun.wait()
         return self
 
     def stop(self) -> Watched:
@@ -61,8 +63,15 @@ class Watch:
         return Watched(tuple(self._blocks), self._accelerators.absent)
 
     def _watch(self) -> None:
+        try:
+            self._sample()
+        finally:
+            self._begun.set()  # also where the first sample failed
+
+    def _sample(self) -> None:
         with self._accelerators:
             last = self._machine.read()
+            self._begun.set()
             pause_s = INTERVAL_S
             ended = False
             while not ended:

@@ -25,15 +25,25 @@ DEVICE = Device(
 
 
 class Engine:
-    """A runner that brings its own runtime."""
+    """A runner that brings its own runtime. compile_s: how long it takes to prepare each new batch size."""
 
-    def __init__(self, mode: str, work_s: float) -> None:
+    def __init__(self, mode: str, work_s: float, compile_s: float = 0.0) -> None:
         self.mode = mode
         self.work_s = work_s
+        self.compile_s = compile_s
+        self.compiled: list[int] = []
         self.slots = {"two slots": 2, "no slots": 0, "endless slots": 10**9}.get(mode, 1)
         self.facts = {"engine": "acme 1"}
+        self.processes: list[int] = []
+
+    def prepare(self, feed: Feed) -> None:
+        if self.compile_s and len(feed["x"]) not in self.compiled:
+            time.sleep(self.compile_s)
+            self.compiled.append(len(feed["x"]))
+            self.facts["compiled"] = ",".join(map(str, self.compiled))
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
+        self.prepare(feed)
         if self.mode == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         if self.mode == "segfault":
@@ -67,6 +77,7 @@ class Acme:
     name = "acme"
 
     def __init__(self, options: Mapping[str, str]) -> None:
+        self.options = options
         self.mode = options.get("mode", "fine")
         self.work_s = float(options.get("work_s", 0.001))
 
@@ -79,4 +90,9 @@ class Acme:
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
         if self.mode == "unsupported" or suite.name == "probe":
             raise Unsupported(f"acme has no kernels for {suite.name}")
-        yield Engine(self.mode, self.work_s)
+        engine = Engine(self.mode, self.work_s, float(self.options.get("compile_s", 0)))
+        if "tells" in self.options:
+            engine.facts["use"] = f"{use.scenario}, {f'{use.in_flight} in flight' if use.in_flight else 'all slots'}"
+        if "helper" in self.options:
+            engine.processes = [int(self.options["helper"])]
+        yield engine
