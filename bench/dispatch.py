@@ -36,7 +36,7 @@ def main() -> None:
     found = setup.look(["onnxruntime"], Config())
     way = next(way for way in found.ways if way.device.id == "cpu:0")
     equipment = Equipment(
-        adapters=setup.choose(["onnxruntime"]),
+        adapters=setup.choose(["onnxruntime"], Config()),
         suites=plugins.find("suites"),
         suite_options={},
         units={suite: "unit"},

@@ -32,6 +32,11 @@ class AdapterConfig:
     python: str = sys.executable
     options: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def own_interpreter(self) -> bool:
+        """Whether the adapter runs in another interpreter than this process."""
+        return self.python != sys.executable
+
 
 @dataclass(frozen=True)
 class Config:

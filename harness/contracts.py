@@ -215,6 +215,15 @@ class Adapter(Protocol):
         precision: one of `device.offers(suite.name)`. Raises `Unsupported` where the adapter cannot run it."""
 
 
+@runtime_checkable
+class Discloses(Protocol):
+    """An adapter that tells the versions of its vendor's software; one without this method discloses its packages."""
+
+    def disclose(self) -> Mapping[str, str]:
+        """Versions of the driver, firmware and runtime, as `{"Acme driver": "4.2"}`. Called once, in the worker, after
+        `discover`. Texts are cut at 200 characters; what it raises is disclosed in place of the versions."""
+
+
 class Suite(Protocol):
     """One workload at one tier. The class is called with (tier, options), and raises `Unsupported` for a tier that it
     lacks.

@@ -1,11 +1,12 @@
-"""What silicon is here, and by which adapters it is reached. Each adapter is asked in a worker of its own."""
+"""Finds the devices of this machine: asks each adapter, in a worker of its own, which ones it reaches."""
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness import wire
@@ -13,17 +14,22 @@ from harness.config import Config
 from harness.failures import WorkerFailed
 from harness.plan import Way
 from harness.plugins import Plugin
-from harness.schema import Absent, Device
+from harness.schema import Absent, Device, Environment
+from harness.text import plain
 from harness.watch import memory, processor
-from harness.worker import Worker
+from harness.watch.files import MAX_TEXT
+from harness.worker import Worker, last_lines
 
 TIMEOUT_S = 120.0  # a cold import of a vendor's framework from a slow disk
+LOG_LINES = 5  # of a worker that crashed: as much as shows the cause of a traceback
 
 
 @dataclass(frozen=True)
 class Found:
     ways: tuple[Way, ...]
     absent: tuple[Absent, ...]
+    environments: Mapping[str, Environment] = field(default_factory=dict)
+    """The software that each adapter runs in, by its name; an adapter that could not be asked is left out."""
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -41,31 +47,51 @@ def discover(adapters: Mapping[str, Plugin], config: Config) -> Found:
         answers = list(pool.map(lambda adapter: _ask(adapter, config, Path(folder)), adapters.values()))
     ways: list[Way] = []
     absent: list[Absent] = []
+    environments: dict[str, Environment] = {}
     for adapter, answer in zip(adapters.values(), answers, strict=True):
         if isinstance(answer, str):
             absent.append(Absent(kind="adapter", name=adapter.name, reason=answer))
             continue
-        if not answer:
+        environments[adapter.name], reached = answer
+        if not reached:
             absent.append(Absent(kind="adapter", name=adapter.name, reason="it finds no device here"))
-        for device in answer:
+        for device in reached:
             if device.precisions or any(device.precisions_by_suite.values()):
                 ways.append(Way(device, adapter.name, config.adapter(adapter.name).options))
             else:
                 absent.append(
                     Absent(kind="device", name=f"{device.id} by {adapter.name}", reason="it offers no precision")
                 )
-    return Found(tuple(ways), tuple(absent))
+    return Found(tuple(ways), tuple(absent), environments)
 
 
-def _ask(adapter: Plugin, config: Config, folder: Path) -> Sequence[Device] | str:
+def _ask(adapter: Plugin, config: Config, folder: Path) -> tuple[Environment, Sequence[Device]] | str:
+    """The environment of the adapter and its devices, or why there are none."""
     chosen = config.adapter(adapter.name)
     log = folder / f"{adapter.name}.log"
     try:
         with Worker(adapter, chosen.options, folder, log, chosen.python) as worker:
             answer = worker.call(wire.Discover(), TIMEOUT_S)
+            assert worker.hello is not None  # there was an answer, and it comes after the hello
+            return _environment(worker.hello, answer.vendor), [_named(device) for device in answer.devices]
     except WorkerFailed as failed:
-        return f"{failed.failure.message}; {failed.failure.hint}".removesuffix("; ")
-    return [_named(device) for device in answer.devices]
+        failure = failed.failure
+        if failure.kind in ("crashed", "hung"):  # the hint names the log, which goes with its folder
+            end = " | ".join(last_lines(log, LOG_LINES))
+            return f"{failure.message}; its log ends with: {end}" if end else failure.message
+        return f"{failure.message}; {failure.hint}".removesuffix("; ")
+
+
+def _environment(hello: wire.Hello, vendor: Mapping[str, str]) -> Environment:
+    """Cleans what a worker told. A folder in the spec may name a user, so only the file is kept."""
+    return Environment(
+        origin=plain(hello.origin, MAX_TEXT),
+        spec=plain(re.split(r"[/\\]", hello.spec)[-1], MAX_TEXT),
+        python=plain(hello.python, MAX_TEXT),
+        mixmark=hello.mixmark,
+        packages={plain(name, MAX_TEXT): plain(version, MAX_TEXT) for name, version in hello.packages.items()},
+        vendor={plain(name, MAX_TEXT): plain(version, MAX_TEXT) for name, version in vendor.items()},
+    )
 
 
 def _merged(one: Device, other: Device) -> Device:

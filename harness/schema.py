@@ -720,6 +720,20 @@ class SuiteFacts(Fact):
     unit_names: UnitNames
 
 
+class Environment(Fact):
+    """The software that an adapter's workers run in, as they tell it: it may differ from this process's."""
+
+    origin: str
+    """`built in`, the distribution and version that the adapter comes from, or `command line`."""
+    spec: str
+    """The adapter's class, as `module:Class` or `file.py:Class`, without a folder."""
+    python: str
+    mixmark: str
+    packages: dict[str, str] = {}
+    vendor: dict[str, str] = {}
+    """Versions of drivers, firmware and runtimes that the adapter disclosed."""
+
+
 class System(Fact):
     """Everything that a reader needs to judge a number; None where the machine does not say."""
 
@@ -744,6 +758,7 @@ class System(Fact):
     """Model, driver, firmware, power limit and clocks per device, as its vendor's library reports them."""
     python: str
     packages: dict[str, str] = {}
+    """Those of the process that ran the harness; each adapter's own are in `Result.environments`."""
     environment: dict[str, str] = {}
     """Allow-listed variables only."""
     mixmark: str
@@ -765,6 +780,8 @@ class Result(Fact):
     """As planned; a share without a record was not reached."""
     system: System
     devices: tuple[Device, ...]
+    environments: dict[str, Environment] = {}
+    """The software that each adapter's workers ran in, by the name of the adapter."""
     absent: tuple[Absent, ...] = ()
     """What could not be used: adapters, devices, meters, suites, the mix, sections of the configuration."""
     noise_floor: float | None = Field(default=None, ge=0)

@@ -1,7 +1,8 @@
-"""The worker's own process: `python -m harness.serve REQUESTS ANSWERS SETUP` answers requests until its parent is gone.
+"""The worker's own process. It says hello, and then answers requests until its parent is gone.
 
 It holds the adapter and everything that it opened. Whatever a plugin raises is sent to the parent as a `Failed`, its
-traceback left in the log.
+traceback left in the log. This module and what it imports need numpy, pydantic and psutil, and no other package: an
+interpreter of a vendor's own need not have the rest of Mixmark's dependencies.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import functools
 import itertools
 import math
 import os
+import platform
 import signal
 import sys
 import threading
@@ -25,18 +27,21 @@ from typing import BinaryIO, Literal
 
 import numpy as np
 
-from harness import drive, plugins, wire
+from harness import VERSION, drive, plugins, wire
 from harness.arrivals import poisson
-from harness.contracts import Adapter, Feed, Helpers, Runner, Suite, Use
+from harness.contracts import Adapter, Discloses, Feed, Helpers, Runner, Suite, Use
 from harness.drive import feed_seed
-from harness.errors import MixmarkError, Unsupported, WrongAnswer
+from harness.errors import MixmarkError, PluginError, Unsupported, WrongAnswer
 from harness.failures import WorkerFailed, failure_of
 from harness.judge import stats, steady
 from harness.plugins import Plugin
 from harness.schema import BITS_PER_WEIGHT, Completions, Device, Failure, Limits, RateTrial
+from harness.text import plain
 from harness.watch import memory
+from harness.watch.disclosure import packages
 
 MOST_SLOTS = 64
+MOST_TEXT = 200  # characters of a name or a value that an adapter discloses
 RUNTIME_BYTES = 512 << 20  # interpreter, framework and activations at batch 1, on top of weights and state
 
 
@@ -64,7 +69,7 @@ class Served:
 
     def __init__(self, setup: wire.Setup, say: Callable[[wire.Message], None]) -> None:
         self.say = say
-        loaded = Plugin("adapters", setup.adapter, setup.spec, "").load()
+        loaded = _plugin(setup).load()
         if loaded.name != setup.adapter:
             raise MixmarkError(f"the adapter listed as {setup.adapter} calls itself {loaded.name}")
         self.adapter: Adapter = loaded(setup.options)
@@ -96,7 +101,8 @@ class Served:
         raise MixmarkError(f"{type(request).__name__} is no request")
 
     def discover(self) -> wire.Discovered:
-        return wire.Discovered(devices=tuple(Device.model_validate(device) for device in self.adapter.discover()))
+        devices = tuple(Device.model_validate(device) for device in self.adapter.discover())
+        return wire.Discovered(devices=devices, vendor=_disclosed(self.adapter))
 
     def open(self, asked: wire.Open) -> wire.Opened:
         """The adapter gets a suite of its own: whatever it does to it, the harness's feeds and units are others."""
@@ -241,6 +247,45 @@ class Served:
         return wire.Closed()
 
 
+def _plugin(setup: wire.Setup) -> Plugin:
+    """The adapter to load. Raises PluginError where this interpreter has none of that name."""
+    if setup.spec:
+        return Plugin("adapters", setup.adapter, setup.spec, setup.origin)
+    found = plugins.find("adapters")
+    if setup.adapter not in found:
+        raise PluginError(
+            f"the interpreter {sys.executable} has no adapter {setup.adapter}, it has {', '.join(found)}",
+            hint="install the adapter's package there, with an entry point of the group mixmark.adapters",
+        )
+    return found[setup.adapter]
+
+
+def _hello(setup: wire.Setup) -> wire.Hello:
+    try:
+        plugin = _plugin(setup)
+        origin, spec = plugin.origin, plugin.spec
+    except PluginError:  # the answer to the first request says so
+        origin = spec = ""
+    return wire.Hello(
+        mixmark=VERSION,
+        protocol=wire.PROTOCOL,
+        python=f"{platform.python_implementation()} {platform.python_version()}",
+        packages=packages(),
+        origin=origin,
+        spec=spec,
+    )
+
+
+def _disclosed(adapter: Adapter) -> dict[str, str]:
+    """What the adapter tells of its vendor's software, where it does. An error is told in place of it."""
+    try:
+        told = adapter.disclose() if isinstance(adapter, Discloses) else {}
+        return {plain(str(name), MOST_TEXT): plain(str(value), MOST_TEXT) for name, value in told.items()}
+    except Exception as error:
+        traceback.print_exception(error)
+        return {"not disclosed": plain(f"{type(error).__name__}: {error}", MOST_TEXT)}
+
+
 def _facts(runner: Runner) -> dict[str, str]:
     return {str(key): str(value) for key, value in runner.facts.items()}
 
@@ -333,6 +378,7 @@ def serve(requests: BinaryIO, answers: BinaryIO, setup: wire.Setup) -> None:
             answers.write(line)
             answers.flush()
 
+    say(_hello(setup))
     served: Served | None = None
     for line in requests:
         try:
@@ -355,7 +401,3 @@ def main() -> None:
         os.sched_setaffinity(0, setup.cores)
     with open(requests, "rb") as reader, open(answers, "wb") as writer:
         serve(reader, writer, setup)
-
-
-if __name__ == "__main__":
-    main()

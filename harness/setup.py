@@ -81,6 +81,7 @@ class Workbench:
             phases=phases,
             system=system,
             devices=self.found.devices,
+            environments=dict(self.found.environments),
             absent=(*self.absent, *accelerators.absent),
             noise_floor=noise.recall(),
             mix=mix,
@@ -124,33 +125,48 @@ class Workbench:
                 )
 
 
-def choose(asked: Sequence[str]) -> dict[str, Plugin]:
+def known(config: Config, specs: Iterable[str] = ()) -> dict[str, Plugin]:
+    """All adapters by name: those of this environment, those that the configuration runs in an interpreter of their
+    own, which look themselves up there, and those that the command line brings along (specs)."""
+    brought = {plugins.name_of(each) for each in specs}
+    elsewhere = {
+        name: Plugin("adapters", name, "", each.python)
+        for name, each in config.adapters.items()
+        if each.own_interpreter and name not in brought
+    }
+    return {**plugins.find("adapters", specs), **elsewhere}
+
+
+def choose(asked: Sequence[str], config: Config) -> dict[str, Plugin]:
     """The adapters to use: all, or those that the command line names or brings along."""
-    specs = [each for each in asked if plugins.is_spec(each)]
-    known = plugins.find("adapters", specs)
+    found = known(config, [each for each in asked if plugins.is_spec(each)])
     names = [plugins.name_of(each) if plugins.is_spec(each) else each for each in asked]
-    return {name: known[name] for name in pick("adapter", names, known)}
+    return {name: found[name] for name in pick("adapter", names, found)}
 
 
 def look(adapters: Sequence[str], config: Config) -> Found:
     """The devices that the chosen adapters reach."""
-    chosen = choose(adapters)
+    chosen = choose(adapters, config)
     found = discover(chosen, config)
-    unknown = set(config.adapters) - set(plugins.find("adapters")) - set(chosen)
+    unknown = set(config.adapters) - set(known(config)) - set(chosen)
     unused = [
-        Absent(kind="configuration", name=f"[adapter.{name}]", reason="configured, but there is no such adapter")
-        for name in unknown
+        Absent(
+            kind="configuration",
+            name=f"[adapter.{name}]",
+            reason="there is no such adapter; if it is installed for another interpreter, name that by python = …",
+        )
+        for name in sorted(unknown)
     ]
     return replace(found, absent=(*found.absent, *unused))
 
 
-def bystanders(adapters: Sequence[str], config: Config, known: Iterable[Device]) -> tuple[Device, ...]:
+def bystanders(adapters: Sequence[str], config: Config, seen: Iterable[Device]) -> tuple[Device, ...]:
     """The devices that only such adapters reach as the command line leaves out: they draw power too."""
     if not adapters:
         return ()
-    chosen = choose(adapters)
-    others = {name: plugin for name, plugin in plugins.find("adapters").items() if name not in chosen}
-    silicon = {part for each in known for part in (each.whole.id, *each.silicon)}
+    chosen = choose(adapters, config)
+    others = {name: plugin for name, plugin in known(config).items() if name not in chosen}
+    silicon = {part for each in seen for part in (each.whole.id, *each.silicon)}
     return tuple(each for each in discover(others, config).devices if not silicon.issuperset((each.id, *each.silicon)))
 
 
@@ -187,7 +203,7 @@ def prepare(
     if split_cpu:
         found = replace(found, ways=slices.split(found.ways, split_cpu))
     everything = (*absent, *found.absent)
-    return Workbench(configured, choose(adapters), suites, workloads, facts, checkpoints, found, everything)
+    return Workbench(configured, choose(adapters, configured), suites, workloads, facts, checkpoints, found, everything)
 
 
 def _checkpoints(given: Sequence[str], suites: Mapping[str, Plugin]) -> dict[str, Path]:

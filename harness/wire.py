@@ -1,8 +1,8 @@
 """The messages between a worker and its parent: one model for each request and each answer, one line of JSON a message.
 
-The parent sends a request; the worker sends any number of `Stage` messages and then the request's own answer, or a
-`Failed` in its place. Answers come in the order of the requests, but for feeds that a runner with several slots has in
-flight, which may overtake each other.
+A worker's first line is its `Hello`. The parent sends a request; the worker sends any number of `Stage` messages and
+then the request's own answer, or a `Failed` in its place. Answers come in the order of the requests, but for feeds that
+a runner with several slots has in flight, which may overtake each other.
 
 Arrays do not travel in messages: both sides name a file that the other one reads or writes.
 """
@@ -14,8 +14,10 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from harness import VERSION
 from harness.schema import Device, Failure, Limits, Precision, RateTrial, ScenarioName, Tier, Trial
 
+PROTOCOL = 1  # counted up whenever a message changes its meaning or its fields
 LONGEST_BYTES = 16 << 20  # a longer line is taken for garbage, so that a worker cannot fill its parent's memory
 
 StageName = Literal[
@@ -34,6 +36,10 @@ class Garbled(ValueError):
     """A line that is no message."""
 
 
+class Incompatible(Exception):
+    """The interpreter cannot run a worker of this Mixmark. The message says what it has, as in `X has no Mixmark`."""
+
+
 class Message(BaseModel):
     """What one line holds. Messages do not change, and unknown fields are refused."""
 
@@ -45,8 +51,10 @@ class Setup(Message):
 
     adapter: str
     """The adapter's name."""
-    spec: str
-    """`module:Class` or `file.py:Class`."""
+    spec: str = ""
+    """`module:Class` or `file.py:Class`; empty: the worker looks the name up in its own interpreter's environment."""
+    origin: str = ""
+    """Where the parent found the spec."""
     options: dict[str, str] = {}
     cores: tuple[int, ...] = ()
     """The CPU cores that the process is pinned to before its adapter is loaded; empty: it may run on any."""
@@ -62,6 +70,40 @@ class SuiteChoice(Message):
 
 
 # --- what a worker says -----------------------------------------------------------------------------------------------
+
+
+class Hello(Message):
+    """The first line of a worker, before it loads its adapter."""
+
+    mixmark: str
+    """The version of Mixmark that its interpreter has."""
+    protocol: int
+    python: str
+    packages: dict[str, str]
+    """The versions of the packages that results disclose, in the worker's environment."""
+    origin: str
+    """`built in`, the distribution and version that the adapter comes from, or `command line`; empty where the
+    worker's interpreter has no adapter of this name."""
+    spec: str
+
+
+class Missing(Message):
+    """Stands in place of `Hello` where the interpreter lacks a module that a worker needs."""
+
+    module: str
+
+
+BOOTSTRAP = """
+import json, os, sys, traceback
+try:
+    from harness.serve import main
+except ImportError as error:
+    traceback.print_exc()
+    os.write(int(sys.argv[2]), json.dumps({"Missing": {"module": error.name or str(error)}}).encode() + b"\\n")
+    sys.exit(1)
+main()
+"""
+"""What a worker's interpreter is started with: whether it has a Mixmark is part of what it says."""
 
 
 class Answer(Message):
@@ -84,6 +126,8 @@ class Failed(Message):
 
 class Discovered(Answer):
     devices: tuple[Device, ...]
+    vendor: dict[str, str] = {}
+    """Versions of drivers, firmware and runtimes, as the adapter's `disclose` tells them."""
 
 
 class Opened(Answer):
@@ -244,7 +288,7 @@ class Close(Request[Closed]):
 MESSAGES: dict[str, type[Message]] = {
     each.__name__: each
     for each in (
-        *(Stage, Failed, Discovered, Opened, Measured, Prepared, Fed, HandedOver, Audited, Closed),
+        *(Hello, Missing, Stage, Failed, Discovered, Opened, Measured, Prepared, Fed, HandedOver, Audited, Closed),
         *(Discover, Open, Measure, Prepare, Feed, HandOver, Audit, Close),
     )
 }
@@ -261,6 +305,32 @@ def read(line: bytes) -> Message:
         ((name, body),) = json.loads(line).items()
         return MESSAGES[name].model_validate(body)
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-        start = line[:80].decode(errors="replace")
         cause = "a field is wrong" if isinstance(error, ValidationError) else "it is no message"
-        raise Garbled(f"{cause}: {''.join(c if c.isprintable() else '?' for c in start)}") from error
+        raise Garbled(f"{cause}: {_start(line)}") from error
+
+
+def greeting(line: bytes) -> Hello:
+    """The first line of a worker. Raises Incompatible for another Mixmark or none, Garbled for anything else.
+
+    Versions are looked at before the rest: the Hello of another version may have other fields.
+    """
+    try:
+        ((name, body),) = json.loads(line).items()
+        if name == "Missing":
+            module = str(body["module"])
+            raise Incompatible("has no Mixmark" if module.startswith("harness") else f"lacks {module}")
+        if name != "Hello":
+            raise Garbled(f"a greeting was due, {str(name)[:40]!a} came")
+        told = str(body["mixmark"])[:40], body["protocol"]
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+        raise error if isinstance(error, Garbled) else Garbled(f"a greeting was due: {_start(line)}") from error
+    if told != (VERSION, PROTOCOL):
+        theirs = f"Mixmark {told[0]} with protocol {told[1]!a:.20}"
+        raise Incompatible(f"has {theirs}, but this is Mixmark {VERSION} with protocol {PROTOCOL}")
+    hello = read(line)
+    assert isinstance(hello, Hello)
+    return hello
+
+
+def _start(line: bytes) -> str:
+    return "".join(c if c.isprintable() else "?" for c in line[:80].decode(errors="replace"))

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harness import wire
+from harness import VERSION, wire
 from harness.failures import WorkerFailed
 from harness.hosts import Host
 from harness.hosts.local import Local
@@ -51,6 +51,9 @@ class Worker:
         self.seal: str | None = None
         """The hash of the answers that the last window had, which was sent when it ended: what is handed over later
         must have the same."""
+        self.hello: wire.Hello | None = None
+        """What the worker said first; None until an answer was waited for."""
+        self._python = python
         self._pending = b""
         self._doing = "starting"
         self._timed = False
@@ -58,16 +61,15 @@ class Worker:
         host = host or Local()
         self._offset_ns = host.clock_offset_ns
         """What makes a stamp of the worker's clock one of this process's."""
-        setup = wire.Setup(adapter=adapter.name, spec=adapter.spec, options=dict(options), cores=tuple(cores))
+        setup = wire.Setup(
+            adapter=adapter.name, spec=adapter.spec, origin=adapter.origin, options=dict(options), cores=tuple(cores)
+        )
         try:
-            self._process = host.start(
-                python, "harness.serve", [setup.model_dump_json()], {"TMPDIR": str(scratch)}, log
-            )
+            self._process = host.start(python, wire.BOOTSTRAP, [setup.model_dump_json()], {"TMPDIR": str(scratch)}, log)
         except OSError as error:
             message = f"cannot start {python}: {error.strerror or error}"
-            raise WorkerFailed(
-                Failure(kind="crashed", message=message, hint="check python = … in mixmark.toml")
-            ) from error
+            hint = f"[adapter.{adapter.name}] python = … in mixmark.toml names the interpreter"
+            raise WorkerFailed(Failure(kind="refused", message=message, hint=hint)) from error
 
     def __enter__(self) -> Worker:
         return self
@@ -102,6 +104,8 @@ class Worker:
         try:
             self._process.send(wire.write(request))
         except BrokenPipeError:
+            if self.hello is None and (line := self._line(time.monotonic())):
+                self._greeted(line)  # which says why it went, if it could
             raise WorkerFailed(self._death()) from None
 
     def answer(
@@ -123,6 +127,9 @@ class Worker:
                 )
             if not line:
                 raise WorkerFailed(self._death())
+            if self.hello is None:
+                self.hello = self._greeted(line)
+                continue
             try:
                 message = wire.read(line)
             except wire.Garbled as error:
@@ -155,19 +162,31 @@ class Worker:
         }
         return Completions(**{**stored, **stamps_ns})
 
+    def _greeted(self, line: bytes) -> wire.Hello:
+        """Raises WorkerFailed where the worker cannot be used."""
+        try:
+            return wire.greeting(line)
+        except wire.Incompatible as error:
+            self.kill()
+            hint = f"install the same version there: {self._python} -m pip install mixmark=={VERSION}"
+            message = f"the interpreter {self._python} {error}"
+            raise WorkerFailed(Failure(kind="refused", message=message, hint=hint)) from error
+        except wire.Garbled as error:
+            raise self._garbled(str(error)) from error
+
     def _line(self, deadline: float) -> bytes | None:
         """The next line; empty at the end of the stream, None at the deadline."""
         while b"\n" not in self._pending:
             if len(self._pending) > wire.LONGEST_BYTES:
                 raise self._garbled(f"a line of more than {wire.LONGEST_BYTES >> 20} MiB")
             left = deadline - time.monotonic()
-            if left <= 0:
-                return None
-            received = self._process.receive(min(left, SAMPLE_S))
+            received = self._process.receive(min(max(left, 0), SAMPLE_S))
             if received == b"":
                 return b""
             if received:
                 self._pending += received
+            elif left <= 0:
+                return None
             elif not self._timed:
                 self._sample_memory()
         line, end, self._pending = self._pending.partition(b"\n")
@@ -185,7 +204,7 @@ class Worker:
     def _death(self) -> Failure:
         """Why the stream ended."""
         status = self._process.wait()
-        last = _last_line(self.log)
+        last = "".join(last_lines(self.log, 1))
         if status == -signal.SIGKILL and self._process.out_of_memory():
             return Failure(kind="out of memory", message="the kernel killed the worker: out of memory")
         if status < 0:
@@ -204,9 +223,10 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _last_line(log: Path) -> str:
+def last_lines(log: Path, most: int) -> list[str]:
+    """The end of a log, in printable characters; empty where there is none."""
     with contextlib.suppress(OSError), log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - 2000))
+        file.seek(max(0, log.stat().st_size - 400 * most))
         lines = file.read().decode(errors="replace").strip().splitlines()
-        return "".join(c for c in lines[-1] if c.isprintable())[:200] if lines else ""
-    return ""
+        return ["".join(c for c in line if c.isprintable()).strip()[:200] for line in lines[-most:]]
+    return []

@@ -54,7 +54,7 @@ def report(result: Result) -> str:
             result, tuple(each for each in found if not (each.rule == "finished" and each.about in failed))
         ),
         missing=list(_missing(result)),
-        system=list(_disclosed(result.system)),
+        system=[*_disclosed(result.system), *_environments(result)],
     )
 
 
@@ -282,6 +282,16 @@ def _disclosed(system: System) -> Iterator[tuple[str, str]]:
             yield field.removesuffix("_mhz").replace("_", " "), f"{value:,.0f} MHz" if value else "not disclosed"
         else:
             yield field.replace("_", " "), _written(value)
+
+
+def _environments(result: Result) -> Iterator[tuple[str, str]]:
+    """(adapter, the software that its workers ran in)."""
+    for name, each in result.environments.items():
+        versions = {**each.vendor, **each.packages}
+        yield (
+            f"adapter {name}",
+            f"{each.spec} ({each.origin}), {each.python}, Mixmark {each.mixmark}; {_written(versions)}",
+        )
 
 
 def _written(value: object) -> str:

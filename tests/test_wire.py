@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 
-from harness import wire
+from harness import VERSION, wire
 from harness.schema import Failure, RateTrial, Trial
 from tests.fakes.acme import DEVICE
 from tests.fakes.workers import LIMITS, NULL
 
 EACH = [
+    wire.Hello(
+        mixmark=VERSION,
+        protocol=wire.PROTOCOL,
+        python="CPython 3.13.1",
+        packages={"numpy": "2.1"},
+        origin="acme-kit 2.3",
+        spec="acme_kit:Acme",
+    ),
+    wire.Missing(module="numpy"),
     wire.Stage(name="loading"),
     wire.Stage(name="measured", seal="12ab"),
     wire.Failed(failure=Failure(kind="raised", message="no", hint="yes")),
-    wire.Discovered(devices=(DEVICE,)),
+    wire.Discovered(devices=(DEVICE,), vendor={"Acme driver": "4.2"}),
     wire.Opened(load_ns=1, needed_bytes=2, facts={"engine": "acme 1"}, slots=3),
     wire.Prepared(
         batch=4,
@@ -87,3 +99,46 @@ def test_a_number_that_is_not_finite_is_not_sent() -> None:
 def test_a_request_knows_the_type_of_its_answer() -> None:
     assert wire.Discover.answered_by() is wire.Discovered
     assert wire.Feed(key="a").answered_by() is wire.Fed
+
+
+HELLO = {"mixmark": VERSION, "protocol": wire.PROTOCOL, "python": "", "packages": {}, "origin": "", "spec": ""}
+
+
+def line(name: str, **body: Any) -> bytes:
+    return json.dumps({name: body}).encode() + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        (
+            line("Hello", **HELLO | {"mixmark": "0.0.9"}),
+            "has Mixmark 0.0.9 with protocol 1,",
+        ),
+        (
+            line("Hello", **HELLO | {"protocol": 7}),
+            f"has Mixmark {VERSION} with protocol 7,",
+        ),
+        (line("Hello", mixmark="9", protocol="new", more=[]), "has Mixmark 9 with protocol 'new', but this is"),
+        (line("Missing", module="harness"), "has no Mixmark"),
+        (line("Missing", module="harness.serve"), "has no Mixmark"),
+        (line("Missing", module="pydantic"), "lacks pydantic"),
+    ],
+)
+def test_another_mixmark_is_told_by_the_greeting(told: bytes, words: str) -> None:
+    with pytest.raises(wire.Incompatible) as refused:
+        wire.greeting(told)
+    assert str(refused.value).startswith(words)
+
+
+def test_a_greeting_of_this_version_is_read() -> None:
+    assert wire.greeting(line("Hello", **HELLO)) == wire.Hello.model_validate(HELLO)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [b"", b"\n", b"Hello\n", line("Closed"), line("Hello"), line("Hello", **HELLO, more=1), line("Missing"), b"[1]\n"],
+)
+def test_anything_else_is_no_greeting(told: bytes) -> None:
+    with pytest.raises(wire.Garbled):
+        wire.greeting(told)

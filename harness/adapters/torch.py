@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.adapters.cpu import cpu, multiplies_bf16, threads_option
@@ -19,6 +20,8 @@ from harness.schema import HOST_POOL, Device, Precision
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
+
+NVIDIA_DRIVER = Path("/sys/module/nvidia/version")
 
 
 class Torch:
@@ -31,6 +34,21 @@ class Torch:
 
     def discover(self) -> Iterable[Device]:
         return [device for device, _ in _places()]
+
+    def disclose(self) -> Mapping[str, str]:
+        """The versions of the accelerator's runtime and driver, as torch and the driver's own files tell them."""
+        torch = _import()
+        told = {"CUDA": torch.version.cuda, "ROCm": torch.version.hip}
+        if torch.backends.cudnn.is_available():
+            told["cuDNN"] = torch.backends.cudnn.version()
+        if told["CUDA"] and NVIDIA_DRIVER.exists():
+            told["NVIDIA driver"] = NVIDIA_DRIVER.read_text().strip()
+        if torch.accelerator.is_available():
+            kind = torch.accelerator.current_accelerator().type
+            module = torch.get_device_module(kind)
+            properties = module.get_device_properties(0) if hasattr(module, "get_device_properties") else None
+            told[f"{kind} driver"] = getattr(properties, "driver_version", None)  # XPU has one
+        return {name: str(version) for name, version in told.items() if version}
 
     @contextmanager
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:

@@ -110,21 +110,26 @@ def adapters(adapters: tuple[str, ...], config: Path | None, as_json: bool) -> N
 
     configured = configuration.load(config)
     found = setup.look(adapters, configured)
-    listed = [
+    listed: list[dict[str, Any]] = [
         {
             "name": plugin.name,
-            "spec": plugin.spec,
-            "origin": plugin.origin,
+            "spec": plugin.spec or (environment.spec if environment else ""),
+            "origin": environment.origin if environment else plugin.origin,
             "python": configured.adapter(plugin.name).python,
             "options": dict(configured.adapter(plugin.name).options),
             "devices": [way.device.id for way in found.ways if way.adapter == plugin.name],
+            "environment": environment.model_dump(mode="json") if environment else None,
         }
-        for plugin in setup.choose(adapters).values()
+        for plugin in setup.choose(adapters, configured).values()
+        for environment in (found.environments.get(plugin.name),)
     ]
     if as_json:
         print_json({"adapters": listed, "absent": [each.model_dump() for each in found.absent]})
         return
-    rows = [(each["name"], each["origin"], each["spec"], ", ".join(each["devices"]) or "–") for each in listed]
+    rows = [
+        [plain(each[key]) or "–" for key in ("name", "origin", "spec")] + [", ".join(each["devices"]) or "–"]
+        for each in listed
+    ]
     print_table(("adapter", "installed from", "class", "devices"), rows, "There is no adapter.")
     print_absent(found.absent)
 

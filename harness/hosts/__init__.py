@@ -46,9 +46,9 @@ class Host(Protocol):
     """What is added to a stamp of this machine's monotonic clock to make it one of the parent's."""
 
     def start(
-        self, python: str, module: str, arguments: Sequence[str], variables: Mapping[str, str], log: Path
+        self, python: str, code: str, arguments: Sequence[str], variables: Mapping[str, str], log: Path
     ) -> Process:
-        """Runs `python -m module REQUESTS ANSWERS arguments…`, the first two being the file descriptors that the
+        """Runs `python -P -c code REQUESTS ANSWERS arguments…`, the first two being the file descriptors that the
         process reads its requests from and writes its answers to.
 
         variables: added to its environment. log: the file that stdout and stderr are appended to. Raises OSError where

@@ -24,16 +24,16 @@ class Local:
     clock_offset_ns = 0
 
     def start(
-        self, python: str, module: str, arguments: Sequence[str], variables: Mapping[str, str], log: Path
+        self, python: str, code: str, arguments: Sequence[str], variables: Mapping[str, str], log: Path
     ) -> LocalProcess:
-        return LocalProcess(python, module, arguments, variables, log)
+        return LocalProcess(python, code, arguments, variables, log)
 
 
 class LocalProcess:
     """A process group on this machine, as `harness.hosts.Process` describes it."""
 
     def __init__(
-        self, python: str, module: str, arguments: Sequence[str], variables: Mapping[str, str], log: Path
+        self, python: str, code: str, arguments: Sequence[str], variables: Mapping[str, str], log: Path
     ) -> None:
         self._kills = _out_of_memory_kills()
         requests, self._requests = os.pipe()
@@ -41,7 +41,7 @@ class LocalProcess:
         try:
             with log.open("ab") as output:
                 self._process = subprocess.Popen(
-                    [python, "-P", "-m", module, str(requests), str(answers), *arguments],
+                    [python, "-P", "-c", code, str(requests), str(answers), *arguments],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,

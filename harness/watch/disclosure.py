@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from harness import VERSION
 from harness.schema import System
 from harness.text import plain
 from harness.watch import cgroups, memory, processor
@@ -86,7 +87,7 @@ def disclose(
         python=f"{platform.python_implementation()} {platform.python_version()}",
         packages=packages(),
         environment=dict(_variables(os.environ if environment is None else environment)),
-        mixmark=_version("mixmark") or "not installed",
+        mixmark=VERSION,
         git_commit=git_commit(checkout),
     )
 
