@@ -141,7 +141,7 @@ def test_a_run_goes_through_it_and_discloses_it(complete: Environment) -> None:
     page = CliRunner().invoke(main, ["report", "out", "--format", "html"]).stdout
     assert "acme_kit:Acme (acme-kit 2.3)" in page
     assert "Acme driver 4.2" in page
-    assert told("report", "out", "--format", "json")["environments"]["acme"] == there.model_dump(mode="json")
+    assert told("report", "out", "--format", "json")["result"]["environments"]["acme"] == there.model_dump(mode="json")
 
 
 def test_another_version_of_mixmark_there_is_refused_with_both(tmp_path: Path) -> None:
