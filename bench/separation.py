@@ -89,6 +89,16 @@ def rounded(x: torch.Tensor, precision: str) -> torch.Tensor:
     return (x / scale).round().clamp(-127, 127) * scale
 
 
+def two_of_four(weight: torch.Tensor) -> torch.Tensor:
+    """2:4 sparsity: the two smaller ones of every four weights along the contraction axis become zero."""
+    import torch
+
+    rows = weight.flatten(1)
+    fours = torch.nn.functional.pad(rows, (0, -rows.shape[1] % 4)).reshape(len(rows), -1, 4)
+    kept: torch.Tensor = torch.zeros_like(fours).scatter(-1, fours.abs().topk(2).indices, 1)
+    return (fours * kept).flatten(1)[:, : rows.shape[1]].reshape(weight.shape)
+
+
 @contextmanager
 def activations(module: nn.Module, precision: str) -> Iterator[None]:
     """Within the context, the inputs of all linear layers and convolutions are rounded, and in 16 bits their outputs.

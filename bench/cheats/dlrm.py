@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from bench.separation import GROUP, Row, integers, rounded
+from bench.separation import GROUP, Row, integers, rounded, two_of_four
 from harness.contracts import Array
 from suites.dlrm import CROSS_LAYERS, FIXED, HOTNESS, SCRAMBLE, SET_ASIDE, Dlrm, rule
 from suites.dlrm.network import dlrm
@@ -129,13 +129,9 @@ def to(bits: int, group: int | None = GROUP, part: str = "") -> Change:
     return lambda name, weight: integers(weight, bits, group) if part in name else weight
 
 
-def two_of_four(name: str, weight: Tensor) -> Tensor:
-    """2:4 sparsity: the two smaller ones of every four weights along the contraction axis become zero."""
-    if "t_cat" in name or weight.shape[-1] % 4:
-        return weight
-    fours = weight.reshape(-1, 4)
-    kept = torch.zeros_like(fours).scatter(1, fours.abs().topk(2).indices, 1)
-    return (fours * kept).reshape(weight.shape)
+def pruned(name: str, weight: Tensor) -> Tensor:
+    """2:4 sparsity of the matrices but the tables; a sparse tensor core needs a width that is a multiple of 4."""
+    return weight if "t_cat" in name or weight.dim() < 2 or weight.shape[-1] % 4 else two_of_four(weight)
 
 
 def half_the_rank(name: str, weight: Tensor) -> Tensor:
@@ -175,7 +171,7 @@ def values(tier: str, feeds: int) -> Iterator[Row]:
         yield row(f"int{bits} weights and tables", way.changed(to(bits))())
     for part, said in (("t_cat", "tables"), ("arch.model", "MLPs"), ("kernels", "cross layers")):
         yield row(f"int3 {said}", way.changed(to(3, part=part))())
-    yield row("two of four weights pruned, tables whole", way.changed(two_of_four)())
+    yield row("two of four weights pruned, tables whole", way.changed(pruned)())
     for layer in range(CROSS_LAYERS):
         yield row(f"cross layer {layer} skipped", way.without(CROSS.format(layer))())
     yield row("half the rank of the last cross layer", way.changed(half_the_rank)())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.separation import Row, activations, integers, rounded
+from bench.separation import Row, activations, integers, rounded, two_of_four
 from harness.contracts import Array, Feed, State, Weights
 from suites.resnet50 import STAGES, Calibrated, ResNet50, rule, statistics
 from suites.weights import drawn
@@ -99,16 +99,6 @@ def skipped(network: nn.Module, block: str) -> Iterator[None]:
     finally:
         for name, parameter in last.named_parameters():
             parameter.data.copy_(kept[name])
-
-
-def two_of_four(weight: torch.Tensor) -> torch.Tensor:
-    """2:4 sparsity: the two smaller ones of every four weights become zero."""
-    import torch
-
-    rows = weight.flatten(1)
-    fours = torch.nn.functional.pad(rows, (0, -rows.shape[1] % 4)).reshape(len(rows), -1, 4)
-    kept: torch.Tensor = torch.zeros_like(fours).scatter(-1, fours.abs().topk(2).indices, 1)
-    return (fours * kept).flatten(1)[:, : rows.shape[1]].reshape(weight.shape)
 
 
 def halved(feed: Feed) -> Feed:
