@@ -1,4 +1,4 @@
-"""mixmark.toml: what adapters, suites and meters are built with, and the interpreter that an adapter's worker runs in.
+"""Reads mixmark.toml: the options of adapters, suites and meters, and the interpreter that an adapter's workers run in.
 
 [adapter.torch]
 threads = 8
@@ -29,7 +29,10 @@ DEFAULT = Path("mixmark.toml")
 
 @dataclass(frozen=True)
 class AdapterConfig:
+    """The section of one adapter."""
+
     python: str = sys.executable
+    """The interpreter that the adapter's workers run in."""
     options: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -40,16 +43,19 @@ class AdapterConfig:
 
 @dataclass(frozen=True)
 class Config:
+    """The whole file: sections by the name of what they configure."""
+
     adapters: Mapping[str, AdapterConfig] = field(default_factory=dict)
     suites: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     meters: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def adapter(self, name: str) -> AdapterConfig:
+        """The section of an adapter, or the defaults if it has none."""
         return self.adapters.get(name, AdapterConfig())
 
 
 def load(path: Path | None) -> Config:
-    """The file at `path`, or mixmark.toml of the current folder where there is one. Raises UsageError."""
+    """Reads the file at `path`, or mixmark.toml of the current folder if there is one. Raises UsageError."""
     if path is None:
         if not DEFAULT.is_file():
             return Config()

@@ -1,7 +1,7 @@
 """Finds and loads plugins: the built-in table, entry points, and `--adapter ./acme.py:Acme`.
 
-Finding one imports nothing of it. Loading one is where it can fail, with a `PluginError` that names the
-plugin, the cause and the missing member; adapters load only inside worker processes.
+A plugin is not imported when it is found. When it is loaded, whatever is wrong with it becomes a `PluginError` that
+names the plugin, the cause and the missing member. Adapters are loaded in worker processes only.
 """
 
 from __future__ import annotations
@@ -65,16 +65,17 @@ MEMBERS: dict[Kind, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Plugin:
-    """A plugin that was found, not yet loaded."""
+    """A plugin that was found and is not loaded yet."""
 
     kind: Kind
     name: str
     spec: str
-    """`module:Name` or `path/to/file.py:Name`."""
+    """`module:Name` or `path/to/file.py:Name`; empty for an adapter that another interpreter has to look up."""
     origin: str
+    """`built in`, the distribution and its version, `command line`, or the interpreter that looks it up."""
 
     def load(self) -> Any:
-        """The class or function. Raises PluginError, whatever the plugin's own code raises."""
+        """Returns the class or function. Raises PluginError, whatever the plugin's own code raises."""
         where, _, attribute = self.spec.rpartition(":")
         try:
             module = _module_of_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
@@ -92,9 +93,10 @@ class Plugin:
 
 
 def find(kind: Kind, extra: Iterable[str] = ()) -> dict[str, Plugin]:
-    """All plugins of a kind by name; a later source replaces an earlier one of the same name.
+    """Returns all plugins of a kind by name: built-in ones, then entry points, then `extra`. A later one replaces an
+    earlier one of the same name.
 
-    extra: specs of the command line, named by their class in lower case.
+    extra: specs from the command line; such a plugin's name is that of its class in lower case.
     """
     found = {name: Plugin(kind, name, spec, "built in") for name, spec in BUILT_IN[kind].items()}
     for entry in entry_points(group=f"mixmark.{kind}"):
@@ -107,7 +109,8 @@ def find(kind: Kind, extra: Iterable[str] = ()) -> dict[str, Plugin]:
 
 
 def name_of(spec: str) -> str:
-    """`./acme.py:Acme` is acme. Raises UsageError where the spec has no class or its file does not exist."""
+    """Returns the name of a spec: `acme` for `./acme.py:Acme`. Raises UsageError if the spec has no class or its file
+    does not exist."""
     where, _, attribute = spec.rpartition(":")
     if not where or not attribute.isidentifier():
         raise UsageError(f"{spec!r} is not a plugin", hint="give it as ./file.py:Class or package.module:Class")
@@ -117,12 +120,12 @@ def name_of(spec: str) -> str:
 
 
 def is_spec(text: str) -> bool:
-    """Whether a word of the command line is a plugin's spec rather than a plugin's name."""
+    """Tells a plugin's spec from a plugin's name, for a word of the command line."""
     return ":" in text
 
 
 def suite(name: str, spec: str, tier: str, options: dict[str, str]) -> Any:
-    """The suite at a tier; raises PluginError, or Unsupported where it lacks the tier."""
+    """Loads a suite and builds it for a tier. Raises PluginError, or Unsupported if the suite lacks the tier."""
     return Plugin("suites", name, spec, "").load()(tier, options)
 
 

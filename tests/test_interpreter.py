@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from harness import VERSION
 from harness.cli import main
 from harness.hosts.local import Local, LocalProcess
+from harness.plugins import BUILT_IN
 from harness.store import open as open_result
 
 pytestmark = pytest.mark.slow
@@ -182,3 +183,26 @@ def test_a_crash_while_devices_are_discovered_tells_the_end_of_the_log(complete:
     configured(complete.python, "broken = true\n")
     assert "exit code 3 while discovering devices" in why_absent()
     assert why_absent().endswith("its log ends with: libacme: cannot open /dev/acme0")
+
+
+SERVED = """
+import numpy as np
+from harness import plugins, serve
+from harness.judge import stats
+for name, plugin in plugins.find("suites").items():
+    suite = plugin.load()("smoke", {})
+    weights = suite.weights()
+    for each in weights.names():
+        weights.read(each, np.empty([int(size) for size in weights.spec(each).shape], np.float32))
+    assert all(graph.onnx() for graph in suite.graphs().values())
+    next(suite.feeds(1, seed=1))
+    suite.gate("fp32"), suite.units(1), suite.costs("fp32", 1)
+    print(name, serve.needed_bytes(suite, "fp32"))
+print(stats.mean_half_width(np.arange(20.0)), stats.early_stopping(np.arange(64), 0.9))
+"""
+
+
+def test_every_built_in_suite_is_served_with_what_a_worker_needs(complete: Environment) -> None:
+    done = subprocess.run([complete.python, "-P", "-c", SERVED], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()[:-1]] == list(BUILT_IN["suites"])
