@@ -25,6 +25,7 @@ from harness.contracts import (
     Weights,
 )
 from harness.errors import MixmarkError, PluginError, ResultError, Unsupported, UsageError, WrongAnswer, refuse_options
+from harness.judge.judgement import Judgement
 from harness.schema import (
     BITS_PER_WEIGHT,
     SCHEMA,
@@ -66,6 +67,7 @@ __all__ = [
     "Graph",
     "GraphRunner",
     "Helpers",
+    "Judgement",
     "LatencyLimits",
     "Meter",
     "MixmarkError",

@@ -27,7 +27,7 @@ import numpy as np
 from harness import drive, plugins
 from harness.audit import CPU, REFERENCE
 from harness.contracts import Array, Feed, Runner, Use
-from harness.judge import stats
+from harness.judge import intervals
 from harness.plan import PRESETS
 
 GOAL = 0.99
@@ -67,7 +67,7 @@ def kept(runner: Runner, feeds: Iterator[Feed]) -> str:
     extra_us = float(np.median(on[:, 1]) - np.median(off[:, 1])) / 1e3
     texts = [f"{extra_us:+.1f} µs a feed,"]
     for what, ratios in zip(("in flight", "and what follows"), (off / on).T, strict=True):
-        low, high = stats.percentile_interval((ratios * 1e6).astype(np.int64), 0.5) or (0, 0)
+        low, high = intervals.percentile_interval((ratios * 1e6).astype(np.int64), 0.5) or (0, 0)
         middle = float(np.median(ratios))
         verdict = "met" if middle >= GOAL else "not distinguishable" if high >= GOAL * 1e6 else "MISSED"
         texts.append(f"{what} {middle:.4f} [{low / 1e6:.4f} to {high / 1e6:.4f}] {verdict}")

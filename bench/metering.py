@@ -19,7 +19,7 @@ import numpy as np
 
 from harness.config import Config
 from harness.contracts import Sample
-from harness.judge import energy
+from harness.judge.energy.reading import cumulative
 from harness.metering import Meters
 from harness.meters.rapl import Rapl
 from harness.plugins import Plugin
@@ -92,7 +92,7 @@ def main(seconds: float) -> None:
     edges_ns = np.linspace(at_ns[0], at_ns[-1], 301).astype(np.int64)
     begin = time.perf_counter()
     for _ in range(TIMES):
-        energy.cumulative(domain, samples, edges_ns)
+        cumulative(domain, samples, edges_ns)
     spent_ms = (time.perf_counter() - begin) / TIMES * 1e3
     print(f"the energy of 300 blocks of 10 minutes takes {spent_ms:.2f} ms a domain")
 

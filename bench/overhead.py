@@ -25,7 +25,7 @@ import numpy as np
 from harness import plugins
 from harness.contracts import Array, Feed, Graph, Use
 from harness.drive import closed_loop
-from harness.judge import stats
+from harness.judge import stamps
 from harness.schema import Limits
 
 GOAL = 0.98
@@ -195,8 +195,8 @@ def measure(suite_name: str, adapter_name: str, tier: str, batch: int) -> Row:
         def harness_block() -> tuple[float, float]:
             begin = time.monotonic_ns()
             done = closed_loop(runner, feeds, limits)
-            wall = stats.units(done) * 1e9 / (time.monotonic_ns() - begin)
-            return stats.throughput_per_s(done) or 0.0, wall
+            wall = stamps.units(done) * 1e9 / (time.monotonic_ns() - begin)
+            return stamps.throughput_per_s(done) or 0.0, wall
 
         def bare_block() -> float:
             made = list(itertools.islice(feeds, count))

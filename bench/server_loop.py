@@ -26,7 +26,7 @@ from bench.drive_loop import feeds
 from harness.arrivals import poisson
 from harness.contracts import Array, Feed
 from harness.drive import open_loop
-from harness.judge import stats
+from harness.judge import stamps
 from harness.schema import Limits
 
 SYSTEMS = ((0.0, 200.0), (0.005, 100.0))  # (seconds of a query, queries per second)
@@ -54,7 +54,7 @@ def ours(sleep_s: float, rate_per_s: float, queries: int, seed: int) -> list[flo
     """Percentiles of the response time in ms, counted from the due time."""
     limits = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=10**12, min_feeds=queries)
     done = open_loop(Sleeper(sleep_s), feeds(), poisson(rate_per_s, seed), limits)
-    ordered = np.sort(stats.latencies_ns(done))
+    ordered = np.sort(stamps.latencies_ns(done))
     return [float(ordered[math.ceil(q * queries) - 1]) / 1e6 for q in PERCENTILES]
 
 

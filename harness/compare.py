@@ -1,4 +1,4 @@
-"""Is B faster than A? A verdict per route, from one run of each or from several, or the reason why there is none."""
+"""Whether B is faster than A: a verdict for each cell, from one run of each or several, or why there is none."""
 
 from __future__ import annotations
 
@@ -10,16 +10,26 @@ from typing import Literal
 
 import numpy as np
 
-from harness.judge import stats
 from harness.judge.distributions import student_t
-from harness.judge.steady import block_rates
-from harness.schema import Device, Record, Result, System
+from harness.judge.evidence import Measured, is_cell
+from harness.judge.intervals import (
+    CONFIDENCE,
+    FEWEST_BLOCKS,
+    LOWEST_TAIL,
+    logarithms,
+    percentile,
+    percentile_interval,
+    replicates,
+    sample_needed,
+)
+from harness.judge.judgement import Judgement
+from harness.judge.stamps import Floats, latencies_ns
+from harness.schema import Device, Record, System
 
 Verdict = Literal["faster", "slower", "same", "ambiguous"]
 LEAST_DELTA = 0.01  # smaller differences are nobody's concern, however sure
 SINGLE_RUN_CONFIDENCE = 0.99  # the blocks of one process do not show how the next one would differ
 LEAST_PAIRS = 6
-BLOCKS = 60  # that a single run is cut into, where its steps allow
 
 
 @dataclass(frozen=True)
@@ -28,13 +38,15 @@ class Run:
 
     record: Record
     device: Device
+    measured: Measured | None = None
+    """None: the record has no stamps."""
     state: tuple[tuple[str, str | None], ...] = ()
-    """What the device was set to, by name: one set otherwise is another device."""
+    """The settings of the device, by name: a device with other settings is another device."""
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """B over A, above 1 where B is faster."""
+    """B over A with its confidence interval; above 1 where B is faster."""
 
     low: float
     estimate: float
@@ -43,7 +55,7 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One route. Without a ratio there is no verdict, and `reason` says why; with one, it says what to beware of."""
+    """One cell of both. Without a ratio there is no verdict, and `reason` says why; with one, it is a caveat."""
 
     a: tuple[Run, ...]
     b: tuple[Run, ...]
@@ -63,7 +75,7 @@ class Comparison:
         return self.verdict == "slower" and self.ratio is not None and self.ratio.high < 1 - by
 
     def told(self) -> dict[str, object]:
-        """For machines."""
+        """The comparison for machines."""
         return {
             "cell": self.label,
             "measure": self.measure,
@@ -75,10 +87,10 @@ class Comparison:
         }
 
 
-def compare(a: Sequence[Result], b: Sequence[Result], noise_floor: float | None = None) -> tuple[Comparison, ...]:
-    """A is the baseline, B the candidate; each a result or several of the same plan. Probes are left out.
+def compare(a: Sequence[Judgement], b: Sequence[Judgement], noise_floor: float | None = None) -> tuple[Comparison, ...]:
+    """A is the baseline, B the candidate; each is a result or several of the same plan. Probes are left out.
 
-    noise_floor: of `mixmark selftest`, 0.02 is 2 %; None where it was not measured.
+    noise_floor: what `mixmark selftest` measured, 0.02 is 2 %; None where it was not measured.
     Raises ValueError for one that is negative or not finite.
     """
     floor = noise_floor or 0.0
@@ -93,16 +105,16 @@ def floor_of(pairs: Sequence[tuple[float, float]]) -> float | None:
     is the widest of up to 20 pairs. None under six, where even the widest says little."""
     if len(pairs) < LEAST_PAIRS:
         return None
-    apart = np.abs(np.diff(stats.logarithms([each for pair in pairs for each in pair]).reshape(-1, 2)))
+    apart = np.abs(np.diff(logarithms([each for pair in pairs for each in pair]).reshape(-1, 2)))
     return float(math.expm1(np.quantile(apart, 0.95, method="higher")))
 
 
-def floors(result: Result) -> dict[str, float | None]:
+def floors(judgement: Judgement) -> dict[str, float | None]:
     """The noise floor by cell: runs 1 and 2 are a pair, 3 and 4 are, and so on."""
     cells: dict[str, dict[int, float]] = defaultdict(dict)
-    for record in result.records:
-        value, _ = measured(record)
-        if value and stats.is_cell(record):
+    for record in filter(is_cell, judgement.result.records):
+        value, _ = figure(record, judgement.measured.get(record.key))
+        if value:
             cells[f"{record.route.label}, {record.scenario}"][record.run] = value
     return {
         cell: floor_of([(runs[run], runs[run + 1]) for run in runs if run % 2 and run + 1 in runs])
@@ -110,8 +122,8 @@ def floors(result: Result) -> dict[str, float | None]:
     }
 
 
-def judge(ratio: Ratio, delta: float) -> Verdict:
-    """By the whole interval: beyond ±δ or inside it, on the logarithm, so that A against B mirrors B against A."""
+def verdict_of(ratio: Ratio, delta: float) -> Verdict:
+    """The verdict by the whole interval: beyond ±δ or inside it, on the logarithm, so that A and B can be swapped."""
     edge = math.log1p(delta)
     low, high = math.log(ratio.low), math.log(ratio.high)
     if low > edge:
@@ -142,25 +154,25 @@ def unlike(a: Run, b: Run) -> tuple[str, ...]:
     return tuple(f"{name}: {look(a)} and {look(b)}" for name, look in looks if look(a) != look(b))
 
 
-def measured(record: Record) -> tuple[float | None, str]:
-    """(what is compared, its name), more is better; None with the reason where the record carries no figure.
+def figure(record: Record, measured: Measured | None) -> tuple[float | None, str]:
+    """(the figure that is compared, its name), more is better; None with the reason where the record carries none.
 
     A server's throughput is the rate that it was offered, so there it is the highest rate or, at a fixed one, the
     inverse of the response time at the percentile of its limits.
     """
-    done = record.completions
-    if done is None:
+    if measured is None:
         assert record.error is not None  # a record has one or the other
         return None, f"{record.error.kind}: {record.error.message}"
     if record.scenario == "server":
         if record.rate_trials:
             return record.rate_per_s, "highest rate"
-        q = record.latency_limits.percentile if record.latency_limits else stats.LOWEST_TAIL
-        response_ns = stats.percentile(stats.latencies_ns(done), q)
+        q = record.latency_limits.percentile if record.latency_limits else LOWEST_TAIL
+        times_ns = latencies_ns(measured.completions)
+        response_ns = percentile(times_ns, q)
         if not response_ns:
-            return None, f"p{q * 100:g} needs {stats.sample_needed(q)} feeds, there are {len(done)}"
+            return None, f"p{q * 100:g} needs {sample_needed(q)} feeds, there are {len(times_ns)}"
         return 1e9 / response_ns, f"speed of response at p{q * 100:g}"
-    rate_per_s = stats.throughput_per_s(done)
+    rate_per_s = measured.throughput_per_s
     return rate_per_s, "throughput" if rate_per_s else "the clock did not tick"
 
 
@@ -178,7 +190,7 @@ def _compared(a: tuple[Run, ...], b: tuple[Run, ...], delta: float) -> Compariso
     for side, runs in (("A", a), ("B", b)):
         figures = []
         for run in runs:
-            value, measure = measured(run.record)
+            value, measure = figure(run.record, run.measured)
             if value is None:
                 return refused(f"{run.record.key} of {side} has no figure: {measure}")
             figures.append(value)
@@ -187,18 +199,18 @@ def _compared(a: tuple[Run, ...], b: tuple[Run, ...], delta: float) -> Compariso
     if len(a) > 1 or len(b) > 1:
         ratio, reason = ratio_of_runs(*found), ""
     else:
-        ratio, reason = _ratio_of_single_runs(a[0].record, b[0].record)
+        ratio, reason = _ratio_of_single_runs(a[0], b[0])
     if ratio is None:
         return Comparison(a, b, measure, None, delta, None, reason)
-    return Comparison(a, b, measure, ratio, delta, judge(ratio, delta), reason)
+    return Comparison(a, b, measure, ratio, delta, verdict_of(ratio, delta), reason)
 
 
 def ratio_of_runs(a: Sequence[float], b: Sequence[float]) -> Ratio:
-    """Of geometric means, with Welch's t-interval (95 %) on the logarithms: Biometrika 34, 1947.
+    """The ratio of geometric means, with Welch's t-interval (95 %) on the logarithms: Biometrika 34, 1947.
 
     A side of a single run is taken to scatter as the other one does. Raises ValueError where both have one.
     """
-    logs = [stats.logarithms(side) for side in (a, b)]
+    logs = [logarithms(side) for side in (a, b)]
     if max(len(a), len(b)) < 2:
         raise ValueError("two single runs do not tell how runs scatter")
     of_mean = [float(side.var(ddof=1)) / len(side) if len(side) > 1 else None for side in logs]
@@ -212,42 +224,43 @@ def ratio_of_runs(a: Sequence[float], b: Sequence[float]) -> Ratio:
         error = math.sqrt(total)
         freedom = total**2 / sum(part**2 / df for part, df in known) if total else 1.0
     middle = float(logs[1].mean() - logs[0].mean())
-    half = student_t(freedom, stats.CONFIDENCE) * error
+    half = student_t(freedom, CONFIDENCE) * error
     return _exponential(middle, -half, half)
 
 
-def _ratio_of_single_runs(a: Record, b: Record) -> tuple[Ratio | None, str]:
-    """From the blocks of the windows or, for a server's response times, from the order statistics."""
+def _ratio_of_single_runs(a: Run, b: Run) -> tuple[Ratio | None, str]:
+    """The ratio from the blocks of both windows or, for a server's response times, from the order statistics."""
     beware = "one run each: how fresh processes differ is in the noise floor only"
-    if a.scenario != "server":
+    if a.record.scenario != "server":
         rates = (_rates(a), _rates(b))
-        if min(len(side) for side in rates) < stats.FEWEST_BLOCKS:
-            return None, f"fewer than {stats.FEWEST_BLOCKS} blocks in a window: several runs are needed"
+        if min(len(side) for side in rates) < FEWEST_BLOCKS:
+            return None, f"fewer than {FEWEST_BLOCKS} blocks in a window: several runs are needed"
         return ratio_of_blocks(*rates), beware
-    if a.rate_trials or b.rate_trials:
+    if a.record.rate_trials or b.record.rate_trials:
         return None, "a highest rate has no interval within one run: several runs are needed"
-    q = a.latency_limits.percentile if a.latency_limits else stats.LOWEST_TAIL
+    limits = a.record.latency_limits
+    q = limits.percentile if limits else LOWEST_TAIL
     bounds = []
-    for record in (a, b):
-        assert record.completions is not None  # `measured` found a figure
-        times_ns = stats.latencies_ns(record.completions)
-        bounds.append((stats.percentile_interval(times_ns, q), stats.percentile(times_ns, q)))
+    for run in (a, b):
+        assert run.measured is not None  # it has a figure
+        times_ns = latencies_ns(run.measured.completions)
+        bounds.append((percentile_interval(times_ns, q), percentile(times_ns, q)))
     (first, middle_a), (second, middle_b) = bounds
     if first is None or second is None or not middle_a or not middle_b or not first[0] or not second[0]:
         return None, f"too few feeds for an interval of p{q * 100:g}"
     return Ratio(first[0] / second[1], middle_a / middle_b, first[1] / second[0]), beware
 
 
-def _rates(record: Record) -> stats.Floats:
-    assert record.completions is not None  # `measured` found a figure
-    blocks = block_rates(record.completions, stats.in_flight_ns(record.completions) // BLOCKS)
-    return blocks.rates_per_s if blocks else np.empty(0)
+def _rates(run: Run) -> Floats:
+    """[blocks], the rates of the whole window."""
+    assert run.measured is not None  # it has a figure
+    return run.measured.window.blocks.rates_per_s if run.measured.window else np.empty(0)
 
 
-def ratio_of_blocks(a: stats.Floats, b: stats.Floats) -> Ratio:
-    """Of two throughputs by the block bootstrap of each window, 99 %; logarithms are straight lines about the mean."""
+def ratio_of_blocks(a: Floats, b: Floats) -> Ratio:
+    """The ratio of two throughputs by the block bootstrap of each window, 99 %. Logarithms are linear near the mean."""
     logs = [
-        stats.replicates(rates[:, None], seed, SINGLE_RUN_CONFIDENCE)[:, 0] / rates.mean() - 1
+        replicates(rates[:, None], seed, SINGLE_RUN_CONFIDENCE)[:, 0] / rates.mean() - 1
         for seed, rates in enumerate((a, b))
     ]
     miss = (1 - SINGLE_RUN_CONFIDENCE) / 2
@@ -256,22 +269,23 @@ def ratio_of_blocks(a: stats.Floats, b: stats.Floats) -> Ratio:
 
 
 def _exponential(middle: float, below: float, above: float) -> Ratio:
-    """From logarithms, the bounds relative to the middle; what is too wide for a float ends at e^±700."""
+    """A ratio from logarithms, the bounds relative to the middle. Bounds too wide for a float end at e^±700."""
     low, high = (math.exp(min(max(middle + off, -700), 700)) for off in (below, above))
     return Ratio(low, math.exp(middle), high)
 
 
-def _routes(results: Sequence[Result]) -> list[tuple[Run, ...]]:
+def _routes(judgements: Sequence[Judgement]) -> list[tuple[Run, ...]]:
     """All runs of each route, in the order of the results."""
     found: dict[Hashable, list[Run]] = defaultdict(list)
-    for result in results:
+    for judgement in judgements:
+        result = judgement.result
         devices = {device.id: device for device in result.devices}
         seen: dict[Hashable, int] = defaultdict(int)
         for record in result.records:
-            if not stats.is_cell(record):
+            if not is_cell(record):
                 continue
             device = devices[record.route.device]
-            run = Run(record, device, _state(result.system, device))
+            run = Run(record, device, judgement.measured.get(record.key), _state(result.system, device))
             key = (_cell(run), record.run)
             found[(_cell(run), seen[key])].append(run)  # the same cell again in one run is another phase of the plan
             seen[key] += 1
@@ -303,7 +317,7 @@ def _way(run: Run) -> Hashable:
 
 
 def _pairs(a: list[tuple[Run, ...]], b: list[tuple[Run, ...]]) -> Iterator[tuple[tuple[Run, ...], tuple[Run, ...]]]:
-    """The same cell on the same device, else on another machine's, else what can only be refused by name."""
+    """Pairs the same cell on the same device, else on another machine's device, else what is refused by name."""
     a, b = list(a), list(b)
     for alike in (_cell, _cell_elsewhere, _way):
         for before in list(a):

@@ -6,7 +6,7 @@
     Session   graphs on an open device: what most vendors write; `GraphRunner` makes a Runner of it
     Meter     says what a source of energy readings covers, and reads its raw samples
     Watcher   says what a vendor's accelerators are, and what disturbs them
-    Reporter  makes text of a result
+    Reporter  makes text of a judgement
 
 The harness owns the clock. A plugin never times anything: each array that a runner yields is one
 stamp, taken after the harness has it as a plain numpy array on the host.
@@ -43,13 +43,14 @@ from harness.schema import (
     Domain,
     Gate,
     LatencyLimits,
-    Result,
     ScenarioName,
     UnitNames,
 )
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from harness.judge.judgement import Judgement
 
 Array = npt.NDArray[Any]
 Feed = Mapping[str, Array]
@@ -373,9 +374,9 @@ class Watcher(Protocol):
 
 
 class Reporter(Protocol):
-    """Makes text of a result; a pure function."""
+    """Makes text of a judgement; a pure function."""
 
-    def __call__(self, result: Result) -> str: ...
+    def __call__(self, judgement: Judgement) -> str: ...
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.contracts import Check
-from harness.judge import validate
+from harness.judge import disturbed
 from harness.schema import Absent, Conditions, System
 from harness.watch import cgroups
 from harness.watch.accelerators import Accelerators
@@ -84,7 +84,7 @@ def load(patient: Patient) -> Iterator[Check]:
         yield Check("load", "unknown", "CPU time cannot be read")
         return
     cores = max(0, now.busy_ns - now.own_ns) / (now.end_ns - now.begin_ns)
-    limit = min(validate.FOREIGN * now.cpus, validate.FOREIGN_CORES)
+    limit = min(disturbed.FOREIGN * now.cpus, disturbed.FOREIGN_CORES)
     message = f"other processes keep {cores:.2f} of {now.cpus} CPUs busy (limit {limit:.2f})"
     if cores > limit:
         yield Check("load", "warn", message, "ps -eo pid,pcpu,comm --sort=-pcpu | head")
@@ -100,8 +100,8 @@ def steal(patient: Patient) -> Iterator[Check]:
         return
     share = now.stolen_ns / ((now.end_ns - now.begin_ns) * now.cpus)
     where = f"under {host}" if host else "no hypervisor was found"
-    message = f"{where}; {share * 100:.1f} % of the CPUs' time was stolen (limit {validate.STOLEN * 100:g} %)"
-    yield Check("steal", "warn" if share > validate.STOLEN else "ok", message)
+    message = f"{where}; {share * 100:.1f} % of the CPUs' time was stolen (limit {disturbed.STOLEN * 100:g} %)"
+    yield Check("steal", "warn" if share > disturbed.STOLEN else "ok", message)
 
 
 def swap(patient: Patient) -> Iterator[Check]:

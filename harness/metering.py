@@ -29,8 +29,8 @@ from harness import guarded, plugins
 from harness.config import Config
 from harness.contracts import Meter, Sample
 from harness.errors import UsageError
-from harness.judge import energy
-from harness.judge.energy import Draw, Reading
+from harness.judge.energy.reading import Reading, power, reading
+from harness.judge.energy.total import Draw, draw
 from harness.plugins import Plugin
 from harness.schema import Absent, Device, Domain, Metering, Samples
 from harness.text import plain
@@ -122,7 +122,7 @@ class Meters:
             return None
         since_ns = time.monotonic_ns() - round(LOOK_BACK_S * 1e9)
         samples = {id: samples for reader in self._readers for id, samples in reader.samples(since_ns).items()}
-        return energy.draw(self.domains, samples, self._devices)
+        return draw(self.domains, samples, self._devices)
 
     def drain(self, phase: str) -> Metering | None:
         """All samples since `begin` and one last read. The meters then pause. None where there is no domain."""
@@ -170,9 +170,9 @@ def live(meters: Meters, seconds: float) -> list[Live]:
 
 def _live(domain: Domain, drained: Metering, begin_ns: int, end_ns: int) -> Live:
     samples = drained.samples[domain.id]
-    read = energy.reading(domain, samples, begin_ns, end_ns, domain.id in drained.lost)
+    read = reading(domain, samples, begin_ns, end_ns, domain.id in drained.lost)
     changes = np.abs(np.diff(samples.values))
-    _, watts = energy.power(domain, samples)
+    _, watts = power(domain, samples)
     known = watts[np.isfinite(watts)]
     now = read.watts if read.valid else float(known.mean()) if len(known) else None
     step = float(changes[changes > 0].min()) if changes.any() else None

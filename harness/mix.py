@@ -20,7 +20,7 @@ from harness import wire
 from harness.dispatch import Dispatcher, Pair, Planner
 from harness.errors import MixmarkError
 from harness.failures import WorkerFailed, failure_of
-from harness.judge.score import keeps
+from harness.judge.stamps import is_in_time
 from harness.phase import Part
 from harness.schema import Completions, Failure, Mix, Placement, ServiceLimits
 
@@ -216,7 +216,7 @@ class _Devices:
         stream.skew_ns = skew_ns if stream.skew_ns is None else max(stream.skew_ns, skew_ns)
         stream.done.append((issued_ns, marks))
         service = self.mix.limits.get(suite, ServiceLimits())
-        kept = keeps(service, stamps[1] - issued_ns, stamps[-1] - issued_ns, sum(units[1:]))
+        kept = is_in_time(service, stamps[1] - issued_ns, stamps[-1] - issued_ns, sum(units[1:]))
         with self.changed:
             self.feeds[suite] += 1
             self.dispatcher.finished(device, suite, sum(units) if kept else 0, issued_ns, stamps[-1])

@@ -8,15 +8,14 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Any
 
+from harness import rates
 from harness.dispatch import Planner
 from harness.errors import UsageError
-from harness.judge import energy
-from harness.judge.score import rates
-from harness.judge.validate import watched
-from harness.place import Objective, Power, place
+from harness.judge import honest
+from harness.judge.evidence import gather
+from harness.place import Objective, place
 from harness.schema import (
     Device,
     Limits,
@@ -282,15 +281,15 @@ def later(
         return ()
     if planned:  # runs of one plan can be compared
         return (mixed(result, planned[0], limits, len(planned) + 1, pool_bytes),)
-    host_share = _host_share(result)
+    evidence = gather(result)
     placement = place(
         mix.units,
-        rates(result, mix),
+        rates.solo(evidence, mix, honest.invalid(honest.findings(evidence))),
         result.devices,
         objective,
         pool_bytes=pool_bytes,
-        host_share=host_share,
-        power=power(result),
+        host_share=rates.host_share(evidence),
+        power=rates.power(result),
     )
     if measure_again and not any(phase.purpose == "again" for phase in result.phases):
         return again(result, placement)
@@ -299,43 +298,5 @@ def later(
 
 def planner(result: Result, objective: Objective) -> Planner:
     """Plans anew while a mixed phase runs: over what is loaded, so that memory is no question any more."""
-    fixed: dict[str, Any] = {"host_share": _host_share(result), "power": power(result)}
+    fixed: dict[str, Any] = {"host_share": rates.host_share(gather(result)), "power": rates.power(result)}
     return lambda units, now: place(units, now, result.devices, objective, **fixed)
-
-
-def power(result: Result) -> Power | None:
-    """Of the machine while nothing runs, from the pauses around the phases. None where a device has no meter of its
-    own."""
-    idle: dict[str, list[float]] = defaultdict(list)
-    rest: list[float] = []
-    for metering in result.meterings:
-        for begin_ns, end_ns in metering.idle_ns:
-            each = {
-                device.id: energy.device_watts(result, metering.phase, device, begin_ns, end_ns)
-                for device in result.devices
-            }
-            known = {id: watts for id, watts in each.items() if watts is not None}
-            for id, watts in known.items():
-                idle[id].append(watts)
-            total = energy.total(result, metering.phase, begin_ns, end_ns)
-            if total.joules is not None:
-                rest.append(max(0.0, total.joules * 1e9 / (end_ns - begin_ns) - sum(known.values())))
-    if not all(device.id in idle for device in result.devices):
-        return None
-    return Power({id: median(watts) for id, watts in idle.items()}, median(rest) if rest else 0.0)
-
-
-def _host_share(result: Result) -> float:
-    """The part of the host's CPU time that a worker of an accelerator uses while it measures its hungriest suite."""
-    kinds = {device.id: device.kind for device in result.devices}
-    shares = []
-    for record in result.records:
-        if record.scenario == "mixed" or kinds.get(record.route.device, "cpu") == "cpu":
-            continue
-        own = [
-            block.own_ns / ((block.end_ns - block.begin_ns) * block.cpus)
-            for block in watched(record)
-            if block.own_ns is not None and block.cpus
-        ]
-        shares += [median(own)] if own else []
-    return min(1.0, max(shares, default=0.0))

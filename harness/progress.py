@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from harness import audit, plan
-from harness.judge import stats
-from harness.judge.energy import Draw
+from harness.judge import stamps
+from harness.judge.energy.total import Draw
 from harness.mix import Snapshot
 from harness.run import Observer
 from harness.schema import Phase, Record, Share
@@ -184,7 +184,7 @@ def outcome(record: Record) -> str:
         return f"cut short, {record.cut_short.kind}: {record.cut_short.message}"
     if record.scenario == "probe":
         return "roofline ceilings measured"
-    rate = stats.throughput_per_s(record.completions)
+    rate = stamps.throughput_per_s(record.completions)
     figure = "–" if rate is None else f"{rate:,.0f}" if rate >= 1000 else f"{rate:.3g}"
     return f"{figure} {record.unit}s/s at batch {record.batch}"
 

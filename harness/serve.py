@@ -33,7 +33,7 @@ from harness.contracts import Adapter, Discloses, Feed, Helpers, Runner, Suite, 
 from harness.drive import feed_seed
 from harness.errors import MixmarkError, PluginError, Unsupported, WrongAnswer
 from harness.failures import WorkerFailed, failure_of
-from harness.judge import stats, steady
+from harness.judge import intervals, stamps, steady
 from harness.plugins import Plugin
 from harness.schema import BITS_PER_WEIGHT, Completions, Device, Failure, Limits, RateTrial
 from harness.text import plain
@@ -296,7 +296,7 @@ def _processes(runner: Runner) -> tuple[int, ...]:
 
 def _enough(suite: Suite, bounds: Limits, rate_per_s: float) -> Limits:
     """As many feeds as the latency limit's percentile takes, where they arrive in time."""
-    needed = stats.sample_needed(suite.latency.percentile) if suite.latency else 0
+    needed = intervals.sample_needed(suite.latency.percentile) if suite.latency else 0
     fits = needed / rate_per_s * 1e9 <= bounds.max_ns
     return bounds.model_copy(update={"min_feeds": needed}) if fits and needed > bounds.min_feeds else bounds
 
@@ -311,8 +311,8 @@ def _highest_rate(it: Opened, bounds: Limits, seed: int) -> tuple[float, tuple[R
     begin = time.monotonic_ns()
     once = bounds.model_copy(update={"min_ns": bounds.warmup_ns // 2, "max_ns": bounds.warmup_ns, "min_feeds": 1})
     closed = drive.closed_loop(it.runner, it.suite.feeds(1, next(seeds)), once, units=units)
-    service_s = stats.in_flight_ns(closed) / len(closed) / 1e9
-    needed = stats.sample_needed(limits.percentile)
+    service_s = stamps.in_flight_ns(closed) / len(closed) / 1e9
+    needed = intervals.sample_needed(limits.percentile)
     if needed * service_s * 1e9 > bounds.max_ns:
         message = f"{needed} feeds carry a p{limits.percentile * 100:g}; at {service_s:.3g} s each the time does not"
         raise WorkerFailed(Failure(kind="refused", message=message, hint="--preset standard gives it more time"))
@@ -326,7 +326,7 @@ def _highest_rate(it: Opened, bounds: Limits, seed: int) -> tuple[float, tuple[R
             done = drive.open_loop(it.runner, feeds, arrivals, trial, lanes=it.runner.slots, units=units)
         except drive.Overloaded:
             return 0, False
-        return len(done), bool(stats.keeps(done, limits))
+        return len(done), bool(intervals.within_limits(done, limits))
 
     rate_per_s, trials = drive.highest_rate(keeps, 0.5 / service_s, begin + bounds.search_ns)
     if rate_per_s is None:

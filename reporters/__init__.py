@@ -1,1 +1,1 @@
-"""Result -> text, and nothing else: reporters are pure functions."""
+"""Judgement -> text, and nothing else: reporters lay out what was concluded, and conclude nothing."""

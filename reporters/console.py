@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Mapping
 from io import StringIO
 from typing import Literal
 
@@ -11,18 +12,20 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.judge import stats, validate
+from harness.judge.figures import Matrix, Row
+from harness.judge.judgement import Judgement
+from harness.judge.roofline import Ceiling, CeilingKey
 from harness.schema import Result
 from harness.text import plain
 from reporters import figures, scores
-from reporters.figures import Row
 
 WIDTH = 120
 NAMES = ("suite", "device", "adapter")  # columns that wrap where somebody chose long names: no figure gives way
 NARROWEST = 60  # below that the terminal breaks the lines
 
 
-def report(result: Result) -> str:
+def report(judgement: Judgement) -> str:
+    result = judgement.result
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH
     out = Console(
         file=StringIO(),
@@ -34,23 +37,23 @@ def report(result: Result) -> str:
         highlight=False,
     )
     with out.capture() as captured:
-        _head(out, result)
-        if found := scores.told(result):
+        _head(out, judgement)
+        if found := scores.told(judgement):
             _score(out, found)
-        out.print(_rates(out, result) if figures.cells(result) else "no suite was measured alone")
-        if compared := scores.matrix(result):
+        out.print(_rates(out, judgement) if judgement.cells else "no suite was measured alone")
+        if judgement.matrix:
             out.print()
-            out.print(_matrix(out, result, compared))
-        if known := stats.ceilings(result.records):
+            out.print(_matrix(out, result, judgement.matrix))
+        if judgement.ceilings:
             out.print()
-            out.print(_ceilings(out, result, known))
+            out.print(_ceilings(out, result, judgement.ceilings))
         out.print()
-        out.print(_remarks(result))
+        out.print(_remarks(judgement))
     return "\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n"
 
 
-def _head(out: Console, result: Result) -> None:
-    system = result.system
+def _head(out: Console, judgement: Judgement) -> None:
+    result, system = judgement.result, judgement.result.system
     state = "finished" if result.finished else "UNFINISHED"
     written = (f"Mixmark {system.mixmark}", f"{result.tier} tier", result.preset, result.created_utc, state)
     out.print(" · ".join(map(figures.name, written)))
@@ -62,7 +65,7 @@ def _head(out: Console, result: Result) -> None:
     for device in result.devices:
         size = "" if device.memory_bytes is None else f", {figures.significant(device.memory_bytes / 2**30)} GiB"
         out.print(f"  {names[device.id]}  {figures.name(device.name) or device.kind}{size}")
-    if told := figures.scope(figures.rows(result)):
+    if told := figures.scope(judgement.rows):
         out.print(f"  {told}")
     out.print()
 
@@ -81,14 +84,14 @@ def _table(out: Console, *columns: str) -> Table:
     return table
 
 
-def _rates(out: Console, result: Result) -> Table:
-    return _wide_rates(out, result) if out.width == WIDTH else _narrow_rates(out, result)
+def _rates(out: Console, judgement: Judgement) -> Table:
+    return _wide_rates(out, judgement) if out.width == WIDTH else _narrow_rates(out, judgement)
 
 
-def _narrow_rates(out: Console, result: Result) -> Table:
+def _narrow_rates(out: Console, judgement: Judgement) -> Table:
     """What runs where in one column, on three lines."""
-    names = figures.device_names(result)
-    rows = figures.cells(result)
+    names = figures.device_names(judgement.result)
+    rows = judgement.cells
     table = _table(out, "what, where", ">throughput", "latency", ">roof-\nline", ">energy\na unit")
     for at, row in enumerate(rows):
         if at:
@@ -110,9 +113,9 @@ def _narrow_rates(out: Console, result: Result) -> Table:
     return table
 
 
-def _wide_rates(out: Console, result: Result) -> Table:
-    names = figures.device_names(result)
-    rows = figures.cells(result)
+def _wide_rates(out: Console, judgement: Judgement) -> Table:
+    names = figures.device_names(judgement.result)
+    rows = judgement.cells
     table = _table(
         out,
         "suite",
@@ -166,14 +169,14 @@ def _score(out: Console, found: scores.Told) -> None:
     out.print()
 
 
-def _matrix(out: Console, result: Result, compared: scores.Matrix) -> Table:
+def _matrix(out: Console, result: Result, compared: Matrix) -> Table:
     """As many devices as fit; the page and the other reports have all."""
     names = figures.device_names(result)
     fitting = (out.width - 24) // 12
     shown = compared.devices[:fitting]
     table = _table(out, f"alone, of {names[compared.baseline]}", *(f">{names[device]}" for device in shown))
-    for suite, cells in compared.rows:
-        table.add_row(figures.name(suite), *(cell.text for cell in cells[:fitting]))
+    for suite, relatives in compared.rows:
+        table.add_row(figures.name(suite), *(figures.ratio(each) for each in relatives[:fitting]))
     return table
 
 
@@ -192,7 +195,7 @@ def _short(row: Row) -> str:
     return figures.name(row.names.short, figures.LONGEST_UNIT)
 
 
-def _ceilings(out: Console, result: Result, known: dict[stats.CeilingKey, stats.Ceiling]) -> Table:
+def _ceilings(out: Console, result: Result, known: Mapping[CeilingKey, Ceiling]) -> Table:
     names = figures.device_names(result)
     table = _table(out, "ceiling", "adapter", "type", ">compute", "", ">memory", "")
     for (device, adapter, precision), ceiling in known.items():
@@ -208,14 +211,14 @@ def _ceilings(out: Console, result: Result, known: dict[stats.CeilingKey, stats.
     return table
 
 
-def _remarks(result: Result) -> Table:
+def _remarks(judgement: Judgement) -> Table:
     """Failures, warnings and notes; long ones wrap inside their column."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column()
-    for severity, about, message in figures.merged(result, validate.findings(result)):
+    for severity, about, message in figures.merged(judgement.result, judgement.findings):
         subject = "" if about == "run" else f"{about}: "
         table.add_row(severity, Text(plain(subject + message, figures.LONGEST)))
-    for absent in result.absent:
+    for absent in judgement.result.absent:
         table.add_row("absent", Text(plain(f"{absent.label}: {absent.reason}", figures.LONGEST)))
     return table

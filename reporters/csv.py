@@ -1,4 +1,4 @@
-"""One line a record, probes apart, and one a run of the mix, its unit a mix; unknown is empty, never 0.
+"""One line for each record but the probes', and one for each run of the mix, its unit a mix; unknown is empty.
 
 Units are in the header's names.
 """
@@ -8,11 +8,10 @@ from __future__ import annotations
 import csv
 from io import StringIO
 
-from harness.judge import score
+from harness.judge.figures import Energy, Row
+from harness.judge.judgement import Judgement
 from harness.judge.score import Run, Score
-from harness.schema import Result
 from harness.text import plain
-from reporters import figures
 
 LATENCIES = ("mean_ns", "p50_ns", "p90_ns", "p99_ns", "p999_ns")
 STREAMS = ("latency", "first_mark", "time_per_unit")
@@ -25,17 +24,17 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def report(result: Result) -> str:
+def report(judgement: Judgement) -> str:
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
-    writer.writerows(_row(row) for row in figures.rows(result))
-    if found := score.score(result):
+    writer.writerows(_row(row) for row in judgement.rows)
+    if found := judgement.score:
         writer.writerows(_mixed(found, number, run) for number, run in enumerate(found.runs, start=1))
     return text.getvalue()
 
 
-def _row(row: figures.Row) -> list[object]:
+def _row(row: Row) -> list[object]:
     record, route, error = row.record, row.record.route, row.record.error
     streams = (row.latency, row.first_mark, row.time_per_unit)
     return [
@@ -72,7 +71,7 @@ def _mixed(found: Score, number: int, run: Run) -> list[object]:
         "scenario": "mixed",
         "run": number,
         "status": found.grade if valid else "no score",
-        "reason": _cell("; ".join(run.problems or found.missing)),
+        "reason": _cell("; ".join([each.text for each in run.problems] or found.missing)),
         "feeds": sum(stream.feeds for stream in run.streams),
         "unit": "mix",
         "units": run.mixes,
@@ -89,7 +88,7 @@ def _mixed(found: Score, number: int, run: Run) -> list[object]:
     return [known.get(column) for column in COLUMNS]
 
 
-def _energy(energy: figures.Energy | None) -> tuple[object, ...]:
+def _energy(energy: Energy | None) -> tuple[object, ...]:
     if energy is None:
         return (None,) * 7
     before, after = (*energy.idle_watts, None, None)[:2]
@@ -98,6 +97,6 @@ def _energy(energy: figures.Energy | None) -> tuple[object, ...]:
 
 
 def _cell(text: str) -> str:
-    """A spreadsheet takes a cell that starts with =, +, - or @ for a formula and runs it."""
+    """The text of a cell that no spreadsheet takes for a formula: they run what starts with =, +, - or @."""
     text = plain(text)
     return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text

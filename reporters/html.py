@@ -16,38 +16,36 @@ import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from harness.judge import energy, stats, validate
-from harness.judge.energy import Total
+from harness.judge import stamps
+from harness.judge.energy.total import Total, metered, profile
+from harness.judge.evidence import Measured
+from harness.judge.figures import Latency, Row
+from harness.judge.judgement import Judgement
 from harness.judge.score import Run
-from harness.judge.steady import window
-from harness.schema import Completions, Finding, Int64s, LatencyLimits, Record, Result, System
+from harness.schema import Finding, Int64s, LatencyLimits, Result, System
 from harness.text import plain
 from reporters import charts, figures, scores
-from reporters.figures import Latency, Row
 
 POWER_BLOCKS = 160  # of a chart 480 px wide
 
 
-def report(result: Result) -> str:
-    found = validate.findings(result)
+def report(judgement: Judgement) -> str:
+    result, found, rows = judgement.result, judgement.findings, judgement.rows
     failed = {record.key for record in result.records if record.error}
-    rows = figures.rows(result)
-    told = scores.told(result)
+    told = scores.told(judgement)
     return PAGE.render(
         figures=figures,
         result=result,
         names=figures.device_names(result),
         date=_date(result.created_utc),
         runs=max((record.run for record in result.records), default=1),
-        suites=[
-            (suite, list(each)) for suite, each in groupby(figures.cells(result), lambda row: row.record.route.suite)
-        ],
-        ceilings=stats.ceilings(result.records),
+        suites=[(suite, list(each)) for suite, each in groupby(judgement.cells, lambda row: row.record.route.suite)],
+        ceilings=judgement.ceilings,
         told=told,
         mixed=[chart for run in (told.runs if told else ()) for chart in _mixed_power(run, result)],
-        matrix=scores.matrix(result),
+        matrix=judgement.matrix,
         shorts={each.name: each.unit_names.short for each in result.suites},
-        panels=[_panel(row, result, found) for row in rows if row.record.completions],
+        panels=[_panel(row, judgement.measured[row.record.key], found) for row in rows if row.record.completions],
         scope=figures.scope(rows),
         last=figures.told(rows),
         findings=figures.merged(
@@ -85,13 +83,13 @@ class Panel:
     facts: tuple[tuple[str, str], ...]
 
 
-def _panel(row: Row, result: Result, found: Iterable[Finding]) -> Panel:
+def _panel(row: Row, measured: Measured, found: Iterable[Finding]) -> Panel:
     return Panel(
         row,
         tuple(_figures(row)),
-        (*_charts(row), *_power(row, result)),
+        (*_charts(row, measured), *_power(measured)),
         tuple(finding for finding in found if finding.about == row.record.key),
-        tuple(_facts(row.record, row.names.short)),
+        tuple(_facts(measured, row.names.short)),
     )
 
 
@@ -132,11 +130,9 @@ def _marks(latency: Latency) -> list[tuple[str, int]]:
     return carried or ([] if latency.mean_ns is None else [("mean", latency.mean_ns)])
 
 
-def _charts(row: Row) -> Iterator[tuple[str, Markup]]:
+def _charts(row: Row, measured: Measured) -> Iterator[tuple[str, Markup]]:
     """(caption, SVG); none where there is nothing that varies."""
-    key, done = row.record.key, row.record.completions
-    assert done is not None  # a panel has completions
-    seen = window(done)
+    key, done, seen = measured.key, measured.completions, measured.window
     if seen is not None and len(seen.blocks) > 1 and row.throughput_per_s is not None:
         since_ns = seen.blocks.edges_ns - seen.blocks.edges_ns[0]
         closed_loop = row.record.scenario != "server"  # an open one's rate is that of the arrivals
@@ -151,27 +147,26 @@ def _charts(row: Row) -> Iterator[tuple[str, Markup]]:
         )
         yield "Throughput over the window" + (", not steady" if steady is False else ""), drawn
     first, each = figures.name(row.names.first), figures.name(row.names.each)
-    streams = stats.time_per_unit_ns(done)
+    streams = stamps.time_per_unit_ns(done)
     spreads: tuple[tuple[str, str, Int64s, Latency], ...] = (
-        ("first", first, stats.first_mark_ns(done), row.first_mark),
+        ("first", first, stamps.first_mark_ns(done), row.first_mark),
         ("each", each, streams, row.time_per_unit),
     )
     if not len(streams):
-        spreads = (("service", _total_name(row), stats.latencies_ns(done), row.latency),)
+        spreads = (("service", _total_name(row), stamps.latencies_ns(done), row.latency),)
     for name, caption, values_ns, latency in spreads:
         if len(values_ns) > 1:
             yield caption, charts.distribution(f"{key}-{name}", values_ns, _marks(latency), title=caption)
-    if len(gaps_ns := _gaps_ns(done)) > 1:
+    if len(gaps_ns := stamps.gaps_ns(done)) > 1:
         caption = f"Time between {row.record.unit}s"  # those of a feed hang together: they carry no percentile
         yield caption, charts.distribution(f"{key}-gaps", gaps_ns, (), title=caption, of="gaps")
 
 
-def _power(row: Row, result: Result) -> Iterator[tuple[str, Markup]]:
+def _power(measured: Measured) -> Iterator[tuple[str, Markup]]:
     """(caption, SVG) of the phase around the record, where it has it for itself."""
-    done, found = row.record.completions, energy.of_record(result, row.record)
-    if done is not None and found is not None:
-        window_ns = int(done.issued_ns.min()), int(done.marks_ns.max())
-        yield from _power_of(f"{row.record.key}-power", row.record.phase, window_ns, found, result)
+    if measured.energy is not None:
+        name, phase = f"{measured.key}-power", measured.record.phase
+        yield from _power_of(name, phase, measured.window_ns, measured.energy, measured.result)
 
 
 def _mixed_power(run: Run, result: Result) -> Iterator[tuple[str, Markup]]:
@@ -183,27 +178,22 @@ def _mixed_power(run: Run, result: Result) -> Iterator[tuple[str, Markup]]:
 def _power_of(
     key: str, phase: str, window_ns: tuple[int, int], found: Total, result: Result
 ) -> Iterator[tuple[str, Markup]]:
-    """Nothing where nothing of it is metered."""
-    metering = energy.metered(result, phase)
+    """(caption, SVG) of the power of a phase, where something is metered."""
+    metering = metered(result, phase)
     if metering is None:
         return
     begin_ns, end_ns = window_ns
     first_ns, last_ns = min(metering.begin_ns, begin_ns), max(metering.end_ns, end_ns)
     edges_ns = np.linspace(first_ns, last_ns, POWER_BLOCKS + 1).astype(np.int64)
-    watts = energy.profile(result, phase, edges_ns)
+    watts = profile(result, phase, edges_ns)
     if np.isfinite(watts).any():
         of = f"Power of the {found.boundary}" if found.boundary else "Power of what is metered"
         drawn = charts.power(key, edges_ns - begin_ns, watts, window_ns=(0, end_ns - begin_ns), mean_watts=found.watts)
         yield of, drawn
 
 
-def _gaps_ns(done: Completions) -> Int64s:
-    """From each mark to the next of the same feed."""
-    return np.delete(np.diff(done.marks_ns), done.starts[1:] - 1)
-
-
-def _facts(record: Record, short: str) -> Iterator[tuple[str, str]]:
-    route = record.route
+def _facts(measured: Measured, short: str) -> Iterator[tuple[str, str]]:
+    record, route = measured.record, measured.record.route
     yield "suite", f"{route.suite} {route.suite_version}, {route.tier} tier"
     yield "weights", route.weights
     yield "batch", figures.UNKNOWN if record.batch is None else str(record.batch)
@@ -222,7 +212,7 @@ def _facts(record: Record, short: str) -> Iterator[tuple[str, str]]:
     if record.ended_by is not None:
         yield "window ended by", record.ended_by
     yield "run", str(record.run)
-    yield from _fared(record)
+    yield from _fared(measured)
     yield "key", record.key
 
 
@@ -232,9 +222,9 @@ def _limits(limits: LatencyLimits) -> str:
     return f"p{limits.percentile * 100:g} of {told}"
 
 
-def _fared(record: Record) -> Iterator[tuple[str, str]]:
+def _fared(measured: Measured) -> Iterator[tuple[str, str]]:
     """What the machine went through during the window, as far as it says."""
-    blocks = validate.watched(record)
+    blocks = measured.watched
     elapsed_s = sum(block.end_ns - block.begin_ns for block in blocks) / 1e9
     foreign_ns = [
         block.busy_ns - block.own_ns for block in blocks if block.busy_ns is not None and block.own_ns is not None

@@ -6,31 +6,31 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from harness.judge import score, stats, validate
-from harness.schema import Result
+from harness.judge.diagnosis import Diagnosis
+from harness.judge.figures import Row
+from harness.judge.judgement import Judgement
 from harness.text import escaped
-from reporters import figures, scores
 
 
-def report(result: Result) -> str:
+def report(judgement: Judgement) -> str:
     """Keys sorted; a reader may rely on `result`, `derived`, `ceilings`, `score`, `matrix` and `findings`; unknown is
     null."""
-    compared = scores.matrix(result)
+    result, compared = judgement.result, judgement.matrix
     content = {
         "result": result.model_dump(mode="json"),
-        "derived": {row.record.key: _derived(row) for row in figures.rows(result)},
+        "derived": {row.record.key: _derived(row) for row in judgement.rows},
         "ceilings": [
             {"device": device, "adapter": adapter, "precision": precision, **asdict(ceiling)}
-            for (device, adapter, precision), ceiling in stats.ceilings(result.records).items()
+            for (device, adapter, precision), ceiling in judgement.ceilings.items()
         ],
-        "score": _score(result),
+        "score": _score(judgement),
         "matrix": None if compared is None else asdict(compared),
-        "findings": [finding.model_dump(mode="json") for finding in validate.findings(result)],
+        "findings": [finding.model_dump(mode="json") for finding in judgement.findings],
     }
     return escaped(json.dumps(content, indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False)) + "\n"
 
 
-def _derived(row: figures.Row) -> dict[str, Any]:
+def _derived(row: Row) -> dict[str, Any]:
     return {
         "status": row.status,
         "feeds": row.feeds,
@@ -50,14 +50,13 @@ ENERGY = (
 )  # fmt: skip
 
 
-def _score(result: Result) -> dict[str, Any] | None:
-    """Of the meters' readings only what was added; the plans are in the result's phases."""
-    found = score.score(result)
+def _score(judgement: Judgement) -> dict[str, Any] | None:
+    """The score without the single readings of the meters and without the plans, which are in the phases."""
+    found = judgement.score
     if found is None:
         return None
     runs = []
     for run in found.runs:
-        seen = score.diagnose(result, run)
         runs.append(
             {
                 "phase": run.phase,
@@ -68,8 +67,8 @@ def _score(result: Result) -> dict[str, Any] | None:
                 "mixes_per_kj": run.mixes_per_kj and asdict(run.mixes_per_kj),
                 "streams": [asdict(stream) for stream in run.streams],
                 "energy": {name: getattr(run.total, name) for name in ENERGY},
-                "problems": run.problems,
-                "diagnosis": seen and _diagnosis(seen),
+                "problems": [asdict(each) for each in run.problems],
+                "diagnosis": _diagnosis(judgement.diagnoses[run.phase]),
             }
         )
     return {
@@ -82,13 +81,13 @@ def _score(result: Result) -> dict[str, Any] | None:
         "missing": found.missing,
         "unranked": found.unranked,
         "weight_class": found.weight_class,
-        "problems": found.problems,
+        "problems": [asdict(each) for each in found.problems],
         "unmeasured": found.unmeasured,
         "runs": runs,
     }
 
 
-def _diagnosis(seen: score.Diagnosis) -> dict[str, Any]:
+def _diagnosis(seen: Diagnosis) -> dict[str, Any]:
     return {
         "bound_per_s": seen.bound_per_s,
         "bound_is_estimate": seen.estimate,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from harness.judge import stats, validate
-from harness.schema import Result
+from harness.judge.figures import Row
+from harness.judge.judgement import Judgement
 from harness.text import plain
 from reporters import figures, scores
 from reporters.figures import UNKNOWN
@@ -16,22 +16,22 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def report(result: Result) -> str:
-    return "\n".join(_lines(result)) + "\n"
+def report(judgement: Judgement) -> str:
+    return "\n".join(_lines(judgement)) + "\n"
 
 
-def _lines(result: Result) -> Iterator[str]:
-    system = result.system
+def _lines(judgement: Judgement) -> Iterator[str]:
+    result, system = judgement.result, judgement.result.system
     names = figures.device_names(result)
     state = "finished" if result.finished else "UNFINISHED"
     yield f"## Mixmark: {result.tier} tier, {_cell(result.preset)}, {state}"
     yield ""
     yield _cell(f"{system.cpu_model or 'CPU'}, {system.kernel}, {result.created_utc}, Mixmark {system.mixmark}")
-    if told := figures.scope(figures.rows(result)):
+    if told := figures.scope(judgement.rows):
         yield ""
         yield _cell(told)
     yield ""
-    if found := scores.told(result):
+    if found := scores.told(judgement):
         yield f"**{_cell(found.headline)}**"
         yield ""
         yield from (f"- {_cell(name)}: {_cell(value)}" for name, value in found.facts)
@@ -39,14 +39,14 @@ def _lines(result: Result) -> Iterator[str]:
             yield ""
             yield from _table(each.header, each.rows, right_from=each.text_columns)
         yield ""
-    rows = figures.cells(result)
+    rows = judgement.cells
     yield from _table(COLUMNS, [_row(row, names, figures.told(rows)) for row in rows], right_from=5)
-    if compared := scores.matrix(result):
+    if compared := judgement.matrix:
         yield ""
-        relative = [(suite, *(cell.text for cell in cells)) for suite, cells in compared.rows]
+        relative = [(suite, *map(figures.ratio, relatives)) for suite, relatives in compared.rows]
         header = (f"alone, of {names[compared.baseline]}", *(names[device] for device in compared.devices))
         yield from _table(header, relative, right_from=1)
-    if known := stats.ceilings(result.records):
+    if known := judgement.ceilings:
         yield ""
         ceilings = [
             (
@@ -60,14 +60,14 @@ def _lines(result: Result) -> Iterator[str]:
         ]
         yield from _table(("ceiling of", "adapter", "type", "compute", "memory"), ceilings, right_from=3)
     yield ""
-    for severity, about, message in figures.merged(result, validate.findings(result)):
+    for severity, about, message in figures.merged(result, judgement.findings):
         subject = "" if about == "run" else f"{about}: "
         yield f"- **{severity}** {_cell(subject + message)}"
     for absent in result.absent:
         yield f"- **absent** {_cell(f'{absent.label}: {absent.reason}')}"
 
 
-def _row(row: figures.Row, names: dict[str, str], told: int) -> Sequence[str]:
+def _row(row: Row, names: dict[str, str], told: int) -> Sequence[str]:
     route = row.record.route
     return (
         figures.name(route.suite),
@@ -94,7 +94,7 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]], right_from: int
 
 
 def _cell(text: str) -> str:
-    """Nothing in it is taken for a table's bar, for HTML or for markup."""
+    """The text of a cell, in which nothing is taken for a table's bar, for HTML or for markup."""
     for mark in "\\|`*_[]#~":
         text = text.replace(mark, f"\\{mark}")
     return plain(text, figures.LONGEST).replace("<", "&lt;")

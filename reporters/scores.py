@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.judge import score
-from harness.judge.score import Diagnosis, Figure, Run, Score
-from harness.schema import Placement, Result
+from harness.judge.diagnosis import Diagnosis
+from harness.judge.judgement import Judgement
+from harness.judge.score import NOT_MEASURED, Figure, Run, Score
+from harness.schema import Mix, Placement
 from reporters import figures
 from reporters.figures import UNKNOWN, significant
 
@@ -24,7 +24,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Told:
-    """Of a result with mixed runs."""
+    """The score of a result with mixed runs."""
 
     headline: str
     numbers: Sequence[tuple[str, str, str]]
@@ -38,9 +38,9 @@ class Told:
     tables: Sequence[Table]
 
 
-def told(result: Result) -> Told | None:
-    """None where no mix was asked for. What is of a single run is of the one with the median throughput."""
-    found = score.score(result)
+def told(judgement: Judgement) -> Told | None:
+    """None where no mix was asked for. Figures of a single run are those of the run with the median throughput."""
+    result, found = judgement.result, judgement.score
     if found is None:
         if result.mix is None:
             return None
@@ -50,13 +50,11 @@ def told(result: Result) -> Told | None:
     middle = sorted(found.runs, key=lambda run: run.mixes_per_s.estimate)[(len(found.runs) - 1) // 2 :][:1]
     facts, tables = [] if found.problems else [("grade", _grade(found))], []
     for run in middle:
-        seen = score.diagnose(result, run)
+        seen = judgement.diagnoses[run.phase]
         facts += _facts(run, seen)
-        tables.append(_streams(run, result))
-        if seen is not None:
-            tables.append(_parts(seen, names))
+        tables += [_streams(run, found.mix), _parts(seen, names)]
     if len(found.runs) > 1:
-        tables.append(_runs(result, found.runs))
+        tables.append(_runs(judgement, found.runs))
     numbers = (("MX", found.mixes_per_kj, "mix/kJ"), ("TX", found.mixes_per_s, "mix/s"))
     conditions = (found.mix.name, found.grade, f"{found.weight_class}-bit weights", found.boundary)
     return Told(
@@ -78,14 +76,14 @@ def _half_width(figure: Figure) -> str:
 def _trouble(found: Score) -> str:
     if found.problems:
         return found.headline
-    return f"{score.NOT_MEASURED}: {found.unmeasured}" if found.mixes_per_kj is None else ""
+    return f"{NOT_MEASURED}: {found.unmeasured}" if found.mixes_per_kj is None else ""
 
 
 def _grade(found: Score) -> str:
     return f"{found.graded}{'; not ranked: ' if found.unranked else ''}{', '.join(found.unranked)}"
 
 
-def _facts(run: Run, seen: Diagnosis | None) -> list[tuple[str, str]]:
+def _facts(run: Run, seen: Diagnosis) -> list[tuple[str, str]]:
     steady = {True: "steady", False: "not steady", None: "too short to tell whether it was steady"}[run.steady]
     joules = UNKNOWN
     if run.total.joules is not None:
@@ -93,16 +91,12 @@ def _facts(run: Run, seen: Diagnosis | None) -> list[tuple[str, str]]:
         joules = (
             f"{figures.prefixed(run.total.joules, 'J')} of the {run.total.boundary}, {watts} on average, idle included"
         )
+    bound = "estimate λ*, for a device ran several feeds at a time" if seen.estimate else "bound λ*"
+    proof = f"NOT PROVEN: {'; '.join(seen.unproven)}" if seen.unproven else "proven by its prices"
     facts = [
         ("window", f"{run.phase}: {figures.duration(run.length_ns)}, {steady}"),
         ("completed", f"{significant(run.mixes)} mixes"),
         ("energy", joules),
-    ]
-    if seen is None:
-        return facts
-    bound = "estimate λ*, for a device ran several feeds at a time" if seen.estimate else "bound λ*"
-    proof = f"NOT PROVEN: {'; '.join(seen.unproven)}" if seen.unproven else "proven by its prices"
-    facts += [
         (bound, f"{significant(seen.bound_per_s)} mix/s, {proof}"),
         ("κ = λ/λ*", _interval(seen.kappa)),
         ("surplus", f"{figures.share(seen.surplus)} of the busy time, on units that no mix counts"),
@@ -122,7 +116,7 @@ def _interval(figure: Figure) -> str:
 
 
 def _plan(plan: Placement, run: Run) -> str:
-    """An efficiency that is predicted never stands where none was measured."""
+    """A plan in words. Its predicted efficiency is left out where none was measured."""
     told = f"for {plan.objective}: {significant(plan.mixes_per_s)} mix/s"
     if not plan.watts or run.mixes_per_kj is None:
         return told
@@ -130,12 +124,11 @@ def _plan(plan: Placement, run: Run) -> str:
     return f"{told}, {figures.prefixed(plan.watts, 'W')}, {efficiency} mix/kJ predicted"
 
 
-def _streams(run: Run, result: Result) -> Table:
-    counts = result.mix.units if result.mix else {}
+def _streams(run: Run, mix: Mix) -> Table:
     rows = [
         (
             figures.name(stream.suite),
-            significant(counts[stream.suite]),
+            significant(mix.units[stream.suite]),
             f"{stream.units:,}",
             significant(stream.mixes),
             f"{stream.feeds:,}",
@@ -170,10 +163,9 @@ def _parts(seen: Diagnosis, names: dict[str, str]) -> Table:
     return Table("Devices", header, rows, text_columns=2)
 
 
-def _runs(result: Result, runs: Sequence[Run]) -> Table:
+def _runs(judgement: Judgement, runs: Sequence[Run]) -> Table:
     rows = []
     for run in runs:
-        seen = score.diagnose(result, run)
         rows.append(
             (
                 run.phase,
@@ -181,60 +173,7 @@ def _runs(result: Result, runs: Sequence[Run]) -> Table:
                 significant(run.mixes),
                 significant(run.mixes_per_s.estimate),
                 UNKNOWN if run.mixes_per_kj is None else significant(run.mixes_per_kj.estimate),
-                UNKNOWN if seen is None else significant(seen.kappa.estimate),
+                significant(judgement.diagnoses[run.phase].kappa.estimate),
             )
         )
     return Table("Runs", ("run", "window", "mixes", "mix/s", "mix/kJ", "κ"), rows)
-
-
-@dataclass(frozen=True)
-class Cell:
-    ratio: float | None
-    """Of the baseline's throughput; None: one of both is not known."""
-    per_s: float | None
-    unit: str
-    heat: float
-    """How far above 1 (up to 1) or below (down to -1), as a share of the furthest of the matrix; of logarithms."""
-
-    @property
-    def text(self) -> str:
-        return UNKNOWN if self.ratio is None else f"{significant(self.ratio)}×"
-
-
-@dataclass(frozen=True)
-class Matrix:
-    """Every device's best solo throughput of every suite, relative to the baseline's."""
-
-    baseline: str
-    devices: Sequence[str]
-    rows: Sequence[tuple[str, Sequence[Cell]]]
-
-
-def matrix(result: Result) -> Matrix | None:
-    """The baseline is the first device of the result. None where fewer than two devices were measured."""
-    best: dict[tuple[str, str], tuple[float, str]] = {}
-    for row in figures.rows(result):
-        route, speed = row.record.route, row.throughput_per_s
-        known, _ = best.get((route.suite, route.device), (0.0, ""))
-        if row.status == "ok" and row.record.scenario != "server" and speed and speed > known:
-            best[route.suite, route.device] = speed, row.record.unit
-    devices = [device.id for device in result.devices if any(device.id == each for _, each in best)]
-    if len(devices) < 2:
-        return None
-    baseline = devices[0]
-    ratios = {
-        (suite, device): speed / best[suite, baseline][0]
-        for (suite, device), (speed, _) in best.items()
-        if (suite, baseline) in best
-    }
-    furthest = max((abs(math.log(ratio)) for ratio in ratios.values()), default=0.0)
-    rows = []
-    for suite in dict.fromkeys(suite for suite, _ in best):
-        cells = []
-        for device in devices:
-            ratio = ratios.get((suite, device))
-            per_s, unit = best.get((suite, device), (None, ""))
-            heat = math.log(ratio) / furthest if ratio and furthest else 0.0
-            cells.append(Cell(ratio, per_s, unit, heat))
-        rows.append((suite, cells))
-    return Matrix(baseline, devices, rows)

@@ -17,7 +17,9 @@ import pytest
 from harness import cell, mix, place
 from harness.audit import kept_at
 from harness.config import AdapterConfig, Config
-from harness.judge import honest, stats, validate
+from harness.judge import honest, stamps
+from harness.judge.evidence import gather
+from harness.judge.records import finished
 from harness.phase import Equipment, attend
 from harness.plugins import Plugin
 from harness.run import auditor
@@ -187,8 +189,8 @@ def mixing(engine: str) -> str:
 
 def findings(record: Record) -> Iterator[Finding]:
     """By the rules that a cheat breaks; a smoke run's disturbances are another matter."""
-    for rule in (validate.finished, *(rule for rule in validate.RULES if rule.__module__ == honest.__name__)):
-        yield from rule(result(record))
+    for rule in (finished, *honest.RULES):
+        yield from rule(gather(result(record)))
 
 
 @pytest.mark.parametrize("engine", CAUGHT)
@@ -214,7 +216,7 @@ def test_an_honest_engine_breaks_no_rule(records: dict[str, Record], engine: str
     assert [each for each in findings(records[engine]) if each.severity != "note"] == []
     done = records[engine].completions
     assert done is not None
-    assert stats.in_flight_ns(done) >= len(done) * TOKENS * WORK_S * 1e9
+    assert stamps.in_flight_ns(done) >= len(done) * TOKENS * WORK_S * 1e9
 
 
 @pytest.mark.parametrize("engine", ["Honest", mixing("Honest")])

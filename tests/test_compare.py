@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from harness import compare
-from harness.compare import Comparison, Ratio, Run, judge, ratio_of_blocks, ratio_of_runs
+from harness.compare import Comparison, Ratio, Run, ratio_of_blocks, ratio_of_runs, verdict_of
+from harness.judge.judgement import judge
 from harness.schema import Completions, Device, Failure, LatencyLimits, RateTrial, Record, Result
 from tests.golden.sample import GPU, closed_loop, probe, record, result
 
@@ -27,8 +28,12 @@ def runs(steps_ns: Sequence[int], first_seed: int = 0) -> list[Result]:
     return [result(run_of(step_ns, first_seed + index)) for index, step_ns in enumerate(steps_ns)]
 
 
+def compared(a: Sequence[Result], b: Sequence[Result], noise_floor: float | None = None) -> tuple[Comparison, ...]:
+    return compare.compare([judge(each) for each in a], [judge(each) for each in b], noise_floor)
+
+
 def one(a: Sequence[Result], b: Sequence[Result], noise_floor: float | None = None) -> Comparison:
-    [comparison] = compare.compare(a, b, noise_floor)
+    [comparison] = compared(a, b, noise_floor)
     return comparison
 
 
@@ -49,7 +54,7 @@ def server(done: Completions, **others: Any) -> Result:
     ],
 )
 def test_the_whole_interval_decides(low: float, high: float, verdict: str) -> None:
-    assert judge(Ratio(low, 1, high), delta=0.02) == verdict
+    assert verdict_of(Ratio(low, 1, high), delta=0.02) == verdict
 
 
 def test_a_slower_run_is_called_slower_with_the_right_factor() -> None:
@@ -77,7 +82,7 @@ def test_the_noise_floor_of_the_machine_widens_what_is_the_same() -> None:
 @pytest.mark.parametrize("floor", [-0.1, float("nan"), float("inf")])
 def test_an_impossible_noise_floor_is_an_error(floor: float) -> None:
     with pytest.raises(ValueError, match="no noise floor"):
-        compare.compare(runs([10]), runs([10]), floor)
+        compared(runs([10]), runs([10]), floor)
 
 
 def test_several_runs_are_compared_by_how_they_scatter_not_by_their_blocks() -> None:
@@ -110,7 +115,7 @@ def test_welch_against_figures_worked_by_hand() -> None:
 
 def test_a_single_run_is_taken_to_scatter_like_the_several_on_the_other_side() -> None:
     several = [100.0, 102.0, 98.0, 101.0, 99.0]
-    assert judge(ratio_of_runs(several, [50.0]), 0.01) == "slower"
+    assert verdict_of(ratio_of_runs(several, [50.0]), 0.01) == "slower"
     wide, narrow = ratio_of_runs(several, [100.0]), ratio_of_runs(several, several)
     assert wide.high / wide.low > narrow.high / narrow.low
     with pytest.raises(ValueError, match="two single runs"):
@@ -128,7 +133,7 @@ def test_equal_figures_give_a_ratio_without_width() -> None:
 def test_noise_beyond_all_measure_is_ambiguous_not_a_crash() -> None:
     rates = np.full(30, 1e-9)
     rates[:2] = 1e9
-    assert judge(ratio_of_blocks(rates, np.full(30, 2 * rates.mean())), 0.01) == "ambiguous"
+    assert verdict_of(ratio_of_blocks(rates, np.full(30, 2 * rates.mean())), 0.01) == "ambiguous"
 
 
 @pytest.mark.parametrize(
@@ -179,7 +184,7 @@ def test_a_device_that_was_set_otherwise_is_another_device() -> None:
         facts = ({"id": "gpu:GPU-1", "power_limit_mw": watts, "ecc": "on"},)
         states.append(compare._state(a.system.model_copy(update={"accelerators": facts}), gpu))
     (record,) = a.records
-    capped = compare.unlike(Run(record, gpu, states[0]), Run(record, gpu, states[1]))
+    capped = compare.unlike(Run(record, gpu, None, states[0]), Run(record, gpu, None, states[1]))
     assert capped == (
         "device state: power_limit_mw 700000, ecc on, mig None and power_limit_mw 500000, ecc on, mig None",
     )
@@ -193,14 +198,14 @@ def test_runs_that_are_unlike_within_one_side_are_refused() -> None:
 
 def test_what_only_one_side_has_is_listed() -> None:
     llm = result(record("b", "llm", "token", closed_loop([[10]])))
-    reasons = [each.reason for each in compare.compare([*runs([1_000_000]), llm], runs([1_000_000], 1))]
+    reasons = [each.reason for each in compared([*runs([1_000_000]), llm], runs([1_000_000], 1))]
     assert sorted(reasons) == ["one run each: how fresh processes differ is in the noise floor only", "only in A"]
-    assert [each.reason for each in compare.compare([], [llm])] == ["only in B"]
-    assert compare.compare([], []) == ()
+    assert [each.reason for each in compared([], [llm])] == ["only in B"]
+    assert compared([], []) == ()
 
 
 def test_probes_are_not_compared() -> None:
-    assert compare.compare([result(probe("a", 10, 10))], [result(probe("a", 10, 10))]) == ()
+    assert compared([result(probe("a", 10, 10))], [result(probe("a", 10, 10))]) == ()
 
 
 def test_a_failed_record_gives_its_reason() -> None:

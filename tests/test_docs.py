@@ -18,7 +18,8 @@ import pytest
 
 from harness import cli, config, metering, mixes, plan, plugins, schema
 from harness.contracts import Adapter, Array, Use
-from harness.judge import energy, stats, validate
+from harness.judge import disturbed, intervals, judgement
+from harness.judge.energy import cover, reading
 from suites import diffusion, dlrm, latency, llm, probe, resnet50
 from tests import golden_cli
 from tests.test_cli import Shell
@@ -273,7 +274,7 @@ def test_precisions() -> None:
 
 def test_percentiles() -> None:
     needed = {name: int(feeds) for name, feeds in table(RULES, "percentile", "feeds needed")}
-    assert needed == {f"p{q * 100:g}": stats.sample_needed(q) for q in (0.5, 0.9, 0.99, 0.999)}
+    assert needed == {f"p{q * 100:g}": intervals.sample_needed(q) for q in (0.5, 0.9, 0.99, 0.999)}
 
 
 def test_latency_limits() -> None:
@@ -294,17 +295,17 @@ def test_latency_limits() -> None:
 def test_the_rules_say_their_limits() -> None:
     said = {name: what for name, what in table(RULES, "rule")}
     percent = {
-        "not_stolen": (validate.STOLEN, validate.STOLEN_IN_BLOCK),
-        "machine_ours": (validate.FOREIGN,),
-        "memory_sufficed": (validate.MEMORY_STALL,),
-        "clocks_held": (validate.CLOCK_DROP,),
-        "canary_held": (validate.CANARY_DRIFT,),
+        "not_stolen": (disturbed.STOLEN, disturbed.STOLEN_IN_BLOCK),
+        "machine_ours": (disturbed.FOREIGN,),
+        "memory_sufficed": (disturbed.MEMORY_STALL,),
+        "clocks_held": (disturbed.CLOCK_DROP,),
+        "canary_held": (disturbed.CANARY_DRIFT,),
     }
     for rule, limits in percent.items():
         for limit in limits:
             assert f"{limit * 100:g} %" in said[rule], rule
-    assert f"{validate.CLOCK_STEP_NS / 1e9:g} s" in said["clock_kept"]
-    assert f"fewer than {stats.FEWEST_BLOCKS} blocks" in said["steady"]
+    assert f"{disturbed.CLOCK_STEP_NS / 1e9:g} s" in said["clock_kept"]
+    assert f"fewer than {intervals.FEWEST_BLOCKS} blocks" in said["steady"]
 
 
 def test_mixes() -> None:
@@ -344,15 +345,15 @@ def test_the_numbers_of_the_method_are_those_of_the_code() -> None:
 
 
 def test_energy() -> None:
-    assert [row[0] for row in table(RULES, "reason")] == list(get_args(energy.Reason))
+    assert [row[0] for row in table(RULES, "reason")] == list(get_args(reading.Reason))
     left_out = {kind: what for kind, what in table(RULES, "boundary", "does not include")}
-    assert list(left_out) == list(energy.CLASSES)
-    for kind in energy.CLASSES:
-        assert all(each in left_out[kind] for each in energy.LEFT_OUT[kind])
+    assert list(left_out) == list(cover.CLASSES)
+    for kind in cover.CLASSES:
+        assert all(each in left_out[kind] for each in cover.LEFT_OUT[kind])
 
 
 def test_rules_failures_and_exit_codes() -> None:
-    assert [row[0] for row in table(RULES, "rule")] == [rule.__name__ for rule in validate.RULES]
+    assert [row[0] for row in table(RULES, "rule")] == [rule.__name__ for rule in judgement.RULES]
     kinds = get_args(schema.Failure.model_fields["kind"].annotation)
     assert [row[0] for row in table(RULES, "kind", "when")] == list(kinds)
     promised = (cli.__doc__ or "").split("Exit codes:")[1]

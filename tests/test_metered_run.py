@@ -15,7 +15,8 @@ import pytest
 
 from harness import store
 from harness.config import Config
-from harness.judge import energy
+from harness.judge.energy.reading import reading
+from harness.judge.judgement import judge
 from harness.metering import Meters
 from harness.plugins import find
 from harness.schema import Domain, Metering
@@ -72,7 +73,7 @@ def run(folder: Path, options: dict[str, str]) -> dict[str, Any]:
     words = ("--suite", "null", "--adapter", ACME, "--tier", "smoke", "--scenario", "single-stream", "--out", "out")
     done = shell("run", *words)
     assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(report(store.open(folder / "out")))
+    told: dict[str, Any] = json.loads(report(judge(store.open(folder / "out"))))
     [key] = [each["key"] for each in told["result"]["records"] if each["route"]["suite"] == "null"]
     return told | {"figures": told["derived"][key]}
 
@@ -109,12 +110,12 @@ def test_a_stream_is_read_while_it_comes(tmp_path: Path) -> None:
     with meter(tmp_path, "stream") as options:
         domain, drained = read(options, seconds=1.0)
     samples = drained.samples[domain.id]
-    found = energy.reading(domain, samples, int(samples.before_ns[0]), int(samples.after_ns[-1]))
+    found = reading(domain, samples, int(samples.before_ns[0]), int(samples.after_ns[-1]))
     assert found.joules is not None and found.watts == pytest.approx(WATTS)
 
 
 def test_a_log_that_ends_too_early_has_no_joules_of_the_rest(tmp_path: Path) -> None:
     with meter(tmp_path, "log", seconds=0.2, last="# out of battery") as options:
         domain, drained = read(options, seconds=1.0)
-    found = energy.reading(domain, drained.samples[domain.id], drained.begin_ns, drained.end_ns)
+    found = reading(domain, drained.samples[domain.id], drained.begin_ns, drained.end_ns)
     assert found.joules is None and "ended early" in found.reasons

@@ -16,7 +16,7 @@ from harness import cli, metering, plugins, setup
 from harness.cli import look
 from harness.config import Config
 from harness.errors import UsageError
-from harness.judge import energy
+from harness.judge.energy.reading import cumulative, reading
 from harness.metering import Meters
 from harness.plugins import Plugin
 from harness.schema import Absent, Device, Metering
@@ -51,7 +51,7 @@ def test_what_a_meter_counts_becomes_joules_of_a_window() -> None:
     (begin, end), domain = drained.idle_ns[0], meters.domains[0]
     samples = drained.samples[domain.id]
     at_ns = samples.before_ns[[0, -1]]
-    joules = energy.cumulative(domain, samples, at_ns)
+    joules = cumulative(domain, samples, at_ns)
     assert joules is not None and joules[1] == pytest.approx(WATTS * (at_ns[1] - at_ns[0]) / 1e9, rel=0.1)
     assert drained.begin_ns <= begin < end <= drained.end_ns
     assert samples.before_ns[0] >= drained.begin_ns and samples.after_ns[-1] <= drained.end_ns
@@ -134,7 +134,7 @@ def test_a_meter_that_breaks_loses_its_domains_and_nobody_else_s(mode: str, said
     assert drained.lost and set(drained.lost.values()) == {said}
     assert {id.split("/")[0] for id in drained.lost} == {"joules"}
     assert len(drained.samples["plug/cpu:0"].values) > 10
-    lost = energy.reading(meters.domains[0], drained.samples["joules/cpu:0"], drained.begin_ns, drained.end_ns, True)
+    lost = reading(meters.domains[0], drained.samples["joules/cpu:0"], drained.begin_ns, drained.end_ns, True)
     assert lost.joules is None
 
 

@@ -16,7 +16,9 @@ import pytest
 
 from harness.contracts import Meter
 from harness.errors import MixmarkError
-from harness.judge import energy
+from harness.judge.energy.reading import Reading, reading
+from harness.judge.energy.rules import CROSS_CHECK
+from harness.judge.energy.total import Total, boundary, disagreements, total
 from harness.meters.nvml import Nvml
 from harness.meters.rapl import Rapl
 from harness.schema import Absent, Device, Domain, Metering, Samples
@@ -93,12 +95,12 @@ def powercap(root: Path) -> Iterator[tuple[Callable[[int], None], dict[str, Call
         os.close(file)
 
 
-def of_the_machine(domains: tuple[Domain, ...], metering: Metering, *devices: Device) -> energy.Total:
+def of_the_machine(domains: tuple[Domain, ...], metering: Metering, *devices: Device) -> Total:
     whole = result().model_copy(update={"devices": devices, "domains": domains, "meterings": (metering,)})
-    return energy.total(whole, "a", *WINDOW)
+    return total(whole, "a", *WINDOW)
 
 
-def read_tree(root: Path, change: Callable[[dict[str, Callable[[float], float]]], None] | None = None) -> energy.Total:
+def read_tree(root: Path, change: Callable[[dict[str, Callable[[float], float]]], None] | None = None) -> Total:
     with powercap(root) as (turn, curves):
         if change:
             change(curves)
@@ -182,14 +184,14 @@ def test_nvml_counts_a_trace_to_a_thousandth_and_its_power_agrees(monkeypatch: p
     library = Library({ONE: HOPPER})
     meter, domains = nvml(monkeypatch, library)
     metering = sampled(meter, domains, lambda at_ns: setattr(library, "now_ms", at_ns // MS))
-    readings = {each.id: energy.reading(each, metering.samples[each.id], *WINDOW) for each in domains}
+    readings = {each.id: reading(each, metering.samples[each.id], *WINDOW) for each in domains}
     counter, power = (readings[each.id] for each in domains)
     true = (busy_mj(WINDOW[1] // MS) - busy_mj(WINDOW[0] // MS)) / 1e3
     assert counter.joules == pytest.approx(true, rel=1e-3)
     assert counter.period_ns == 100 * MS
     assert power.joules == pytest.approx(true, rel=1e-2)
-    [(_, _, by)] = energy.disagreements(domains, readings)
-    assert abs(by) < energy.CROSS_CHECK
+    [(_, _, by)] = disagreements(domains, readings)
+    assert abs(by) < CROSS_CHECK
 
 
 def test_a_gpu_that_is_lost_has_no_joules(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,8 +216,8 @@ def test_nvml_whose_driver_is_reloaded_has_no_joules_and_its_power_stands_in(mon
         library.now_ms = at_ns // MS - (60_000 if at_ns > 60 * S else 0)
 
     metering = sampled(meter, domains, turn)
-    assert energy.reading(domains[0], metering.samples[domains[0].id], *WINDOW).reasons == ("jumped back",)
-    readings = {each.id: energy.reading(each, metering.samples[each.id], *WINDOW) for each in domains}
+    assert reading(domains[0], metering.samples[domains[0].id], *WINDOW).reasons == ("jumped back",)
+    readings = {each.id: reading(each, metering.samples[each.id], *WINDOW) for each in domains}
     package = Domain.model_validate(domains[0].model_dump() | {"id": "package", "covers": ("cpu:0",)})
-    readings["package"] = energy.Reading("package", *WINDOW, "counter", 1.0)
-    assert energy.boundary((*domains, package), readings, (GPU,)).domains[-1] == domains[1].id
+    readings["package"] = Reading("package", *WINDOW, "counter", 1.0)
+    assert boundary((*domains, package), readings, (GPU,)).domains[-1] == domains[1].id

@@ -12,7 +12,7 @@ import pytest
 
 from harness import audit, mix, place
 from harness.config import AdapterConfig, Config
-from harness.judge import stats
+from harness.judge import stamps
 from harness.mix import Snapshot
 from harness.phase import Equipment, attend
 from harness.plugins import Plugin
@@ -115,7 +115,7 @@ class Stage:
 
 
 def units(records: Mapping[tuple[str, str], Record], suite: str) -> int:
-    return sum(stats.units(r.completions) for (name, _), r in records.items() if name == suite and r.completions)
+    return sum(stamps.units(r.completions) for (name, _), r in records.items() if name == suite and r.completions)
 
 
 def test_two_devices_play_what_each_does_best(tmp_path: Path) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness import plan
+from harness import plan, rates
 from harness.errors import MixmarkError
-from harness.judge import score
+from harness.judge import honest
+from harness.judge.evidence import gather
 from harness.plan import Way, Workload
 from harness.schema import (
     Audit,
@@ -21,6 +22,7 @@ from harness.schema import (
     Limits,
     Metering,
     Mix,
+    Rate,
     Record,
     Result,
     Samples,
@@ -38,6 +40,11 @@ MIX = Mix(
 )
 LIMITS = Limits(warmup_ns=0, search_ns=0, min_ns=SECOND, max_ns=SECOND, min_feeds=1, audits=1)
 PASSED = Audit(gate=Gate(metric="m", at_most=0.1), finished=4, feeds=(0,), values=(0.0,))
+
+
+def solo_rates(result: Result, mix: Mix) -> tuple[Rate, ...]:
+    evidence = gather(result)
+    return rates.solo(evidence, mix, honest.invalid(honest.findings(evidence)))
 
 
 def solo(*devices: Device) -> Result:
@@ -79,7 +86,7 @@ def changed(before: Result, suite: str, device: str, **changes: Any) -> Result:
 
 def test_rates_are_those_of_routes_that_passed_their_gate() -> None:
     before = solo(*DEVICES)
-    rates = {(rate.suite, rate.device): rate for rate in score.rates(before, MIX)}
+    rates = {(rate.suite, rate.device): rate for rate in solo_rates(before, MIX)}
     assert rates["llm", "cpu:0"].units_per_s == pytest.approx(100)
     assert rates["dlrm", "gpu:0"].units_per_s == pytest.approx(1000)
     assert rates["dlrm", "gpu:0"].batch == 1000
@@ -91,12 +98,12 @@ def test_rates_are_those_of_routes_that_passed_their_gate() -> None:
         "facts": {"elsewhere": "Conv on the CPU"}
     }  # invalid by a rule of honesty, though its answers are right
     for lost in ({"audit": wrong}, {"audit": None}, {"audit": unread}, elsewhere):
-        left = score.rates(changed(before, "llm", "gpu:0", **lost), MIX)
+        left = solo_rates(changed(before, "llm", "gpu:0", **lost), MIX)
         assert ("llm", "gpu:0") not in {(rate.suite, rate.device) for rate in left}
 
 
 def told(of: Result) -> dict[tuple[str, str], float]:
-    return {(rate.suite, rate.device): round(rate.units_per_s, 6) for rate in score.rates(of, MIX)}
+    return {(rate.suite, rate.device): round(rate.units_per_s, 6) for rate in solo_rates(of, MIX)}
 
 
 def test_what_ran_beside_others_or_waited_for_arrivals_is_no_solo_rate() -> None:
@@ -158,18 +165,18 @@ WATTS = {"cpu:0": (50.0, 170.0, 54.0), "gpu:0": (60.0, 300.0, 60.0)}
 
 
 def test_the_power_of_a_machine_at_rest_is_that_of_its_pauses() -> None:
-    resting = plan.power(metered(solo(*DEVICES), WATTS, 250.0))
+    resting = rates.power(metered(solo(*DEVICES), WATTS, 250.0))
     assert resting is not None
     assert resting.idle_watts == {"cpu:0": pytest.approx(52), "gpu:0": pytest.approx(60)}
     assert resting.rest_watts == pytest.approx(250 - 112)
-    alone = plan.power(metered(solo(*DEVICES), WATTS, None))
+    alone = rates.power(metered(solo(*DEVICES), WATTS, None))
     assert alone is not None and alone.rest_watts == pytest.approx(0), "what nobody meters is no part of the boundary"
-    less = plan.power(metered(solo(*DEVICES), WATTS, 100.0))
+    less = rates.power(metered(solo(*DEVICES), WATTS, 100.0))
     assert less is not None and less.rest_watts == 0, "meters disagree, and nothing draws less than nothing"
-    assert plan.power(metered(solo(*DEVICES), {"gpu:0": WATTS["gpu:0"]}, 250.0)) is None, (
+    assert rates.power(metered(solo(*DEVICES), {"gpu:0": WATTS["gpu:0"]}, 250.0)) is None, (
         "whose the rest is, nobody knows"
     )
-    assert plan.power(solo(*DEVICES)) is None
+    assert rates.power(solo(*DEVICES)) is None
 
 
 def test_a_rate_has_the_watts_of_its_own_window() -> None:
@@ -178,7 +185,7 @@ def test_a_rate_has_the_watts_of_its_own_window() -> None:
     issued = done.issued_ns + later_ns
     shifted = Completions(issued, issued, done.ends, done.marks_ns + later_ns, done.units)
     before = metered(changed(solo(*DEVICES), "llm", "gpu:0", completions=shifted), WATTS, None)
-    watts = {(rate.suite, rate.device): rate.watts for rate in score.rates(before, MIX)}
+    watts = {(rate.suite, rate.device): rate.watts for rate in solo_rates(before, MIX)}
     assert watts["llm", "gpu:0"] == pytest.approx(300)
     assert watts["llm", "cpu:0"] is None, "four seconds are too few of that meter's readings"
 
@@ -209,10 +216,10 @@ def test_an_accelerators_host_threads_are_those_of_its_hungriest_suite() -> None
 def test_feeds_beyond_the_mixs_limits_are_no_rate() -> None:
     before = solo(*DEVICES)
     half = closed_loop([[1 * SECOND], [3 * SECOND]], 1000)
-    rates = {(r.suite, r.device): r for r in score.rates(changed(before, "dlrm", "cpu:0", completions=half), MIX)}
+    rates = {(r.suite, r.device): r for r in solo_rates(changed(before, "dlrm", "cpu:0", completions=half), MIX)}
     assert rates["dlrm", "cpu:0"].units_per_s == pytest.approx(250)
     never = closed_loop([[3 * SECOND]], 1000)
-    late = score.rates(changed(before, "dlrm", "cpu:0", completions=never), MIX)
+    late = solo_rates(changed(before, "dlrm", "cpu:0", completions=never), MIX)
     assert ("dlrm", "cpu:0") not in {(rate.suite, rate.device) for rate in late}
 
 
@@ -249,7 +256,7 @@ def test_chosen_routes_are_measured_again_and_only_that_counts() -> None:
     slower = tuple(record(after, phase.name, feed_s=2.0, feeds=2) for phase in phases)
     after = after.model_copy(update={"records": (*before.records, *slower)})
     # A sample takes as long as the limit allows and no longer.
-    assert {rate.units_per_s for rate in score.rates(after, MIX)} == {50.0, 500.0}
+    assert {rate.units_per_s for rate in solo_rates(after, MIX)} == {50.0, 500.0}
     (mixed,) = later(after, again=True)
     assert mixed.placement is not None
     assert mixed.placement.mixes_per_s == pytest.approx(0.25)

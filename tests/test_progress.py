@@ -7,7 +7,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from harness.judge.energy import Draw
+from harness.judge.energy.total import Draw
 from harness.mix import Snapshot
 from harness.progress import Progress
 from harness.schema import Failure, Limits, Mix, Phase, Placement, Share, Task

@@ -148,7 +148,7 @@ def meters(adapters: tuple[str, ...], config: Path | None, as_json: bool) -> Non
     """
     from harness import config as configuration
     from harness import metering, setup
-    from harness.judge import energy
+    from harness.judge.energy.cover import antichain, uncovered
     from harness.schema import Absent
 
     configured = configuration.load(config)
@@ -163,8 +163,8 @@ def meters(adapters: tuple[str, ...], config: Path | None, as_json: bool) -> Non
     readable = {
         each.domain.id for each in seen if each.domain.method != "modelled" and SHORT.issuperset(each.reading.reasons)
     }
-    chosen = energy.antichain(found.domains, readable, found.devices)
-    unmetered = energy.uncovered(chosen, found.devices)
+    chosen = antichain(found.domains, readable, found.devices)
+    unmetered = uncovered(chosen, found.devices)
     boundary = chosen[0].boundary if chosen and not unmetered else None
     if as_json:
         told = [

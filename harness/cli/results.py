@@ -14,7 +14,7 @@ from harness.text import plain
 
 if TYPE_CHECKING:
     from harness.compare import Comparison
-    from harness.schema import Result
+    from harness.judge.judgement import Judgement
 
 
 @click.command()
@@ -35,6 +35,7 @@ def report(result: Path, format_: str, baseline: str | None, as_json: bool) -> N
     Example: mixmark report results/20261121-101500-edge-quick --format markdown
     """
     from harness import plugins, store
+    from harness.judge.judgement import judge
     from harness.pick import pick
 
     reporters = plugins.find("reporters")
@@ -44,7 +45,7 @@ def report(result: Path, format_: str, baseline: str | None, as_json: bool) -> N
         (first,) = pick("device", [baseline], [device.id for device in found.devices])
         devices = tuple(sorted(found.devices, key=lambda device: device.id != first))
         found = found.model_copy(update={"devices": devices})
-    click.echo(reporters[name].load()(found), nl=False)
+    click.echo(reporters[name].load()(judge(found)), nl=False)
 
 
 @click.command()
@@ -75,8 +76,8 @@ def compare(a: Path, b: Path, gate: float | None, format_: str, as_json: bool) -
     """
     from harness import compare as comparing
 
-    before, after = _results(a), _results(b)
-    floors = [each.noise_floor for each in (*before, *after) if each.noise_floor is not None]
+    before, after = _judged(a), _judged(b)
+    floors = [each.result.noise_floor for each in (*before, *after) if each.result.noise_floor is not None]
     found = comparing.compare(before, after, max(floors, default=None))
     worse = [each for each in found if gate is not None and each.proven_slower(gate / 100)]
     if as_json:
@@ -107,9 +108,10 @@ def _comparison_row(each: Comparison) -> tuple[str, ...]:
     )
 
 
-def _results(path: Path) -> list[Result]:
-    """The result at a path, or those in the folders below it."""
+def _judged(path: Path) -> list[Judgement]:
+    """The judgement of the result at a path, or of those in the folders below it."""
     from harness import store
+    from harness.judge.judgement import judge
 
     inside = sorted(each.parent for each in path.glob("*/journal.jsonl")) if path.is_dir() else []
-    return [store.open(each) for each in inside or [path]]
+    return [judge(store.open(each)) for each in inside or [path]]

@@ -12,6 +12,7 @@ from harness.cli.options import ADAPTER, CONFIG, JSON, TIER, arrival_rate
 from harness.cli.tables import plugins_print_to_stderr, print_json, print_table
 
 if TYPE_CHECKING:
+    from harness.judge.judgement import Judgement
     from harness.metering import Meters
     from harness.phase import Equipment
     from harness.schema import Result
@@ -136,6 +137,7 @@ def run(
 
     from harness import mixes, plan, setup, store
     from harness.errors import UsageError
+    from harness.judge.judgement import judge
     from harness.pick import pick
     from harness.schema import BITS_PER_WEIGHT
 
@@ -175,8 +177,9 @@ def run(
             header = header.model_copy(update=changes)
             keeper = store.create(folder, header, needs_bytes=FREE_DISK_BYTES)
         result = _performed(header, bench.equipment(header.seed, timeout), folder, keeper, meters)
-    _show(result, folder, as_json)
-    sys.exit(_exit_code(result))
+    judgement = judge(result)
+    _show(judgement, folder, as_json)
+    sys.exit(judgement.exit_code)
 
 
 @click.command()
@@ -219,6 +222,7 @@ def selftest(
 
     from harness import compare as comparing
     from harness import noise, plan, setup, store
+    from harness.judge.judgement import judge
     from harness.metering import Meters
 
     bench = setup.prepare(adapters, config)
@@ -230,7 +234,8 @@ def selftest(
         header = bench.header(phases, tier, plan.SELFTEST.name)
         keeper = store.create(folder, header, needs_bytes=FREE_DISK_BYTES)
         result = _performed(header, bench.equipment(header.seed, SELFTEST_TIMEOUT_S), folder, keeper, nothing)
-    floors = comparing.floors(result)
+    judgement = judge(result)
+    floors = comparing.floors(judgement)
     known = [floor for floor in floors.values() if floor is not None]
     where = str(noise.keep(max(known), result.created_utc)) if known and result.finished else None
     if as_json:
@@ -245,7 +250,7 @@ def selftest(
             click.echo(f"\nThe noise floor is {max(known) * 100:.2f} %. {kept}; the measurements are in {folder}.")
         else:
             click.echo("\nThe noise floor was not measured: six pairs of a cell must finish.")
-    sys.exit(_exit_code(result))
+    sys.exit(judgement.exit_code)
 
 
 def _performed(header: Result, equipment: Equipment, folder: Path, keeper: Store, meters: Meters) -> Result:
@@ -266,19 +271,11 @@ def _performed(header: Result, equipment: Equipment, folder: Path, keeper: Store
     return benchmark.result
 
 
-def _show(result: Result, folder: Path, as_json: bool) -> None:
+def _show(judgement: Judgement, folder: Path, as_json: bool) -> None:
     from harness import plugins
 
-    click.echo(plugins.find("reporters")["json" if as_json else "console"].load()(result), nl=False)
+    click.echo(plugins.find("reporters")["json" if as_json else "console"].load()(judgement), nl=False)
+    result = judgement.result
     click.echo(f"Mixmark {result.system.mixmark} wrote the result to {folder}", err=as_json)
     if not result.finished:
         click.echo(f"The run was interrupted. Continue it with: mixmark run --resume {folder}", err=True)
-
-
-def _exit_code(result: Result) -> int:
-    from harness.judge import validate
-
-    if not result.finished:
-        return 130
-    measured = [each for each in result.records if each.completions is not None and each.scenario != "probe"]
-    return 1 if not measured or any(each.severity == "invalid" for each in validate.findings(result)) else 0

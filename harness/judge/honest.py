@@ -1,4 +1,4 @@
-"""The rules that a fast wrong answer breaks: each Result -> findings. What is invalid by them counts in no score.
+"""The rules that a fast wrong answer breaks: Evidence -> findings. What is invalid by them counts in no score.
 
 They assume an adapter that wants to look fast. What none of them can see is said in docs/rules.md.
 """
@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
-from harness.judge import stats
-from harness.schema import Conditions, Finding, Record, Result
+from harness.judge.evidence import Evidence, Measured
+from harness.judge.intervals import CONFIDENCE
+from harness.judge.stamps import most_in_flight
+from harness.schema import Finding, Record
 
 LIGHT = 1.25  # times the best ceiling: the probe may miss it, and honest engines were seen at 1.13 of its bandwidth
 OUT_OF_CACHE = 4  # times the last-level cache: with less, a good part of what is streamed may come from it
@@ -23,11 +25,11 @@ IDLE_BLOCKS = 3  # in which a GPU must have shown nothing: a driver's sample is 
 BETWEEN = 0.1  # of a window may pass between feeds
 
 
-def audited(result: Result) -> Iterator[Finding]:
+def audited(evidence: Evidence) -> Iterator[Finding]:
     """Every audited feed of every record keeps its gate, and what that tells; what was not audited is said."""
-    for record in result.records:
-        audit = record.audit
-        if record.completions is None or record.scenario == "probe":
+    for each in evidence.measured:
+        record, audit = each.record, each.record.audit
+        if record.scenario == "probe":
             continue
         if audit is None or (not audit.values and not audit.problem):
             severity, message = "warning", f"not audited: {record.unaudited or 'the run ended before'}"
@@ -47,17 +49,19 @@ def audited(result: Result) -> Iterator[Finding]:
         yield Finding.model_validate({"rule": "audited", "severity": severity, "about": record.key, "message": message})
 
 
-def excluded(feeds: int, confidence: float = stats.CONFIDENCE) -> float:
-    """The part of the feeds that may be wrong while so many drawn by chance are all right: 1 − (1 − confidence)^(1/n),
-    which for large n is the rule of three, 3/n."""
+def excluded(feeds: int, confidence: float = CONFIDENCE) -> float:
+    """The largest part of all feeds that may be wrong although `feeds` of them, drawn by chance, are right.
+
+    It is 1 − (1 − confidence)^(1/n), which for large n is the rule of three, 3/n.
+    """
     return float(-np.expm1(np.log1p(-confidence) / feeds))
 
 
-def units_counted(result: Result) -> Iterator[Finding]:
+def units_counted(evidence: Evidence) -> Iterator[Finding]:
     """Every feed has its units, in as many yields as its suite's cost model has."""
-    for record in result.records:
-        done, expected = record.completions, record.feed_units
-        if done is None or expected is None:
+    for each in evidence.measured:
+        record, done, expected = each.record, each.completions, each.record.feed_units
+        if expected is None:
             continue
         counted = np.add.reduceat(done.units, done.starts)
         yields = sum(cost.yields for cost in record.costs)
@@ -70,14 +74,14 @@ def units_counted(result: Result) -> Iterator[Finding]:
         yield Finding(rule="units_counted", severity="invalid", about=record.key, message=message)
 
 
-def clock_bracketed(result: Result) -> Iterator[Finding]:
+def clock_bracketed(evidence: Evidence) -> Iterator[Finding]:
     """The worker's window lies inside the parent's, and is as long: else its clock was touched, or work was done after
     the last stamp and before it was handed over."""
-    for record in result.records:
-        done, bracket = record.completions, record.bracket_ns
-        if done is None or bracket is None:
+    for each in evidence.measured:
+        record, done, bracket = each.record, each.completions, each.record.bracket_ns
+        if bracket is None:
             continue
-        begin_ns, end_ns = int(done.issued_ns.min()), int(done.marks_ns.max())
+        begin_ns, end_ns = each.window_ns
         seen_ns = bracket[1] - bracket[0]
         if record.scenario == "mixed":
             late = int((done.issued_ns > bracket[1] + SLACK_NS).sum())  # what was queued when it stopped still runs
@@ -98,47 +102,42 @@ def clock_bracketed(result: Result) -> Iterator[Finding]:
             yield Finding(rule="clock_bracketed", severity="invalid", about=record.key, message=message)
 
 
-def in_turn(result: Result) -> Iterator[Finding]:
+def in_turn(evidence: Evidence) -> Iterator[Finding]:
     """No device has more feeds in flight than its runner takes at a time, whatever they are of."""
-    together: dict[tuple[str, str], list[Record]] = defaultdict(list)
-    for record in result.records:
-        if record.completions is not None:
-            together[record.phase, record.route.device].append(record)
-    for (_, device), records in together.items():
-        most = stats.most_in_flight([each.completions for each in records if each.completions is not None])
-        slots = max(1 if each.scenario == "single-stream" else each.slots for each in records)
+    together: dict[tuple[str, str], list[Measured]] = defaultdict(list)
+    for each in evidence.measured:
+        together[each.record.phase, each.record.route.device].append(each)
+    for (_, device), several in together.items():
+        most = most_in_flight(*(each.completions for each in several))
+        slots = max(each.lanes for each in several)
         if most > slots:
             message = f"{most} feeds were in flight at once on {device}, which takes {slots}"
-            yield Finding(rule="in_turn", severity="invalid", about=records[0].key, message=message)
+            yield Finding(rule="in_turn", severity="invalid", about=several[0].key, message=message)
 
 
-def little_between(result: Result) -> Iterator[Finding]:
+def little_between(evidence: Evidence) -> Iterator[Finding]:
     """What passes between feeds is in no throughput, so there must be little of it."""
-    for record in result.records:
-        done = record.completions
-        if done is None or record.scenario in ("server", "mixed", "probe") or len(done) < 2:
+    for each in evidence.cells:
+        if each.record.scenario == "server" or len(each.completions) < 2:
             continue
-        span_ns = int(done.marks_ns.max() - done.issued_ns.min())
-        between = 1 - stats.in_flight_ns(done) / span_ns if span_ns else 0.0
+        span_ns = each.window_ns[1] - each.window_ns[0]
+        between = 1 - each.in_flight_ns / span_ns if span_ns else 0.0
         if between > BETWEEN:
             message = f"{between * 100:.0f} % of the window lies between feeds, where nothing is timed"
-            yield Finding(rule="little_between", severity="warning", about=record.key, message=message)
+            yield Finding(rule="little_between", severity="warning", about=each.key, message=message)
 
 
-def on_device(result: Result) -> Iterator[Finding]:
+def on_device(evidence: Evidence) -> Iterator[Finding]:
     """All of the work ran on the record's device; a GPU computed, and for us, as far as its driver tells."""
-    for record in result.records:
-        if record.completions is None:
-            continue
+    for each in evidence.measured:
+        record = each.record
         if elsewhere := record.facts.get("elsewhere"):
             message = f"not all of it ran on {record.route.device}: {elsewhere}"
             yield Finding(rule="on_device", severity="invalid", about=record.key, message=message)
-        device = next((each for each in result.devices if each.id == record.route.device), None)
-        silicon = device.silicon if device else {record.route.device}
-        for id in sorted(silicon):
-            states = [each for block in _during(record) for each in block.accelerators if each.id == id]
-            used = [each.utilization_pct for each in states if each.utilization_pct is not None]
-            listed = [each.own_listed for each in states if each.own_listed is not None]
+        for id in sorted(each.silicon):
+            states = [state for block in each.touching for state in block.accelerators if state.id == id]
+            used = [state.utilization_pct for state in states if state.utilization_pct is not None]
+            listed = [state.own_listed for state in states if state.own_listed is not None]
             for idle, message in (
                 (len(used) >= IDLE_BLOCKS and not any(used), f"{id} was idle in all {len(used)} blocks of the window"),
                 (listed and not any(listed), f"the driver of {id} lists processes, and none of them is ours"),
@@ -147,22 +146,14 @@ def on_device(result: Result) -> Iterator[Finding]:
                     yield Finding(rule="on_device", severity="warning", about=record.key, message=message)
 
 
-def _during(record: Record) -> list[Conditions]:
-    """The blocks that touch the record's window."""
-    done = record.completions
-    assert done is not None  # the caller has seen it
-    begin_ns, end_ns = int(done.issued_ns.min()), int(done.marks_ns.max())
-    return [block for block in record.conditions if block.begin_ns < end_ns and begin_ns < block.end_ns]
-
-
-def slower_than_light(result: Result) -> Iterator[Finding]:
+def slower_than_light(evidence: Evidence) -> Iterator[Finding]:
     """No more FLOPs a second, nor bytes that come from memory, than the best probe of the device reached, by any
     adapter, times 1.25."""
-    known = stats.ceilings(result.records)
-    cache_bytes = last_level_bytes(result.system.caches)
-    for record in result.records:
-        route, done = record.route, record.completions
-        if done is None or record.scenario == "probe" or not (in_flight_ns := stats.in_flight_ns(done)):
+    known = evidence.ceilings
+    cache_bytes = last_level_bytes(evidence.result.system.caches)
+    for each in evidence.measured:
+        record, route, done = each.record, each.record.route, each.completions
+        if record.scenario == "probe" or not each.in_flight_ns:
             continue
         flops_per_s = max(
             (
@@ -176,9 +167,9 @@ def slower_than_light(result: Result) -> Iterator[Finding]:
             (top.bytes_per_s or 0 for (device, _, _), top in known.items() if device == route.device), default=0
         )
         cache = cache_bytes if route.device.startswith("cpu:") and cache_bytes else LARGEST_CACHE_BYTES
-        rate = len(done) * 1e9 / in_flight_ns
-        together = 1 if record.scenario == "single-stream" else record.slots  # one pass over the weights may serve all
-        flops, streamed = least_flops(record) * rate, streamed_bytes(record, OUT_OF_CACHE * cache) * rate / together
+        rate = len(done) * 1e9 / each.in_flight_ns
+        flops = least_flops(record) * rate
+        streamed = streamed_bytes(record, OUT_OF_CACHE * cache) * rate / each.lanes  # one pass over them may serve all
         for what, achieved, ceiling in (("FLOP/s", flops, flops_per_s), ("byte/s", streamed, bytes_per_s)):
             if ceiling and achieved > LIGHT * ceiling:
                 message = (
@@ -189,17 +180,17 @@ def slower_than_light(result: Result) -> Iterator[Finding]:
 
 
 def least_flops(record: Record) -> float:
-    """Of one feed, by the cleverest algorithm."""
+    """The FLOPs of one feed by the cleverest algorithm."""
     return sum((cost.flops if cost.least_flops is None else cost.least_flops) * cost.yields for cost in record.costs)
 
 
 def streamed_bytes(record: Record, at_least: float) -> float:
-    """Of one feed, in those yields that stream more than a cache could hold a good part of."""
+    """The bytes that one feed streams in yields of more than `at_least` bytes, of which no cache holds much."""
     return sum(cost.streamed_bytes * cost.yields for cost in record.costs if cost.streamed_bytes > at_least)
 
 
 def last_level_bytes(caches: Mapping[str, str]) -> int | None:
-    """Of the sizes by level that the kernel tells, e.g. L3: 33792K."""
+    """The size of the last cache. caches: sizes by level as the kernel tells them, e.g. L3: 33792K."""
     units = {"K": 10, "M": 20, "G": 30}
     for level in sorted(caches, reverse=True):
         if found := re.fullmatch(r"(\d+)([KMG])", caches[level]):
@@ -207,14 +198,14 @@ def last_level_bytes(caches: Mapping[str, str]) -> int | None:
     return None
 
 
-def seed_drawn(result: Result) -> Iterator[Finding]:
-    """Nobody knows the feeds before the run begins."""
-    if result.seed_given:
+def seed_drawn(evidence: Evidence) -> Iterator[Finding]:
+    """The feeds could not be known before the run began."""
+    if evidence.result.seed_given:
         message = "the seed was given, so that all feeds, and their answers, could be known beforehand"
         yield Finding(rule="seed_drawn", severity="warning", about="run", message=message)
 
 
-RULES: tuple[Callable[[Result], Iterator[Finding]], ...] = (
+RULES: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
     audited,
     units_counted,
     clock_bracketed,
@@ -226,5 +217,10 @@ RULES: tuple[Callable[[Result], Iterator[Finding]], ...] = (
 )
 
 
-def findings(result: Result) -> tuple[Finding, ...]:
-    return tuple(finding for rule in RULES for finding in rule(result))
+def findings(evidence: Evidence) -> tuple[Finding, ...]:
+    return tuple(finding for rule in RULES for finding in rule(evidence))
+
+
+def invalid(findings: Iterable[Finding]) -> frozenset[str]:
+    """The keys of the records, and whatever else, that are invalid by these findings."""
+    return frozenset(each.about for each in findings if each.severity == "invalid")

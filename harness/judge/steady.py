@@ -1,4 +1,4 @@
-"""The window cut into blocks: is it steady, and is it long enough? For the drive loop as it runs, and for reports."""
+"""The window cut into blocks: whether it is steady, and whether it is long enough, in the drive loop and in reports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.judge.distributions import student_t
-from harness.judge.stats import CONFIDENCE, FEWEST_BLOCKS, Floats, in_flight_ns, mean_half_width
+from harness.judge.intervals import CONFIDENCE, FEWEST_BLOCKS, mean_half_width
+from harness.judge.stamps import Floats, finished_by, flights_ns, in_flight_ns, steps_begin_ns
 from harness.schema import Completions, Int64s, Limits
 
 DRIFT = 0.01  # what a steady window may drift from end to end, or from half to half
@@ -26,9 +27,9 @@ class Blocks:
     edges_ns: Int64s
     """[blocks + 1], on the clock of the stamps."""
     units: Floats
-    """[blocks], finished by then; fractions of a unit where a step reaches over an edge."""
+    """[blocks], the units that were finished in each; fractions where a step reaches over an edge."""
     in_flight_ns: float
-    """Of each block."""
+    """The time in flight of each block."""
 
     @property
     def rates_per_s(self) -> Floats:
@@ -47,12 +48,9 @@ def block_rates(completions: Completions, block_ns: int) -> Blocks | None:
     LLM's prefill in a block of its own would be cut off as a warm-up.
     Time with nothing in flight (a feed being made) is cut out: edges_ns may lie further apart than in_flight_ns.
     """
-    starts, marks = completions.starts, completions.marks_ns
-    begin = int(completions.issued_ns[0])
-    done = np.maximum.accumulate(marks[completions.ends - 1])
-    gap = np.flatnonzero(completions.issued_ns[1:] > done[:-1])  # the feeds behind which nothing was in flight
-    opened = np.concatenate((completions.issued_ns[:1], completions.issued_ns[gap + 1])) - begin
-    closed = np.concatenate((done[gap], done[-1:])) - begin
+    marks, (opened, closed) = completions.marks_ns, flights_ns(completions)
+    begin = int(opened[0])
+    opened, closed = opened - begin, closed - begin
     flown = np.cumsum(closed - opened)
     total = int(flown[-1])
     if total == 0:
@@ -60,34 +58,15 @@ def block_rates(completions: Completions, block_ns: int) -> Blocks | None:
     clock = np.stack((opened, closed), axis=1).ravel().astype(np.float64)
     in_flight = np.stack((flown - (closed - opened), flown), axis=1).ravel().astype(np.float64)
 
-    before = np.concatenate((np.zeros(1, np.int64), marks[:-1]))
-    before[starts] = completions.issued_ns
-    step_from = np.interp(before - begin, clock, in_flight)
+    step_from = np.interp(steps_begin_ns(completions) - begin, clock, in_flight)
     step_to = np.interp(marks - begin, clock, in_flight)
     block_ns = max(block_ns, int(np.median(marks[completions.ends - 1] - completions.issued_ns)), 1)
     count = max(1, total // block_ns)
     cuts = np.linspace(0, total, count + 1)
-    finished = _finished(cuts, step_from, step_to, completions.units)
+    finished = finished_by(cuts, step_from, step_to, completions.units)
+    finished[0], finished[-1] = 0, completions.units.sum()
     edges = begin + np.interp(cuts, in_flight, clock).round().astype(np.int64)
     return Blocks(edges, np.diff(finished), total / count)
-
-
-def _finished(cuts: Floats, step_from: Floats, step_to: Floats, units: Int64s) -> Floats:
-    """[cuts], units finished by each cut, steps that are under way counted in part."""
-    took = step_to - step_from
-    sudden = took <= 0  # the clock did not tick: all at once
-    speed = units[~sudden] / took[~sudden]
-    when = np.concatenate((step_from[~sudden], step_to[~sudden]))
-    order = np.argsort(when, kind="stable")
-    when, turn = when[order], np.concatenate((speed, -speed))[order]
-    ramp = np.concatenate((np.zeros(1), np.cumsum(np.cumsum(turn)[:-1] * np.diff(when)))) if len(when) else when
-    at = np.argsort(step_to[sudden], kind="stable")
-    jumps = np.concatenate((np.zeros(1), np.cumsum(units[sudden][at])))
-    finished = jumps[np.searchsorted(step_to[sudden][at], cuts, side="right")].astype(np.float64)
-    if len(when):
-        finished += np.interp(cuts, when, ramp)
-    finished[0], finished[-1] = 0, units.sum()
-    return finished
 
 
 def steady_from(rates: Floats) -> int | None:
@@ -173,7 +152,7 @@ def enough(limits: Limits, completions: Completions) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """What a record's throughput is taken from."""
+    """The blocks that a record's throughput is taken from."""
 
     blocks: Blocks
     start: int

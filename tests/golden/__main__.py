@@ -1,6 +1,7 @@
 from __future__ import annotations
 
+from harness.judge.judgement import judge
 from tests.golden.sample import FOLDER, REPORTERS, sample
 
 for name, report in REPORTERS.items():
-    (FOLDER / name).write_text(report(sample()), encoding="utf-8")
+    (FOLDER / name).write_text(report(judge(sample())), encoding="utf-8")

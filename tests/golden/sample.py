@@ -14,6 +14,7 @@ import reporters.console
 import reporters.csv
 import reporters.json
 import reporters.markdown
+from harness.judge.judgement import Judgement
 from harness.schema import (
     Absent,
     Completions,
@@ -35,7 +36,7 @@ from harness.schema import (
 )
 
 FOLDER = Path(__file__).parent
-REPORTERS: dict[str, Callable[[Result], str]] = {
+REPORTERS: dict[str, Callable[[Judgement], str]] = {
     "report.txt": reporters.console.report,
     "report.md": reporters.markdown.report,
     "report.csv": reporters.csv.report,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.compare import Verdict, judge, ratio_of_blocks, ratio_of_runs
-from harness.judge import stats, steady
+from harness.compare import Verdict, ratio_of_blocks, ratio_of_runs, verdict_of
+from harness.judge import intervals, steady
+from harness.judge.stamps import Floats
 from tests.judge.test_steady import noise
 
 TRIALS = 4000
@@ -15,7 +16,7 @@ HALF_WIDTH = 0.02
 TRUTH = 100.0
 
 
-def stopped_at(rates: stats.Floats) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+def stopped_at(rates: Floats) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
     """[trials], the number of blocks at which `steady.stop_reason` ends each series of rates [blocks, trials]."""
     checks = steady.checks(CAP)
     narrow = [steady.precise(rates[:count], HALF_WIDTH) for count in checks]
@@ -39,7 +40,7 @@ def test_a_95_percent_interval_holds_the_truth_with_the_stopping_rule_active(spr
     stops = stopped_at(rates)
     held = 0
     for count in np.unique(stops).tolist():
-        low, high = stats.block_bootstrap(rates[:count, stops == count])
+        low, high = intervals.block_bootstrap(rates[:count, stops == count])
         held += int(((low <= TRUTH) & (high >= TRUTH)).sum())
     assert 0.93 <= held / TRIALS <= 0.97
     assert (stops < CAP).mean() > 0.05 or spread == 0.1  # the rule had a say
@@ -53,7 +54,7 @@ def test_single_runs_tell_a_tenth_slower_and_do_not_invent_it(phi: float) -> Non
     slowed: list[Verdict] = []
     for before, after in zip(a.T, b.T, strict=True):
         for verdicts, factor in ((alike, 1), (slowed, 0.9)):
-            verdicts.append(judge(ratio_of_blocks(before, factor * after), delta=0.01))
+            verdicts.append(verdict_of(ratio_of_blocks(before, factor * after), delta=0.01))
     assert sum(verdict in ("faster", "slower") for verdict in alike) <= 10
     assert "faster" not in slowed
     assert slowed.count("slower") >= 190
@@ -61,8 +62,8 @@ def test_single_runs_tell_a_tenth_slower_and_do_not_invent_it(phi: float) -> Non
 
 def test_runs_tell_a_tenth_slower_and_do_not_invent_it() -> None:
     runs = np.exp(0.02 * np.random.default_rng(13).standard_normal((2, 200, 5)))
-    alike = [judge(ratio_of_runs(a.tolist(), b.tolist()), 0.01) for a, b in zip(*runs, strict=True)]
-    slowed = [judge(ratio_of_runs(a.tolist(), (0.9 * b).tolist()), 0.01) for a, b in zip(*runs, strict=True)]
+    alike = [verdict_of(ratio_of_runs(a.tolist(), b.tolist()), 0.01) for a, b in zip(*runs, strict=True)]
+    slowed = [verdict_of(ratio_of_runs(a.tolist(), (0.9 * b).tolist()), 0.01) for a, b in zip(*runs, strict=True)]
     assert sum(verdict in ("faster", "slower") for verdict in alike) <= 10
     assert slowed.count("slower") >= 190
 

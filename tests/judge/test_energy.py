@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.judge import energy, score
-from harness.judge.energy import Reading, cumulative, reading
+from harness.judge.energy.cover import uncovered
+from harness.judge.energy.reading import Reading, cumulative, power, reading
+from harness.judge.energy.total import Total, blocks, boundary, device_watts, disagreements, total
+from harness.judge.judgement import judge
 from harness.schema import Device, Domain, Metering, Samples
 from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import result
@@ -106,7 +108,7 @@ def test_reads_that_overlap_as_only_a_made_up_file_has_them_do_no_harm() -> None
     after = np.where(np.arange(len(EVERY)) % 7, before + 20_000, before + 900 * MS)
     read = reading(domain(), Samples(before, after, joules_until(EVERY)), 1 * S, 60 * S)
     assert read.joules is None or read.joules == pytest.approx(joules_until(60 * S) - joules_until(1 * S), rel=0.05)
-    _, watts = energy.power(domain(), Samples(before, after, joules_until(EVERY)))
+    _, watts = power(domain(), Samples(before, after, joules_until(EVERY)))
     assert not (watts < 0).any()
 
 
@@ -197,10 +199,10 @@ def valid(id: str, joules: float = 100.0) -> Reading:
     return Reading(id, 0, 10 * S, "counter", joules, edge_uncertainty=0.01)
 
 
-def summed(*domains: Domain, broken: tuple[str, ...] = (), devices: tuple[Device, ...] = (CPU, GPU)) -> energy.Total:
+def summed(*domains: Domain, broken: tuple[str, ...] = (), devices: tuple[Device, ...] = (CPU, GPU)) -> Total:
     readings = {each.id: valid(each.id) for each in domains if each.id not in broken}
     readings |= {id: Reading(id, 0, 10 * S, "counter", None, ("gap",)) for id in broken}
-    return energy.boundary(domains, readings, devices)
+    return boundary(domains, readings, devices)
 
 
 PACKAGE = domain("package")
@@ -258,10 +260,10 @@ def test_what_a_device_draws_that_the_run_left_out_is_in_the_score() -> None:
     read = metering.model_copy(update={"samples": {**metering.samples, own.id: idle}})
     whole = told.model_copy(update={"devices": (*told.devices, npu), "domains": (board,), "meterings": (read, *others)})
 
-    without = score.score(whole)
+    without = judge(whole).score
     assert without is not None and without.mixes_per_kj is None
     assert without.headline.endswith("EFFICIENCY NOT MEASURED: npu:0 is not metered")
-    found, alone = (score.score(each) for each in (whole.model_copy(update={"domains": (board, own)}), told))
+    found, alone = (judge(each).score for each in (whole.model_copy(update={"domains": (board, own)}), told))
     assert found is not None and alone is not None and found.mixes_per_kj is not None and found.boundary == "devices"
     [run], [before] = found.runs, alone.runs
     assert run.total.joules == pytest.approx((before.total.joules or 0) + 20 * run.length_ns / S)
@@ -319,27 +321,27 @@ def metered(*domains: Domain, seen: Samples | None = None, lost: dict[str, str] 
 
 def test_the_total_of_a_window_its_blocks_and_its_idle_power() -> None:
     whole = metered(PACKAGE, BOARD, BOARD_POWER, seen=counter())
-    found = energy.total(whole, "p", 10 * S, 60 * S)
+    found = total(whole, "p", 10 * S, 60 * S)
     assert found.joules is not None and found.joules == pytest.approx(
         2 * (joules_until(60 * S) - joules_until(10 * S)), rel=1e-4
     )
     assert found.idle_watts[0] == pytest.approx(2 * joules_until(10 * S) / 10, rel=1e-2)
     edges = np.linspace(10 * S, 60 * S, 101).astype(np.int64)
-    cut = energy.blocks(whole, "p", edges)
+    cut = blocks(found, whole, "p", edges)
     assert cut is not None and len(cut) == 100 and cut.sum() == pytest.approx(found.joules)
-    assert energy.device_watts(whole, "p", GPU, 10 * S, 60 * S) == pytest.approx(found.joules / 2 / 50)
+    assert device_watts(whole, "p", GPU, 10 * S, 60 * S) == pytest.approx(found.joules / 2 / 50)
 
 
 def test_without_a_meter_there_is_a_reason_and_no_number() -> None:
     for whole in (result(), metered(PACKAGE)):
-        found = energy.total(whole, "elsewhere", 10 * S, 60 * S)
+        found = total(whole, "elsewhere", 10 * S, 60 * S)
         assert (found.boundary, found.joules, found.reasons) == (None, None, ("no meter was read",))
-        assert energy.blocks(whole, "elsewhere", np.array([10 * S, 60 * S])) is None
-        assert energy.device_watts(whole, "elsewhere", GPU, 10 * S, 60 * S) is None
+        assert blocks(found, whole, "elsewhere", np.array([10 * S, 60 * S])) is None
+        assert device_watts(whole, "elsewhere", GPU, 10 * S, 60 * S) is None
     sliced = Device(id="cpu:0a", kind="cpu", memory_pool="host", slice_of="cpu:0")
-    assert energy.uncovered((PACKAGE,), (sliced,)) == (), "a slice is metered with its whole"
-    assert energy.device_watts(metered(PACKAGE), "p", sliced, 10 * S, 60 * S) is None, "whose joules are not its own"
-    assert energy.device_watts(metered(MODULE), "p", GPU, 10 * S, 60 * S) is None, "a module is nobody's own"
+    assert uncovered((PACKAGE,), (sliced,)) == (), "a slice is metered with its whole"
+    assert device_watts(metered(PACKAGE), "p", sliced, 10 * S, 60 * S) is None, "whose joules are not its own"
+    assert device_watts(metered(MODULE), "p", GPU, 10 * S, 60 * S) is None, "a module is nobody's own"
 
 
 def test_only_what_is_outside_of_the_machine_sees_the_wall() -> None:
@@ -353,17 +355,17 @@ def test_only_what_is_outside_of_the_machine_sees_the_wall() -> None:
 
 def test_two_sources_of_a_device_are_compared() -> None:
     readings = {"gpu": valid("gpu", 100), "gpu-power": valid("gpu-power", 108), "package": valid("package", 50)}
-    [(counter, integral, by)] = energy.disagreements((PACKAGE, BOARD, BOARD_POWER), readings)
+    [(counter, integral, by)] = disagreements((PACKAGE, BOARD, BOARD_POWER), readings)
     assert (counter.id, integral.id, round(by, 3)) == ("gpu", "gpu-power", 0.08)
 
 
 def test_the_power_over_time_has_holes_where_it_is_not_known() -> None:
-    at, watts = energy.power(domain(), counter())
+    at, watts = power(domain(), counter())
     assert len(at) == len(watts) + 1 and watts == pytest.approx(watts_at((at[1:] + at[:-1]) / 2), rel=1e-2)
     values = joules_until(EVERY)
     values[EVERY > 30 * S] -= values[301]
-    assert np.isnan(energy.power(domain(), samples(EVERY, values))[1]).sum() == 1
-    assert len(energy.power(domain(), samples([], []))[1]) == 0
+    assert np.isnan(power(domain(), samples(EVERY, values))[1]).sum() == 1
+    assert len(power(domain(), samples([], []))[1]) == 0
 
 
 # A thousand made-up machines, of few and small draws: so they are fast, and one that fails shrinks.
@@ -424,7 +426,7 @@ def test_no_joule_is_counted_twice(made: Metered) -> None:
         for leaf in joules
         if leaf != "memory"
     )
-    found = energy.boundary(domains, readings, devices)
+    found = boundary(domains, readings, devices)
     known = {each.id: each for each in domains}
     added = [known[id] for id in found.domains]
     covered = [leaf for each in added for leaf in each.covers]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from harness.judge import honest
+from harness.judge.evidence import Evidence, gather
 from harness.schema import (
     AcceleratorConditions,
     Audit,
@@ -20,11 +21,10 @@ from harness.schema import (
     Finding,
     Gate,
     Record,
-    Result,
 )
 from tests.golden.sample import GPU, closed_loop, probe, record, result
 
-Rule = Callable[[Result], Iterator[Finding]]
+Rule = Callable[[Evidence], Iterator[Finding]]
 GATE = Gate(metric="regret in standard deviations", at_most=0.1)
 COSTS = (Cost(name="prefill", flops=1e10, bytes=1e9, streamed_bytes=4e8), Cost(name="decode", flops=1e9, bytes=1e9))
 SECOND = 1_000_000_000
@@ -43,7 +43,7 @@ def failed(**changed: Any) -> Record:
 def told(rule: Rule, changed: Record, caches: dict[str, str] | None = None) -> list[tuple[str, str]]:
     about = result(probe("a", 70, 400), changed)
     system = about.system.model_copy(update={"caches": caches or {"L2": "1024K", "L3": "32768K"}})
-    return [(each.severity, each.message) for each in rule(about.model_copy(update={"system": system}))]
+    return [(each.severity, each.message) for each in rule(gather(about.model_copy(update={"system": system})))]
 
 
 def audit(*values: float, **changed: Any) -> Audit:
@@ -159,7 +159,7 @@ def test_suites_that_share_a_device_take_turns() -> None:
         return each.model_copy(update={"scenario": "mixed", "phase": phase})
 
     def seen(*records: Record) -> list[tuple[str, str]]:
-        return [(each.about, each.message) for each in honest.in_turn(result(*records))]
+        return [(each.about, each.message) for each in honest.in_turn(gather(result(*records)))]
 
     assert seen(played("a"), played("b", later_ns=400)) == []
     assert seen(played("a"), played("b", phase="mix2")) == []
@@ -240,7 +240,7 @@ def test_a_group_of_gpus_is_idle_where_one_of_its_parts_is() -> None:
     blocks = tuple(Conditions(begin_ns=at * SECOND, end_ns=(at + 1) * SECOND, accelerators=states) for at in range(4))
     both = Device(id="gpu:both", kind="gpu", memory_pool="gpu:both", parts=("gpu:0", "gpu:1"))
     about = result(window.model_copy(update={"conditions": blocks})).model_copy(update={"devices": (both,)})
-    [found] = honest.on_device(about)
+    [found] = honest.on_device(gather(about))
     assert found.message == "gpu:1 was idle in all 4 blocks of the window"
 
 
@@ -296,9 +296,9 @@ def test_a_stamp_of_the_mixed_phase_lies_in_its_feeds_own_time() -> None:
 
 
 def test_a_given_seed_is_told() -> None:
-    drawn = result(cell())
+    drawn = gather(result(cell()))
     assert list(honest.seed_drawn(drawn)) == []
-    [finding] = honest.seed_drawn(drawn.model_copy(update={"seed_given": True}))
+    [finding] = honest.seed_drawn(gather(drawn.result.model_copy(update={"seed_given": True})))
     assert (finding.severity, finding.about) == ("warning", "run")
     assert "the seed was given" in finding.message
 

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from harness import mixes
 from harness.dispatch import Pair
-from harness.judge import score
+from harness.judge.judgement import judge
+from harness.judge.score import Problem, Score
+from harness.judge.stamps import in_time
 from harness.place import Power, place
 from harness.schema import Completions, Cost, Failure, Mix, Placement, Record, Result, Samples, ServiceLimits
 from tests.fakes.machine import (
@@ -68,8 +70,12 @@ def of(*runs: tuple[list[Record], Placement], watts: float | None = 520, seconds
     return result(list(runs), mix, watts, seconds * SECOND, IDS)
 
 
-def scored(told: Result) -> score.Score:
-    found = score.score(told)
+def texts(found: Score) -> tuple[str, ...]:
+    return tuple(each.text for each in found.problems)
+
+
+def scored(told: Result) -> Score:
+    found = judge(told).score
     assert found is not None
     return found
 
@@ -89,7 +95,7 @@ def test_the_worked_example() -> None:
     assert round(found.mixes_per_s.estimate, 4) == 0.2
     assert round(found.mixes_per_kj.estimate, 4) == 0.3846
     assert found.boundary == "wall"
-    seen_through = score.diagnose(of(run()), seen)
+    seen_through = judge(of(run())).diagnoses[seen.phase]
     assert seen_through
     assert round(seen_through.kappa.estimate, 3) == 0.842
     assert seen_through.best_kind == "gpu"
@@ -107,7 +113,7 @@ def test_a_simulated_machine_comes_within_1_percent_of_its_bound() -> None:
     found = scored(told)
     assert found.grade == "provisional"
     assert found.runs[0].steady
-    seen = score.diagnose(told, found.runs[0])
+    seen = judge(told).diagnoses[found.runs[0].phase]
     assert seen
     assert seen.kappa.estimate == pytest.approx(1, abs=0.01)
     assert seen.kappa.low and seen.kappa.high
@@ -121,7 +127,7 @@ def test_a_device_that_is_disturbed_retains_less() -> None:
     machine = Machine(MIX, GPU_AND_CPU, QUANTA, lambda pair, at_s: GPU_AND_CPU[pair] * (0.5 if "cpu:0" in pair else 1))
     machine.run(300)
     told = result([recorded(machine)], EDGE, 600, machine.now_ns, IDS)
-    seen = score.diagnose(told, scored(told).runs[0])
+    seen = judge(told).diagnoses["mixed.1"]
     assert seen
     assert {round(part.retained or 0, 2) for part in seen.parts if part.device == "cpu:0"} == {0.5}
     assert seen.kappa.estimate < 0.97
@@ -131,7 +137,7 @@ def test_a_device_with_two_feeds_at_a_time_has_no_bound_but_an_estimate() -> Non
     machine = Machine(MIX, GPU_AND_CPU, QUANTA, slots=2)
     machine.run(100)
     told = result([recorded(machine)], EDGE, 600, machine.now_ns, IDS)
-    seen = score.diagnose(told, scored(told).runs[0])
+    seen = judge(told).diagnoses["mixed.1"]
     assert seen
     assert seen.estimate
 
@@ -152,14 +158,14 @@ def test_the_surplus_is_time_that_earned_nothing() -> None:
     ]
     told = of((records, PLAN), mix=mix, seconds=100)
     [seen] = scored(told).runs
-    found = score.diagnose(told, seen)
+    found = judge(told).diagnoses[seen.phase]
     assert found
     assert (seen.mixes, round(found.surplus, 12)) == (1, 0.34)
 
 
 def test_even_streams_have_no_surplus() -> None:
     told = of(run(feeds={(suite, "gpu:0"): (60, int(count)) for suite, count in MIX.items()}))
-    found = score.diagnose(told, scored(told).runs[0])
+    found = judge(told).diagnoses["mixed.1"]
     assert found
     assert found.surplus == 0
 
@@ -167,7 +173,7 @@ def test_even_streams_have_no_surplus() -> None:
 def test_a_late_feed_counts_nothing_and_its_energy_counts() -> None:
     strict = EDGE.model_copy(update={"name": "mine", "limits": {"diffusion": ServiceLimits(total_ns=4 * SECOND)}})
     late = scored(of(run(), mix=strict))
-    assert late.problems == ("diffusion: no unit counts in the window, 120 broke their limits",)
+    assert late.problems == (Problem("no unit counts in the window, 120 broke their limits", "diffusion"),)
     assert late.runs[0].total.joules == pytest.approx(312_000, rel=1e-5)
     spans = even(120, 600)
     spans[100] = (spans[100][0], spans[100][1] + 1)
@@ -180,10 +186,10 @@ def test_a_late_feed_counts_nothing_and_its_energy_counts() -> None:
 
 def test_each_limit_is_a_service_time() -> None:
     done = completions([(0, 100), (100, 300)], 4, marks=4)  # 25 and 50 ns a unit, the first one after as much
-    assert score.within(done, ServiceLimits()).tolist() == [True, True]
-    assert score.within(done, ServiceLimits(first_ns=25)).tolist() == [True, False]
-    assert score.within(done, ServiceLimits(per_unit_ns=25)).tolist() == [True, False]
-    assert score.within(done, ServiceLimits(total_ns=199)).tolist() == [True, False]
+    assert in_time(done, ServiceLimits()).tolist() == [True, True]
+    assert in_time(done, ServiceLimits(first_ns=25)).tolist() == [True, False]
+    assert in_time(done, ServiceLimits(per_unit_ns=25)).tolist() == [True, False]
+    assert in_time(done, ServiceLimits(total_ns=199)).tolist() == [True, False]
 
 
 def test_what_is_stamped_behind_the_end_does_not_count() -> None:
@@ -192,7 +198,7 @@ def test_what_is_stamped_behind_the_end_does_not_count() -> None:
     found = scored(of((short, plan)))
     assert found.runs[0].mixes == 60
     assert found.runs[0].mixes_per_s.estimate == pytest.approx(0.2)
-    assert found.problems[0] == "llm on gpu:0: feeds were issued when the phase was not on"
+    assert found.problems[0].text == "llm on gpu:0: feeds were issued when the phase was not on"
 
 
 def test_the_window_begins_when_every_device_has() -> None:
@@ -219,16 +225,16 @@ def test_no_score_where_an_answer_was_wrong_or_not_audited() -> None:
     [wrong] = {each.audit for each in records if each.route.suite == "llm"}
     assert wrong
     bad = changed(records, "llm", audit=wrong.model_copy(update={"values": (0.1, 2.0), "feeds": (0, 1)}))
-    [problem] = scored(of(bad)).problems
+    [problem] = texts(scored(of(bad)))
     assert problem.startswith("llm on gpu:0: wrong answers: 1 of 2 audited feeds fail")
     blind = changed(records, "llm", audit=None, unaudited="the reference needs 40 GB")
-    assert scored(of(blind)).problems == ("llm was not audited: the reference needs 40 GB",)
+    assert texts(scored(of(blind))) == ("llm: it was not audited: the reference needs 40 GB",)
 
 
 def test_no_score_where_a_record_breaks_a_rule_of_honesty() -> None:
     records, _ = run()
     touched = scored(of(changed(records, "llm", skew_ns=2 * SECOND)))
-    assert touched.problems == ("llm on gpu:0: a stamp lies 2.00 s outside of the time that its feed took here",)
+    assert texts(touched) == ("llm on gpu:0: a stamp lies 2.00 s outside of the time that its feed took here",)
     assert touched.mixes_per_s is None
     assert scored(of(changed(records, "llm", skew_ns=-SECOND))).problems == ()
 
@@ -263,7 +269,7 @@ def test_no_score_where_a_device_fell_out_but_all_that_was_measured() -> None:
 def test_no_score_where_a_run_is_missing() -> None:
     told = of(run(), run("mixed.2"))
     told = told.model_copy(update={"records": tuple(each for each in told.records if each.phase == "mixed.1")})
-    assert scored(told).problems == ("mixed.2 was not run to its end",)
+    assert texts(scored(told)) == ("mixed.2 was not run to its end",)
 
 
 def test_without_joules_the_headline_says_so() -> None:
@@ -276,8 +282,8 @@ def test_without_joules_the_headline_says_so() -> None:
 
 
 def test_no_mix_no_score() -> None:
-    assert score.score(of(run()).model_copy(update={"mix": None})) is None
-    assert score.score(of(run()).model_copy(update={"phases": ()})) is None
+    assert judge(of(run()).model_copy(update={"mix": None})).score is None
+    assert judge(of(run()).model_copy(update={"phases": ()})).score is None
 
 
 def five(seconds: int = 600, feeds: Mapping[Pair, tuple[int, int]] = FEEDS, audits: int = 40) -> Result:
@@ -292,7 +298,7 @@ def test_five_long_runs_are_official() -> None:
     assert found.unranked == ()
 
 
-def lacking(found: score.Score) -> tuple[str, str]:
+def lacking(found: Score) -> tuple[str, str]:
     [missing] = found.missing
     return found.grade, missing
 
@@ -468,7 +474,7 @@ def test_a_route_that_failed_counts_against_the_run_and_one_that_was_refused_doe
     records, plan = run()
     lost = records[0].model_copy(update={"key": "lost", "completions": None, "audit": None})
     crashed = lost.model_copy(update={"error": Failure(kind="crashed", message="exit code 139")})
-    assert scored(of(([*records, crashed], plan))).problems == ("llm on gpu:0: crashed: exit code 139",)
+    assert texts(scored(of(([*records, crashed], plan)))) == ("llm on gpu:0: crashed: exit code 139",)
     refused = lost.model_copy(update={"error": Failure(kind="unsupported", message="no int4 here")})
     assert scored(of(([*records, refused], plan))).problems == ()
 

@@ -3,51 +3,51 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.judge import stats
+from harness.judge import intervals, roofline, stamps
 from harness.schema import Completions, Cost
 from tests.golden.sample import closed_loop, probe, record
 
 
 def test_a_feed_of_three_tokens_has_all_its_times() -> None:
     done = closed_loop([[100, 10, 12], [200, 20, 23]])
-    assert stats.units(done) == 6
-    assert stats.in_flight_ns(done) == 365
-    assert stats.throughput_per_s(done) == 6e9 / 365
-    assert stats.latencies_ns(done).tolist() == [122, 243]
-    assert stats.first_mark_ns(done).tolist() == [100, 200]
-    assert stats.time_per_unit_ns(done).tolist() == [11, 21]  # 22 / 2, 43 / 2 rounded down
+    assert stamps.units(done) == 6
+    assert stamps.in_flight_ns(done) == 365
+    assert stamps.throughput_per_s(done) == 6e9 / 365
+    assert stamps.latencies_ns(done).tolist() == [122, 243]
+    assert stamps.first_mark_ns(done).tolist() == [100, 200]
+    assert stamps.time_per_unit_ns(done).tolist() == [11, 21]  # 22 / 2, 43 / 2 rounded down
 
 
 def test_feeds_in_flight_together_count_the_time_once() -> None:
     columns = ([0, 5], [0, 5], [1, 2], [100, 40], [1, 3])
     done = Completions(*(np.array(column) for column in columns))
-    assert stats.in_flight_ns(done) == 100
-    assert stats.latencies_ns(done).tolist() == [100, 35]
+    assert stamps.in_flight_ns(done) == 100
+    assert stamps.latencies_ns(done).tolist() == [100, 35]
 
 
 def test_making_the_next_feed_is_not_in_flight() -> None:
     columns = ([0, 150, 160, 300], [0, 150, 160, 300], [1, 2, 3, 4], [100, 250, 200, 330], [1, 1, 1, 1])
     done = Completions(*(np.array(column) for column in columns))
-    assert stats.in_flight_ns(done) == 100 + 100 + 30
-    assert stats.throughput_per_s(done) == 4e9 / 230
+    assert stamps.in_flight_ns(done) == 100 + 100 + 30
+    assert stamps.throughput_per_s(done) == 4e9 / 230
 
 
 def test_time_per_unit_divides_by_the_units_behind_the_first_mark() -> None:
     columns = ([0, 0], [0, 0], [2, 3], [10, 40, 50], [5, 3, 4])
     done = Completions(*(np.array(column) for column in columns))
-    assert stats.time_per_unit_ns(done).tolist() == [10]  # 30 / 3; the second feed has one mark
-    assert stats.time_per_unit_ns(closed_loop([[5], [6]])).tolist() == []
+    assert stamps.time_per_unit_ns(done).tolist() == [10]  # 30 / 3; the second feed has one mark
+    assert stamps.time_per_unit_ns(closed_loop([[5], [6]])).tolist() == []
 
 
 def test_no_rate_while_the_clock_stands_still() -> None:
-    assert stats.throughput_per_s(closed_loop([[0]])) is None
+    assert stamps.throughput_per_s(closed_loop([[0]])) is None
 
 
 @pytest.mark.parametrize(("q", "needed"), [(0.5, 6), (0.75, 24), (0.9, 64), (0.95, 130), (0.99, 662), (0.999, 6636)])
 def test_a_percentile_needs_as_many_as_early_stopping_says(q: float, needed: int) -> None:
-    assert stats.sample_needed(q) == needed
-    assert stats.percentile(np.arange(needed - 1), q) is None
-    assert stats.percentile(np.arange(needed), q) is not None
+    assert intervals.sample_needed(q) == needed
+    assert intervals.percentile(np.arange(needed - 1), q) is None
+    assert intervals.percentile(np.arange(needed), q) is not None
 
 
 @pytest.mark.parametrize(
@@ -55,12 +55,12 @@ def test_a_percentile_needs_as_many_as_early_stopping_says(q: float, needed: int
 )
 def test_percentiles_are_nearest_ranks(n: int, q: float, value: int) -> None:
     shuffled = np.random.default_rng(1).permutation(np.arange(1, n + 1))
-    assert stats.percentile(shuffled, q) == value
+    assert intervals.percentile(shuffled, q) == value
 
 
 def test_a_percentile_below_the_median_is_no_tail() -> None:
     with pytest.raises(ValueError, match=r"0\.5"):
-        stats.sample_needed(0.1)
+        intervals.sample_needed(0.1)
 
 
 @pytest.mark.parametrize(
@@ -82,13 +82,13 @@ def test_a_percentile_below_the_median_is_no_tail() -> None:
 )
 def test_a_percentile_lies_between_two_order_statistics(n: int, q: float, ranks: tuple[int, int] | None) -> None:
     shuffled = np.random.default_rng(1).permutation(np.arange(1, n + 1))
-    assert stats.percentile_interval(shuffled, q) == ranks
+    assert intervals.percentile_interval(shuffled, q) == ranks
 
 
 def test_intervals_of_a_percentile_hold_it_as_often_as_they_say() -> None:
     samples = (np.random.default_rng(2).exponential(1e6, (1000, 200))).astype(np.int64)
     truth = -np.log(0.1) * 1e6
-    bounds = [stats.percentile_interval(sample, 0.9) for sample in samples]
+    bounds = [intervals.percentile_interval(sample, 0.9) for sample in samples]
     assert np.mean([bound is not None and bound[0] <= truth <= bound[1] for bound in bounds]) >= 0.94
 
 
@@ -114,50 +114,50 @@ def test_intervals_of_a_percentile_hold_it_as_often_as_they_say() -> None:
 )
 def test_early_stopping_discards_as_many_as_mlperf(n: int, q: float, value: int | None) -> None:
     shuffled = np.random.default_rng(1).permutation(np.arange(1, n + 1))
-    assert stats.early_stopping(shuffled, q) == value
+    assert intervals.early_stopping(shuffled, q) == value
 
 
 def test_equal_latencies_have_the_same_percentiles_and_bounds() -> None:
     same = np.full(1000, 42)
-    assert (stats.percentile(same, 0.99), stats.early_stopping(same, 0.99)) == (42, 42)
-    assert stats.percentile_interval(same, 0.99) == (42, 42)
+    assert (intervals.percentile(same, 0.99), intervals.early_stopping(same, 0.99)) == (42, 42)
+    assert intervals.percentile_interval(same, 0.99) == (42, 42)
 
 
 def test_fewer_than_20_blocks_have_no_interval() -> None:
     rates = 100 + np.random.default_rng(1).standard_normal(20)
-    assert stats.throughput_interval(rates[:19]) is None
-    assert stats.throughput_interval(rates[:0]) is None
-    assert stats.throughput_interval(rates) is not None
+    assert intervals.throughput_interval(rates[:19]) is None
+    assert intervals.throughput_interval(rates[:0]) is None
+    assert intervals.throughput_interval(rates) is not None
 
 
 def test_an_interval_repeats_to_the_last_digit() -> None:
     rates = 100 + np.random.default_rng(1).standard_normal(40)
-    assert stats.throughput_interval(rates) == stats.throughput_interval(rates)
-    again = [stats.block_bootstrap(rates[:, None], seed=seed)[0] for seed in (1, 1, 2)]
+    assert intervals.throughput_interval(rates) == intervals.throughput_interval(rates)
+    again = [intervals.block_bootstrap(rates[:, None], seed=seed)[0] for seed in (1, 1, 2)]
     assert again[0] == again[1] != again[2]
 
 
 def test_the_bootstrap_agrees_with_the_t_interval_where_both_apply() -> None:
     rates = 100 + np.random.default_rng(4).standard_normal((50, 3))
-    low, high = stats.block_bootstrap(rates)
-    assert (high - low) / 2 == pytest.approx(stats.mean_half_width(rates), rel=0.05)
+    low, high = intervals.block_bootstrap(rates)
+    assert (high - low) / 2 == pytest.approx(intervals.mean_half_width(rates), rel=0.05)
 
 
 def test_the_bootstrap_draws_the_columns_of_one_moment_together() -> None:
     shared = np.random.default_rng(5).standard_normal((40, 1))
     both = np.hstack((100 + shared, 50 + shared))
-    low, high = stats.block_bootstrap(both, lambda means: means[:, 0] - means[:, 1])
+    low, high = intervals.block_bootstrap(both, lambda means: means[:, 0] - means[:, 1])
     assert [float(low), float(high)] == pytest.approx([50, 50])
 
 
 def test_blocks_that_resemble_their_neighbours_are_worth_less() -> None:
     white = np.random.default_rng(6).standard_normal(300)
     smooth = np.convolve(white, np.ones(4) / 2, mode="same")  # the same variance
-    assert stats.mean_half_width(smooth) > 1.4 * stats.mean_half_width(white)
+    assert intervals.mean_half_width(smooth) > 1.4 * intervals.mean_half_width(white)
 
 
 def test_over_runs_is_a_t_interval_on_the_logarithm() -> None:
-    over = stats.over_runs([100.0, 110.0, 121.0])
+    over = intervals.over_runs([100.0, 110.0, 121.0])
     assert over is not None
     assert over.geometric_mean == pytest.approx(110)
     assert over.median == 110
@@ -167,8 +167,8 @@ def test_over_runs_is_a_t_interval_on_the_logarithm() -> None:
 
 
 def test_one_run_has_no_interval_and_none_has_no_mean() -> None:
-    assert stats.over_runs([]) is None
-    one = stats.over_runs([5.0])
+    assert intervals.over_runs([]) is None
+    one = intervals.over_runs([5.0])
     assert one is not None
     assert one.geometric_mean == pytest.approx(5)
     assert (one.median, one.low, one.high, one.runs) == (5, None, None, 1)
@@ -177,26 +177,26 @@ def test_one_run_has_no_interval_and_none_has_no_mean() -> None:
 @pytest.mark.parametrize("bad", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_run_without_a_proper_figure_is_an_error(bad: float) -> None:
     with pytest.raises(ValueError, match="above 0"):
-        stats.over_runs([1.0, bad])
+        intervals.over_runs([1.0, bad])
 
 
 def test_the_t_interval_over_runs_holds_the_truth_as_often_as_it_says() -> None:
     samples = np.exp(0.05 * np.random.default_rng(7).standard_normal((2000, 5)))
-    found = [stats.over_runs(sample.tolist()) for sample in samples]
+    found = [intervals.over_runs(sample.tolist()) for sample in samples]
     assert 0.93 <= np.mean([over is not None and (over.low or 0) <= 1 <= (over.high or 0) for over in found]) <= 0.97
 
 
 def test_a_ceiling_is_the_best_of_all_probe_records() -> None:
-    known = stats.ceilings([probe("a", gemm_ns=100, read_ns=400), probe("b", gemm_ns=50, read_ns=500)])
-    assert known == {("cpu:0", "torch", "fp32"): stats.Ceiling(1e10 * 1e9 / 50, "gemm", 4e9 * 1e9 / 400, "read")}
+    known = roofline.ceilings([probe("a", gemm_ns=100, read_ns=400), probe("b", gemm_ns=50, read_ns=500)])
+    assert known == {("cpu:0", "torch", "fp32"): roofline.Ceiling(1e10 * 1e9 / 50, "gemm", 4e9 * 1e9 / 400, "read")}
 
 
 def test_a_probe_kernel_of_several_yields_is_timed_by_its_fastest_one() -> None:
     costs = (Cost(name="gemm", flops=6, bytes=0, yields=3), Cost(name="read", flops=0, bytes=8))
-    [ceiling] = stats.ceilings(
+    [ceiling] = roofline.ceilings(
         [record("a", "p", "kernel", closed_loop([[3, 9, 7, 4]]), scenario="probe", costs=costs)]
     ).values()
-    assert ceiling == stats.Ceiling(2e9, "gemm", 2e9, "read")
+    assert ceiling == roofline.Ceiling(2e9, "gemm", 2e9, "read")
 
 
 def test_a_ceiling_counts_what_all_feeds_in_flight_did_together() -> None:
@@ -205,9 +205,9 @@ def test_a_ceiling_counts_what_all_feeds_in_flight_did_together() -> None:
     columns = [0, 0], [0, 0], [2, 4], [3, 7, 3, 7], [1, 1, 1, 1]
     both = Completions(*map(np.array, columns))
     probed = record("a", "p", "kernel", both, scenario="probe", costs=costs)
-    assert [*stats.ceilings([probed]).values()] == [stats.Ceiling(2e9, "gemm", 2e9, "read")]
-    [together] = stats.ceilings([probed.model_copy(update={"slots": 2})]).values()
-    assert together == stats.Ceiling(4e9, "gemm", 4e9, "read")
+    assert [*roofline.ceilings([probed]).values()] == [roofline.Ceiling(2e9, "gemm", 2e9, "read")]
+    [together] = roofline.ceilings([probed.model_copy(update={"slots": 2})]).values()
+    assert together == roofline.Ceiling(4e9, "gemm", 4e9, "read")
 
 
 def test_what_uses_another_part_of_the_device_meanwhile_raises_no_ceiling() -> None:
@@ -215,14 +215,14 @@ def test_what_uses_another_part_of_the_device_meanwhile_raises_no_ceiling() -> N
     costs = (Cost(name="gemm", flops=6, bytes=0), Cost(name="read", flops=0, bytes=6))
     columns = [0, 3], [0, 3], [2, 4], [3, 6, 6, 9], [1, 1, 1, 1]
     probed = record("a", "p", "kernel", Completions(*map(np.array, columns)), scenario="probe", costs=costs)
-    [ceiling] = stats.ceilings([probed.model_copy(update={"slots": 2})]).values()
-    assert ceiling == stats.Ceiling(2e9, "gemm", 2e9, "read")
+    [ceiling] = roofline.ceilings([probed.model_copy(update={"slots": 2})]).values()
+    assert ceiling == roofline.Ceiling(2e9, "gemm", 2e9, "read")
 
 
 def known(
     flops_per_s: float | None, bytes_per_s: float | None, adapter: str = "torch"
-) -> dict[stats.CeilingKey, stats.Ceiling]:
-    return {("cpu:0", adapter, "fp32"): stats.Ceiling(flops_per_s, "gemm", bytes_per_s, "read")}
+) -> dict[roofline.CeilingKey, roofline.Ceiling]:
+    return {("cpu:0", adapter, "fp32"): roofline.Ceiling(flops_per_s, "gemm", bytes_per_s, "read")}
 
 
 COSTS = (Cost(name="prefill", flops=100, bytes=10), Cost(name="decode", flops=10, bytes=30, yields=2))
@@ -232,24 +232,24 @@ def test_the_roofline_takes_the_slower_of_compute_and_memory_at_each_yield() -> 
     done = closed_loop([[200, 50, 50], [200, 50, 50]])
     least_s = 2 * (100 / 1e9 + 2 * 30 / 1e9)
     one = record("a", "llm", "token", done, costs=COSTS)
-    assert stats.achieved(one, known(1e9, 1e9)) == stats.Achieved(least_s * 1e9 / 600)
+    assert roofline.achieved(one, known(1e9, 1e9)) == roofline.Achieved(least_s * 1e9 / 600)
 
 
 def test_the_torch_adapters_ceiling_stands_in_and_is_named() -> None:
     one = record("a", "llm", "token", closed_loop([[100, 30, 30]]), costs=COSTS, adapter="acme")
-    reached = stats.achieved(one, known(1e9, 1e9))
+    reached = roofline.achieved(one, known(1e9, 1e9))
     assert reached.fraction == pytest.approx(1.0)
     assert reached.note == "ceiling from adapter torch"
-    assert stats.achieved(one, known(1e9, 1e9) | known(2e9, 2e9, "acme")).fraction == pytest.approx(0.5)
+    assert roofline.achieved(one, known(1e9, 1e9) | known(2e9, 2e9, "acme")).fraction == pytest.approx(0.5)
 
 
 def test_an_unknown_share_of_the_roofline_says_why() -> None:
     done = closed_loop([[1, 1, 1]])
     one = record("a", "llm", "token", done, costs=COSTS)
-    assert stats.achieved(one, {}) == stats.Achieved(None, "cpu:0 was not probed in fp32")
-    assert "lacks" in stats.achieved(one, known(1e9, None)).note
-    assert "no cost model" in stats.achieved(record("a", "llm", "token", done), known(1, 1)).note
+    assert roofline.achieved(one, {}) == roofline.Achieved(None, "cpu:0 was not probed in fp32")
+    assert "lacks" in roofline.achieved(one, known(1e9, None)).note
+    assert "no cost model" in roofline.achieved(record("a", "llm", "token", done), known(1, 1)).note
     short = record("a", "llm", "token", closed_loop([[1, 1]]), costs=COSTS)
-    assert stats.achieved(short, known(1, 1)).note == "the cost model has 3 yields a feed, the record 2 to 2"
+    assert roofline.achieved(short, known(1, 1)).note == "the cost model has 3 yields a feed, the record 2 to 2"
     still = record("a", "llm", "token", closed_loop([[0, 0, 0]]), costs=COSTS)
-    assert stats.achieved(still, known(1, 1)) == stats.Achieved(None, "the clock did not tick")
+    assert roofline.achieved(still, known(1, 1)) == roofline.Achieved(None, "the clock did not tick")

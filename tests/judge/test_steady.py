@@ -3,14 +3,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.judge import stats, steady
+from harness.judge import intervals, stamps, steady
+from harness.judge.stamps import Floats
 from harness.schema import Completions, Limits
 from tests.golden.sample import closed_loop
 
 LIMITS = Limits(warmup_ns=0, search_ns=0, min_ns=1, max_ns=10**9, min_feeds=1, half_width=0.05)
 
 
-def noise(blocks: int, phi: float, seed: int, trials: int = 1) -> stats.Floats:
+def noise(blocks: int, phi: float, seed: int, trials: int = 1) -> Floats:
     """[blocks, trials] of AR(1) with variance 1."""
     white = np.random.default_rng(seed).standard_normal((blocks, trials))
     series = white.copy()
@@ -39,7 +40,7 @@ def test_three_feeds_of_an_llm_tell_nothing_and_all_are_taken() -> None:
     seen = steady.window(done)
     assert seen is not None
     assert (seen.steady, seen.start, len(seen.blocks)) == (None, 0, 3)
-    assert seen.rates_per_s.mean() == pytest.approx(stats.throughput_per_s(done))
+    assert seen.rates_per_s.mean() == pytest.approx(stamps.throughput_per_s(done))
     assert not steady.enough(LIMITS, done)
 
 
@@ -48,7 +49,7 @@ def test_forty_feeds_of_an_llm_are_steady_with_every_prefill_in() -> None:
     seen = steady.window(done)
     assert seen is not None
     assert (seen.steady, seen.start, len(seen.blocks)) == (True, 0, 40)
-    assert seen.rates_per_s.mean() == pytest.approx(stats.throughput_per_s(done))
+    assert seen.rates_per_s.mean() == pytest.approx(stamps.throughput_per_s(done))
     assert steady.enough(LIMITS, done)
 
 
@@ -58,7 +59,7 @@ def test_the_mean_of_the_blocks_is_the_throughput() -> None:
     for block_ns in (1, 999, 12_345, 10**9):
         blocks = steady.block_rates(done, block_ns)
         assert blocks is not None
-        assert blocks.rates_per_s.mean() == pytest.approx(stats.throughput_per_s(done))
+        assert blocks.rates_per_s.mean() == pytest.approx(stamps.throughput_per_s(done))
         assert blocks.units.sum() == pytest.approx(4_200)
 
 
@@ -85,7 +86,7 @@ def test_one_feed_is_one_block() -> None:
     assert blocks is not None
     assert blocks.rates_per_s.tolist() == [1e9 / 7]
     assert steady.steady_from(blocks.rates_per_s) is None
-    assert stats.throughput_interval(blocks.rates_per_s) is None
+    assert intervals.throughput_interval(blocks.rates_per_s) is None
 
 
 def test_a_clock_that_does_not_tick_gives_no_blocks() -> None:
@@ -103,7 +104,7 @@ def test_equal_latencies_are_steady_and_exact() -> None:
     blocks = steady.block_rates(closed_loop([[50]] * 40), 50)
     assert blocks is not None
     assert steady.steady_from(blocks.rates_per_s) == 0
-    interval = stats.throughput_interval(blocks.rates_per_s)
+    interval = intervals.throughput_interval(blocks.rates_per_s)
     assert interval is not None
     assert interval.half_width == pytest.approx(0, abs=1e-9)
     assert steady.stop_reason(blocks.rates_per_s, 0.02, cap=100) == "precision"

@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 
 from harness import mixes
-from harness.judge import score, validate
+from harness.judge import disturbed, judgement, mix, records
+from harness.judge.energy import rules
+from harness.judge.evidence import Evidence
+from harness.judge.judgement import judge
 from harness.place import place
 from harness.schema import (
     Absent,
@@ -30,7 +33,7 @@ from tests.fakes.machine import EDGE, MIX, WATTS_AT_THE_WALL, one_run
 from tests.fakes.machine import result as made_up
 from tests.golden.sample import GPU, closed_loop, probe, record, result, sample
 
-Rule = Callable[[Result], Iterator[Finding]]
+Rule = Callable[[Evidence], Iterator[Finding]]
 ENERGY = {"energy_known", "energy_whole", "energy_agrees", "metering_cheap"}  # tests of their own, below
 HONESTY = {
     "units_counted",
@@ -58,37 +61,39 @@ def failed(kind: str) -> Result:
 
 @pytest.mark.parametrize(
     "rule",
-    [validate.finished, validate.enough_feeds, validate.ceiling_known, validate.speed_held],
+    [records.finished, records.enough_feeds, records.ceiling_known, disturbed.speed_held],
 )
 def test_a_clean_result_passes(rule: Rule) -> None:
-    assert list(rule(done())) == []
+    assert said(rule, done()) == []
 
 
 def said(rule: Rule, about: Result) -> list[tuple[str, str, str]]:
-    return [(finding.severity, finding.about, finding.message) for finding in rule(about)]
+    """(severity, about, message) of the findings of one rule, in the judgement of the whole."""
+    found = (each for each in judge(about).findings if each.rule == rule.__name__)
+    return [(each.severity, each.about, each.message) for each in found]
 
 
 def test_a_failed_attempt_is_invalid_and_a_refusal_is_a_note() -> None:
-    assert said(validate.finished, failed("crashed")) == [("invalid", "b", "crashed: so it is (do this)")]
-    assert said(validate.finished, failed("refused")) == [("note", "b", "refused: so it is (do this)")]
+    assert said(records.finished, failed("crashed")) == [("invalid", "b", "crashed: so it is (do this)")]
+    assert said(records.finished, failed("refused")) == [("note", "b", "refused: so it is (do this)")]
 
 
 def test_an_interrupted_run_is_a_warning() -> None:
-    assert said(validate.finished, result(finished=False)) == [("warning", "run", "interrupted; --resume goes on")]
+    assert said(records.finished, result(finished=False)) == [("warning", "run", "interrupted; --resume goes on")]
 
 
 def test_a_small_sample_has_no_tail() -> None:
-    assert said(validate.enough_feeds, done(feeds=63)) == [("note", "b", "no tail percentile: p90 needs 64 feeds")]
+    assert said(records.enough_feeds, done(feeds=63)) == [("note", "b", "no tail percentile: p90 needs 64 feeds")]
 
 
 def test_an_unprobed_device_has_no_roofline() -> None:
     lone = result(*done().records[1:2])
-    assert said(validate.ceiling_known, lone) == [("note", "b", "roofline: cpu:0 was not probed in fp32")]
+    assert said(records.ceiling_known, lone) == [("note", "b", "roofline: cpu:0 was not probed in fp32")]
 
 
 def test_a_probe_that_slows_down_is_a_warning() -> None:
     drifting = result(probe("a", 100, 400), probe("c", 120, 400))
-    [(severity, about, message)] = said(validate.speed_held, drifting)
+    [(severity, about, message)] = said(disturbed.speed_held, drifting)
     assert (severity, about) == ("warning", "cpu:0")
     assert "flop/s" in message
     assert "20 %" in message
@@ -114,46 +119,45 @@ def metered(watts: float = 50.0, lost: dict[str, str] | None = None, cpu_ns: int
 
 
 def test_a_run_without_a_meter_says_where_to_look() -> None:
-    assert said(validate.energy_known, metered()) == []
-    [(severity, _, message)] = said(validate.energy_known, done())
+    assert said(rules.energy_known, metered()) == []
+    [(severity, _, message)] = said(rules.energy_known, done())
     assert severity == "note" and f"nothing meters cpu:0, {GPU}; mixmark meters says" in message
     absent = (Absent(kind="meter", name="rapl", reason="sudo chmod"),)
-    assert "absent meters" in said(validate.energy_known, done().model_copy(update={"absent": absent}))[0][2]
+    assert "absent meters" in said(rules.energy_known, done().model_copy(update={"absent": absent}))[0][2]
 
 
 def test_energy_of_a_part_is_a_warning() -> None:
     gpu = result().devices[1]
     whole = metered()
-    assert said(validate.energy_whole, whole) == []
+    assert said(rules.energy_whole, whole) == []
     more = whole.model_copy(update={"devices": (*whole.devices, gpu)})
-    [(severity, about, message)] = said(validate.energy_whole, more)
+    [(severity, about, message)] = said(rules.energy_whole, more)
     assert (severity, about, gpu.id in message) == ("warning", "run", True)
     modelled = tuple(each.model_copy(update={"method": "modelled"}) for each in whole.domains)
     assert (
-        "package, power is modelled"
-        in said(validate.energy_whole, whole.model_copy(update={"domains": modelled}))[0][2]
+        "package, power is modelled" in said(rules.energy_whole, whole.model_copy(update={"domains": modelled}))[0][2]
     )
-    assert said(validate.energy_whole, done()) == []
+    assert said(rules.energy_whole, done()) == []
 
 
 def test_energy_that_is_not_known_says_why() -> None:
-    assert said(validate.energy_valid, metered()) == []
-    assert said(validate.energy_valid, metered(lost={"package": "its peer closed it"})) == [
+    assert said(rules.energy_valid, metered()) == []
+    assert said(rules.energy_valid, metered(lost={"package": "its peer closed it"})) == [
         ("warning", "a", "no energy of package: lost, its peer closed it")
     ]
-    assert said(validate.energy_valid, metered(lost={"power": "gone"})) == [], "it is not added"
-    [(severity, _, message)] = said(validate.energy_valid, metered(seconds=10))
+    assert said(rules.energy_valid, metered(lost={"power": "gone"})) == [], "it is not added"
+    [(severity, _, message)] = said(rules.energy_valid, metered(seconds=10))
     assert (severity, message.split(":")[0]) == ("note", "energy of package")
-    assert said(validate.energy_valid, metered(seconds=3)) == [
+    assert said(rules.energy_valid, metered(seconds=3)) == [
         ("note", "a", "no energy of package: 40 of its updates do not fit into the window")
     ]
     unread = metered().model_copy(update={"meterings": ()})
-    assert said(validate.energy_valid, unread) == [("warning", "a", "no energy: the meters were not read in its phase")]
+    assert said(rules.energy_valid, unread) == [("warning", "a", "no energy: the meters were not read in its phase")]
 
 
 def test_energy_of_a_mix_that_is_not_known_says_why() -> None:
     told = one_run(WATTS_AT_THE_WALL)
-    assert said(validate.energy_valid, told) == []
+    assert said(rules.energy_valid, told) == []
     metering, *others = told.meterings
     [wall] = told.domains
     samples = metering.samples[wall.id]
@@ -162,14 +166,14 @@ def test_energy_of_a_mix_that_is_not_known_says_why() -> None:
     cut = metering.model_copy(update={"samples": {wall.id: torn}, "lost": {wall.id: "line 9 is torn"}})
     broken = told.model_copy(update={"meterings": (cut, *others)})
     reason = f"{wall.id}: lost, line 9 is torn"
-    assert said(validate.energy_valid, broken) == [("warning", "run", f"{metering.phase}: no energy of {reason}")]
-    found = score.score(broken)
+    assert said(rules.energy_valid, broken) == [("warning", "run", f"{metering.phase}: no energy of {reason}")]
+    found = judge(broken).score
     assert found is not None and found.headline.endswith(f"EFFICIENCY NOT MEASURED: {reason}")
 
 
 def test_a_counter_and_the_integral_of_power_agree_within_5_percent() -> None:
-    assert said(validate.energy_agrees, metered(watts=52.0)) == []
-    [(severity, _, message)] = said(validate.energy_agrees, metered(watts=53.0))
+    assert said(rules.energy_agrees, metered(watts=52.0)) == []
+    [(severity, _, message)] = said(rules.energy_agrees, metered(watts=53.0))
     assert (severity, "+6.0 % off the counter package" in message) == ("warning", True)
 
 
@@ -187,18 +191,18 @@ def test_a_wall_that_uses_less_than_the_package_behind_it_is_in_doubt() -> None:
         samples = {**metering.samples, "wall": Samples(stamps, stamps, np.full(len(stamps), watts))}
         read = metering.model_copy(update={"samples": samples})
         told = whole.model_copy(update={"domains": (*whole.domains, wall), "meterings": (read,)})
-        assert said(validate.energy_agrees, told) == ([("warning", "a", message)] if message else [])
+        assert said(rules.energy_agrees, told) == ([("warning", "a", message)] if message else [])
 
 
 def test_a_metered_run_with_a_phase_that_was_not_metered_is_told_and_no_crash() -> None:
     dark = metered(watts=52.0).model_copy(update={"meterings": ()})
-    assert said(validate.energy_agrees, dark) == []
-    assert said(validate.energy_valid, dark)[0][2] == "no energy: the meters were not read in its phase"
+    assert said(rules.energy_agrees, dark) == []
+    assert said(rules.energy_valid, dark)[0][2] == "no energy: the meters were not read in its phase"
 
 
 def test_metering_takes_half_a_percent_of_a_core_at_most() -> None:
-    assert said(validate.metering_cheap, metered(cpu_ns=SECOND // 4)) == []
-    [(severity, _, message)] = said(validate.metering_cheap, metered(cpu_ns=SECOND))
+    assert said(rules.metering_cheap, metered(cpu_ns=SECOND // 4)) == []
+    [(severity, _, message)] = said(rules.metering_cheap, metered(cpu_ns=SECOND))
     assert (severity, "1.4 % of one core" in message) == ("warning", True)
 
 
@@ -252,71 +256,71 @@ def canaries(*times: tuple[int, ...]) -> Result:
 
 
 DISTURBANCES = (
-    validate.not_stolen,
-    validate.not_throttled,
-    validate.machine_ours,
-    validate.memory_sufficed,
-    validate.no_paging,
-    validate.clocks_held,
-    validate.cool_enough,
-    validate.accelerators_unhindered,
-    validate.accelerators_ours,
-    validate.canary_held,
-    validate.clock_kept,
+    disturbed.not_stolen,
+    disturbed.not_throttled,
+    disturbed.machine_ours,
+    disturbed.memory_sufficed,
+    disturbed.no_paging,
+    disturbed.clocks_held,
+    disturbed.cool_enough,
+    disturbed.accelerators_unhindered,
+    disturbed.accelerators_ours,
+    disturbed.canary_held,
+    disturbed.clock_kept,
 )
 
 
 @pytest.mark.parametrize("rule", DISTURBANCES)
 def test_what_is_at_its_limit_or_unknown_passes(rule: Rule) -> None:
-    assert list(rule(six())) == []
-    assert list(rule(six(**dict.fromkeys(QUIET)))) == []
-    assert list(rule(result(record("b", "llm", "token", closed_loop([[1]]))))) == []
-    assert list(rule(failed("crashed"))) == []
+    assert said(rule, six()) == []
+    assert said(rule, six(**dict.fromkeys(QUIET))) == []
+    assert said(rule, result(record("b", "llm", "token", closed_loop([[1]])))) == []
+    assert said(rule, failed("crashed")) == []
 
 
 @pytest.mark.parametrize(
     ("rule", "changed", "message"),
     [
         (
-            validate.not_stolen,
+            disturbed.not_stolen,
             {"stolen_ns": 12_000_000},
             "the hypervisor took 0.6 % of the CPUs' time (limit 0.5 %), 0.6 % in the worst block (limit 2.0 %)",
         ),
         (
-            validate.not_throttled,
+            disturbed.not_throttled,
             {"throttled_periods": 2, "throttled_ns": 50_000_000},
             "the cgroup's CPU quota ran out in 10 periods, for 0.25 s in all (limit 0)",
         ),
         (
-            validate.not_throttled,
+            disturbed.not_throttled,
             {"throttled_periods": 2, "throttled_ns": None},
             "the cgroup's CPU quota ran out in 10 periods (limit 0)",
         ),
         (
-            validate.machine_ours,
+            disturbed.machine_ours,
             {"own_ns": SECOND // 2},
             "other processes kept 0.50 of 2 CPUs busy, 25.0 % of the machine (limit 1.0 %)",
         ),
         (
-            validate.machine_ours,
+            disturbed.machine_ours,
             {"cpus": 100, "own_ns": SECOND // 2},
             "other processes kept 0.50 of 100 CPUs busy, 0.5 % of the machine (limit 0.2 %)",
         ),
         (
-            validate.memory_sufficed,
+            disturbed.memory_sufficed,
             {"memory_stall_ns": 20_000_000},
             "tasks waited for memory during 2.0 % of the time (limit 0.1 %)",
         ),
-        (validate.no_paging, {"major_faults": 3}, "the workers waited for 3.0 pages a second from disk (limit 1)"),
-        (validate.no_paging, {"swapped_in_pages": 3}, "3.0 pages a second were swapped in (limit 1)"),
-        (validate.no_paging, {"swapped_out_pages": 3}, "3.0 pages a second were swapped out (limit 1)"),
+        (disturbed.no_paging, {"major_faults": 3}, "the workers waited for 3.0 pages a second from disk (limit 1)"),
+        (disturbed.no_paging, {"swapped_in_pages": 3}, "3.0 pages a second were swapped in (limit 1)"),
+        (disturbed.no_paging, {"swapped_out_pages": 3}, "3.0 pages a second were swapped out (limit 1)"),
         (
-            validate.cool_enough,
+            disturbed.cool_enough,
             {"thermal_throttles": 4},
             "the CPUs' thermal throttle counters rose by 20 at up to 60 °C (limit 0)",
         ),
         (
-            validate.clock_kept,
+            disturbed.clock_kept,
             {"clock_step_ns": -3 * SECOND},
             "the wall clock stepped by -3.00 s (limit 0.1 s): it was set, or the machine slept",
         ),
@@ -328,7 +332,7 @@ def test_a_disturbance_is_a_warning_with_figure_and_limit(rule: Rule, changed: d
 
 def test_one_bad_block_of_steal_is_enough() -> None:
     spread = beside(*(block(second, stolen_ns=50_000_000 if second == 3 else 0) for second in range(1, 6)))
-    [(_, _, message)] = said(validate.not_stolen, spread)
+    [(_, _, message)] = said(disturbed.not_stolen, spread)
     assert message.endswith("2.5 % in the worst block (limit 2.0 %)")
 
 
@@ -337,29 +341,29 @@ def test_what_happens_outside_the_window_does_not_count() -> None:
     loading = block(-1, major_faults=9_999)
     reaching_in = block(0, major_faults=9_999)
     ending = block(6, major_faults=9_999)
-    assert said(validate.no_paging, beside(loading, reaching_in, *calm, ending)) == []
-    assert said(validate.no_paging, beside(loading, reaching_in)) != []  # all there is
+    assert said(disturbed.no_paging, beside(loading, reaching_in, *calm, ending)) == []
+    assert said(disturbed.no_paging, beside(loading, reaching_in)) != []  # all there is
 
 
 def test_clocks_that_sink_are_a_warning() -> None:
     falling = beside(*(block(second, clock_mean_mhz=4000.0 - 50 * second) for second in range(6)))
     message = "the clock of the CPUs fell by 5.1 %, from 3950 to 3750 MHz (limit 3.0 %)"
     held = beside(*(block(second, clock_mean_mhz=4000.0 - 20 * second) for second in range(6)))
-    assert said(validate.clocks_held, held) == []
-    assert said(validate.clocks_held, beside(*falling.records[0].conditions[:2])) == []  # too few to tell
-    [(severity, about, told)] = said(validate.clocks_held, falling)
+    assert said(disturbed.clocks_held, held) == []
+    assert said(disturbed.clocks_held, beside(*falling.records[0].conditions[:2])) == []  # too few to tell
+    [(severity, about, told)] = said(disturbed.clocks_held, falling)
     assert (severity, about) == ("warning", "b")
     assert told == message
 
 
 def test_a_gpu_is_judged_only_where_the_record_ran_on_it() -> None:
     hot = gpu_state(reasons=("thermal protection",), foreign_pids=(41, 42))
-    for rule in (validate.accelerators_unhindered, validate.accelerators_ours):
+    for rule in (disturbed.accelerators_unhindered, disturbed.accelerators_ours):
         assert said(rule, beside(block(1, **hot), device="cpu:0")) == []
     on_it = beside(block(1, **hot), block(2, **gpu_state()), device=GPU)
     message = f"{GPU} was held back by thermal protection in 1 of 2 blocks (limit 0)"
-    assert said(validate.accelerators_unhindered, on_it) == [("warning", "b", message)]
-    assert said(validate.accelerators_ours, on_it) == [
+    assert said(disturbed.accelerators_unhindered, on_it) == [("warning", "b", message)]
+    assert said(disturbed.accelerators_ours, on_it) == [
         ("warning", "b", f"foreign processes on {GPU}: 2 (41, 42; limit 0)")
     ]
 
@@ -367,13 +371,13 @@ def test_a_gpu_is_judged_only_where_the_record_ran_on_it() -> None:
 def test_a_group_is_judged_by_its_parts() -> None:
     hot = beside(block(1, **gpu_state(foreign_pids=(41,))), device="gpu:both")
     group = hot.devices[1].model_copy(update={"id": "gpu:both", "parts": (GPU, "gpu:other")})
-    [(_, about, message)] = said(validate.accelerators_ours, hot.model_copy(update={"devices": (group,)}))
+    [(_, about, message)] = said(disturbed.accelerators_ours, hot.model_copy(update={"devices": (group,)}))
     assert (about, message) == ("b", f"foreign processes on {GPU}: 1 (41; limit 0)")
 
 
 def test_a_gpu_left_alone_passes() -> None:
     calm = beside(*(block(second, **gpu_state()) for second in range(1, 6)), device=GPU)
-    for rule in (validate.accelerators_unhindered, validate.accelerators_ours, validate.clocks_held):
+    for rule in (disturbed.accelerators_unhindered, disturbed.accelerators_ours, disturbed.clocks_held):
         assert said(rule, calm) == []
 
 
@@ -386,39 +390,39 @@ def test_a_watcher_that_failed_is_told_once() -> None:
     message = (
         "watcher onyx failed, so whether its accelerators were disturbed is not known from here on: the driver is gone"
     )
-    assert said(validate.accelerators_watched, calm) == []
-    assert said(validate.accelerators_watched, blind) == [("warning", "b", message)]
+    assert said(disturbed.accelerators_watched, calm) == []
+    assert said(disturbed.accelerators_watched, blind) == [("warning", "b", message)]
     before = blind.model_copy(update={"absent": (gone,)})
-    assert said(validate.accelerators_watched, before) == []  # the run's absences tell it
+    assert said(disturbed.accelerators_watched, before) == []  # the run's absences tell it
 
 
 def test_a_power_cap_is_a_note() -> None:
     capped = beside(block(1, **gpu_state(reasons=("power cap",), power_cap_mw=350_000)), device=GPU)
     message = f"{GPU} was held back by power cap of 350 W in 1 of 1 blocks"
-    assert said(validate.accelerators_unhindered, capped) == [("note", "b", message)]
+    assert said(disturbed.accelerators_unhindered, capped) == [("note", "b", message)]
 
 
 def test_a_gpu_that_slows_down_is_a_warning() -> None:
     slowing = (block(second, **gpu_state(clock_mhz=1800 - 100 * second)) for second in range(1, 6))
-    [(_, _, message)] = said(validate.clocks_held, beside(*slowing, device=GPU))
+    [(_, _, message)] = said(disturbed.clocks_held, beside(*slowing, device=GPU))
     assert message == f"the clock of {GPU} fell by 23.5 %, from 1700 to 1300 MHz (limit 3.0 %)"
 
 
 def test_a_canary_that_slows_down_is_a_warning_unless_it_scatters_as_much() -> None:
-    assert said(validate.canary_held, canaries((1000,) * 5)) == []
-    assert said(validate.canary_held, canaries((1000,) * 5, (1019,) * 5)) == []
-    [(severity, about, message)] = said(validate.canary_held, canaries((1_000_000,) * 5, (1_050_000,) * 5))
+    assert said(disturbed.canary_held, canaries((1000,) * 5)) == []
+    assert said(disturbed.canary_held, canaries((1000,) * 5, (1019,) * 5)) == []
+    [(severity, about, message)] = said(disturbed.canary_held, canaries((1_000_000,) * 5, (1_050_000,) * 5))
     assert (severity, about) == ("warning", "run")
     assert message.endswith("1.00 ms at its fastest and 1.05 ms at its slowest, 5.0 % apart (limit 2.0 %)")
     noisy = (1_000_000, 1_000_000, 1_050_000, 1_100_000, 1_100_000)
-    assert said(validate.canary_held, canaries((1_000_000,) * 5, noisy)) == []
+    assert said(disturbed.canary_held, canaries((1_000_000,) * 5, noisy)) == []
 
 
 def test_a_window_that_was_not_steady_is_a_warning_and_one_too_short_to_tell_a_note() -> None:
     slowing = result(record("b", "resnet50", "image", closed_loop([[100]] * 40 + [[200]] * 10)))
-    [(severity, about, message)] = said(validate.steady, slowing)
+    [(severity, about, message)] = said(records.steady, slowing)
     assert (severity, about, message[:10]) == ("warning", "b", "not steady")
-    [(severity, _, message)] = said(validate.steady, done(feeds=19))
+    [(severity, _, message)] = said(records.steady, done(feeds=19))
     assert (severity, message) == ("note", "too few feeds to tell whether it was steady: 20 are needed")
 
 
@@ -434,11 +438,11 @@ def ended(by: str, spread_ns: int) -> Result:
 
 
 def test_a_half_width_that_was_not_reached_is_a_note() -> None:
-    [(severity, about, message)] = said(validate.precise, ended("cap", 800))
+    [(severity, about, message)] = said(records.precise, ended("cap", 800))
     assert (severity, about) == ("note", "b")
     assert message.startswith("the longest time was reached at ±") and message.endswith("(asked for ±1.0 %)")
-    assert said(validate.precise, ended("precision", 800)) == []
-    assert said(validate.precise, ended("cap", 5)) == []  # known well enough in the end
+    assert said(records.precise, ended("precision", 800)) == []
+    assert said(records.precise, ended("cap", 5)) == []  # known well enough in the end
 
 
 def served(step_ns: int, feeds: int = 70) -> Result:
@@ -448,9 +452,9 @@ def served(step_ns: int, feeds: int = 70) -> Result:
 
 
 def test_a_server_that_does_not_keep_its_limits_is_a_warning() -> None:
-    assert said(validate.latency_kept, served(100)) == []
-    assert said(validate.latency_kept, served(101)) == [("warning", "b", "the latency limits are not kept at p90")]
-    [(severity, _, message)] = said(validate.latency_kept, served(100, feeds=9))
+    assert said(records.latency_kept, served(100)) == []
+    assert said(records.latency_kept, served(101)) == [("warning", "b", "the latency limits are not kept at p90")]
+    [(severity, _, message)] = said(records.latency_kept, served(100, feeds=9))
     assert (severity, message) == ("note", "whether the latency limits are kept is open: p90 needs 64 feeds")
 
 
@@ -470,8 +474,8 @@ def everything() -> Result:
 
 
 def test_findings_asks_every_rule() -> None:
-    asked = {finding.rule for finding in validate.findings(everything())}
-    assert asked == {rule.__name__ for rule in validate.RULES} - {"precise", "latency_kept", *MIXED, *HONESTY, *ENERGY}
+    asked = {finding.rule for finding in judge(everything()).findings}
+    assert asked == {rule.__name__ for rule in judgement.RULES} - {"precise", "latency_kept", *MIXED, *HONESTY, *ENERGY}
 
 
 @pytest.fixture(autouse=True)
@@ -481,31 +485,31 @@ def _published(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_mix_that_came_whole_is_only_graded() -> None:
     told = one_run(WATTS_AT_THE_WALL)
-    assert said(validate.mix_complete, told) == []
-    assert said(validate.mix_bounded, told) == []
-    assert said(validate.mix_graded, told) == [("note", "run", "the score is provisional, not official: 1 of 5 runs")]
+    assert said(mix.mix_complete, told) == []
+    assert said(mix.mix_bounded, told) == []
+    assert said(mix.mix_graded, told) == [("note", "run", "the score is provisional, not official: 1 of 5 runs")]
 
 
 def test_a_mix_that_is_not_whole_has_no_score() -> None:
     told = one_run(WATTS_AT_THE_WALL)
     lacking = told.model_copy(update={"records": tuple(each for each in told.records if each.route.suite != "dlrm")})
-    assert said(validate.mix_complete, lacking) == [("invalid", "run", "no score: dlrm: no feed finished")]
-    assert said(validate.mix_graded, lacking) == []
+    assert said(mix.mix_complete, lacking) == [("invalid", "run", "no score: dlrm: no feed finished")]
+    assert said(mix.mix_graded, lacking) == []
 
 
 def test_a_mix_of_ones_own_is_never_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
     told = one_run(WATTS_AT_THE_WALL)
     assert told.mix
     own = told.model_copy(update={"mix": told.mix.model_copy(update={"name": "mine"})})
-    assert said(validate.mix_graded, own)[-1][2] == "the score is not ranked: mine is a mix of one's own"
-    assert said(validate.mix_complete, own) == []
+    assert said(mix.mix_graded, own)[-1][2] == "the score is not ranked: mine is a mix of one's own"
+    assert said(mix.mix_complete, own) == []
     newer = told.model_copy(update={"mix": told.mix.model_copy(update={"name": "edge-10"})})
     unknown = "the score is not ranked: edge-10 is none of the mixes that this version knows"
-    assert said(validate.mix_graded, newer)[-1][2] == unknown
+    assert said(mix.mix_graded, newer)[-1][2] == unknown
     small = told.mix.model_copy(update={"name": "smoke-1", "tier": "smoke"})
     monkeypatch.setattr(mixes, "frozen", lambda: {"smoke-1": small})
     smoke = told.model_copy(update={"mix": small})
-    assert said(validate.mix_graded, smoke)[-1][2].startswith("the score is not ranked: the smoke tier")
+    assert said(mix.mix_graded, smoke)[-1][2].startswith("the score is not ranked: the smoke tier")
 
 
 @pytest.mark.parametrize(
@@ -523,8 +527,8 @@ def test_another_mix_under_a_published_name_has_no_score(change: dict[str, objec
     assert told.mix
     forged = told.model_copy(update={"mix": told.mix.model_copy(update=change)})
     false = ("invalid", "run", "no score: this is not the mix that was published as edge-9")
-    assert false in said(validate.mix_complete, forged)
-    found = score.score(forged)
+    assert false in said(mix.mix_complete, forged)
+    found = judge(forged).score
     assert found and (found.mixes_per_s, found.mixes_per_kj) == (None, None)
 
 
@@ -536,13 +540,13 @@ def test_a_plan_has_the_rates_of_the_solo_records() -> None:
     first = first.model_copy(update={"units_per_s": first.units_per_s * 2})
     forged = place(MIX, [first, *others], told.devices)
     flattered = told.model_copy(update={"phases": (phase.model_copy(update={"placement": forged}),)})
-    [(severity, _, message)] = said(validate.mix_bounded, flattered)
+    [(severity, _, message)] = said(mix.mix_bounded, flattered)
     assert (severity, message) == (
         "invalid",
         "mixed.1: λ* is not proven: the plan has llm on gpu:0 at 200 units/s, and its solo record 100 units/s",
     )
     lost = told.model_copy(update={"records": tuple(each for each in told.records if each.key != "solo.llm.gpu-0")})
-    [(severity, _, message)] = said(validate.mix_bounded, lost)
+    [(severity, _, message)] = said(mix.mix_bounded, lost)
     assert (severity, message) == (
         "invalid",
         "mixed.1: λ* is not proven: the plan has llm on gpu:0 at 100 units/s, and no solo record that passed",
@@ -557,10 +561,10 @@ def test_more_than_the_bound_means_that_the_solo_rates_are_too_low() -> None:
     low = [rate.model_copy(update={"units_per_s": rate.units_per_s / 1.2}) for rate in plan.rates]
     played = [each for each in told.records if each.scenario == "mixed"]
     sandbagged = made_up([(played, place(MIX, low, devices))], EDGE, None, 0, ("gpu:0", "cpu:0"))
-    [(severity, about, message)] = said(validate.mix_bounded, sandbagged)
+    [(severity, about, message)] = said(mix.mix_bounded, sandbagged)
     assert (severity, about) == ("warning", "run")
     assert message.startswith("mixed.1: κ is 1.19, at least 1.1")
     false = phase.model_copy(update={"placement": plan.model_copy(update={"bound_per_s": 0.3})})
-    [(severity, _, message)] = said(validate.mix_bounded, told.model_copy(update={"phases": (false,)}))
+    [(severity, _, message)] = said(mix.mix_bounded, told.model_copy(update={"phases": (false,)}))
     assert severity == "invalid"
     assert "is not proven" in message

@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.judge.evidence import gather
+from harness.judge.judgement import judge
 from harness.schema import (
     Conditions,
     LatencyLimits,
@@ -63,7 +65,7 @@ class Page(HTMLParser):
 
 @pytest.mark.parametrize("whole", [sample(), hostile(), result(finished=False)], ids=["sample", "hostile", "empty"])
 def test_the_page_asks_nobody_for_anything(whole: Result) -> None:
-    text = html.report(whole)
+    text = html.report(judge(whole))
     page = Page(text)
     style = text[text.index("<style>") : text.index("</style>")]
     assert "url(" not in style and "@import" not in style
@@ -74,22 +76,22 @@ def test_the_page_asks_nobody_for_anything(whole: Result) -> None:
 
 
 def test_what_a_stranger_wrote_stays_text() -> None:
-    text = html.report(hostile())
-    assert set(Page(text).tags) <= set(Page(html.report(sample())).tags)
+    text = html.report(judge(hostile()))
+    assert set(Page(text).tags) <= set(Page(html.report(judge(sample()))).tags)
     assert not [name for _, name, _ in Page(text).attributes if name.startswith("on")]
     assert "<script>document.title='owned'</script>" in "".join(Page(text).words), "and it is shown"
     assert all(letter.isprintable() for letter in text.replace("\n", ""))
 
 
 def test_a_name_without_end_does_not_fill_the_page() -> None:
-    page = html.report(hostile(LONG))
+    page = html.report(judge(hostile(LONG)))
     assert len(max(Page(page).words, key=len)) <= 20 * figures.LONGEST, "but for the style sheet and lists of facts"
     [title] = re.findall("<h1>(.*)</h1>", page)
     assert "…" in title and len(Page(title).words[0]) <= 2 * figures.LONGEST_NAME + 3
 
 
 def test_every_id_is_unique_and_every_link_leads_somewhere() -> None:
-    page = Page(html.report(sample()))
+    page = Page(html.report(judge(sample())))
     ids = page.values("id")
     assert len(ids) == len(set(ids))
     named = {word for value in page.values("aria-labelledby") for word in value.split()}
@@ -97,7 +99,7 @@ def test_every_id_is_unique_and_every_link_leads_somewhere() -> None:
 
 
 def test_who_does_not_see_the_charts_is_told_what_they_show() -> None:
-    text = html.report(sample())
+    text = html.report(judge(sample()))
     page = Page(text)
     assert page.tags["svg"] == page.tags["desc"] == page.tags["title"] - 1 == page.tags["figure"]
     assert "70 feeds from 586 ms to 594 ms; p50 586 ms; p90 589 ms" not in text, "an LLM shows its tokens"
@@ -107,7 +109,7 @@ def test_who_does_not_see_the_charts_is_told_what_they_show() -> None:
 
 
 def test_an_llm_shows_its_first_and_its_later_tokens() -> None:
-    words = "\n".join(Page(html.report(sample())).words)
+    words = "\n".join(Page(html.report(judge(sample()))).words)
     for caption in ("Time to first token (TTFT)", "Time per token (TPOT)", "Time between tokens"):
         assert caption in words
 
@@ -121,20 +123,20 @@ def test_what_has_no_figure_is_said_with_its_reason() -> None:
     assert [state for state, _, _ in missing] == ["failed", "refused", "not reached", "absent"]
     assert "61.2 GiB" in missing[0][2] and "choose --tier smoke" in missing[0][2]
     assert "openvino" in "".join(missing[3])
-    assert "unfinished" in html.report(result(finished=False))
+    assert "unfinished" in html.report(judge(result(finished=False)))
 
 
 def test_a_usual_page_is_small_however_many_feeds_it_tells_of() -> None:
     done = closed_loop([[100_000 + feed % 977] for feed in range(200_000)])
-    assert len(html.report(result(record("a", "llm", "token", done)))) < 50_000
-    assert len(html.report(sample())) < 100_000
+    assert len(html.report(judge(result(record("a", "llm", "token", done))))) < 50_000
+    assert len(html.report(judge(sample()))) < 100_000
 
 
 @pytest.mark.parametrize(
     "steps", [[[5]], [[0]], [[0]] * 30, [[7]] * 30, [[1]] * 29 + [[10**9]], [[1, 10**13]] * 3], ids=str
 )
 def test_the_oddest_times_can_be_drawn(steps: list[list[int]]) -> None:
-    text = html.report(result(record("a", "llm", "token", closed_loop(steps))))
+    text = html.report(judge(result(record("a", "llm", "token", closed_loop(steps)))))
     assert not re.search(r"\b(nan|inf)\b", text[text.index("<main>") :])
 
 
@@ -157,10 +159,12 @@ def test_a_warm_up_is_told_from_the_steady_window() -> None:
     noise = np.random.Generator(np.random.Philox(7)).integers(0, MS, 200)
     warming = closed_loop([[(20 if feed < 20 else 10) * MS + int(each)] for feed, each in enumerate(noise)])
     slowing = closed_loop([[10 * MS + feed * MS // 20 + int(each)] for feed, each in enumerate(noise)])
-    assert re.search(r"Steady from \d", html.report(result(record("a", "resnet50", "image", warming))))
-    assert "Throughput over the window, not steady" in html.report(result(record("a", "resnet50", "image", slowing)))
+    assert re.search(r"Steady from \d", html.report(judge(result(record("a", "resnet50", "image", warming)))))
+    assert "Throughput over the window, not steady" in html.report(
+        judge(result(record("a", "resnet50", "image", slowing)))
+    )
     few = closed_loop([[500 * MS, *[10 * MS] * 127]] * 3)
-    told = html.report(result(record("a", "llm", "token", few)))
+    told = html.report(judge(result(record("a", "llm", "token", few))))
     assert "Steady from" not in told
     assert "not steady" not in told, "three blocks do not tell"
 
@@ -169,26 +173,27 @@ def test_a_server_says_what_arrived_and_what_it_had_to_keep() -> None:
     limits = LatencyLimits(percentile=0.9, first_ns=2_000 * MS, source="somebody's rules")
     served = record("a", "llm", "token", closed_loop([[5 * MS] * 3] * 70))
     served = served.model_copy(update={"scenario": "server", "rate_per_s": 4.0, "latency_limits": limits})
-    words = Page(html.report(result(served))).words
+    words = Page(html.report(judge(result(served)))).words
     assert {"Response time", "4.00 feeds/s", "p90 of first 2.00 s", "somebody's rules"} <= set(words)
 
 
 def test_how_the_machine_fared_is_told() -> None:
-    measured = record("a", "llm", "token", closed_loop([[500 * MS]] * 4))
+    one = record("a", "llm", "token", closed_loop([[500 * MS]] * 4))
     block = Conditions(begin_ns=2_000, end_ns=1_000 * MS, cpus=2, busy_ns=1_500 * MS, own_ns=1_000 * MS, stolen_ns=0)
-    facts = dict(html._facts(measured.model_copy(update={"conditions": (block,)}), "tok"))
+    [measured] = gather(result(one.model_copy(update={"conditions": (block,)}))).measured
+    facts = dict(html._facts(measured, "tok"))
     assert (facts["CPUs kept busy by others"], facts["CPUs taken by the hypervisor"]) == ("0.50", "0.00")
     assert "hottest CPU sensor" not in facts, "unknown is not 0"
 
 
 def test_the_power_over_time_has_the_window_marked() -> None:
-    text = html.report(sample())
+    text = html.report(judge(sample()))
     assert text.count("Power of the devices</figcaption>") == 6
     assert text.count("Power of what is metered</figcaption>") == 1, "where the processor's meter died"
     assert "mean of the window 365 W" in text
     assert "365 W of the devices · idle 75.0 W before, 75.0 W after" in "".join(Page(text).words)
     assert "Energy of the devices (without memory, mainboard" in text
-    assert "Power of" not in html.report(unmetered())
+    assert "Power of" not in html.report(judge(unmetered()))
 
 
 def test_power_stands_as_high_as_it_is_and_has_holes_where_it_is_not_known() -> None:
@@ -235,7 +240,7 @@ def test_labels_of_percentiles_that_lie_together_do_not_cover_each_other() -> No
 @pytest.mark.parametrize(("whole", "charts_drawn"), [(sample(), 24), (hostile(), 4)], ids=["sample", "hostile"])
 def test_a_real_browser_shows_the_charts_and_runs_nothing(whole: Result, charts_drawn: int, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
-    page.write_text(html.report(whole), encoding="utf-8")
+    page.write_text(html.report(judge(whole)), encoding="utf-8")
     quiet = ("first-run", "default-browser-check", "sandbox")
     disabled = ("gpu", "quic", "background-networking", "component-update", "sync", "dev-shm-usage")
     flags = [*(f"--no-{each}" for each in quiet), *(f"--disable-{each}" for each in disabled)]

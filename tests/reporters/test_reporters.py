@@ -10,8 +10,10 @@ import sys
 import numpy as np
 import pytest
 
+from harness.judge.figures import latency
+from harness.judge.judgement import judge
 from harness.schema import Audit, Failure, Finding, Gate, RateTrial, Result
-from reporters import console, figures, html, markdown, scores
+from reporters import console, figures, html, markdown
 from reporters import csv as csv_reporter
 from tests.golden.sample import DOMAINS, FOLDER, GPU, REPORTERS, closed_loop, record, result, sample
 from tests.reporters.hostile import HOSTILE, LONG, hostile
@@ -19,19 +21,21 @@ from tests.reporters.hostile import HOSTILE, LONG, hostile
 
 @pytest.mark.parametrize("name", REPORTERS)
 def test_every_reporter_writes_its_golden_file(name: str) -> None:
-    assert REPORTERS[name](sample()) == (FOLDER / name).read_text(encoding="utf-8"), "python -m tests.golden rewrites"
+    assert REPORTERS[name](judge(sample())) == (FOLDER / name).read_text(encoding="utf-8"), (
+        "python -m tests.golden rewrites"
+    )
 
 
 def test_the_console_report_fits_a_terminal() -> None:
-    assert max(map(len, console.report(sample()).splitlines())) <= console.WIDTH
+    assert max(map(len, console.report(judge(sample())).splitlines())) <= console.WIDTH
 
 
 @pytest.mark.parametrize("columns", [80, 100, 119])
 def test_on_a_narrower_terminal_no_figure_is_cut(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    wide = console.report(sample())
+    wide = console.report(judge(sample()))
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((columns, 24)))
-    text = console.report(sample())
+    text = console.report(judge(sample()))
     assert max(map(len, text.splitlines())) <= columns
     assert figures_of(text) == figures_of(wide)
     assert len(figures_of(wide)) > 30
@@ -44,42 +48,42 @@ def figures_of(text: str) -> set[str]:
 
 def test_a_run_without_any_record_can_be_reported() -> None:
     for report in REPORTERS.values():
-        assert report(result(finished=False))
+        assert report(judge(result(finished=False)))
 
 
 @pytest.mark.parametrize("text", [LONG, "x" * 10_000], ids=["hostile", "long"])
 @pytest.mark.parametrize("name", REPORTERS)
 def test_what_a_stranger_wrote_moves_no_cursor_and_breaks_no_line(name: str, text: str) -> None:
-    told = REPORTERS[name](hostile(text))
+    told = REPORTERS[name](judge(hostile(text)))
     assert all(letter.isprintable() for letter in told.replace("\n", "")), "nothing that a terminal would obey"
     told.encode()
 
 
 def test_the_console_stays_a_table_whatever_things_are_called() -> None:
-    lines = console.report(hostile(LONG)).splitlines()
+    lines = console.report(judge(hostile(LONG))).splitlines()
     assert max(map(len, lines)) <= console.WIDTH
     assert len(lines) < 200, "a name has an end"
     assert any("p50 9.00 ms" in line for line in lines), "and the figures are still to be seen"
 
 
 def test_markdown_stays_markdown() -> None:
-    for line in markdown.report(hostile()).splitlines():
+    for line in markdown.report(judge(hostile())).splitlines():
         bare = re.sub(r"\\.", "", line)
         assert "<" not in bare and "`" not in bare and "](" not in bare
         assert line.startswith(("|", "- ", "## ", "**", "=cmd")) or not line, line
-    tables = re.findall(r"(?:^\|.*\n)+", markdown.report(hostile()), re.MULTILINE)
+    tables = re.findall(r"(?:^\|.*\n)+", markdown.report(judge(hostile())), re.MULTILINE)
     for table in tables:
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1, "no bar of a stranger"
 
 
 def test_json_says_what_was_said_and_a_terminal_may_have_it() -> None:
-    told = json.loads(REPORTERS["report.json"](hostile()))
+    told = json.loads(REPORTERS["report.json"](judge(hostile())))
     assert told["result"]["devices"][0]["name"] == HOSTILE
     assert told["result"]["records"][0]["facts"] == {HOSTILE: HOSTILE}
 
 
 def test_csv_has_its_rows_and_no_formula() -> None:
-    rows = list(csv.DictReader(csv_reporter.report(hostile()).splitlines()))
+    rows = list(csv.DictReader(csv_reporter.report(judge(hostile())).splitlines()))
     assert len(rows) == 2 and {None}.isdisjoint(rows[0])
     cells = [cell for row in rows for cell in row.values()]
     assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r"))]
@@ -96,20 +100,20 @@ def test_joules_of_different_boundaries_are_told_apart() -> None:
         for number, each in enumerate(whole.meterings)
     ]
     several = whole.model_copy(update={"domains": (*DOMAINS, plug), "meterings": tuple(meterings)})
-    text = console.report(several)
+    text = console.report(judge(several))
     assert "energy of the wall or the devices (without memory" in text
     assert re.search(r" wall$", text, re.MULTILINE) and re.search(r" devices$", text, re.MULTILINE)
-    assert not re.search(r" devices$", console.report(whole), re.MULTILINE)
+    assert not re.search(r" devices$", console.report(judge(whole)), re.MULTILINE)
 
 
 def test_a_spreadsheet_finds_no_formula() -> None:
     whole = result(record("a", "=cmd()", "@token", closed_loop([[5]])))
-    row = next(csv.DictReader(csv_reporter.report(whole).splitlines()))
+    row = next(csv.DictReader(csv_reporter.report(judge(whole)).splitlines()))
     assert (row["suite"], row["unit"]) == ("'=cmd()", "'@token")
 
 
 def test_unknown_is_empty_in_csv_and_null_in_json() -> None:
-    rows = {row["key"]: row for row in csv.DictReader(REPORTERS["report.csv"](sample()).splitlines())}
+    rows = {row["key"]: row for row in csv.DictReader(REPORTERS["report.csv"](judge(sample())).splitlines())}
     failed = rows["005.diffusion.onnxruntime.cpu-0.fp32"]
     assert (failed["status"], failed["throughput_per_s"], failed["latency_mean_ns"]) == ("failed", "", "")
     unmetered = rows["007.dlrm.onnxruntime.cpu-0.fp32"]
@@ -117,7 +121,7 @@ def test_unknown_is_empty_in_csv_and_null_in_json() -> None:
     metered = rows["003.llm.torch.gpu.bf16"]
     assert float(metered["power_w"]) == pytest.approx(365, rel=0.01)
     assert metered["energy_boundary"] == "devices"
-    derived = json.loads(REPORTERS["report.json"](sample()))["derived"]
+    derived = json.loads(REPORTERS["report.json"](judge(sample())))["derived"]
     assert derived["005.diffusion.onnxruntime.cpu-0.fp32"]["throughput_per_s"] is None
     assert derived["007.dlrm.onnxruntime.cpu-0.fp32"]["energy"] is None
     assert derived["001.llm.torch.cpu-0.fp32"]["latency"]["p99_ns"] is None
@@ -162,7 +166,7 @@ def test_devices_keep_short_names_apart() -> None:
 
 @pytest.mark.parametrize(("n", "tail"), [(63, None), (100, ("p90", 90)), (1000, ("p99", 990)), (7000, ("p99.9", 6993))])
 def test_the_tail_is_the_highest_percentile_that_the_sample_carries(n: int, tail: tuple[str, int] | None) -> None:
-    assert figures.latency(np.arange(1, n + 1)).tail == tail
+    assert latency(np.arange(1, n + 1)).tail == tail
 
 
 def runs_of(*step_ns: int) -> Result:
@@ -173,16 +177,16 @@ def runs_of(*step_ns: int) -> Result:
 
 def test_runs_of_a_cell_are_one_row_with_geometric_mean_interval_and_median() -> None:
     whole = runs_of(2_500_000, 10_000_000, 10_000_000)
-    [row] = figures.cells(whole)
+    [row] = judge(whole).cells
     assert row.throughput_per_s == pytest.approx((400 * 100 * 100) ** (1 / 3))
     assert row.median_per_s == pytest.approx(100)
-    assert (row.runs, len(figures.rows(whole))) == (3, 3)
+    assert (row.runs, len(judge(whole).rows)) == (3, 3)
     rate, width, median = figures.throughput(row)
     assert (rate, median) == ("159 img/s", "median 100 img/s")
     assert width.startswith("±") and width.endswith(" % of 3 runs")
     for name in ("report.txt", "report.md"):
-        assert REPORTERS[name](whole).count("159 img/s") == 1
-    assert REPORTERS["report.csv"](whole).count("b.") == 3
+        assert REPORTERS[name](judge(whole)).count("159 img/s") == 1
+    assert REPORTERS["report.csv"](judge(whole)).count("b.") == 3
 
 
 def test_a_run_that_failed_leaves_the_others() -> None:
@@ -190,8 +194,8 @@ def test_a_run_that_failed_leaves_the_others() -> None:
         update={"run": 9}
     )
     whole = result(*runs_of(100, 100).records, broken)
-    assert [(row.status, row.runs) for row in figures.cells(whole)] == [("ok", 2)]
-    assert [row.status for row in figures.cells(result(broken))] == ["failed"]
+    assert [(row.status, row.runs) for row in judge(whole).cells] == [("ok", 2)]
+    assert [row.status for row in judge(result(broken)).cells] == ["failed"]
 
 
 def wrong() -> Result:
@@ -203,39 +207,42 @@ def wrong() -> Result:
 
 
 def test_a_fast_wrong_answer_counts_for_nothing() -> None:
-    honest, cheat = figures.cells(wrong())
+    honest, cheat = judge(wrong()).cells
     assert figures.throughput(honest) == ("1.00 img/s",)
     assert (cheat.status, figures.throughput(cheat)) == ("invalid", ("invalid", "10.0 img/s"))
-    assert scores.matrix(wrong()) is None, "there is but one device with a figure"
-    assert " invalid " in console.report(wrong()) and "invalid, 10.0 img/s" in markdown.report(wrong())
-    assert [row["status"] for row in csv.DictReader(csv_reporter.report(wrong()).splitlines())] == ["ok", "invalid"]
-    assert json.loads(REPORTERS["report.json"](wrong()))["derived"]["b"]["status"] == "invalid"
-    assert '<a href="#b"><span class="state bad">invalid</span></a>' in html.report(wrong())
+    assert judge(wrong()).matrix is None, "there is but one device with a figure"
+    assert " invalid " in console.report(judge(wrong())) and "invalid, 10.0 img/s" in markdown.report(judge(wrong()))
+    assert [row["status"] for row in csv.DictReader(csv_reporter.report(judge(wrong())).splitlines())] == [
+        "ok",
+        "invalid",
+    ]
+    assert json.loads(REPORTERS["report.json"](judge(wrong())))["derived"]["b"]["status"] == "invalid"
+    assert '<a href="#b"><span class="state bad">invalid</span></a>' in html.report(judge(wrong()))
 
 
 def test_an_invalid_run_is_not_among_those_that_are_averaged() -> None:
     fine, cheat = wrong().records
     again = fine.model_copy(update={"key": "c", "phase": "c", "run": 2})
     cheat = cheat.model_copy(update={"route": fine.route, "run": 3})
-    [row] = figures.cells(result(fine, again, cheat))
+    [row] = judge(result(fine, again, cheat)).cells
     assert (row.status, row.runs) == ("ok", 2) and row.throughput_per_s == pytest.approx(1)
-    assert [row.status for row in figures.cells(result(cheat))] == ["invalid"]
+    assert [row.status for row in judge(result(cheat)).cells] == ["invalid"]
 
 
 def test_the_same_run_again_is_another_cell() -> None:
     twice = [record(key, "resnet50", "image", closed_loop([[100]])) for key in ("b", "c")]
-    assert len(figures.cells(result(*twice))) == 2
+    assert len(judge(result(*twice)).cells) == 2
 
 
 def test_the_throughput_is_that_of_the_steady_window_with_its_interval() -> None:
     done = closed_loop([[200_000_000]] * 10 + [[100_000_000]] * 50)
-    [row] = figures.rows(result(record("b", "resnet50", "image", done)))
+    [row] = judge(result(record("b", "resnet50", "image", done))).rows
     assert figures.throughput(row) == ("10.0 img/s", "±0.0 %")
 
 
 def test_what_is_not_steady_has_no_interval() -> None:
     done = closed_loop([[100_000_000]] * 40 + [[200_000_000]] * 10)
-    [row] = figures.rows(result(record("b", "resnet50", "image", done)))
+    [row] = judge(result(record("b", "resnet50", "image", done))).rows
     assert figures.throughput(row) == ("8.33 img/s",)
 
 

@@ -15,13 +15,14 @@ import reporters.html
 import reporters.json
 import reporters.markdown
 from harness import mixes
+from harness.judge.judgement import Judgement, judge
 from harness.schema import Result
-from reporters import scores
+from reporters import figures, scores
 from tests.fakes.machine import EDGE, WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import closed_loop, record
 from tests.golden.sample import result as bare
 
-Report = Callable[[Result], str]
+Report = Callable[[Judgement], str]
 LINES: tuple[Report, ...] = (reporters.console.report, reporters.markdown.report)
 TEXTS: tuple[Report, ...] = (*LINES, reporters.html.report)
 
@@ -38,15 +39,15 @@ def measured() -> Result:
 
 @pytest.mark.parametrize("report", LINES)
 def test_the_headline_comes_first_with_all_that_belongs_to_it(report: Report, measured: Result) -> None:
-    text = report(measured)
+    text = report(judge(measured))
     assert "mix/kJ, TX 0.2" in text
     assert "mix/s (edge-9, provisional, 16-bit weights, wall)" in text
     assert text.index("mix/kJ") < text.index("throughput")
 
 
 def test_the_page_begins_with_the_score_and_draws_its_power(measured: Result) -> None:
-    page = reporters.html.report(measured)
-    told = scores.told(measured)
+    page = reporters.html.report(judge(measured))
+    told = scores.told(judge(measured))
     assert told is not None
     assert [(name, unit) for name, _, unit in told.numbers] == [("MX", "mix/kJ"), ("TX", "mix/s")]
     for name, value, unit in told.numbers:
@@ -61,30 +62,30 @@ def test_the_page_says_loudly_what_is_no_score(measured: Result) -> None:
     cut = measured.model_copy(
         update={"records": tuple(each for each in measured.records if each.route.suite != "resnet50")}
     )
-    told = scores.told(cut)
+    told = scores.told(judge(cut))
     assert told is not None and not told.numbers and told.trouble.startswith("NO SCORE: ")
-    assert f'<p class="trouble bad">{told.trouble}</p>' in reporters.html.report(cut)
-    assert '<p class="trouble">EFFICIENCY NOT MEASURED: no' in reporters.html.report(one_run(None))
+    assert f'<p class="trouble bad">{told.trouble}</p>' in reporters.html.report(judge(cut))
+    assert '<p class="trouble">EFFICIENCY NOT MEASURED: no' in reporters.html.report(judge(one_run(None)))
 
 
 @pytest.mark.parametrize("report", TEXTS)
 def test_a_run_that_ended_before_its_mix_says_that_there_is_no_score(report: Report, measured: Result) -> None:
     unreached = measured.model_copy(update={"records": (), "phases": (), "meterings": (), "finished": False})
-    assert "NO SCORE: the run ended before its mix, edge-9" in report(unreached)
-    assert "SCORE" not in report(unreached.model_copy(update={"mix": None}))
+    assert "NO SCORE: the run ended before its mix, edge-9" in report(judge(unreached))
+    assert "SCORE" not in report(judge(unreached.model_copy(update={"mix": None})))
 
 
 @pytest.mark.parametrize("report", TEXTS)
 def test_without_a_meter_the_headline_says_why_there_is_no_efficiency(report: Report) -> None:
-    text = report(one_run(None))
+    text = report(judge(one_run(None)))
     assert "EFFICIENCY NOT MEASURED: no meter was read" in text
     assert "mix/kJ" not in text
     unmetered = one_run(WATTS_AT_THE_WALL).model_copy(update={"meterings": ()})  # though the plan knew watts
-    assert "mix/kJ" not in report(unmetered)
+    assert "mix/kJ" not in report(judge(unmetered))
 
 
 def test_streams_devices_and_plans_explain_the_score(measured: Result) -> None:
-    told = scores.told(measured)
+    told = scores.told(judge(measured))
     assert told
     facts = dict(told.facts)
     assert facts["grade"] == "provisional, not official: 1 of 5 runs"
@@ -106,17 +107,17 @@ def test_streams_devices_and_plans_explain_the_score(measured: Result) -> None:
 
 
 def test_several_runs_are_listed() -> None:
-    told = scores.told(one_run(WATTS_AT_THE_WALL, runs=2))
+    told = scores.told(judge(one_run(WATTS_AT_THE_WALL, runs=2)))
     assert told
     assert [row[0] for row in told.tables[-1].rows] == ["mixed.1", "mixed.2"]
 
 
 def test_numbers_for_machines(measured: Result) -> None:
-    told = json.loads(reporters.json.report(measured))["score"]
+    told = json.loads(reporters.json.report(judge(measured)))["score"]
     assert told["grade"] == "provisional"
     assert told["runs"][0]["streams"][1]["suite"] == "diffusion"
     assert told["runs"][0]["diagnosis"]["kappa"]["estimate"] == pytest.approx(1, abs=0.01)
-    *_, row = csv.DictReader(StringIO(reporters.csv.report(measured)))
+    *_, row = csv.DictReader(StringIO(reporters.csv.report(judge(measured))))
     assert (row["scenario"], row["unit"], row["status"], row["energy_boundary"]) == (
         "mixed",
         "mix",
@@ -124,7 +125,7 @@ def test_numbers_for_machines(measured: Result) -> None:
         "wall",
     )
     assert float(row["energy_per_unit_j"]) == pytest.approx(1000 / told["mixes_per_kj"]["estimate"])
-    assert json.loads(reporters.json.report(bare()))["score"] is None
+    assert json.loads(reporters.json.report(judge(bare())))["score"] is None
 
 
 def beside() -> Result:
@@ -145,22 +146,22 @@ def beside() -> Result:
 
 
 def test_the_matrix_compares_every_device_with_the_first() -> None:
-    compared = scores.matrix(beside())
+    compared = judge(beside()).matrix
     assert compared
     assert compared.baseline == "cpu:0"
-    assert {suite: [cell.text for cell in cells] for suite, cells in compared.rows} == {
+    assert {suite: [figures.ratio(each) for each in relatives] for suite, relatives in compared.rows} == {
         "llm": ["1.00×", "10.0×"],
         "dlrm": ["1.00×", "0.250×"],
         "diffusion": ["–", "–"],
     }
     heats = {suite: [round(cell.heat, 2) for cell in cells] for suite, cells in compared.rows}
     assert heats == {"llm": [0, 1], "dlrm": [0, -0.6], "diffusion": [0, 0]}
-    page = reporters.html.report(beside())
+    page = reporters.html.report(judge(beside()))
     assert '<td class="number" style="--heat: 45%">10.0×<small>10,000,000 tok/s</small></td>' in page
     assert '<td class="number behind" style="--heat: 27%">0.250×<small>2,500,000 samples/s</small></td>' in page
-    assert "10.0×" in reporters.console.report(beside())
-    assert "10.0×" in reporters.markdown.report(beside())
+    assert "10.0×" in reporters.console.report(judge(beside()))
+    assert "10.0×" in reporters.markdown.report(judge(beside()))
 
 
 def test_one_device_has_nothing_to_be_compared_with() -> None:
-    assert scores.matrix(bare(record("a", "llm", "token", closed_loop([[1000]] * 8)))) is None
+    assert judge(bare(record("a", "llm", "token", closed_loop([[1000]] * 8)))).matrix is None

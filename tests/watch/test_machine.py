@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.judge import validate
+from harness.judge import disturbed
+from harness.judge.evidence import gather
 from harness.schema import Conditions
 from harness.watch.machine import TICK_NS, Machine, between
 from tests.golden.sample import closed_loop, record, result
@@ -216,8 +217,8 @@ def test_a_busy_process_is_foreign_and_a_worker_is_not(busy: subprocess.Popen[by
     ours = between(before[1], worker.read())
     assert cores(foreign) > cores(ours) + 0.2  # a core, on which others may be too
     done = closed_loop([[foreign.begin_ns + 1, foreign.end_ns - foreign.begin_ns]])
-    disturbed = record("b", "llm", "token", done).model_copy(update={"conditions": (foreign,)})
-    [finding] = validate.machine_ours(result(disturbed))
+    beside = record("b", "llm", "token", done).model_copy(update={"conditions": (foreign,)})
+    [finding] = disturbed.machine_ours(gather(result(beside)))
     assert finding.severity == "warning"
     assert "other processes kept" in finding.message
 

@@ -1,0 +1,162 @@
+"""What explains a mixed run: how near it came to the bound of its plan, and where the time of the devices went."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.errors import MixmarkError
+from harness.judge.score import Figure, Run, Score
+from harness.judge.stamps import in_flight_ns, most_in_flight, throughput_per_s
+from harness.place import EXACT, Objective, best_kind, replan, verify
+from harness.schema import Completions, Mix, Placement, Rate, Record, Result
+
+
+@dataclass(frozen=True)
+class Part:
+    """The work of one device on one suite in a mixed run."""
+
+    suite: str
+    device: str
+    planned: float
+    """The part of the device's time that the plan gives to the suite, x."""
+    units_per_s: float
+    """While it worked on this suite."""
+    solo_units_per_s: float | None
+    """The rate that was planned with. None: the plan had no such route."""
+
+    @property
+    def retained(self) -> float | None:
+        """The rate in the mix as a part of the solo rate: 1 means that the other devices do not disturb it."""
+        return None if self.solo_units_per_s is None else self.units_per_s / self.solo_units_per_s
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What explains one mixed run; none of it is ranked."""
+
+    phase: str
+    bound_per_s: float
+    """λ*."""
+    unproven: tuple[str, ...]
+    """What is wrong with λ* or the plan; empty: the stored prices prove them."""
+    estimate: bool
+    """Whether λ* is no bound, because a device ran more than one feed at a time."""
+    kappa: Figure
+    """κ = λ / λ*."""
+    busy: Mapping[str, float]
+    """The part of the window in which each device had a feed in flight."""
+    surplus: float
+    """The part of that time that went into units beyond those of B mixes: they earn nothing and lower κ."""
+    parts: tuple[Part, ...]
+    best_kind: str
+    """The kind of device whose devices alone would get most done. Empty: no kind runs every suite."""
+    gain: float | None
+    """Heterogeneity gain: measured λ over λ* of that kind."""
+    plan: Placement
+    """The plan that the run began with."""
+    other: Placement | None
+    """The plan for the other objective, from the same rates. None: not all power was known."""
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """What follows from a plan, whatever came of it."""
+
+    unproven: tuple[str, ...]
+    best_kind: str
+    best_kind_per_s: float
+    other: Placement | None
+
+
+def diagnoses(result: Result, score: Score, solo: Sequence[Rate]) -> dict[str, Diagnosis]:
+    """The diagnosis of each run, by its phase. Runs of equal plans share what follows from the plan.
+
+    solo: the rates that the solo records measured.
+    """
+    plans = {phase.name: phase.placement for phase in result.phases if phase.placement is not None}
+    planned: dict[str, _Planned] = {}
+    found = {}
+    for run in score.runs:
+        plan = plans[run.phase]
+        key = plan.model_dump_json()
+        if key not in planned:
+            planned[key] = _planned(plan, result, score.mix, solo)
+        found[run.phase] = _diagnosis(result, run, plan, planned[key])
+    return found
+
+
+def _planned(plan: Placement, result: Result, mix: Mix, solo: Sequence[Rate]) -> _Planned:
+    kind, alone = best_kind(mix.units, plan.rates, result.devices)
+    return _Planned(
+        unproven=(*verify(plan, mix.units), *_unmeasured(plan, solo)),
+        best_kind=kind,
+        best_kind_per_s=alone,
+        other=None if plan.rest_watts is None else _other(plan, mix, result),
+    )
+
+
+def _unmeasured(plan: Placement, solo: Sequence[Rate]) -> Iterator[str]:
+    """The rates of a plan must be those of the solo records: higher ones would make little of what was reached, lower
+    ones much of what the devices gain together."""
+    measured = {(rate.suite, rate.device, rate.adapter, rate.precision, rate.batch): rate.units_per_s for rate in solo}
+    for rate in plan.rates:
+        found = measured.get((rate.suite, rate.device, rate.adapter, rate.precision, rate.batch))
+        if found is None or not math.isclose(found, rate.units_per_s, rel_tol=EXACT):
+            seen = "no solo record that passed" if found is None else f"its solo record {found:g} units/s"
+            yield f"the plan has {rate.suite} on {rate.device} at {rate.units_per_s:g} units/s, and {seen}"
+
+
+def _other(plan: Placement, mix: Mix, result: Result) -> Placement | None:
+    objective: Objective = "efficiency" if plan.objective == "throughput" else "throughput"
+    try:
+        return replan(plan, mix.units, result.devices, objective)
+    except MixmarkError:  # a power that efficiency would need is not known
+        return None
+
+
+def _diagnosis(result: Result, run: Run, plan: Placement, planned: _Planned) -> Diagnosis:
+    records = [record for record in result.records if record.phase == run.phase]
+    window_ns = run.begin_ns, run.end_ns
+    of_device: dict[str, list[Completions]] = defaultdict(list)
+    for record in records:
+        if record.completions is not None:
+            of_device[record.route.device].append(record.completions)
+    busy_ns = {device: in_flight_ns(*each, inside=window_ns) for device, each in of_device.items()}
+    solo = {(rate.suite, rate.device): rate.units_per_s for rate in plan.rates}
+    parts = []
+    for record in records:
+        route = record.route
+        if record.completions is not None and (speed := throughput_per_s(record.completions)):
+            given = plan.shares.get(route.suite, {}).get(route.device, 0.0)
+            parts.append(Part(route.suite, route.device, given, speed, solo.get((route.suite, route.device))))
+    measured, bound = run.mixes_per_s, plan.bound_per_s
+    return Diagnosis(
+        phase=run.phase,
+        bound_per_s=bound,
+        unproven=planned.unproven,
+        estimate=any(most_in_flight(*each, inside=window_ns) > 1 for each in of_device.values()),
+        kappa=Figure(
+            measured.estimate / bound,
+            None if measured.low is None else measured.low / bound,
+            None if measured.high is None else measured.high / bound,
+        ),
+        busy={device.id: busy_ns.get(device.id, 0) / run.length_ns for device in result.devices},
+        surplus=_surplus(records, run),
+        parts=tuple(parts),
+        best_kind=planned.best_kind,
+        gain=measured.estimate / planned.best_kind_per_s if planned.best_kind_per_s else None,
+        plan=plan,
+        other=planned.other,
+    )
+
+
+def _surplus(records: Sequence[Record], run: Run) -> float:
+    worked = dict.fromkeys((stream.suite for stream in run.streams), 0)
+    for record in records:
+        if record.completions is not None and record.route.suite in worked:
+            worked[record.route.suite] += in_flight_ns(record.completions, inside=(run.begin_ns, run.end_ns))
+    beyond = sum(worked[each.suite] * (1 - run.mixes / each.mixes) for each in run.streams if each.mixes)
+    return beyond / (sum(worked.values()) or 1)

@@ -1,0 +1,105 @@
+"""Which energy domains may be added: what each covers, which overlap, which devices are left uncovered."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import get_args
+
+from harness.schema import HOST_PROCESSOR, Boundary, Device, Domain
+
+WHOLE = "node"  # what a domain covers that covers the machine with all its devices, known or not
+CLASSES: tuple[Boundary, ...] = get_args(Boundary)  # the widest first
+LEFT_OUT: Mapping[Boundary, tuple[str, ...]] = {
+    "wall": (),
+    "node": ("power supply",),
+    "devices": ("memory", "mainboard", "drives", "fans", "network", "power supply"),
+}
+PIECE = re.compile(r"(.+)/(\d{1,4})-of-([1-9]\d{0,3})")
+
+
+def overlap(one: Domain, other: Domain, domains: Mapping[str, Domain]) -> bool:
+    """Whether adding both would count something twice: one contains the other, or both cover the same thing.
+
+    Meters know nothing of each other's domains, so a wall contains every node, and a node every device.
+    """
+    return (
+        one.boundary != other.boundary
+        or one.id in _ancestors(other, domains)
+        or other.id in _ancestors(one, domains)
+        or any(_meet(mine, yours) for mine in one.covers for yours in other.covers)
+    )
+
+
+def _meet(mine: str, yours: str) -> bool:
+    """Whether both are the same thing, or a part and its whole; `cpu:0/1-of-2` and `cpu:0/2-of-2` do not meet."""
+    (my_whole, my_part, mine_of), (your_whole, your_part, yours_of) = piece(mine), piece(yours)
+    return my_whole == your_whole and (my_part == your_part or mine_of != yours_of)
+
+
+def piece(covers: str) -> tuple[str, int, int]:
+    """`cpu:0/1-of-2` is (cpu:0, 1, 2), `cpu:0` is (cpu:0, 1, 1)."""
+    found = PIECE.fullmatch(covers)
+    return (found[1], int(found[2]), int(found[3])) if found else (covers, 1, 1)
+
+
+def _ancestors(domain: Domain, domains: Mapping[str, Domain]) -> set[str]:
+    """The ids of all domains that contain this one. A forged file may hold a circle."""
+    found: set[str] = set()
+    while domain.parent is not None and domain.parent not in found:
+        found.add(domain.parent)
+        if domain.parent not in domains:
+            break
+        domain = domains[domain.parent]
+    return found
+
+
+def antichain(domains: Iterable[Domain], readable: Collection[str], devices: Iterable[Device]) -> tuple[Domain, ...]:
+    """The domains to add, none of which overlap: those of the widest boundary that covers every device or, where none
+    does, of the boundary `devices`.
+
+    Among those that overlap, the one that covers more is taken, then a counter before polled power, then the parent.
+    """
+    known = {domain.id: domain for domain in domains}
+    devices = tuple(devices)
+    chosen: list[Domain] = []
+    for boundary in CLASSES:
+        of_it = [each for each in known.values() if each.boundary == boundary and each.id in readable]
+        chosen = []
+        for domain in sorted(of_it, key=lambda each: _rank(each, known)):
+            if not any(overlap(domain, other, known) for other in chosen):
+                chosen.append(domain)
+        if not uncovered(chosen, devices):
+            break
+    return tuple(chosen)
+
+
+def _rank(domain: Domain, known: Mapping[str, Domain]) -> tuple[object, ...]:
+    covered = sum(1 / piece(each)[2] for each in domain.covers)
+    method = ("external", "counter", "integrated", "modelled").index(domain.method)
+    return (-covered, method, domain.accuracy or 1, len(_ancestors(domain, known)), domain.id)
+
+
+def uncovered(domains: Iterable[Domain], devices: Iterable[Device]) -> tuple[str, ...]:
+    """The devices that are not wholly covered, in order. The host's processor is one even if no adapter reaches it."""
+    covers, needed = {each for domain in domains for each in domain.covers}, tuple(devices)
+    if WHOLE in covers:
+        return ()
+    hosts = not any(each.on_host for each in needed)
+    host = (HOST_PROCESSOR,) if hosts and not is_covered(HOST_PROCESSOR, covers) else ()
+    return (*host, *(each.id for each in needed if not is_whole(each, covers)))
+
+
+def is_whole(device: Device, covers: Collection[str]) -> bool:
+    """Whether all of a device is covered. A slice is covered where the device is that it is a part of."""
+    return is_covered(device.whole.id, covers) or all(is_covered(part, covers) for part in device.silicon)
+
+
+def is_covered(whole: str, covers: Collection[str]) -> bool:
+    """Whether something is covered: by itself, or by all pieces of a division of it."""
+    counts = {of for each in covers for name, _, of in (piece(each),) if name == whole}
+    return any(all(_part(whole, number, of) in covers for number in range(1, of + 1)) for of in counts)
+
+
+def _part(whole: str, number: int, of: int) -> str:
+    return whole if of == 1 and number == 1 else f"{whole}/{number}-of-{of}"

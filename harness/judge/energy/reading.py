@@ -1,0 +1,255 @@
+"""The joules of one energy source over a window, from its raw samples.
+
+A counter's joules between two of its own updates are exact, whatever was missed in between; a window's edges lie
+between two updates and are interpolated. Power is integrated by trapezoids, so a gap is a hole. A reading has joules,
+or it has the reasons why they are not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.judge.stamps import Floats
+from harness.schema import Domain, Int64s, Metering, Samples
+
+Reason = Literal[
+    "no samples",
+    "began late",
+    "ended early",
+    "lost",
+    "gap",
+    "stood still",
+    "jumped back",
+    "jumped ahead",
+    "may have wrapped twice",
+    "negative power",
+    "window too short",
+    "short window",
+]
+
+FEWEST_PERIODS = 40  # in a window: each edge may be off by a period, together 5 %
+ENOUGH_PERIODS = 200  # 1 %
+MOST_MISSED = 3  # periods without a reading of power, or without a change of a counter that is read
+PLAUSIBLE = 20  # a counter that implies more than this times the 95th percentile of its power is wrong
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The energy that one domain used in one window."""
+
+    domain: str
+    begin_ns: int
+    end_ns: int
+    method: str
+    joules: float | None
+    """None: `reasons` say why."""
+    reasons: tuple[Reason, ...] = ()
+    """`short window` goes with joules; all others do not."""
+    period_ns: int | None = None
+    """The time between updates of the source, as far as the sampling shows them. None: it was never seen to change."""
+    longest_gap_ns: int | None = None
+    """The longest time between two reads."""
+    edge_uncertainty: float | None = None
+    """How far the edges may put the joules off, as a share: 2 Δ/T, Δ the period or what the power is a mean over."""
+
+    @property
+    def valid(self) -> bool:
+        return self.joules is not None
+
+    @property
+    def watts(self) -> float | None:
+        return None if self.joules is None else self.joules * 1e9 / (self.end_ns - self.begin_ns)
+
+
+@dataclass(frozen=True, eq=False)
+class _Points:
+    """The moments at which a domain's energy is known, from the last one before a window to the first one after it."""
+
+    at_ns: Int64s
+    steps: Floats
+    """[points - 1], joules from one to the next; below 0 where a counter that does not wrap jumped back."""
+    watts: Floats
+    """Power: [points], at each. A counter: [points - 1], between them."""
+    wrapped: npt.NDArray[np.bool_]
+    """[points - 1], where a counter began anew."""
+    stood_ns: Int64s
+    """[points], how long a counter was read on without a change; 0 of power."""
+    period_ns: float | None
+    longest_gap_ns: int
+
+    def joules(self, at_ns: Int64s) -> Floats:
+        """[at], the joules since the first point. Beyond the ends the power next to them goes on."""
+        seconds, when = (self.at_ns - self.at_ns[0]) / 1e9, (at_ns - self.at_ns[0]) / 1e9
+        sums = np.concatenate((np.zeros(1), np.cumsum(self.steps)))
+        left = np.clip(np.searchsorted(seconds, when, side="right") - 1, 0, len(self.steps) - 1)
+        since = when - seconds[left]
+        if len(self.watts) == len(self.steps):
+            return np.asarray(sums[left] + self.watts[left] * since)
+        length = np.diff(seconds)[left]
+        inside = np.clip(since, 0, length)
+        within = (self.watts[left] + np.diff(self.watts)[left] / length * inside / 2) * inside
+        beyond = np.where(since < 0, self.watts[left], self.watts[left + 1]) * (since - inside)
+        return np.asarray(sums[left] + within + beyond)
+
+
+def reading(domain: Domain, samples: Samples | None, begin_ns: int, end_ns: int, lost: bool = False) -> Reading:
+    """lost: whether the source could not be read to the end of its phase."""
+    if end_ns <= begin_ns:
+        raise ValueError("a window that does not last")
+    points = _around(domain, samples, begin_ns, end_ns)
+    if points is None:
+        why = _without_points(samples, begin_ns, end_ns, lost)
+        return Reading(domain.id, begin_ns, end_ns, domain.method, None, (why,))
+    period_ns, length_ns = points.period_ns, end_ns - begin_ns
+    reasons = list(dict.fromkeys(_problems(domain, points, begin_ns, end_ns, lost)))
+    edge = None
+    if period_ns is not None:
+        edge = 2 * max(period_ns, domain.averaging_ns or 0) / length_ns
+        if edge > 2 / FEWEST_PERIODS:
+            reasons.append("window too short")
+    joules = None if reasons else float(np.diff(points.joules(np.array([begin_ns, end_ns])))[0])
+    if joules is not None and edge is not None and edge > 2 / ENOUGH_PERIODS:
+        reasons.append("short window")
+    return Reading(
+        domain=domain.id,
+        begin_ns=begin_ns,
+        end_ns=end_ns,
+        method=domain.method,
+        joules=joules,
+        reasons=tuple(reasons),
+        period_ns=None if period_ns is None else round(period_ns),
+        longest_gap_ns=points.longest_gap_ns,
+        edge_uncertainty=edge,
+    )
+
+
+def cumulative(domain: Domain, samples: Samples | None, at_ns: Int64s) -> Floats | None:
+    """[at], joules since at_ns[0], for the energy of many blocks of one window; at_ns rises.
+
+    None where the reading of the whole window has no joules. A block may be shorter than a reading is let through
+    with: what it has too much, its neighbour has too little.
+    """
+    begin_ns, end_ns = int(at_ns[0]), int(at_ns[-1])
+    points = _around(domain, samples, begin_ns, end_ns)
+    if points is None or not reading(domain, samples, begin_ns, end_ns).valid:
+        return None
+    joules = points.joules(at_ns)
+    return np.asarray(joules - joules[0])
+
+
+def power(domain: Domain, samples: Samples) -> tuple[Int64s, Floats]:
+    """(at_ns [n + 1], watts [n]): the mean power between neighbouring points; NaN where it is not known."""
+    whole = (int(samples.before_ns[0]), int(samples.after_ns[-1]) + 1) if len(samples.values) else (0, 1)
+    points = _around(domain, samples, *whole)
+    if points is None:
+        return np.zeros(1, np.int64), np.zeros(0)
+    gaps_ns = np.diff(points.at_ns)
+    known = (points.steps >= 0) & (gaps_ns <= MOST_MISSED * (points.period_ns or np.inf))
+    if domain.quantity == "energy":
+        known &= _paced_watts(points) <= _plausible_watts(points)
+    return points.at_ns, np.where(known, points.steps * 1e9 / gaps_ns, np.nan)
+
+
+def idle_watts(domain: Domain, metering: Metering) -> tuple[float | None, ...]:
+    """The power in each interval of Metering.idle_ns, before and after the work."""
+    samples, lost = metering.samples.get(domain.id), domain.id in metering.lost
+    return tuple(reading(domain, samples, begin, end, lost).watts for begin, end in metering.idle_ns)
+
+
+def _around(domain: Domain, samples: Samples | None, begin_ns: int, end_ns: int) -> _Points | None:
+    """None where fewer than two points enclose or touch the window."""
+    if samples is None or len(samples.values) < 2:
+        return None
+    reads_ns, values = np.maximum.accumulate(_middles(samples)), samples.values
+    fresh = np.concatenate((np.ones(1, bool), np.diff(reads_ns) > 0))
+    reads_ns, values = reads_ns[fresh], values[fresh]
+    changed = np.concatenate((np.ones(1, bool), np.diff(values) != 0))
+    kept = np.flatnonzero(changed) if domain.quantity == "energy" else np.arange(len(values))
+    at_ns = reads_ns[kept]
+    stood_ns = reads_ns[np.append(kept[1:], len(values)) - 1] - at_ns
+    first = max(int(np.searchsorted(at_ns, begin_ns, side="right")) - 1, 0)
+    last = min(int(np.searchsorted(at_ns, end_ns, side="left")), len(at_ns) - 1)
+    if last <= first or at_ns[first] >= end_ns or at_ns[last] <= begin_ns:
+        return None
+    near = slice(first, last + 1)
+    at_ns, stood_ns, watts = at_ns[near], stood_ns[near], values[kept[near]]
+    gaps_ns = np.diff(at_ns)
+    longest_gap_ns = int(np.diff(reads_ns[kept[first] : kept[last] + 1]).max())
+    period_ns: float | None = float(np.median(gaps_ns))
+    if domain.quantity == "power":
+        steps = (watts[1:] + watts[:-1]) / 2 * gaps_ns / 1e9
+        wrapped = np.zeros(len(steps), bool)
+        if not (samples.before_ns == samples.after_ns).all():  # polled: a source may give the same value many times
+            turns_ns = np.diff(at_ns[changed[kept[near]]])
+            period_ns = max(period_ns, float(np.median(turns_ns))) if period_ns and len(turns_ns) else None
+        return _Points(at_ns, steps, watts, wrapped, stood_ns, period_ns, longest_gap_ns)
+    steps = np.diff(watts)
+    wrapped = (steps < 0) & (steps + (domain.wrap_joules or 0) >= 0)
+    steps = steps + np.where(wrapped, domain.wrap_joules or 0, 0)
+    return _Points(at_ns, steps, steps * 1e9 / gaps_ns, wrapped, stood_ns, period_ns, longest_gap_ns)
+
+
+def _middles(samples: Samples) -> Int64s:
+    return samples.before_ns + (samples.after_ns - samples.before_ns) // 2
+
+
+def _without_points(samples: Samples | None, begin_ns: int, end_ns: int, lost: bool) -> Reason:
+    reads_ns = _middles(samples) if samples else np.zeros(0, np.int64)
+    if ((reads_ns >= begin_ns) & (reads_ns <= end_ns)).sum() > 1:
+        return "stood still"
+    if lost:
+        return "lost"
+    if len(reads_ns) and reads_ns[-1] < end_ns:
+        return "ended early"
+    return "began late" if len(reads_ns) and reads_ns[0] > begin_ns else "no samples"
+
+
+def _problems(domain: Domain, points: _Points, begin_ns: int, end_ns: int, lost: bool) -> Iterator[Reason]:
+    """Every reason for which there are no joules, except that the window is too short."""
+    at_ns, period_ns = points.at_ns, points.period_ns
+    if period_ns is None:  # power that was polled and is the same throughout
+        yield "stood still"
+        return
+    if begin_ns < at_ns[0] - period_ns:
+        yield "began late"
+    if end_ns > at_ns[-1] + period_ns:
+        yield "lost" if lost else "ended early"
+    if (points.stood_ns[at_ns < end_ns] > MOST_MISSED * period_ns).any():
+        yield "stood still"
+    unread_ns = np.diff(at_ns) - points.stood_ns[:-1]
+    if domain.quantity == "energy":
+        unread_ns = unread_ns[[0, -1]]  # a counter misses nothing in between; at an edge one would have to guess
+    if (unread_ns > MOST_MISSED * period_ns).any():
+        yield "gap"
+    if domain.quantity == "power" and (points.watts < 0).any():
+        yield "negative power"
+    if domain.quantity == "energy":
+        yield from _jumps(points, domain.wrap_joules)
+
+
+def _jumps(points: _Points, wrap_joules: float | None) -> Iterator[Reason]:
+    """A reset is told from a wrap by the power that it would have taken. A long gap may hide a second wrap."""
+    limit_watts, watts = _plausible_watts(points), _paced_watts(points)
+    beyond = watts > limit_watts
+    if (points.steps < 0).any() or (beyond & points.wrapped).any():
+        yield "jumped back"
+    if (beyond & ~points.wrapped).any():
+        yield "jumped ahead"
+    if wrap_joules is not None and (np.diff(points.at_ns) / 1e9 * limit_watts >= wrap_joules).any():
+        yield "may have wrapped twice"
+
+
+def _paced_watts(points: _Points) -> Floats:
+    """[points - 1]; two reads in quick succession show a whole update in no time, so it counts as a period's."""
+    return points.steps * 1e9 / np.maximum(np.diff(points.at_ns), points.period_ns or 0)
+
+
+def _plausible_watts(points: _Points) -> float:
+    """The largest power that is believed. It is infinite where a counter does nothing but wrap."""
+    counted = _paced_watts(points)[~points.wrapped & (points.steps >= 0)]
+    return PLAUSIBLE * float(np.quantile(counted, 0.95)) if len(counted) else float("inf")

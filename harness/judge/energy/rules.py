@@ -1,0 +1,111 @@
+"""Rules about energy: what is metered, whether each window has its joules, whether sources agree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from harness.judge.energy.cover import antichain, uncovered
+from harness.judge.energy.reading import ENOUGH_PERIODS, FEWEST_PERIODS
+from harness.judge.energy.total import Total, contradictions, disagreements, metered, why
+from harness.judge.evidence import Evidence
+from harness.schema import Domain, Finding, Result
+
+CROSS_CHECK = 0.05  # that a counter and the integral of power beside it may differ, or a whole be less than its parts
+METERING = 0.005  # of one core
+
+
+def energy_known(evidence: Evidence) -> Iterator[Finding]:
+    """At least one energy source was sampled. Where none was, the absent meters say what would be needed."""
+    if not evidence.result.domains:
+        missing = ", ".join(uncovered((), evidence.result.devices))
+        absent = any(each.kind == "meter" for each in evidence.result.absent)
+        told = "the absent meters say what would be needed" if absent else "mixmark meters says what would be needed"
+        message = f"energy not measured, so there is no efficiency: nothing meters {missing}; {told}"
+        yield Finding(rule="energy_known", severity="note", about="run", message=message)
+
+
+def energy_whole(evidence: Evidence) -> Iterator[Finding]:
+    """The measured domains cover every device, used or not, and the host's processor."""
+    if evidence.result.domains and (missing := uncovered(_meterable(evidence.result), evidence.result.devices)):
+        modelled = [each.id for each in evidence.result.domains if each.method == "modelled"]
+        also = f" ({', '.join(modelled)} is modelled, and does not count)" if modelled else ""
+        message = f"energy of a part only, so there is no efficiency: nothing meters {', '.join(missing)}{also}"
+        yield Finding(rule="energy_whole", severity="warning", about="run", message=message)
+
+
+def energy_valid(evidence: Evidence) -> Iterator[Finding]:
+    """Every domain whose joules would be added has them in the window of every record and mix, its edges within 1 %."""
+    needed = [each.id for each in _meterable(evidence.result)]
+    for about, phase, found in _energies(evidence):
+        of = f"{phase}: " if about == "run" else ""
+        metering = metered(evidence.result, phase)
+        if metering is None:
+            message = f"{of}no energy: the meters were not read in its phase"
+            yield Finding(rule="energy_valid", severity="warning", about=about, message=message)
+            continue
+        for id in needed:
+            reasons = found.readings[id].reasons
+            severity: Literal["note", "warning"] = "note"
+            if reasons == ("short window",):
+                message = f"energy of {id}: {ENOUGH_PERIODS} of its updates do not fit into the window: ±5 %"
+            elif reasons == ("window too short",):
+                message = f"no energy of {id}: {FEWEST_PERIODS} of its updates do not fit into the window"
+            elif reasons:
+                severity = "warning"
+                message = f"no energy of {id}: {', '.join(why(found.readings[id], metering.lost))}"
+            else:
+                continue
+            yield Finding(rule="energy_valid", severity=severity, about=about, message=f"{of}{message}")
+
+
+def energy_agrees(evidence: Evidence) -> Iterator[Finding]:
+    """A device's energy counter and the integral of its power differ by at most 5 %; no wall or node uses less than the
+    devices in it, by more than that."""
+    for about, phase, found in _energies(evidence):
+        of = f"{phase}: " if about == "run" else ""
+        if not found.readings:  # no meter was read then, as `energy_valid` says
+            continue
+        for counter, integral, by in disagreements(evidence.result.domains, found.readings):
+            if abs(by) > CROSS_CHECK:
+                message = (
+                    f"{of}the integral of {integral.id} is {by * 100:+.1f} % off the counter {counter.id} "
+                    f"(limit {_percent(CROSS_CHECK)})"
+                )
+                yield Finding(rule="energy_agrees", severity="warning", about=about, message=message)
+        for whole, by in contradictions(evidence.result.domains, found.readings):
+            if by < -CROSS_CHECK:
+                message = (
+                    f"{of}{whole.id} used {_percent(-by)} less than what it holds: are its unit and its clock right?"
+                )
+                yield Finding(rule="energy_agrees", severity="warning", about=about, message=message)
+
+
+def metering_cheap(evidence: Evidence) -> Iterator[Finding]:
+    """Reading the meters took at most 0.5 % of one core."""
+    for metering in evidence.result.meterings:
+        share = metering.cpu_ns / max(metering.end_ns - metering.begin_ns, 1)
+        if share > METERING:
+            message = f"reading the meters took {_percent(share)} of one core (limit {_percent(METERING)})"
+            yield Finding(rule="metering_cheap", severity="warning", about=metering.phase, message=message)
+
+
+def _meterable(result: Result) -> tuple[Domain, ...]:
+    """The domains that would be added if all of them were read well."""
+    measured = {each.id for each in result.domains if each.method != "modelled"}
+    return antichain(result.domains, measured, result.devices)
+
+
+def _energies(evidence: Evidence) -> Iterator[tuple[str, str, Total]]:
+    """(about, phase, total) of every mix, and of every record but a probe's that has a phase for itself."""
+    if not evidence.result.domains:
+        return
+    for run in evidence.score.runs if evidence.score else ():
+        yield "run", run.phase, run.total
+    for each in evidence.measured:
+        if each.record.scenario != "probe" and each.energy is not None:
+            yield each.key, each.record.phase, each.energy
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.1f} %"

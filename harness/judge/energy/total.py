@@ -1,0 +1,224 @@
+"""The energy of the whole machine in a window, and the power of its devices: the sum of the right readings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from harness.judge.energy.cover import CLASSES, LEFT_OUT, WHOLE, antichain, is_covered, is_whole, piece, uncovered
+from harness.judge.energy.reading import Reading, cumulative, idle_watts, power, reading
+from harness.judge.stamps import Floats, window_ns
+from harness.schema import Boundary, Device, Domain, Int64s, Metering, Record, Result, Samples
+
+
+@dataclass(frozen=True)
+class Total:
+    """The energy that the whole machine used in one window, as far as it is known."""
+
+    boundary: Boundary | None
+    """None: some device is not metered, or not validly, or only modelled; then there are no joules either."""
+    joules: float | None
+    domains: tuple[str, ...]
+    """The domains that were added, or would be: no two overlap."""
+    unmetered: tuple[str, ...]
+    """What has no meter: devices where `boundary` is None, else what lies outside of the boundary."""
+    reasons: tuple[str, ...]
+    """Why there is no boundary, a sentence each."""
+    edge_uncertainty: float | None
+    """How far the windows' edges may put the joules of the worst domain off, as a share."""
+    readings: Mapping[str, Reading]
+    """The reading of every domain, added or not."""
+    idle_watts: tuple[float | None, ...] = ()
+    """The idle power of the domains that were added, before and after the phase. None: not known."""
+
+    @property
+    def watts(self) -> float | None:
+        watts = [self.readings[each].watts for each in self.domains]
+        return None if self.joules is None else sum(each for each in watts if each is not None)
+
+
+def boundary(
+    domains: Sequence[Domain],
+    readings: Mapping[str, Reading],
+    devices: Iterable[Device],
+    lost: Mapping[str, str] | None = None,
+) -> Total:
+    """Adds the domains of the widest boundary that holds every device.
+
+    readings: those of one window, by domain. lost: Metering.lost. Modelled energy counts as none: its domains are read
+    and shown, and never added.
+    """
+    devices = tuple(devices)
+    measured = {each.id for each in domains if each.method != "modelled" and readings[each.id].valid}
+    chosen = antichain(domains, measured, devices)
+    missing = uncovered(chosen, devices)
+    if missing or not chosen:
+        broken = [each for each in domains if each.method != "modelled" and not readings[each.id].valid]
+        reasons = [f"{device} is not metered" for device in uncovered((*chosen, *broken), devices)]
+        reasons += [
+            f"{each.id}: {', '.join(why(readings[each.id], lost or {}))}"
+            for each in domains
+            if not readings[each.id].valid
+        ]
+        reasons += [f"{each.id} is modelled, not measured" for each in domains if each.method == "modelled"]
+        names = tuple(each.id for each in chosen)
+        return Total(None, None, names, missing, tuple(reasons), None, readings)
+    added = [readings[each.id] for each in chosen]
+    kind = chosen[0].boundary
+    covers = {each for domain in chosen for each in domain.covers}
+    outside = tuple(each for each in LEFT_OUT[kind] if not is_covered(each, covers))
+    joules = sum(each.joules for each in added if each.joules is not None)
+    edges = max((each.edge_uncertainty for each in added if each.edge_uncertainty is not None), default=None)
+    return Total(kind, joules, tuple(each.domain for each in added), outside, (), edges, readings)
+
+
+def why(read: Reading, lost: Mapping[str, str]) -> tuple[str, ...]:
+    """The reasons why a reading has no joules, and in its meter's own words why the source was lost."""
+    return (*read.reasons, *((lost[read.domain],) if read.domain in lost else ()))
+
+
+def total(result: Result, phase: str, begin_ns: int, end_ns: int) -> Total:
+    """The machine's energy in a window of a phase. Where a meter is missing, the reasons say so."""
+    metering = metered(result, phase)
+    if metering is None or not result.domains:
+        missing = uncovered((), result.devices)
+        return Total(None, None, (), missing, ("no meter was read",), None, {})
+    readings = {
+        each.id: reading(each, metering.samples.get(each.id), begin_ns, end_ns, each.id in metering.lost)
+        for each in result.domains
+    }
+    found = boundary(result.domains, readings, result.devices, metering.lost)
+    added = [idle_watts(each, metering) for each in result.domains if each.id in found.domains]
+    idle = tuple(
+        None if any(watts is None for watts in each) else sum(watts for watts in each if watts is not None)
+        for each in zip(*added, strict=True)
+    )
+    return replace(found, idle_watts=idle if found.boundary else ())
+
+
+def of_record(result: Result, record: Record) -> Total | None:
+    """The machine's energy in the record's window, from its first issue to its last mark.
+
+    None where nothing finished; and where other records share its phase, since no meter tells whose joules are whose.
+    """
+    sharing = [each for each in result.records if each.phase == record.phase]
+    planned = [
+        share for each in result.phases if each.name == record.phase for task in each.tasks for share in task.shares
+    ]
+    if record.completions is None or max(len(sharing), len(planned)) > 1:
+        return None
+    begin_ns, end_ns = window_ns(record.completions)
+    return total(result, record.phase, begin_ns, end_ns) if end_ns > begin_ns else None
+
+
+def profile(result: Result, phase: str, edges_ns: Int64s) -> Floats:
+    """[edges - 1], the mean watts of the domains that a `total` of the whole phase would add; NaN where one of them is
+    not known. It is for a chart: short blocks of a source that updates rarely are interpolated."""
+    metering = metered(result, phase)
+    watts = np.full(len(edges_ns) - 1, np.nan)
+    if metering is None:
+        return watts
+    found = {each.id: power(each, samples) for each in result.domains if (samples := metering.samples.get(each.id))}
+    readable = {each.id for each in result.domains if each.method != "modelled" and each.id in found}
+    sums = np.zeros(len(watts))
+    chosen = antichain(result.domains, {id for id in readable if np.isfinite(found[id][1]).any()}, result.devices)
+    for each in chosen:
+        at_ns, steps = found[each.id]
+        length_s = np.diff(at_ns) / 1e9
+        known = np.isfinite(steps)
+        joules, seconds = (
+            np.interp(edges_ns, at_ns, np.concatenate((np.zeros(1), np.cumsum(np.where(known, each, 0)))))
+            for each in (steps * length_s, length_s)
+        )
+        whole_s = np.diff(edges_ns) / 1e9
+        covered_s = np.diff(seconds)
+        sums += np.where(covered_s > whole_s * (1 - 1e-6), np.diff(joules) / whole_s, np.nan)
+    return sums if chosen else watts
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The power that is drawn at the moment, for a display; no conclusion follows from it."""
+
+    watts: float
+    boundary: Boundary | None
+    """None: the power of some device is not known, and is not in it."""
+
+
+def draw(domains: Sequence[Domain], samples: Mapping[str, Samples], devices: Iterable[Device]) -> Draw | None:
+    """The mean power of the machine over samples of the last seconds. None: nothing is known."""
+    watts = {}
+    for domain in domains:
+        if domain.method != "modelled" and domain.id in samples:
+            at_ns, steps = power(domain, samples[domain.id])
+            known = np.isfinite(steps)
+            if known.any():
+                watts[domain.id] = float(np.average(steps[known], weights=np.diff(at_ns)[known]))
+    devices = tuple(devices)
+    chosen = antichain(domains, watts.keys(), devices)
+    if not chosen:
+        return None
+    return Draw(sum(watts[each.id] for each in chosen), None if uncovered(chosen, devices) else chosen[0].boundary)
+
+
+def blocks(found: Total, result: Result, phase: str, edges_ns: Int64s) -> Floats | None:
+    """[edges - 1], the machine's joules in neighbouring blocks of a window of a phase. None if `found` has no joules.
+
+    found: the total of the window, to whose joules those of the blocks add up.
+    """
+    metering = metered(result, phase)
+    if found.joules is None or metering is None:
+        return None
+    known = {each.id: each for each in result.domains}
+    sums = [cumulative(known[id], metering.samples.get(id), edges_ns) for id in found.domains]
+    return np.asarray(sum(np.diff(each) for each in sums if each is not None))
+
+
+def metered(result: Result, phase: str) -> Metering | None:
+    return next((each for each in reversed(result.meterings) if each.phase == phase), None)
+
+
+def device_watts(result: Result, phase: str, device: Device, begin_ns: int, end_ns: int) -> float | None:
+    """The mean power of a device's own domains, which cover it and no other device. None: not measured.
+
+    A domain that it shares with others, such as a package with an accelerator inside, is not its own.
+    """
+    metering = metered(result, phase)
+    if metering is None:
+        return None
+    of_it = {device.id, *device.silicon}
+    own = [
+        each
+        for each in result.domains
+        if each.boundary == "devices"
+        and each.method != "modelled"
+        and {piece(part)[0] for part in each.covers} <= of_it
+    ]
+    readings = {each.id: reading(each, metering.samples.get(each.id), begin_ns, end_ns) for each in own}
+    chosen = antichain(own, {id for id, each in readings.items() if each.valid}, (device,))
+    if not is_whole(device, {each for domain in chosen for each in domain.covers}):
+        return None
+    return sum(watts for each in chosen if (watts := readings[each.id].watts) is not None)
+
+
+def disagreements(domains: Iterable[Domain], readings: Mapping[str, Reading]) -> Iterator[tuple[Domain, Domain, float]]:
+    """(counter, power, by how much of the counter's joules they differ) of each device that has two sources."""
+    domains = tuple(domains)
+    for counter in (each for each in domains if each.method == "counter"):
+        for integral in (each for each in domains if each.method == "integrated"):
+            joules, beside = readings[counter.id].joules, readings[integral.id].joules
+            if set(counter.covers) == set(integral.covers) and joules and beside is not None:
+                yield counter, integral, beside / joules - 1
+
+
+def contradictions(domains: Iterable[Domain], readings: Mapping[str, Reading]) -> Iterator[tuple[Domain, float]]:
+    """(whole, by how much less than its parts together it used) of each wall or node, against what it holds."""
+    read = {each.id: each for each in domains if each.method != "modelled" and readings[each.id].valid}
+    for whole in (each for each in read.values() if WHOLE in each.covers):
+        for narrower in CLASSES[CLASSES.index(whole.boundary) + 1 :]:
+            parts = antichain((each for each in read.values() if each.boundary == narrower), read, ())
+            inside, around = sum(readings[each.id].joules or 0 for each in parts), readings[whole.id].joules
+            if inside and around is not None and around < inside:
+                yield whole, around / inside - 1

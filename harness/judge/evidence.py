@@ -1,0 +1,135 @@
+"""What the rules look at: the facts of a result, and the figures that follow from them, each computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from harness.judge import roofline, stamps, steady
+from harness.judge.diagnosis import Diagnosis
+from harness.judge.energy import total
+from harness.judge.energy.total import Total
+from harness.judge.intervals import Interval, throughput_interval
+from harness.judge.roofline import Achieved, Ceiling, CeilingKey
+from harness.judge.score import Score
+from harness.judge.steady import Window
+from harness.schema import AcceleratorConditions, Completions, Conditions, Record, Result
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """A record that has stamps. What follows from them is computed when it is first asked for, and kept."""
+
+    record: Record
+    completions: Completions
+    result: Result = field(repr=False)
+
+    @property
+    def key(self) -> str:
+        return self.record.key
+
+    @property
+    def is_cell(self) -> bool:
+        """Whether it is of a suite alone on a device: neither a probe nor a part of a mixed phase."""
+        return is_cell(self.record)
+
+    @property
+    def lanes(self) -> int:
+        """How many feeds its runner may have had in flight at once."""
+        return 1 if self.record.scenario == "single-stream" else self.record.slots
+
+    @cached_property
+    def window_ns(self) -> tuple[int, int]:
+        """From its first issue to its last mark."""
+        return stamps.window_ns(self.completions)
+
+    @cached_property
+    def in_flight_ns(self) -> int:
+        return stamps.in_flight_ns(self.completions)
+
+    @cached_property
+    def throughput_per_s(self) -> float | None:
+        """Units per second over the whole window, warm-up included. None where the clock did not tick."""
+        return stamps.throughput_per_s(self.completions)
+
+    @cached_property
+    def window(self) -> Window | None:
+        """The window in blocks, from where it is steady. None where the clock did not tick."""
+        return steady.window(self.completions)
+
+    @cached_property
+    def interval(self) -> Interval | None:
+        """The throughput of a closed loop from its steady window. None: not steady, too few blocks, or a server."""
+        if self.record.scenario == "server" or self.window is None or not self.window.steady:
+            return None
+        return throughput_interval(self.window.rates_per_s)
+
+    @cached_property
+    def energy(self) -> Total | None:
+        """The machine's energy in the window. None where nothing is metered, or other records share the phase."""
+        return total.of_record(self.result, self.record) if self.result.domains else None
+
+    @cached_property
+    def touching(self) -> tuple[Conditions, ...]:
+        """The blocks of the watch that touch the window."""
+        begin_ns, end_ns = self.window_ns
+        return tuple(block for block in self.record.conditions if block.begin_ns < end_ns and begin_ns < block.end_ns)
+
+    @cached_property
+    def watched(self) -> tuple[Conditions, ...]:
+        """The blocks that lie inside the window; where it is too short for one, those that touch it."""
+        begin_ns, end_ns = self.window_ns
+        inside = (block for block in self.touching if begin_ns <= block.begin_ns and block.end_ns <= end_ns)
+        return tuple(inside) or self.touching
+
+    @cached_property
+    def silicon(self) -> frozenset[str]:
+        """The ids of the silicon that the record's device is made of, that of the device itself included."""
+        known = (device.silicon for device in self.result.devices if device.id == self.record.route.device)
+        return frozenset({self.record.route.device}).union(*known)
+
+    @cached_property
+    def accelerators(self) -> Mapping[str, list[AcceleratorConditions]]:
+        """For each accelerator that the record ran on, its state in each watched block."""
+        states: dict[str, list[AcceleratorConditions]] = {}
+        for state in (state for block in self.watched for state in block.accelerators if state.id in self.silicon):
+            states.setdefault(state.id, []).append(state)
+        return states
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """A result and all that was computed from it before a rule looks at it. No rule computes it again."""
+
+    result: Result
+    measured: tuple[Measured, ...]
+    """The records that have stamps, in the order of the run."""
+    ceilings: Mapping[CeilingKey, Ceiling]
+    score: Score | None = None
+    """None where there is no mixed run, and while the rules of honesty, on which the score depends, look."""
+    diagnoses: Mapping[str, Diagnosis] = field(default_factory=dict)
+    """What explains each mixed run, by its phase."""
+
+    @property
+    def cells(self) -> Iterator[Measured]:
+        return (each for each in self.measured if each.is_cell)
+
+    def achieved(self, measured: Measured) -> Achieved:
+        """The share of the roofline that a record reached."""
+        return roofline.achieved(measured.record, self.ceilings)
+
+
+def gather(result: Result) -> Evidence:
+    return Evidence(
+        result=result,
+        measured=tuple(
+            Measured(record, record.completions, result) for record in result.records if record.completions is not None
+        ),
+        ceilings=roofline.ceilings(result.records),
+    )
+
+
+def is_cell(record: Record) -> bool:
+    """Whether a record is of a suite alone on a device: neither a probe nor a part of a mixed phase."""
+    return record.scenario not in ("probe", "mixed")

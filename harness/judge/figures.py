@@ -1,0 +1,232 @@
+"""The figures of a result that reports lay out: a row for each record, a cell over runs, the matrix of devices."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Sequence
+from dataclasses import dataclass, replace
+
+from harness.judge import stamps
+from harness.judge.evidence import Evidence, Measured, is_cell
+from harness.judge.intervals import over_runs, percentile
+from harness.schema import Boundary, Int64s, Record, Result, UnitNames
+
+
+@dataclass(frozen=True)
+class Latency:
+    """How long one span of a feed takes, over all feeds; percentiles only where the sample carries them."""
+
+    mean_ns: int | None = None
+    p50_ns: int | None = None
+    p90_ns: int | None = None
+    p99_ns: int | None = None
+    p999_ns: int | None = None
+
+    @property
+    def tail(self) -> tuple[str, int] | None:
+        """The highest percentile that the sample carries, with its name."""
+        for name, value in (("p99.9", self.p999_ns), ("p99", self.p99_ns), ("p90", self.p90_ns)):
+            if value is not None:
+                return name, value
+        return None
+
+
+@dataclass(frozen=True)
+class Energy:
+    """The energy of the whole machine in a record's window, idle power included."""
+
+    boundary: Boundary
+    joules: float
+    joules_per_unit: float
+    watts: float
+    idle_watts: tuple[float | None, ...]
+    """The power before the work and after it. None: not known."""
+    edge_uncertainty: float | None
+    left_out: tuple[str, ...]
+    """What lies outside of the boundary."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A record and what follows from it."""
+
+    record: Record
+    names: UnitNames
+    feeds: int | None = None
+    units: int | None = None
+    throughput_per_s: float | None = None
+    """From the steady window of a closed loop where it is known, else from all of it. Over several runs: the geometric
+    mean."""
+    half_width: float | None = None
+    """Half the width of its 95 % confidence interval as a part of it: from the steady window's blocks, or the runs."""
+    latency: Latency = Latency()
+    """From when a feed was due to its last mark: the service time of a closed loop, the response time of a server."""
+    first_mark: Latency = Latency()
+    """Known only where feeds have several marks, as has time_per_unit."""
+    time_per_unit: Latency = Latency()
+    roofline: float | None = None
+    energy: Energy | None = None
+    """None: not measured, or only in part; the findings say why."""
+    invalid: bool = False
+    """Whether a rule found it invalid, for example for a wrong answer: then it counts for nothing."""
+    runs: int = 1
+    """The number of runs that the throughput is of; all else is of the run with the median throughput."""
+    median_per_s: float | None = None
+    """The median throughput of several runs."""
+
+    @property
+    def status(self) -> str:
+        error = self.record.error
+        if error is None:
+            return "invalid" if self.invalid else "ok"
+        return "failed" if error.attempted else error.kind
+
+
+def rows(evidence: Evidence, invalid: Collection[str]) -> tuple[Row, ...]:
+    """A row for each record but the probes' and the mix's, in the order of the run, suites kept together.
+
+    invalid: the keys of the records that a rule found invalid.
+    """
+    measured = {each.key: each for each in evidence.measured}
+    records = [record for record in evidence.result.records if is_cell(record)]
+    suites = list(dict.fromkeys(record.route.suite for record in records))
+    records.sort(key=lambda record: suites.index(record.route.suite))
+    return tuple(
+        _row(evidence, measured[record.key], record.key in invalid)
+        if record.key in measured
+        else Row(record, unit_names(evidence.result, record), invalid=record.key in invalid)
+        for record in records
+    )
+
+
+def _row(evidence: Evidence, each: Measured, invalid: bool) -> Row:
+    done, interval = each.completions, each.interval
+    streams = stamps.time_per_unit_ns(done)
+    throughput_per_s = each.throughput_per_s
+    if each.record.scenario != "server" and each.window and each.window.steady:
+        throughput_per_s = float(each.window.rates_per_s.mean())
+    return Row(
+        record=each.record,
+        names=unit_names(each.result, each.record),
+        feeds=len(done),
+        units=stamps.units(done),
+        throughput_per_s=throughput_per_s,
+        half_width=interval.half_width if interval else None,
+        latency=latency(stamps.latencies_ns(done)),
+        first_mark=latency(stamps.first_mark_ns(done)) if len(streams) else Latency(),
+        time_per_unit=latency(streams),
+        roofline=evidence.achieved(each).fraction,
+        energy=_energy(each),
+        invalid=invalid,
+    )
+
+
+def unit_names(result: Result, record: Record) -> UnitNames:
+    """The words that the result discloses for the record's suite. Where it discloses none, the unit's own name."""
+    named = (each.unit_names for each in result.suites if each.name == record.route.suite)
+    return next(named, UnitNames(short=record.unit))
+
+
+def _energy(each: Measured) -> Energy | None:
+    found = each.energy
+    if found is None or found.boundary is None or found.joules is None or found.watts is None:
+        return None
+    return Energy(
+        boundary=found.boundary,
+        joules=found.joules,
+        joules_per_unit=found.joules / stamps.units(each.completions),
+        watts=found.watts,
+        idle_watts=found.idle_watts,
+        edge_uncertainty=found.edge_uncertainty,
+        left_out=found.unmetered,
+    )
+
+
+def latency(values_ns: Int64s) -> Latency:
+    if not len(values_ns):
+        return Latency()
+    p50, p90, p99, p999 = (percentile(values_ns, q) for q in (0.5, 0.9, 0.99, 0.999))
+    return Latency(round(float(values_ns.mean())), p50, p90, p99, p999)
+
+
+def cells(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """A row for each cell: the rows of runs that differ in nothing but their process are one, all of which count."""
+    found: dict[Hashable, list[Row]] = defaultdict(list)
+    seen: dict[Hashable, int] = defaultdict(int)
+    for row in rows:
+        record = row.record
+        at = "max" if record.rate_trials else record.rate_per_s
+        cell = (record.route.model_dump_json(), record.scenario, at)
+        found[cell, seen[cell, record.run]].append(row)  # the same run again is another phase of the plan
+        seen[cell, record.run] += 1
+    return tuple(_over_runs(each) for each in found.values())
+
+
+def _over_runs(runs: list[Row]) -> Row:
+    """A run that failed or is invalid has a finding of its own, and does not count here."""
+    measured = sorted(
+        (run.throughput_per_s, at) for at, run in enumerate(runs) if run.throughput_per_s and not run.invalid
+    )
+    if len(measured) < 2:
+        return runs[measured[0][1]] if measured else runs[0]
+    over = over_runs([value for value, _ in measured])
+    assert over is not None and over.low is not None and over.high is not None  # at least two
+    return replace(
+        runs[measured[(len(measured) - 1) // 2][1]],
+        throughput_per_s=over.geometric_mean,
+        half_width=(over.high - over.low) / 2 / over.geometric_mean,
+        runs=over.runs,
+        median_per_s=over.median,
+    )
+
+
+@dataclass(frozen=True)
+class Relative:
+    """The throughput of a device, relative to that of the baseline."""
+
+    ratio: float | None
+    """None: one of both is not known."""
+    per_s: float | None
+    unit: str
+    heat: float
+    """How far above 1 (up to 1) or below (down to -1), as a part of the furthest of the matrix; of logarithms."""
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Every device's best solo throughput of every suite, relative to the baseline's."""
+
+    baseline: str
+    devices: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[Relative]]]
+
+
+def matrix(evidence: Evidence, rows: Sequence[Row]) -> Matrix | None:
+    """The baseline is the first device of the result. None where fewer than two devices were measured."""
+    best: dict[tuple[str, str], tuple[float, str]] = {}
+    for row in rows:
+        route, speed = row.record.route, row.throughput_per_s
+        known, _ = best.get((route.suite, route.device), (0.0, ""))
+        if row.status == "ok" and row.record.scenario != "server" and speed and speed > known:
+            best[route.suite, route.device] = speed, row.record.unit
+    devices = [device.id for device in evidence.result.devices if any(device.id == each for _, each in best)]
+    if len(devices) < 2:
+        return None
+    baseline = devices[0]
+    ratios = {
+        (suite, device): speed / best[suite, baseline][0]
+        for (suite, device), (speed, _) in best.items()
+        if (suite, baseline) in best
+    }
+    furthest = max((abs(math.log(ratio)) for ratio in ratios.values()), default=0.0)
+    found = []
+    for suite in dict.fromkeys(suite for suite, _ in best):
+        relatives = []
+        for device in devices:
+            ratio = ratios.get((suite, device))
+            per_s, unit = best.get((suite, device), (None, ""))
+            heat = math.log(ratio) / furthest if ratio and furthest else 0.0
+            relatives.append(Relative(ratio, per_s, unit, heat))
+        found.append((suite, relatives))
+    return Matrix(baseline, devices, found)

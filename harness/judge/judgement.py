@@ -1,0 +1,107 @@
+"""One judgement of a result, computed once, that the exit code, comparisons and all reporters read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from harness import rates
+from harness.judge import disturbed, figures, honest, mix, records
+from harness.judge import score as scoring
+from harness.judge.diagnosis import Diagnosis, diagnoses
+from harness.judge.energy import rules as energy
+from harness.judge.evidence import Evidence, Measured, gather
+from harness.judge.figures import Matrix, Row
+from harness.judge.roofline import Ceiling, CeilingKey
+from harness.judge.score import Score
+from harness.schema import Finding, Result
+
+Rule = Callable[[Evidence], Iterator[Finding]]
+FIRST: tuple[Rule, ...] = (records.finished, mix.mix_complete, mix.mix_bounded)
+LAST: tuple[Rule, ...] = (
+    disturbed.speed_held,
+    records.steady,
+    records.latency_kept,
+    disturbed.not_stolen,
+    disturbed.not_throttled,
+    disturbed.machine_ours,
+    disturbed.memory_sufficed,
+    disturbed.no_paging,
+    disturbed.clocks_held,
+    disturbed.cool_enough,
+    disturbed.accelerators_unhindered,
+    disturbed.accelerators_ours,
+    disturbed.accelerators_watched,
+    disturbed.canary_held,
+    disturbed.clock_kept,
+    records.precise,
+    mix.mix_graded,
+    records.ceiling_known,
+    records.enough_feeds,
+    energy.energy_known,
+    energy.energy_whole,
+    energy.energy_valid,
+    energy.energy_agrees,
+    energy.metering_cheap,
+)
+RULES = (*FIRST, *honest.RULES, *LAST)
+"""Every rule, in the order of the findings."""
+
+
+@dataclass(frozen=True, eq=False)
+class Judgement:
+    """Everything that is concluded from a result."""
+
+    result: Result
+    measured: Mapping[str, Measured]
+    """Each record that has stamps, by its key: its window, its interval, its energy, the blocks of the watch."""
+    ceilings: Mapping[CeilingKey, Ceiling]
+    """What the probes reached on each (device, adapter, precision)."""
+    rows: tuple[Row, ...]
+    """One for each record but the probes' and the mix's, suites kept together."""
+    cells: tuple[Row, ...]
+    """The same with all runs of a cell in one."""
+    matrix: Matrix | None
+    """The devices compared. None: fewer than two were measured."""
+    score: Score | None
+    """None: no mix was asked for, or none was run yet."""
+    diagnoses: Mapping[str, Diagnosis]
+    """What explains each run of the score, by its phase."""
+    findings: tuple[Finding, ...]
+    exit_code: int
+    """0 all went well, notes and warnings included; 1 something is invalid or nothing was measured; 130 interrupted."""
+
+
+def judge(result: Result) -> Judgement:
+    evidence = gather(result)
+    doubts = honest.findings(evidence)
+    score = scoring.score(result, doubts)
+    if score is not None:
+        solo = rates.solo(evidence, score.mix, honest.invalid(doubts))
+        evidence = replace(evidence, score=score, diagnoses=diagnoses(result, score, solo))
+    findings = (*_found(FIRST, evidence), *doubts, *_found(LAST, evidence))
+    invalid = honest.invalid(findings)
+    rows = figures.rows(evidence, invalid)
+    return Judgement(
+        result=result,
+        measured={each.key: each for each in evidence.measured},
+        ceilings=evidence.ceilings,
+        rows=rows,
+        cells=figures.cells(rows),
+        matrix=figures.matrix(evidence, rows),
+        score=score,
+        diagnoses=evidence.diagnoses,
+        findings=findings,
+        exit_code=_exit_code(evidence, bool(invalid)),
+    )
+
+
+def _found(rules: tuple[Rule, ...], evidence: Evidence) -> Iterator[Finding]:
+    return (finding for rule in rules for finding in rule(evidence))
+
+
+def _exit_code(evidence: Evidence, invalid: bool) -> int:
+    if not evidence.result.finished:
+        return 130
+    measured = any(each.record.scenario != "probe" for each in evidence.measured)
+    return 1 if invalid or not measured else 0

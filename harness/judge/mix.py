@@ -1,0 +1,52 @@
+"""Rules about the mix: Evidence -> findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from harness.judge.evidence import Evidence
+from harness.schema import Finding
+
+
+def mix_complete(evidence: Evidence) -> Iterator[Finding]:
+    """Every suite of the mix has units that count, and no device fell out."""
+    found = evidence.score
+    for problem in found.problems if found else ():
+        message = f"no score: {problem.text}"
+        yield Finding(rule="mix_complete", severity="invalid", about="run", message=message)
+
+
+def mix_graded(evidence: Evidence) -> Iterator[Finding]:
+    """What the score lacks for the next better grade, and whether it can be ranked."""
+    found = evidence.score
+    if found is None or found.problems:
+        return
+    if found.missing:
+        message = f"the score is {found.graded}"
+        yield Finding(rule="mix_graded", severity="note", about="run", message=message)
+    for why in found.unranked:
+        message = f"the score is not ranked: {why}"
+        yield Finding(rule="mix_graded", severity="note", about="run", message=message)
+
+
+def mix_bounded(evidence: Evidence) -> Iterator[Finding]:
+    """No more was done than the solo rates allow, and the stored prices prove what that is."""
+    found = evidence.score
+    for run in found.runs if found else ():
+        seen = evidence.diagnoses.get(run.phase)
+        if seen is None:
+            continue
+        if seen.unproven:
+            message = f"{run.phase}: λ* is not proven: {'; '.join(seen.unproven)}"
+            yield Finding(rule="mix_bounded", severity="invalid", about="run", message=message)
+        kappa = seen.kappa
+        lowest = kappa.estimate * (1 - run.coarseness) if kappa.low is None else kappa.low
+        if lowest > 1 and seen.estimate:
+            message = f"{run.phase}: κ is {kappa.estimate:.2f}: feeds that overlap did more than one at a time"
+            yield Finding(rule="mix_bounded", severity="note", about="run", message=message)
+        elif lowest > 1:
+            message = (
+                f"{run.phase}: κ is {kappa.estimate:.2f}, at least {lowest:.2f}, and cannot be above 1: "
+                "the solo rates are too low, measure them again"
+            )
+            yield Finding(rule="mix_bounded", severity="warning", about="run", message=message)

@@ -1,0 +1,93 @@
+"""Rules about each record: whether it finished, is steady and precise, and kept its limits; Evidence -> findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from harness.judge.evidence import Evidence
+from harness.judge.intervals import FEWEST_BLOCKS, LOWEST_TAIL, sample_needed, within_limits
+from harness.schema import Finding
+
+
+def finished(evidence: Evidence) -> Iterator[Finding]:
+    """A failed attempt is invalid; refused or unsupported is a note; an interrupted run is a warning."""
+    if not evidence.result.finished:
+        yield Finding(rule="finished", severity="warning", about="run", message="interrupted; --resume goes on")
+    for record in evidence.result.records:
+        if error := record.error:
+            hint = f" ({error.hint})" if error.hint else ""
+            yield Finding(
+                rule="finished",
+                severity="invalid" if error.attempted else "note",
+                about=record.key,
+                message=f"{error.kind}: {error.message}{hint}",
+            )
+
+
+def enough_feeds(evidence: Evidence) -> Iterator[Finding]:
+    """No tail percentile where the sample does not carry the lowest of them."""
+    needed = sample_needed(LOWEST_TAIL)
+    for each in evidence.cells:
+        if len(each.completions) < needed:
+            yield Finding(
+                rule="enough_feeds",
+                severity="note",
+                about=each.key,
+                message=f"no tail percentile: p{LOWEST_TAIL * 100:g} needs {needed} feeds",
+            )
+
+
+def ceiling_known(evidence: Evidence) -> Iterator[Finding]:
+    """Why a record has no share of the roofline, or whose ceiling it was compared with."""
+    for each in evidence.cells:
+        if note := evidence.achieved(each).note:
+            yield Finding(rule="ceiling_known", severity="note", about=each.key, message=f"roofline: {note}")
+
+
+def steady(evidence: Evidence) -> Iterator[Finding]:
+    """A closed loop's window was steady, at least from some block of its first half on."""
+    for each in evidence.cells:
+        if each.record.scenario == "server":
+            continue
+        seen = each.window
+        if seen is not None and seen.steady is False:
+            message = "not steady: the throughput is of the whole window, and has no interval"
+            yield Finding(rule="steady", severity="warning", about=each.key, message=message)
+        elif seen is None or seen.steady is None:
+            message = f"too few feeds to tell whether it was steady: {FEWEST_BLOCKS} are needed"
+            yield Finding(rule="steady", severity="note", about=each.key, message=message)
+
+
+def precise(evidence: Evidence) -> Iterator[Finding]:
+    """The half-width that was asked for was reached before the longest time was."""
+    asked = {
+        share.key: share.limits.half_width
+        for phase in evidence.result.phases
+        for task in phase.tasks
+        for share in task.shares
+    }
+    for each in evidence.measured:
+        half_width = asked.get(each.key)
+        if each.record.ended_by != "cap" or half_width is None:
+            continue
+        interval = each.interval
+        if interval is not None and interval.half_width > half_width:
+            reached, wanted = (f"±{share * 100:.1f} %" for share in (interval.half_width, half_width))
+            message = f"the longest time was reached at {reached} (asked for {wanted})"
+            yield Finding(rule="precise", severity="note", about=each.key, message=message)
+
+
+def latency_kept(evidence: Evidence) -> Iterator[Finding]:
+    """A server at a given rate keeps the suite's latency limits."""
+    for each in evidence.measured:
+        limits = each.record.latency_limits
+        if limits is None or each.record.rate_trials or each.record.scenario != "server":
+            continue
+        kept = within_limits(each.completions, limits)
+        if kept is False:
+            message = f"the latency limits are not kept at p{limits.percentile * 100:g}"
+            yield Finding(rule="latency_kept", severity="warning", about=each.key, message=message)
+        elif kept is None:
+            needed = sample_needed(limits.percentile)
+            message = f"whether the latency limits are kept is open: p{limits.percentile * 100:g} needs {needed} feeds"
+            yield Finding(rule="latency_kept", severity="note", about=each.key, message=message)

@@ -1,0 +1,129 @@
+"""The share of the roofline that a record reached, against the ceilings that the probes of the run measured.
+
+Williams et al., Roofline, CACM 52(4), 2009.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.judge.stamps import Floats, in_flight_ns, steps_begin_ns
+from harness.schema import Int64s, Record
+
+STAND_IN = "torch"  # the built-in adapter whose probe stands in where a device's own adapter has none
+CeilingKey = tuple[str, str, str]
+"""Device, adapter, precision."""
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """The best rates that a probe reached on a device, and the kernels that did. None: no kernel measures it."""
+
+    flops_per_s: float | None = None
+    flops_kernel: str | None = None
+    bytes_per_s: float | None = None
+    bytes_kernel: str | None = None
+
+
+@dataclass(frozen=True)
+class Achieved:
+    """The share of the roofline that was reached. `note` says why it is unknown, or which ceiling stood in."""
+
+    fraction: float | None
+    note: str = ""
+
+
+def ceilings(records: Iterable[Record]) -> dict[CeilingKey, Ceiling]:
+    """The ceiling of every (device, adapter, precision) that was probed: the best over all its probe records."""
+    best: dict[CeilingKey, Ceiling] = {}
+    for record in records:
+        for name, flops_per_s, bytes_per_s in _probed(record):
+            key = (record.route.device, record.route.adapter, record.route.precision)
+            top = best.get(key, Ceiling())
+            if flops_per_s > (top.flops_per_s or 0):
+                top = Ceiling(flops_per_s, name, top.bytes_per_s, top.bytes_kernel)
+            if bytes_per_s > (top.bytes_per_s or 0):
+                top = Ceiling(top.flops_per_s, top.flops_kernel, bytes_per_s, name)
+            best[key] = top
+    return best
+
+
+def _probed(record: Record) -> Iterator[tuple[str, float, float]]:
+    """(kernel, flop/s, byte/s) of the fastest run of each kernel of a probe record. Where several feeds were in flight,
+    what the other ones did during that run counts too: the ceiling is the device's and not that of one lane."""
+    completions = record.completions
+    if record.scenario != "probe" or completions is None or _mismatch(record):
+        return
+    feeds = len(completions)
+    begins, ends = steps_begin_ns(completions).reshape(feeds, -1), completions.marks_ns.reshape(feeds, -1)
+    each = [cost for cost in record.costs for _ in range(cost.yields)]
+    flops, moved = (_per_s(record.slots, begins, ends, of) for of in ([c.flops for c in each], [c.bytes for c in each]))
+    end = 0
+    for cost in record.costs:
+        start, end = end, end + cost.yields
+        timed = ends[:, start:end] > begins[:, start:end]
+        if timed.any():
+            best = [float(rate[:, start:end][timed].max()) for rate in (flops, moved)]
+            yield cost.name, best[0] if cost.flops else 0.0, best[1] if cost.bytes else 0.0
+
+
+def _per_s(slots: int, begins: Int64s, ends: Int64s, work: Sequence[float]) -> Floats:
+    """[feeds, yields]: the work per second of all feeds together while each step ran; 0 for a step without length.
+
+    begins, ends: [feeds, yields] in ns. work: of each yield. A step's work is spread evenly over its time.
+    """
+    took = np.maximum(ends - begins, 1)
+    done = np.broadcast_to(np.array(work, np.float64), took.shape)
+    if slots > 1:
+        rates = (done / took).ravel()
+        shared = done.copy()
+        for feed, (row_begins, row_ends) in enumerate(zip(begins, ends, strict=True)):
+            for step, (begin, end) in enumerate(zip(row_begins, row_ends, strict=True)):
+                overlap = np.minimum(ends, end) - np.maximum(begins, begin)
+                overlap[feed] = 0  # a feed's own steps follow one another
+                shared[feed, step] += float(np.maximum(overlap, 0).ravel() @ rates)
+        done = shared
+    return np.where(ends > begins, done * 1e9 / took, 0.0)
+
+
+def _mismatch(record: Record) -> str:
+    """Why the record's costs do not describe its marks; empty where they do."""
+    if record.completions is None:
+        return "nothing was measured"
+    if not record.costs:
+        return "the suite has no cost model"
+    modelled = sum(cost.yields for cost in record.costs)
+    yielded = record.completions.ends - record.completions.starts
+    if (yielded != modelled).any():
+        return f"the cost model has {modelled} yields a feed, the record {yielded.min()} to {yielded.max()}"
+    return ""
+
+
+def achieved(record: Record, known: Mapping[CeilingKey, Ceiling]) -> Achieved:
+    """Σ over yields of max(flops / F, bytes / B), divided by the time that feeds were in flight.
+
+    F in FLOP/s and B in byte/s are the record's ceiling in `known`, as `ceilings` gives them.
+    """
+    if reason := _mismatch(record):
+        return Achieved(None, reason)
+    assert record.completions is not None  # _mismatch said so
+    route = record.route
+    ceiling, note = known.get((route.device, route.adapter, route.precision)), ""
+    if ceiling is None:
+        ceiling, note = known.get((route.device, STAND_IN, route.precision)), f"ceiling from adapter {STAND_IN}"
+    if ceiling is None:
+        return Achieved(None, f"{route.device} was not probed in {route.precision}")
+    least_s = 0.0
+    for cost in record.costs:
+        if (cost.flops and not ceiling.flops_per_s) or (cost.bytes and not ceiling.bytes_per_s):
+            return Achieved(None, f"the probe of {route.device} in {route.precision} lacks flop/s or byte/s")
+        compute_s = cost.flops / ceiling.flops_per_s if ceiling.flops_per_s else 0.0
+        memory_s = cost.bytes / ceiling.bytes_per_s if ceiling.bytes_per_s else 0.0
+        least_s += cost.yields * max(compute_s, memory_s)
+    took_ns = in_flight_ns(record.completions)
+    if not took_ns:
+        return Achieved(None, "the clock did not tick")
+    return Achieved(least_s * len(record.completions) * 1e9 / took_ns, note)

@@ -1,0 +1,96 @@
+"""What the solo phases measured for the plan: rates and watts of each route, idle power, host time of accelerators."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection
+from statistics import median
+
+from harness.judge.energy.total import device_watts, total
+from harness.judge.evidence import Evidence, Measured
+from harness.judge.stamps import in_time, marks_of
+from harness.place import Power
+from harness.schema import Mix, Rate, Result, ServiceLimits
+
+
+def solo(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> tuple[Rate, ...]:
+    """The best solo rate of every route of the mix's suites, from feeds within the limits of the mix.
+
+    invalid: keys of records that broke a rule of honesty; neither they nor records that failed their audit count. Where
+    routes were measured once more for the plan, only those count, and only what they did then.
+    """
+    result = evidence.result
+    once_more = {phase.name for phase in result.phases if phase.purpose == "again"}
+    once_more &= {record.phase for record in result.records}
+    best: dict[str, Rate] = {}
+    for each in evidence.measured:
+        record = each.record
+        if record.scenario == "mixed" or record.route.suite not in mix.units:
+            continue
+        if once_more and record.phase not in once_more:
+            continue
+        if record.scenario == "server" or each.key in invalid or record.audit is None or not record.audit.passed:
+            continue
+        rate = _rate(each, mix.limits.get(record.route.suite, ServiceLimits()))
+        route = record.route.model_dump_json()
+        if rate and (route not in best or rate.units_per_s > best[route].units_per_s):
+            best[route] = rate
+    return tuple(best.values())
+
+
+def _rate(each: Measured, limits: ServiceLimits) -> Rate | None:
+    """None where no unit came from a feed within its limits, or the clock did not tick."""
+    record, route, done, result = each.record, each.record.route, each.completions, each.result
+    units = int(done.units[marks_of(done, in_time(done, limits))].sum())
+    if not each.in_flight_ns or not units:
+        return None
+    device = next((device for device in result.devices if device.id == route.device), None)
+    return Rate(
+        suite=route.suite,
+        device=route.device,
+        adapter=route.adapter,
+        precision=route.precision,
+        batch=record.batch or 1,
+        units_per_s=units * 1e9 / each.in_flight_ns,
+        watts=device_watts(result, record.phase, device, *each.window_ns) if device else None,
+        memory_bytes=record.peak_pss_bytes if device and device.memory_pool == "host" else record.needed_bytes,
+    )
+
+
+def power(result: Result) -> Power | None:
+    """The power of the machine while nothing runs, from the pauses around the phases.
+
+    None where a device has no meter of its own.
+    """
+    idle: dict[str, list[float]] = defaultdict(list)
+    rest: list[float] = []
+    for metering in result.meterings:
+        for begin_ns, end_ns in metering.idle_ns:
+            each = {
+                device.id: device_watts(result, metering.phase, device, begin_ns, end_ns) for device in result.devices
+            }
+            known = {id: watts for id, watts in each.items() if watts is not None}
+            for id, watts in known.items():
+                idle[id].append(watts)
+            whole = total(result, metering.phase, begin_ns, end_ns)
+            if whole.joules is not None:
+                rest.append(max(0.0, whole.joules * 1e9 / (end_ns - begin_ns) - sum(known.values())))
+    if not all(device.id in idle for device in result.devices):
+        return None
+    return Power({id: median(watts) for id, watts in idle.items()}, median(rest) if rest else 0.0)
+
+
+def host_share(evidence: Evidence) -> float:
+    """The part of the host's CPU time that the worker of an accelerator uses: the largest over the solo records."""
+    kinds = {device.id: device.kind for device in evidence.result.devices}
+    shares = [0.0]
+    for each in evidence.measured:
+        if each.record.scenario == "mixed" or kinds.get(each.record.route.device, "cpu") == "cpu":
+            continue
+        own = [
+            block.own_ns / ((block.end_ns - block.begin_ns) * block.cpus)
+            for block in each.watched
+            if block.own_ns is not None and block.cpus
+        ]
+        shares += [median(own)] if own else []
+    return min(1.0, max(shares))

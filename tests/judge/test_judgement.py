@@ -1,0 +1,82 @@
+"""A judgement is made once: each conclusion is computed as often as there is something to conclude, and no more."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import reporters.console
+from harness import place
+from harness.judge import honest, intervals, judgement, score
+from harness.judge.judgement import judge
+from harness.schema import Failure, Result
+from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
+from tests.golden.sample import closed_loop, record, result, sample
+
+RUNS = 5
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each of the expensive conclusions is drawn."""
+    counted: Counter[str] = Counter()
+
+    def count(where: Any, name: str, by: str) -> None:
+        original: Callable[..., object] = getattr(where, name)
+
+        def wrapped(*args: object, **named: object) -> object:
+            counted[by] += 1
+            return original(*args, **named)
+
+        monkeypatch.setattr(where, name, wrapped)
+
+    count(score, "score", "score")
+    count(honest, "findings", "honesty findings")
+    count(place, "bound", "bound")
+    count(place._Problem, "solve", "integer program")
+    count(intervals, "replicates", "bootstrap")
+    return counted
+
+
+def test_one_report_of_five_runs_concludes_once(calls: Counter[str]) -> None:
+    """Five runs of one plan, no cell is long enough for an interval: a bootstrap for each run, which gives λ and MX.
+
+    The plan is diagnosed once: the bound of each of two kinds of device, and the plan for the other objective, which
+    ends with a bound of its own. That plan is a sequence of integer programs.
+    """
+    five = one_run(WATTS_AT_THE_WALL, runs=RUNS)
+    calls.clear()  # of what made the result up
+    told = reporters.console.report(judge(five))
+    assert "mixed.5" in told
+    programs = calls.pop("integer program")
+    assert calls == {"score": 1, "honesty findings": 1, "bound": 3, "bootstrap": RUNS}
+    assert programs <= RUNS
+
+
+def test_a_cell_has_one_bootstrap(calls: Counter[str]) -> None:
+    told = judge(sample())
+    assert calls["bootstrap"] == sum(row.half_width is not None for row in told.rows) > 0
+
+
+def test_the_rules_have_names_of_their_own() -> None:
+    names = [rule.__name__ for rule in judgement.RULES]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("told", "code"),
+    [
+        (one_run(WATTS_AT_THE_WALL).model_copy(update={"seed_given": True}), 0),
+        (result(finished=False), 130),
+        (result(), 1),
+        (result(record("a", "llm", "token", error=Failure(kind="crashed", message="gone"))), 1),
+        (result(record("a", "llm", "token", closed_loop([[10]]))), 0),
+        (result(record("a", "p", "kernel", closed_loop([[10]]), scenario="probe")), 1),
+    ],
+    ids=["a mix", "interrupted", "empty", "crashed", "measured", "only probed"],
+)
+def test_the_exit_code_is_part_of_the_judgement(told: Result, code: int) -> None:
+    assert judge(told).exit_code == code
