@@ -1,8 +1,7 @@
 """The facts of a run: frozen, checked on construction, units in names, unknown is None and never 0.
 
-Conclusions (throughput, percentiles, findings, scores) are functions of these facts and live in
-`stats`, `validate` and `score`; none is stored. All times are integer nanoseconds on CLOCK_MONOTONIC,
-which parent and workers of one machine share.
+Conclusions (throughput, percentiles, findings, scores) are functions of these facts and live in `harness/judge`; none
+is stored. All times are integer nanoseconds on CLOCK_MONOTONIC, which parent and workers of one machine share.
 """
 
 # History of SCHEMA: 1 first shape; 2 a phase says its purpose, a probe is a scenario, what is absent has a kind,
