@@ -36,6 +36,7 @@ LAST: tuple[Rule, ...] = (
     disturbed.clock_kept,
     records.precise,
     mix.mix_graded,
+    records.batch_found,
     records.ceiling_known,
     records.enough_feeds,
     energy.energy_known,

@@ -28,6 +28,7 @@ from harness.schema import (
     ServiceLimits,
     Share,
     Task,
+    Trial,
 )
 from tests.fakes.machine import EDGE, MIX, WATTS_AT_THE_WALL, one_run
 from tests.fakes.machine import result as made_up
@@ -61,7 +62,7 @@ def failed(kind: str) -> Result:
 
 @pytest.mark.parametrize(
     "rule",
-    [records.finished, records.enough_feeds, records.ceiling_known, disturbed.speed_held],
+    [records.finished, records.batch_found, records.enough_feeds, records.ceiling_known, disturbed.speed_held],
 )
 def test_a_clean_result_passes(rule: Rule) -> None:
     assert said(rule, done()) == []
@@ -84,6 +85,21 @@ def test_an_interrupted_run_is_a_warning() -> None:
 
 def test_a_small_sample_has_no_tail() -> None:
     assert said(records.enough_feeds, done(feeds=63)) == [("note", "b", "no tail percentile: p90 needs 64 feeds")]
+
+
+def test_a_batch_search_that_ran_out_of_time_is_told() -> None:
+    """An engine that got 99 images a second at batch 2, and 3,162 at batch 64, once said nothing."""
+
+    def searched(best: int, ended_by: str) -> Result:
+        trials = tuple(Trial(batch=batch, units=batch, elapsed_ns=1) for batch in (1, 2, 4))
+        return result(
+            done().records[1].model_copy(update={"trials": trials, "batch": best, "search_ended_by": ended_by})
+        )
+
+    told = "the search for the best batch ran out of time at batch 4: 8 and more were not tried, and batch"
+    assert said(records.batch_found, searched(4, "time")) == [("warning", "b", f"{told} 4 was measured")]
+    assert said(records.batch_found, searched(2, "time")) == [("note", "b", f"{told} 2 was measured")]
+    assert said(records.batch_found, searched(4, "no gain")) == said(records.batch_found, searched(4, "memory")) == []
 
 
 def test_an_unprobed_device_has_no_roofline() -> None:
@@ -475,7 +491,14 @@ def everything() -> Result:
 
 def test_findings_asks_every_rule() -> None:
     asked = {finding.rule for finding in judge(everything()).findings}
-    assert asked == {rule.__name__ for rule in judgement.RULES} - {"precise", "latency_kept", *MIXED, *HONESTY, *ENERGY}
+    assert asked == {rule.__name__ for rule in judgement.RULES} - {
+        "precise",
+        "latency_kept",
+        "batch_found",
+        *MIXED,
+        *HONESTY,
+        *ENERGY,
+    }
 
 
 @pytest.fixture(autouse=True)
