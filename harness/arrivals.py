@@ -13,7 +13,7 @@ LOWEST_PER_S = 1e-6  # one in twelve days; much below it the stamps leave 64 bit
 
 
 def poisson(rate_per_s: float, seed: int) -> Iterator[int]:
-    """Due times in ns from 0 without end: independent exponential gaps, whatever the system under test does.
+    """Yields due times in ns from 0 without end: independent exponential gaps, whatever the system under test does.
 
     The same on every platform: raw bits of Philox, no distribution of numpy's, whose streams may change.
     Raises UsageError, at the call, for a rate that is no finite number from 1e-6 up.

@@ -36,12 +36,12 @@ DAMAGE = (ValueError, LookupError, OSError, EOFError, MemoryError, RuntimeError,
 
 
 def kept_at(folder: Path, key: str) -> Path:
-    """Where the answers lie that are audited, for good: whoever has the result can audit it again."""
+    """The file that keeps the audited answers of a record: whoever has the result can audit it again."""
     return folder / "raw" / f"{key}.answers.npz"
 
 
 Sealed = Callable[[Sequence[bytes]], bool]
-"""Whether answers with these digests, in this order, are what the worker had told of while it was timed."""
+"""Whether answers with these digests, in this order, are those that the worker had when they were timed."""
 
 
 def draw(answers: Path, gate: Gate, feeds: int, batch: int, done: int, sealed: Sealed, into: Path) -> Audit:
@@ -90,7 +90,7 @@ def _finite(values: npt.NDArray[Any]) -> None:
 
 
 def pending(record: Record) -> bool:
-    """Drawn and not compared yet."""
+    """Whether the record's audit is drawn and not compared yet."""
     audit = record.audit
     return audit is not None and bool(audit.feeds) and not audit.values and not audit.problem and not record.unaudited
 
@@ -98,8 +98,8 @@ def pending(record: Record) -> bool:
 class Auditor:
     """Runs the audits that are drawn and not done, the reference of each suite loaded once.
 
-    suite: of a record, as a worker is told it. seed: of its feeds. device: the reference runs there; where it is
-    not the CPU, the first feed is repeated on the CPU.
+    suite: the suite of a record, as a worker builds it. seed: the seed of its feeds. device: where the reference runs;
+    where that is not the CPU, the first feed is repeated on the CPU.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Auditor:
         keep: Callable[[Record], None],
         on_record: Callable[[Record], None] = lambda record: None,
     ) -> None:
-        """Each record is kept anew with its audit's values, or with why it has none."""
+        """Passes each record to `keep` with the values of its audit, or with the reason why it has none."""
         by_suite: dict[str, list[Record]] = defaultdict(list)
         for record in records:
             if pending(record):
@@ -176,7 +176,7 @@ class Auditor:
         return reference.call(request, self._timeout_s, each_stage=True)
 
     def _repeated(self, record: Record) -> Record:
-        """With how far the CPU's reference judges the first feed otherwise."""
+        """The record with the difference that the CPU's reference makes on the first feed."""
         audit = record.audit
         assert audit is not None  # it was just made
         if not audit.values:

@@ -33,7 +33,7 @@ class Found:
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """Each piece of silicon once, with the precisions of all ways onto it."""
+        """Every device once, with the precisions of all ways onto it."""
         merged: dict[str, Device] = {}
         for way in self.ways:
             seen = merged.setdefault(way.device.id, way.device)

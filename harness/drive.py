@@ -1,8 +1,8 @@
-"""The drive loop: hand feeds to a runner, stamp every yield, decide when to stop. Runs in the worker.
+"""The loops that hand feeds to a runner, stamp every yield and decide when to stop. They run in the worker.
 
 The harness owns the clock. A stamp is taken after the yielded value has become a plain numpy array on the
-host, so nothing lazy passes. Making the next feed lies between one feed's last stamp and the next issue:
-it is in nobody's latency, and it is why feeds come from a pool.
+host, so nothing lazy passes. The next feed is made between one feed's last stamp and the next issue: that time is in
+no latency, and it is short because feeds come from a pool.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ CLOSE = 1.05  # a rate is found when the lowest that failed is within 5 % of the
 MISSES = 2  # …or the next one must: a single slow trial on a noisy machine must not end the search at batch 1
 LOOKS_GROW = 1.5  # each look at the precision comes so much later than the one before: every look is a chance to
 # stop by luck, and at 1.1 the intervals of autocorrelated steps covered the truth too seldom
-KEPT_BYTES = 128 << 20  # of answers: three minutes of images from this machine, seconds from a fast one
-UNIT_BYTES = 64 << 20  # that a unit's answer may be: five images of the largest tier
-AROUND_BYTES = 256  # of Python's objects, in which an answer and its digest lie
+KEPT_BYTES = 128 << 20  # the answers that are kept: minutes of images from two cores, seconds from a fast GPU
+UNIT_BYTES = 64 << 20  # the largest answer for one unit: five images of the largest tier
+AROUND_BYTES = 256  # the Python objects in which an answer and its digest lie
 
 
 class Overloaded(Exception):
-    """More arrives than the device gets done."""
+    """More feeds arrive than the device gets done."""
 
 
 def plain(value: object) -> Array:
@@ -55,7 +55,8 @@ def plain(value: object) -> Array:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Frameworks have no common error for it (torch's is a RuntimeError), so its words count too."""
+    """Whether an error means that memory is used up. Frameworks have no common error for it (torch's is a
+    RuntimeError), so the words of the error count too."""
     words = f"{type(error).__name__}: {error}".lower()
     signs = ("outofmemory", "out of memory", "can't allocate memory", "failed to allocate memory")
     return isinstance(error, MemoryError) or any(sign in words for sign in signs)
@@ -67,9 +68,10 @@ def feed_seed(seed: int, *of: object) -> int:
 
 
 def digest(serial: int, answer: bytes) -> bytes:
-    """Told when a feed ends, or of all in a seal when the window does, it binds what is handed over later.
+    """A hash of one answer. It is sent when the feed ends, or within the seal of all when the window ends, and binds
+    what is handed over later.
 
-    SHA-256, since processors have instructions for it: made between two feeds, it took half of blake2b's time.
+    It is SHA-256, since processors have instructions for it: between two feeds it took half of blake2b's time.
     """
     of = hashlib.sha256(serial.to_bytes(8, "little"))
     of.update(answer)
@@ -99,8 +101,9 @@ class Answers:
         self._portion = 1.0
 
     def add(self, serial: int, parts: list[bytes], last: Array) -> bytes:
-        """The answer's digest; empty where chance does not keep it. parts: the bytes of a feed's yields, of which
-        `last` is one. Raises WrongAnswer where two feeds' differ."""
+        """Keeps an answer and returns its digest, which is empty where chance does not keep it. parts: the bytes of a
+        feed's yields, the last of which came from `last`. Raises WrongAnswer where two feeds' answers differ in
+        shape."""
         answer = b"".join(parts)
         if not answer:
             raise WrongAnswer("the answer to a feed is empty")
@@ -124,11 +127,11 @@ class Answers:
 
     @property
     def seal(self) -> str:
-        """Of what is kept."""
+        """The seal of the answers that are kept."""
         return seal(told for _, _, told in self._kept)
 
     def save(self, path: Path) -> None:
-        """serials [kept] int64, from 0 in the order of the feeds; answers [kept, units, …]."""
+        """Writes serials, [kept] int64 from 0 in the order of the feeds, and answers, [kept, units, …]."""
         dtype, tail = self._like or (np.dtype(np.int64), ())
         answers = np.frombuffer(b"".join(answer for _, answer, _ in self._kept), dtype)
         with path.open("wb") as file:
@@ -143,13 +146,13 @@ class Log:
     """Stamps as flat machine integers. A feed's go through a list, the cheapest thing to append to while the
     device waits, and from there into the arrays in one step.
 
-    units: that each feed holds; None: nobody counts. answers: takes what the runner yields.
+    units: how many each feed holds; None: they are not counted. answers: takes what the runner yields.
     """
 
     def __init__(self, units: int | None = None, answers: Answers | None = None) -> None:
         self.due_ns, self.issued_ns, self.ends = array("q"), array("q"), array("q")
         self.flat = array("q")
-        """A stamp and its units, in turn."""
+        """A stamp and its units, by turns."""
         self.units, self.answers = units, answers
 
     def feed(
@@ -259,8 +262,8 @@ def open_loop(
 ) -> Completions:
     """Server: feeds arrive on their own schedule, whatever the device does with those before, and wait their turn.
 
-    arrivals_ns: when they are due, from the start. The schedule is over once `min_ns` has passed and `min_feeds`
-    have arrived; all that arrived are run to their end. A lane that waits sleeps: it burns no core that the
+    arrivals_ns: when the feeds are due, counted from the start. The schedule is over once `min_ns` has passed and
+    `min_feeds` have arrived; all that arrived are run to their end. A lane that waits sleeps: it burns no core that the
     device needs. Raises Overloaded where a feed would be issued later than `max_ns` after it was due.
     """
     begin = clock()

@@ -20,7 +20,7 @@ BY = ("numa", "type")
 
 
 def split(ways: Sequence[Way], how: str, root: Path = ROOT) -> tuple[Way, ...]:
-    """Each way onto the host's CPU becomes one a slice; other ways stay as they are.
+    """The ways with each one onto the host's CPU replaced by one for each slice of it.
 
     how: a number of slices of as many cores each (the first ones one more), `numa` or `type`, by the kind of core.
     Raises UsageError where there is nothing to split, or no way onto the CPU.
@@ -45,14 +45,14 @@ def _slice(device: Device, id: str, cores: tuple[int, ...]) -> Device:
 
 
 def usable() -> tuple[int, ...]:
-    """Hardware threads that this process may run on."""
+    """The hardware threads that this process may run on. Raises UsageError where no process can be pinned."""
     if not hasattr(os, "sched_getaffinity"):
         raise UsageError("--split-cpu: this operating system pins no process to cores", hint="run it on Linux")
     return tuple(sorted(os.sched_getaffinity(0)))
 
 
 def cut(how: str, threads: Sequence[int], root: Path = ROOT) -> list[tuple[int, ...]]:
-    """The threads in disjoint sets; those of one core stay together. Raises UsageError."""
+    """The threads in disjoint sets; those of one core stay in one set. Raises UsageError."""
     cpus = root / "sys/devices/system/cpu"
     if how in BY:
         groups: dict[str, list[int]] = defaultdict(list)
@@ -95,7 +95,8 @@ def _nodes(root: Path) -> Mapping[int, str]:
 
 
 def _kinds(root: Path, cpus: Path) -> Mapping[int, str]:
-    """Intel names its two kinds of core (perf's devices cpu_core and cpu_atom); Arm tells each one's capacity."""
+    """The kind of core of each thread. Intel names its two kinds (perf's devices cpu_core and cpu_atom); Arm tells each
+    core's capacity."""
     named = {
         thread: kind
         for kind in ("cpu_core", "cpu_atom")
@@ -114,13 +115,13 @@ def _read(path: Path) -> str:
 
 
 def _listed(ranges: str) -> list[int]:
-    """0-3,8 as the kernel writes it."""
+    """The numbers of a list as the kernel writes it, e.g. 0-3,8."""
     pairs = [each.partition("-") for each in ranges.split(",") if each]
     return [thread for low, _, high in pairs for thread in range(int(low), int(high or low) + 1)]
 
 
 def ranges(threads: Sequence[int]) -> str:
-    """As the kernel writes it."""
+    """The threads as the kernel writes them, e.g. 0-3,8."""
     runs: list[list[int]] = []
     for thread in sorted(threads):
         if runs and runs[-1][1] == thread - 1:
