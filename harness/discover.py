@@ -11,7 +11,7 @@ from pathlib import Path
 
 from harness import wire
 from harness.config import Config
-from harness.failures import WorkerFailed
+from harness.failures import NotStarted, WorkerFailed
 from harness.plan import Way
 from harness.plugins import Plugin
 from harness.schema import Absent, Device, Environment
@@ -76,7 +76,9 @@ def _ask(adapter: Plugin, config: Config, folder: Path) -> tuple[Environment, Se
             return _environment(worker.hello, answer.vendor), [_named(device) for device in answer.devices]
     except WorkerFailed as failed:
         failure = failed.failure
-        if failure.kind in ("crashed", "hung"):  # the hint names the log, which goes with its folder
+        if failure.kind in ("crashed", "hung") and not isinstance(
+            failed, NotStarted
+        ):  # the hint names the log, which goes with its folder
             end = " | ".join(last_lines(log, LOG_LINES))
             return f"{failure.message}; its log ends with: {end}" if end else failure.message
         return f"{failure.message}; {failure.hint}".removesuffix("; ")

@@ -17,6 +17,10 @@ class WorkerFailed(Exception):
         self.failure = failure
 
 
+class NotStarted(WorkerFailed):
+    """The interpreter does not exist, or has no Mixmark of this version: no code of the adapter has run."""
+
+
 def failure_of(error: BaseException) -> Failure:
     """The failure that stands for an exception, whichever plugin or framework raised it."""
     if isinstance(error, WorkerFailed):

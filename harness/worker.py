@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from harness import VERSION, wire
-from harness.failures import WorkerFailed
+from harness.failures import NotStarted, WorkerFailed
 from harness.hosts import Host
 from harness.hosts.local import Local
 from harness.plugins import Plugin
@@ -69,7 +69,7 @@ class Worker:
         except OSError as error:
             message = f"cannot start {python}: {error.strerror or error}"
             hint = f"[adapter.{adapter.name}] python = … in mixmark.toml names the interpreter"
-            raise WorkerFailed(Failure(kind="refused", message=message, hint=hint)) from error
+            raise NotStarted(Failure(kind="crashed", message=message, hint=hint)) from error
 
     def __enter__(self) -> Worker:
         return self
@@ -170,7 +170,7 @@ class Worker:
             self.kill()
             hint = f"install the same version there: {self._python} -m pip install mixmark=={VERSION}"
             message = f"the interpreter {self._python} {error}"
-            raise WorkerFailed(Failure(kind="refused", message=message, hint=hint)) from error
+            raise NotStarted(Failure(kind="crashed", message=message, hint=hint)) from error
         except wire.Garbled as error:
             raise self._garbled(str(error)) from error
 

@@ -188,7 +188,7 @@ def test_a_crash_while_devices_are_discovered_tells_the_end_of_the_log(complete:
 SERVED = """
 import numpy as np
 from harness import plugins, serve
-from harness.judge import stats
+from harness.judge import intervals
 for name, plugin in plugins.find("suites").items():
     suite = plugin.load()("smoke", {})
     weights = suite.weights()
@@ -198,7 +198,7 @@ for name, plugin in plugins.find("suites").items():
     next(suite.feeds(1, seed=1))
     suite.gate("fp32"), suite.units(1), suite.costs("fp32", 1)
     print(name, serve.needed_bytes(suite, "fp32"))
-print(stats.mean_half_width(np.arange(20.0)), stats.early_stopping(np.arange(64), 0.9))
+print(intervals.mean_half_width(np.arange(20.0)), intervals.early_stopping(np.arange(64), 0.9))
 """
 
 
