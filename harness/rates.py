@@ -53,7 +53,7 @@ def _rate(each: Measured, limits: ServiceLimits) -> Rate | None:
         batch=record.batch or 1,
         units_per_s=units * 1e9 / each.in_flight_ns,
         watts=device_watts(result, record.phase, device, *each.window_ns) if device else None,
-        memory_bytes=record.peak_pss_bytes if device and device.memory_pool == "host" else record.needed_bytes,
+        memory_bytes=record.peak_pss_bytes if device and device.in_host_memory else record.needed_bytes,
     )
 
 
