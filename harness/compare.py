@@ -27,7 +27,7 @@ from harness.judge.stamps import Floats, latencies_ns
 from harness.schema import Device, Record, System
 
 Verdict = Literal["faster", "slower", "same", "ambiguous"]
-LEAST_DELTA = 0.01  # smaller differences are nobody's concern, however sure
+LEAST_DELTA = 0.01  # smaller differences do not matter, however sure they are
 SINGLE_RUN_CONFIDENCE = 0.99  # the blocks of one process do not show how the next one would differ
 LEAST_PAIRS = 6
 

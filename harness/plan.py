@@ -1,4 +1,4 @@
-"""Which routes are measured, in which phases, and for how long. Pure: nothing here touches the machine."""
+"""The phases of a run: the routes that are measured, and for how long. Pure: nothing here touches the machine."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ class Preset:
     all_scenarios: bool
     limits: Limits
     mix: Limits
-    """Of the mixed phase. Its warm-up is that of each suite alone."""
+    """The limits of the mixed phase. The warm-up is that of each suite alone."""
     idle_s: float = 0.0
-    """For which the meters read a machine that does nothing, before and after each phase."""
+    """How long the meters read an idle machine, before and after each phase."""
     runs: int = 1
     """Mixed phases, each with fresh workers."""
     again: bool = True
-    """Whether the routes that were chosen are measured once more: else the luckiest of noisy rates were chosen."""
+    """Whether the routes that the plan chose are measured once more, so that no lucky rate decides the bound."""
 
 
 def _limits(
@@ -114,8 +114,10 @@ PROBING = _limits(0, 0, 1.5, 10, 2)
 
 
 def expected_s(share: Share) -> float:
-    """About how long a share takes, for the progress display: load and start-up are guessed at a few seconds. Of a
-    mixed phase, how long all of it takes."""
+    """How long a share takes, about, for the progress display; for a share of a mixed phase, how long the phase takes.
+
+    Start-up and loading are guessed at a few seconds.
+    """
     start_s = 3 if share.route.tier == "smoke" or share.scenario == "probe" else 10
     search_ns = share.limits.search_ns if share.batch is None or share.scenario == "server" else 0
     return start_s + (share.limits.warmup_ns + search_ns + share.limits.min_ns) / SECOND
@@ -212,7 +214,7 @@ def _scenarios(workload: Workload, preset: Preset, asked: Sequence[ScenarioName]
 
 
 def again(result: Result, placement: Placement) -> tuple[Phase, ...]:
-    """The routes that a plan uses once more, alone, with the batch that was found."""
+    """The phases that measure the routes of a plan alone once more, with the batch that was found."""
     used = {(suite, device) for suite, parts in placement.shares.items() for device in parts}
     phases = []
     for rate in placement.rates:
@@ -226,7 +228,8 @@ def again(result: Result, placement: Placement) -> tuple[Phase, ...]:
 
 
 def mixed(result: Result, placement: Placement, limits: Limits, run: int, pool_bytes: Mapping[str, int]) -> Phase:
-    """All devices at once. What the plan uses is loaded, and what else fits into memory, for when rates change."""
+    """The phase in which all devices run at once. It loads the routes that the plan uses and, for when rates change,
+    those that also fit into memory."""
     used = {(suite, device) for suite, parts in placement.shares.items() for device in parts}
     pools = {device.id: device.memory_pool for device in result.devices}
     left = {pool: pool_bytes.get(pool, math.inf) for pool in pools.values()}
@@ -254,7 +257,7 @@ def mixed(result: Result, placement: Placement, limits: Limits, run: int, pool_b
 
 
 def _share_of(result: Result, rate: Rate) -> Share:
-    """The solo share of the route that a rate is of."""
+    """The solo share of the route that has this rate."""
     for share in (share for phase in result.phases for task in phase.tasks for share in task.shares):
         route = share.route
         if (route.suite, route.device, route.adapter, route.precision) == (

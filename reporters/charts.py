@@ -1,7 +1,7 @@
 """Charts as inline SVG: numbers in, markup out. Colours and type belong to the style sheet of the page.
 
 Each chart picks the unit of its time axis, and says what it shows in a title and a description, for those who do not
-see it. Names and units may come from a stranger: `Markup.format` escapes them.
+see it. Names and units may come from any file: `Markup.format` escapes them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NARROWEST = 0.01  # of the largest value: an axis spans at least this, or noise 
 
 @dataclass(frozen=True)
 class Axis:
-    """From values to pixels."""
+    """Maps values to pixels."""
 
     low: float
     high: float

@@ -20,7 +20,7 @@ from harness.text import plain
 from reporters import figures, scores
 
 WIDTH = 120
-NAMES = ("suite", "device", "adapter")  # columns that wrap where somebody chose long names: no figure gives way
+NAMES = ("suite", "device", "adapter")  # columns that wrap where names are long: figures never do
 NARROWEST = 60  # below that the terminal breaks the lines
 
 
@@ -89,7 +89,7 @@ def _rates(out: Console, judgement: Judgement) -> Table:
 
 
 def _narrow_rates(out: Console, judgement: Judgement) -> Table:
-    """What runs where in one column, on three lines."""
+    """The table for a narrow terminal: what runs where in one column, on three lines."""
     names = figures.device_names(judgement.result)
     rows = judgement.cells
     table = _table(out, "what, where", ">throughput", "latency", ">roof-\nline", ">energy\na unit")
@@ -170,7 +170,7 @@ def _score(out: Console, found: scores.Told) -> None:
 
 
 def _matrix(out: Console, result: Result, compared: Matrix) -> Table:
-    """As many devices as fit; the page and the other reports have all."""
+    """The matrix of as many devices as fit; the other reports have all of them."""
     names = figures.device_names(result)
     fitting = (out.width - 24) // 12
     shown = compared.devices[:fitting]

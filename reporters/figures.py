@@ -181,4 +181,5 @@ def name(text: str, most: int = LONGEST_NAME) -> str:
 
 def label(record: Record, names: dict[str, str]) -> str:
     route = record.route
-    return f"{name(route.suite)} on {names[route.device]} by {name(route.adapter)} in {route.precision}, {work(record)}"
+    of_route = f"{name(route.suite)} on {names[route.device]} by {name(route.adapter)} in {route.precision}"
+    return of_route if record.scenario == "probe" else f"{of_route}, {work(record)}"

@@ -1,7 +1,7 @@
-"""Whether a folder's facts can all be true of one run: of what contradicts itself nothing is shown.
+"""Whether a folder's facts can all be true of one run. A folder that contradicts itself is not shown.
 
-It finds what was left out, doubled or relabelled in one place and not in the others. What was changed everywhere alike
-nobody can see here; docs/method.md says what that leaves to a forger.
+It finds what was left out, doubled or relabelled in one place and not in the others. It cannot find what was changed
+everywhere alike; docs/method.md says what that leaves to a forger.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from harness.schema import Record, Result
 
 
 def contradictions(result: Result) -> Iterator[str]:
-    """A sentence each."""
+    """One sentence for each contradiction."""
     yield from _names(result)
     tiers = {each.route.tier for each in result.records} | ({result.mix.tier} if result.mix else set())
     for tier in sorted(tiers - {result.tier}):
@@ -42,7 +42,7 @@ def _names(result: Result) -> Iterator[str]:
 
 
 def _lacking(record: Record) -> Iterator[str]:
-    """What every run tells of a record; a rule that has nothing to look at would find nothing."""
+    """The facts that every record with stamps has: without them the rules would find nothing."""
     if record.completions is None:
         return
     told = {"bracket_ns": record.bracket_ns, "feed_units": record.feed_units}
@@ -53,7 +53,7 @@ def _lacking(record: Record) -> Iterator[str]:
 
 
 def _audit(record: Record) -> Iterator[str]:
-    """What was audited was done, each feed once."""
+    """Each audited feed was finished, and is audited once."""
     audit, done = record.audit, len(record.completions) if record.completions is not None else 0
     if audit is None:
         return
@@ -66,7 +66,7 @@ def _audit(record: Record) -> Iterator[str]:
 
 
 def _plan(result: Result) -> Iterator[str]:
-    """In a mixed phase each part is one that was planned, and there once: else its units would count twice."""
+    """Each record of a mixed phase was planned, and is there once: else its units would count twice."""
     planned = {
         (phase.name, share.key): share
         for phase in result.phases

@@ -41,7 +41,7 @@ class Measured:
 
     @cached_property
     def window_ns(self) -> tuple[int, int]:
-        """From its first issue to its last mark."""
+        """The stamps of the first issue and of the last mark."""
         return stamps.window_ns(self.completions)
 
     @cached_property
@@ -91,7 +91,7 @@ class Measured:
 
     @cached_property
     def accelerators(self) -> Mapping[str, list[AcceleratorConditions]]:
-        """For each accelerator that the record ran on, its state in each watched block."""
+        """The states in the watched blocks of each accelerator that the record ran on, by its id."""
         states: dict[str, list[AcceleratorConditions]] = {}
         for state in (state for block in self.watched for state in block.accelerators if state.id in self.silicon):
             states.setdefault(state.id, []).append(state)

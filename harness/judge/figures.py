@@ -56,12 +56,12 @@ class Row:
     feeds: int | None = None
     units: int | None = None
     throughput_per_s: float | None = None
-    """From the steady window of a closed loop where it is known, else from all of it. Over several runs: the geometric
-    mean."""
+    """Units per second: over the steady window of a closed loop where it is known, else over the whole window. The
+    geometric mean of several runs."""
     half_width: float | None = None
     """Half the width of its 95 % confidence interval as a part of it: from the steady window's blocks, or the runs."""
     latency: Latency = Latency()
-    """From when a feed was due to its last mark: the service time of a closed loop, the response time of a server."""
+    """From when a feed was due to its last mark: the service time of a closed loop, a server's response time."""
     first_mark: Latency = Latency()
     """Known only where feeds have several marks, as has time_per_unit."""
     time_per_unit: Latency = Latency()

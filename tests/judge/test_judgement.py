@@ -12,9 +12,10 @@ import reporters.console
 from harness import place
 from harness.judge import honest, intervals, judgement, score
 from harness.judge.judgement import judge
-from harness.schema import Failure, Result
+from harness.schema import Absent, Failure, Result
 from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import closed_loop, record, result, sample
+from tests.judge.told import QUIET, SECOND, block, canaries, gpu_state
 
 RUNS = 5
 
@@ -80,3 +81,47 @@ def test_the_rules_have_names_of_their_own() -> None:
 )
 def test_the_exit_code_is_part_of_the_judgement(told: Result, code: int) -> None:
     assert judge(told).exit_code == code
+
+
+ENERGY = {"energy_known", "energy_whole", "energy_agrees", "metering_cheap"}  # tests of their own, below
+
+
+HONESTY = {
+    "units_counted",
+    "clock_bracketed",
+    "in_turn",
+    "on_device",
+    "slower_than_light",
+    "little_between",
+    "seed_drawn",
+}  # tests/judge/test_honest.py
+
+
+MIXED = {"mix_complete", "mix_graded", "mix_bounded"}
+
+
+def everything() -> Result:
+    """The sample, its records in turn beside all that can go wrong."""
+    hot = gpu_state(reasons=("power supply protection",), foreign_pids=(1,))
+    bad = QUIET | hot | {"stolen_ns": SECOND, "own_ns": 0, "memory_stall_ns": SECOND, "major_faults": 99}
+    bad |= {"throttled_periods": 1, "thermal_throttles": 1, "clock_step_ns": SECOND}
+    blocks = [block(second, **bad | {"clock_mean_mhz": 4000.0 / (second + 1)}) for second in range(8)]
+    conditions = (*canaries((1,) * 5, (9,) * 5).records[0].conditions, *blocks)
+    blind = (Absent(kind="watcher", name="onyx", reason="the driver is gone"),)
+    records = [
+        each.model_copy(update={"conditions": conditions if each.completions else (), "unwatched": blind})
+        for each in sample().records
+    ]
+    return sample().model_copy(update={"records": tuple(records)})
+
+
+def test_findings_asks_every_rule() -> None:
+    asked = {finding.rule for finding in judge(everything()).findings}
+    assert asked == {rule.__name__ for rule in judgement.RULES} - {
+        "precise",
+        "latency_kept",
+        "batch_found",
+        *MIXED,
+        *HONESTY,
+        *ENERGY,
+    }

@@ -1,4 +1,4 @@
-"""Which energy domains may be added: what each covers, which overlap, which devices are left uncovered."""
+"""What energy domains cover: which of them overlap, which may be added, which devices are left uncovered."""
 
 from __future__ import annotations
 

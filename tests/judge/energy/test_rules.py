@@ -1,0 +1,127 @@
+"""The rules about energy: what keeps them and what does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from harness.judge.energy import rules
+from harness.judge.judgement import judge
+from harness.schema import (
+    Absent,
+    Domain,
+    Metering,
+    Result,
+    Samples,
+)
+from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
+from tests.golden.sample import GPU, closed_loop, record, result
+from tests.judge.told import SECOND, done, said
+
+
+def metered(watts: float = 50.0, lost: dict[str, str] | None = None, cpu_ns: int = 0, seconds: int = 60) -> Result:
+    """A record of a minute on a host with two sources of joules: a counter, and power beside it."""
+    at_ns = np.arange(-5, seconds + 5, 0.1) * SECOND
+    begin, end = int(at_ns[0]), int(at_ns[-1])
+    base: dict[str, Any] = {"meter": "m", "covers": ("cpu:0",), "boundary": "devices", "source": "a test"}
+    domains = (
+        Domain(id="package", quantity="energy", method="counter", **base),
+        Domain(id="power", quantity="power", method="integrated", parent="package", **base),
+    )
+    end_of = {id: len(at_ns) // 2 if id in (lost or {}) else len(at_ns) for id in ("package", "power")}
+    stamps = at_ns.astype(np.int64)
+    values = {"package": 50.0 * at_ns / SECOND, "power": np.full(len(at_ns), watts)}
+    samples = {id: Samples(stamps[:end], stamps[:end], values[id][:end]) for id, end in end_of.items()}
+    metering = Metering(phase="a", begin_ns=begin, end_ns=end, cpu_ns=cpu_ns, samples=samples, lost=lost or {})
+    whole = result(record("a", "llm", "token", closed_loop([[SECOND] * seconds])))
+    changed = {"devices": whole.devices[:1], "domains": domains, "meterings": (metering,)}
+    return whole.model_copy(update=changed)
+
+
+def test_a_run_without_a_meter_says_where_to_look() -> None:
+    assert said(rules.energy_known, metered()) == []
+    [(severity, _, message)] = said(rules.energy_known, done())
+    assert severity == "note" and f"nothing meters cpu:0, {GPU}; mixmark meters says" in message
+    absent = (Absent(kind="meter", name="rapl", reason="sudo chmod"),)
+    assert "absent meters" in said(rules.energy_known, done().model_copy(update={"absent": absent}))[0][2]
+
+
+def test_energy_of_a_part_is_a_warning() -> None:
+    gpu = result().devices[1]
+    whole = metered()
+    assert said(rules.energy_whole, whole) == []
+    more = whole.model_copy(update={"devices": (*whole.devices, gpu)})
+    [(severity, about, message)] = said(rules.energy_whole, more)
+    assert (severity, about, gpu.id in message) == ("warning", "run", True)
+    modelled = tuple(each.model_copy(update={"method": "modelled"}) for each in whole.domains)
+    assert (
+        "package, power is modelled" in said(rules.energy_whole, whole.model_copy(update={"domains": modelled}))[0][2]
+    )
+    assert said(rules.energy_whole, done()) == []
+
+
+def test_energy_that_is_not_known_says_why() -> None:
+    assert said(rules.energy_valid, metered()) == []
+    assert said(rules.energy_valid, metered(lost={"package": "its peer closed it"})) == [
+        ("warning", "a", "no energy of package: lost, its peer closed it")
+    ]
+    assert said(rules.energy_valid, metered(lost={"power": "gone"})) == [], "it is not added"
+    [(severity, _, message)] = said(rules.energy_valid, metered(seconds=10))
+    assert (severity, message.split(":")[0]) == ("note", "energy of package")
+    assert said(rules.energy_valid, metered(seconds=3)) == [
+        ("note", "a", "no energy of package: 40 of its updates do not fit into the window")
+    ]
+    unread = metered().model_copy(update={"meterings": ()})
+    assert said(rules.energy_valid, unread) == [("warning", "a", "no energy: the meters were not read in its phase")]
+
+
+def test_energy_of_a_mix_that_is_not_known_says_why() -> None:
+    told = one_run(WATTS_AT_THE_WALL)
+    assert said(rules.energy_valid, told) == []
+    metering, *others = told.meterings
+    [wall] = told.domains
+    samples = metering.samples[wall.id]
+    half = slice(len(samples.values) // 2)
+    torn = Samples(samples.before_ns[half], samples.after_ns[half], samples.values[half])
+    cut = metering.model_copy(update={"samples": {wall.id: torn}, "lost": {wall.id: "line 9 is torn"}})
+    broken = told.model_copy(update={"meterings": (cut, *others)})
+    reason = f"{wall.id}: lost, line 9 is torn"
+    assert said(rules.energy_valid, broken) == [("warning", "run", f"{metering.phase}: no energy of {reason}")]
+    found = judge(broken).score
+    assert found is not None and found.headline.endswith(f"EFFICIENCY NOT MEASURED: {reason}")
+
+
+def test_a_counter_and_the_integral_of_power_agree_within_5_percent() -> None:
+    assert said(rules.energy_agrees, metered(watts=52.0)) == []
+    [(severity, _, message)] = said(rules.energy_agrees, metered(watts=53.0))
+    assert (severity, "+6.0 % off the counter package" in message) == ("warning", True)
+
+
+def test_a_wall_that_uses_less_than_the_package_behind_it_is_in_doubt() -> None:
+    whole = metered()
+    [metering] = whole.meterings
+    stamps = metering.samples["package"].before_ns
+    wall = whole.domains[1].model_copy(
+        update={"id": "wall", "boundary": "wall", "covers": ("cpu:0", "node"), "parent": None, "method": "external"}
+    )
+    for watts, message in (
+        (48.0, None),
+        (0.05, "wall used 99.9 % less than what it holds: are its unit and its clock right?"),  # kilowatts
+    ):
+        samples = {**metering.samples, "wall": Samples(stamps, stamps, np.full(len(stamps), watts))}
+        read = metering.model_copy(update={"samples": samples})
+        told = whole.model_copy(update={"domains": (*whole.domains, wall), "meterings": (read,)})
+        assert said(rules.energy_agrees, told) == ([("warning", "a", message)] if message else [])
+
+
+def test_a_metered_run_with_a_phase_that_was_not_metered_is_told_and_no_crash() -> None:
+    dark = metered(watts=52.0).model_copy(update={"meterings": ()})
+    assert said(rules.energy_agrees, dark) == []
+    assert said(rules.energy_valid, dark)[0][2] == "no energy: the meters were not read in its phase"
+
+
+def test_metering_takes_half_a_percent_of_a_core_at_most() -> None:
+    assert said(rules.metering_cheap, metered(cpu_ns=SECOND // 4)) == []
+    [(severity, _, message)] = said(rules.metering_cheap, metered(cpu_ns=SECOND))
+    assert (severity, "1.4 % of one core" in message) == ("warning", True)

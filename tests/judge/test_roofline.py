@@ -1,0 +1,79 @@
+"""Ceilings from probes, and the share of the roofline."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from harness.judge import roofline
+from harness.schema import Completions, Cost
+from tests.golden.sample import closed_loop, probe, record
+
+
+def test_a_ceiling_is_the_best_of_all_probe_records() -> None:
+    known = roofline.ceilings([probe("a", gemm_ns=100, read_ns=400), probe("b", gemm_ns=50, read_ns=500)])
+    assert known == {("cpu:0", "torch", "fp32"): roofline.Ceiling(1e10 * 1e9 / 50, "gemm", 4e9 * 1e9 / 400, "read")}
+
+
+def test_a_probe_kernel_of_several_yields_is_timed_by_its_fastest_one() -> None:
+    costs = (Cost(name="gemm", flops=6, bytes=0, yields=3), Cost(name="read", flops=0, bytes=8))
+    [ceiling] = roofline.ceilings(
+        [record("a", "p", "kernel", closed_loop([[3, 9, 7, 4]]), scenario="probe", costs=costs)]
+    ).values()
+    assert ceiling == roofline.Ceiling(2e9, "gemm", 2e9, "read")
+
+
+def test_a_ceiling_counts_what_all_feeds_in_flight_did_together() -> None:
+    """Two streams, each on half of the device: alone, each would tell half of the ceiling."""
+    costs = (Cost(name="gemm", flops=6, bytes=0), Cost(name="read", flops=0, bytes=8))
+    columns = [0, 0], [0, 0], [2, 4], [3, 7, 3, 7], [1, 1, 1, 1]
+    both = Completions(*map(np.array, columns))
+    probed = record("a", "p", "kernel", both, scenario="probe", costs=costs)
+    assert [*roofline.ceilings([probed]).values()] == [roofline.Ceiling(2e9, "gemm", 2e9, "read")]
+    [together] = roofline.ceilings([probed.model_copy(update={"slots": 2})]).values()
+    assert together == roofline.Ceiling(4e9, "gemm", 4e9, "read")
+
+
+def test_what_uses_another_part_of_the_device_meanwhile_raises_no_ceiling() -> None:
+    """While one feed multiplies, the other one reads: neither adds to the other's rate."""
+    costs = (Cost(name="gemm", flops=6, bytes=0), Cost(name="read", flops=0, bytes=6))
+    columns = [0, 3], [0, 3], [2, 4], [3, 6, 6, 9], [1, 1, 1, 1]
+    probed = record("a", "p", "kernel", Completions(*map(np.array, columns)), scenario="probe", costs=costs)
+    [ceiling] = roofline.ceilings([probed.model_copy(update={"slots": 2})]).values()
+    assert ceiling == roofline.Ceiling(2e9, "gemm", 2e9, "read")
+
+
+def known(
+    flops_per_s: float | None, bytes_per_s: float | None, adapter: str = "torch"
+) -> dict[roofline.CeilingKey, roofline.Ceiling]:
+    return {("cpu:0", adapter, "fp32"): roofline.Ceiling(flops_per_s, "gemm", bytes_per_s, "read")}
+
+
+COSTS = (Cost(name="prefill", flops=100, bytes=10), Cost(name="decode", flops=10, bytes=30, yields=2))
+
+
+def test_the_roofline_takes_the_slower_of_compute_and_memory_at_each_yield() -> None:
+    done = closed_loop([[200, 50, 50], [200, 50, 50]])
+    least_s = 2 * (100 / 1e9 + 2 * 30 / 1e9)
+    one = record("a", "llm", "token", done, costs=COSTS)
+    assert roofline.achieved(one, known(1e9, 1e9)) == roofline.Achieved(least_s * 1e9 / 600)
+
+
+def test_the_torch_adapters_ceiling_stands_in_and_is_named() -> None:
+    one = record("a", "llm", "token", closed_loop([[100, 30, 30]]), costs=COSTS, adapter="acme")
+    reached = roofline.achieved(one, known(1e9, 1e9))
+    assert reached.fraction == pytest.approx(1.0)
+    assert reached.note == "ceiling from adapter torch"
+    assert roofline.achieved(one, known(1e9, 1e9) | known(2e9, 2e9, "acme")).fraction == pytest.approx(0.5)
+
+
+def test_an_unknown_share_of_the_roofline_says_why() -> None:
+    done = closed_loop([[1, 1, 1]])
+    one = record("a", "llm", "token", done, costs=COSTS)
+    assert roofline.achieved(one, {}) == roofline.Achieved(None, "cpu:0 was not probed in fp32")
+    assert "lacks" in roofline.achieved(one, known(1e9, None)).note
+    assert "no cost model" in roofline.achieved(record("a", "llm", "token", done), known(1, 1)).note
+    short = record("a", "llm", "token", closed_loop([[1, 1]]), costs=COSTS)
+    assert roofline.achieved(short, known(1, 1)).note == "the cost model has 3 yields a feed, the record 2 to 2"
+    still = record("a", "llm", "token", closed_loop([[0, 0, 0]]), costs=COSTS)
+    assert roofline.achieved(still, known(1, 1)) == roofline.Achieved(None, "the clock did not tick")
