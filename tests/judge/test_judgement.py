@@ -15,6 +15,7 @@ from harness.judge.judgement import judge
 from harness.schema import Absent, Failure, Result
 from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import closed_loop, record, result, sample
+from tests.judge.test_records import ended
 from tests.judge.told import QUIET, SECOND, block, canaries, gpu_state
 
 RUNS = 5
@@ -58,8 +59,10 @@ def test_one_report_of_five_runs_concludes_once(calls: Counter[str]) -> None:
 
 
 def test_a_cell_has_one_bootstrap(calls: Counter[str]) -> None:
-    told = judge(sample())
-    assert calls["bootstrap"] == sum(row.half_width is not None for row in told.rows) > 0
+    """Its row and the rule that looks at its precision read the same interval."""
+    told = judge(ended("cap", 800))
+    assert calls["bootstrap"] == 1
+    assert told.rows[0].half_width and "precise" in {each.rule for each in told.findings}
 
 
 def test_the_rules_have_names_of_their_own() -> None:
