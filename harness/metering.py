@@ -84,7 +84,12 @@ class Meters:
         missing = [each for each in told if isinstance(each, Absent)]
         missing += [Absent(kind="meter", name=id, reason="another meter has a domain of this name") for id in twice]
         self.absent += tuple(
-            Absent(kind="meter", name=_named(name, each.name), reason=plain(each.reason, guarded.MAX_REASON))
+            Absent(
+                kind="meter",
+                name=_named(name, each.name),
+                reason=plain(each.reason, guarded.MAX_REASON),
+                covers=each.covers,
+            )
             for each in missing
         )
         if taken := [each for each in fresh if each.id not in known]:

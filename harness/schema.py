@@ -464,6 +464,9 @@ class Absent(Fact):
     name: str
     """The thing's own name. A section of mixmark.toml that nothing uses is named as it stands there."""
     reason: str
+    covers: tuple[str, ...] = ()
+    """What an energy source that the machine announces and that cannot be read would cover. The energy boundary
+    `devices` has no joules while nothing else covers it."""
 
     @property
     def label(self) -> str:

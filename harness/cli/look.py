@@ -148,7 +148,7 @@ def meters(adapters: tuple[str, ...], config: Path | None, as_json: bool) -> Non
     """
     from harness import config as configuration
     from harness import metering, setup
-    from harness.judge.energy.cover import antichain, uncovered
+    from harness.judge.energy.cover import antichain, unmetered
     from harness.schema import Absent
 
     configured = configuration.load(config)
@@ -164,8 +164,8 @@ def meters(adapters: tuple[str, ...], config: Path | None, as_json: bool) -> Non
         each.domain.id for each in seen if each.domain.method != "modelled" and SHORT.issuperset(each.reading.reasons)
     }
     chosen = antichain(found.domains, readable, found.devices)
-    unmetered = uncovered(chosen, found.devices)
-    boundary = chosen[0].boundary if chosen and not unmetered else None
+    missed = unmetered(chosen, found.devices, found.absent)
+    boundary = chosen[0].boundary if chosen and not missed else None
     if as_json:
         told = [
             {
@@ -181,7 +181,7 @@ def meters(adapters: tuple[str, ...], config: Path | None, as_json: bool) -> Non
             for each in seen
         ]
         absent = [each.model_dump() for each in missing]
-        print_json({"domains": told, "boundary": boundary, "unmetered": list(unmetered), "absent": absent})
+        print_json({"domains": told, "boundary": boundary, "unmetered": list(missed), "absent": absent})
         return
     head = ("energy source", "covers", "boundary", "method", "update period", "resolution", "power now", "status")
     rows = [_source_row(each, each.domain in chosen) for each in seen]
@@ -193,8 +193,8 @@ def meters(adapters: tuple[str, ...], config: Path | None, as_json: bool) -> Non
     for each in seen:
         if each.lost:
             click.echo(f"{each.domain.id} could not be read any more: {each.lost}")
-    if unmetered:
-        click.echo(f"No energy source covers: {', '.join(unmetered)}")
+    if missed:
+        click.echo(f"No energy source covers: {', '.join(missed)}")
     print_absent(missing)
 
 

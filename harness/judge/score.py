@@ -19,7 +19,6 @@ import numpy.typing as npt
 
 from harness import mixes
 from harness.judge.energy import total as machine
-from harness.judge.energy.cover import CLASSES
 from harness.judge.energy.reading import ENOUGH_PERIODS
 from harness.judge.energy.total import Total
 from harness.judge.intervals import FEWEST_BLOCKS, block_bootstrap, over_runs
@@ -137,7 +136,7 @@ class Score:
     mixes_per_kj: Figure | None
     """MX: the score."""
     boundary: str | None
-    """`wall`, `node` or `devices`: the narrowest of all runs."""
+    """`wall`, `node` or `devices`, the same in all runs."""
     unmeasured: str
     """Why there is no MX though there is TX; empty where there is."""
     weight_class: int
@@ -187,8 +186,7 @@ def score(result: Result, doubts: Sequence[Finding]) -> Score | None:
     reached = {each.phase for each in runs}
     problems += [Problem(f"{phase.name} was not run to its end") for phase in phases if phase.name not in reached]
     records = [record for record in result.records if record.phase in reached and record.completions]
-    classes = [each.total.boundary for each in runs]
-    blind = next((each.total for each in runs if each.total.joules is None), None)
+    blind = machine.unmeasured({each.phase: each.total for each in runs})
     widen = max((each.coarseness for each in runs), default=1.0)
     tx = None if problems else _over([each.mixes_per_s for each in runs])
     mx = None if problems or blind else _over([each.mixes_per_kj for each in runs if each.mixes_per_kj])
@@ -201,8 +199,8 @@ def score(result: Result, doubts: Sequence[Finding]) -> Score | None:
         problems=tuple(problems),
         mixes_per_s=tx,
         mixes_per_kj=mx,
-        boundary=max((each for each in classes if each), key=CLASSES.index, default=None) if mx else None,
-        unmeasured="; ".join(blind.reasons) if blind and not problems else "",
+        boundary=runs[0].total.boundary if mx else None,
+        unmeasured="" if problems else blind,
         weight_class=min((record.route.weight_class for record in records), default=16),
         grade=grade,
         missing=missing,

@@ -1,8 +1,9 @@
 """Reads the energy counters of Intel and AMD processors from Linux's powercap, /sys/class/powercap/intel-rapl:*.
 
-It takes each package, and each dram zone, which Intel counts beside the package although powercap shows it inside. psys
-is a domain that contains them; it covers no device, because board vendors do not say what they wired to it. It leaves
-out core and uncore, which are parts of the package, and the MMIO mirror, which counts a package twice.
+It takes each package, and each dram zone, which Intel counts beside the package although powercap shows it inside. A
+dram zone that this processor has and that cannot be read is told, because the boundary `devices` must hold it. psys is
+a domain that contains the others; it covers no device, because board vendors do not say what they wired to it. The
+meter leaves out core and uncore, which are parts of the package, and the MMIO mirror, which counts a package twice.
 
 This meter was written from the kernel's documentation and tested on made-up trees of files, never on real counters.
 """
@@ -10,6 +11,7 @@ This meter was written from the kernel's documentation and tested on made-up tre
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +30,18 @@ PACKAGE = re.compile(r"package-(\d+)(?:-die-\d+)?|intel-rapl:\d+")  # a zone who
 # Sandy Bridge and Ivy Bridge, by family and model: their counters come from a model of events, not from a sensor
 # (Rotem et al., IEEE Micro 32-2, 2012; Hackenberg et al., HPPAC 2015).
 MODELLED = {("6", "42"), ("6", "45"), ("6", "58"), ("6", "62")}
+
+# Models of family 6 whose memory has a counter by the tables of Linux (arch/x86/events/rapl.c, hsx and spr), all of
+# servers: Haswell, Broadwell (and D), Skylake, Ice Lake (and D), Sapphire Rapids, Emerald Rapids.
+SERVERS = {("6", model) for model in ("63", "79", "86", "85", "106", "108", "143", "207")}
+NO_DRAM = (
+    "the kernel shows no dram zone, though this processor has a counter of its memory: enable DRAM RAPL in the firmware"
+)
+UNKNOWN_DRAM = (
+    "the kernel shows no dram zone, and whether this processor has a counter of its memory is not known, "
+    "so the boundary devices is without it"
+)
+TWINS = "{count} zones have this name, and which of them counts it is not known"
 
 RULE = 'SUBSYSTEM=="powercap", ACTION=="add", KERNEL=="intel-rapl*:*", RUN+="/bin/chmod a+r /sys%p/energy_uj"'
 PERMIT = (
@@ -56,6 +70,12 @@ class Zone:
     def id(self) -> str:
         return f"rapl/{self.folder.name}"
 
+    @property
+    def place(self) -> tuple[str, str]:
+        """The zone that contains it, by its folder, and its own name: a dram zone is called dram in every package."""
+        above = self.folder.name.rpartition(":")[0] if self.folder.name.count(":") > 1 else ""
+        return above or (self.folder.name if self.name == "dram" else ""), self.name
+
 
 class Rapl:
     """root: the file system to read, so that tests can lay one out."""
@@ -68,23 +88,31 @@ class Rapl:
         self._zones = root / "sys/class/powercap"
 
     def domains(self, devices: Iterable[Device]) -> Iterator[Domain | Absent]:
-        """Where there are two packages, the first one covers `cpu:0/1-of-2`: only all together cover the processor."""
+        """Where there are two packages, the first one covers `cpu:0/1-of-2`: only all together cover the processor, and
+        only their two dram zones together cover the memory."""
         zones = [_zone(folder) for folder in sorted(self._zones.glob("intel-rapl:*"), key=_natural)]
         if not zones:
             yield Absent(kind="meter", name="rapl", reason=NO_ZONES)
             return
-        packages = [zone for zone in zones if PACKAGE.fullmatch(zone.name)]
-        drams = [zone for zone in zones if zone.name == "dram"]
-        platforms = [zone for zone in zones if zone.name == "psys"]
+        packages = _distinct([zone for zone in zones if PACKAGE.fullmatch(zone.name)])
+        drams = _distinct([zone for zone in zones if zone.name == "dram"])
+        platforms = _distinct([zone for zone in zones if zone.name == "psys"])
         vendor, model = _processor(self._root)
+        if vendor == "GenuineIntel" and len(drams) < len(packages) and model not in MODELLED:
+            known = bool(drams) or model in SERVERS
+            hidden = tuple(f"memory{_part(place, len(packages))}" for place in range(len(drams) + 1, len(packages) + 1))
+            reason = NO_DRAM if known else UNKNOWN_DRAM
+            yield Absent(kind="meter", name="rapl dram", reason=reason, covers=hidden if known else ())
         if vendor == "AuthenticAMD" and len(packages) > len({zone.name.split("-die")[0] for zone in packages}):
             packages = [replace(zone, problem=DIES) for zone in packages]
         parent = next((zone.id for zone in platforms if not zone.problem), None)
         for members, covers in ((packages, covered.host(devices)), (drams, ["memory"]), (platforms, ["platform"])):
             for place, zone in enumerate(members, 1):
-                part = f"/{place}-of-{len(members)}" if len(members) > 1 else ""
+                part = _part(place, max(len(members), len(packages)) if members is drams else len(members))
                 if zone.problem:
-                    yield Absent(kind="meter", name=f"rapl {zone.name} ({zone.folder.name})", reason=zone.problem)
+                    name = f"rapl {zone.name} ({zone.folder.name})"
+                    hidden = tuple(f"{each}{part}" for each in covers) if zone.name == "dram" else ()
+                    yield Absent(kind="meter", name=name, reason=zone.problem, covers=hidden)
                     continue
                 yield Domain(
                     id=zone.id,
@@ -113,6 +141,19 @@ def _zone(folder: Path) -> Zone:
     except (OSError, UnicodeError) as error:
         return Zone(folder, name, problem=f"it cannot be read: {error}")
     return Zone(folder, name, wrap_joules, "" if wrap_joules > 0 else "the kernel does not say where it wraps")
+
+
+def _distinct(zones: Sequence[Zone]) -> list[Zone]:
+    """The zones; those of the same name in the same place have a problem, because to add them may count twice."""
+    names = Counter(zone.place for zone in zones)
+    return [
+        replace(zone, problem=zone.problem or TWINS.format(count=names[zone.place])) if names[zone.place] > 1 else zone
+        for zone in zones
+    ]
+
+
+def _part(place: int, of: int) -> str:
+    return f"/{place}-of-{of}" if of > 1 else ""
 
 
 def _natural(folder: Path) -> list[int]:

@@ -13,7 +13,7 @@ from harness.judge.judgement import judge
 from harness.judge.score import Problem, Score
 from harness.judge.stamps import in_time
 from harness.place import Power, place
-from harness.schema import Completions, Cost, Failure, Mix, Placement, Record, Result, Samples, ServiceLimits
+from harness.schema import Absent, Completions, Cost, Failure, Mix, Placement, Record, Result, Samples, ServiceLimits
 from tests.fakes.machine import (
     EDGE,
     GPU_AND_CPU,
@@ -452,22 +452,85 @@ def test_a_run_without_joules_is_not_left_out_of_the_mean() -> None:
     assert "EFFICIENCY NOT MEASURED" in found.headline
 
 
-def test_runs_of_different_classes_have_the_narrower() -> None:
-    told = of(run(), run("mixed.2"))
-    inside = told.domains[0].model_copy(update={"id": "parts", "boundary": "devices", "method": "integrated"})
+def parted(told: Result, *sources: tuple[str, tuple[str, ...], float]) -> Result:
+    """Metered by parts: of each its name, what it covers, and its share of the power at the wall."""
+    wall = told.domains[0]
+    domains = tuple(
+        wall.model_copy(update={"id": id, "covers": covers, "boundary": "devices", "method": "integrated"})
+        for id, covers, _ in sources
+    )
     meterings = tuple(
         each.model_copy(
             update={
-                "samples": {"parts": each.samples["wall"]}
-                if each.phase == "mixed.2"
-                else {**each.samples, "parts": each.samples["wall"]}
+                "samples": {
+                    id: Samples(read.before_ns, read.after_ns, read.values * share)
+                    for id, _, share in sources
+                    for read in (each.samples["wall"],)
+                }
             }
         )
         for each in told.meterings
     )
-    found = scored(told.model_copy(update={"domains": (*told.domains, inside), "meterings": meterings}))
+    return told.model_copy(update={"domains": domains, "meterings": meterings})
+
+
+def unread(told: Result, id: str, *phases: str) -> Result:
+    """A domain was lost in these phases."""
+    meterings = tuple(
+        each.model_copy(
+            update={
+                "samples": {name: read for name, read in each.samples.items() if name != id},
+                "lost": {id: "its peer closed it"},
+            }
+        )
+        if each.phase in phases
+        else each
+        for each in told.meterings
+    )
+    return told.model_copy(update={"meterings": meterings})
+
+
+PARTS = (("package", ("cpu:0",), 0.3), ("board", ("gpu:0",), 0.5), ("dram", ("memory",), 0.2))
+
+
+def test_a_lost_meter_raises_no_score() -> None:
+    """Without the memory's counter the devices would seem to use 20 % less."""
+    told = parted(of(run()), *PARTS)
+    whole = scored(told)
+    assert whole.mixes_per_kj and whole.boundary == "devices"
+    assert round(whole.mixes_per_kj.estimate, 4) == 0.3846
+    found = scored(unread(told, "dram", "mixed.1"))
+    assert (found.mixes_per_kj, found.boundary) == (None, None)
+    assert found.mixes_per_s
+    assert found.headline.endswith("EFFICIENCY NOT MEASURED: dram: lost, its peer closed it")
+    hidden = Absent(kind="meter", name="rapl dram", reason="only root may read it", covers=("memory",))
+    found = scored(parted(of(run()), *PARTS[:2]).model_copy(update={"absent": (hidden,)}))
+    assert found.mixes_per_kj is None
+    assert found.unmeasured == "rapl dram is not read, and the boundary devices must hold it"
+
+
+def test_runs_of_different_classes_have_no_efficiency() -> None:
+    """The wall was lost in one of them; that the devices have counters makes them no average."""
+    told = of(run(), run("mixed.2"))
+    parts = parted(told, *PARTS)
+    both = told.model_copy(
+        update={
+            "domains": (*told.domains, *parts.domains),
+            "meterings": tuple(
+                wall.model_copy(update={"samples": {**wall.samples, **inside.samples}})
+                for wall, inside in zip(told.meterings, parts.meterings, strict=True)
+            ),
+        }
+    )
+    whole = scored(both)
+    assert whole.mixes_per_kj and whole.boundary == "wall"
+    found = scored(unread(both, "wall", "mixed.2"))
     assert [each.total.boundary for each in found.runs] == ["wall", "devices"]
-    assert found.boundary == "devices"
+    assert (found.mixes_per_kj, found.boundary) == (None, None)
+    assert found.mixes_per_s
+    assert found.unmeasured == "mixed.2: wall: lost, its peer closed it"
+    solo = scored(unread(both, "wall", "solo.llm.gpu-0"))
+    assert solo.mixes_per_kj == whole.mixes_per_kj, "another phase than a mix has nothing to do with it"
 
 
 def test_a_route_that_failed_counts_against_the_run_and_one_that_was_refused_does_not() -> None:

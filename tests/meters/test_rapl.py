@@ -15,12 +15,12 @@ from harness.schema import Absent, Device, Domain
 
 RANGE_UJ = 262_143_328_850
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
-HASWELL = "vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 63\nmodel name\t: Made up\n\n"
-SANDY_BRIDGE = HASWELL.replace("63", "45")
+SERVER = "vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 63\nmodel name\t: Made up\n\n"
+SANDY_BRIDGE, CLIENT = SERVER.replace("63", "45"), SERVER.replace("63", "60")
 AMD = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 1\n\n"
 
 
-def tree(root: Path, zones: dict[str, str], cpuinfo: str = HASWELL) -> Path:
+def tree(root: Path, zones: dict[str, str], cpuinfo: str = SERVER) -> Path:
     """Zones by folder, each with its name; each counter stands at one joule."""
     for folder, name in zones.items():
         zone = root / "sys/class/powercap" / folder
@@ -79,7 +79,7 @@ def test_a_socket_that_cannot_be_read_leaves_the_processor_uncovered(tmp_path: P
     (root / "sys/class/powercap/intel-rapl:1/energy_uj").unlink()
     domains, absent = found(root)
     assert [each.covers for each in domains.values()] == [("cpu:0/1-of-2",)]
-    assert [*absent] == ["rapl package-1 (intel-rapl:1)"]
+    assert "rapl package-1 (intel-rapl:1)" in absent
 
 
 @pytest.mark.parametrize("name", [None, b"\xff\xfe"])
@@ -90,12 +90,55 @@ def test_a_zone_that_does_not_say_its_name_may_be_a_socket(tmp_path: Path, name:
         file.unlink() if name is None else file.write_bytes(name)
     domains, absent = found(root)
     assert [each.covers for each in domains.values()] == [("cpu:0/1-of-2",)], "else one socket stood for both"
-    assert [*absent] == ["rapl intel-rapl:1 (intel-rapl:1)"]
+    assert [*absent] == ["rapl dram", "rapl intel-rapl:1 (intel-rapl:1)"]
 
 
 def test_an_amd_processor_counts_its_package_and_has_no_memory(tmp_path: Path) -> None:
     domains, absent = found(tree(tmp_path, {"intel-rapl:0": "package-0", "intel-rapl:0:0": "core"}, AMD))
     assert [each.covers for each in domains.values()] == [("cpu:0",)] and not absent
+
+
+def hidden(root: Path) -> dict[str, tuple[str, ...]]:
+    """What the machine announces and nothing can read, beside the devices."""
+    absent = (each for each in Rapl({}, root).domains([CPU]) if isinstance(each, Absent))
+    return {each.name: each.covers for each in absent if each.covers}
+
+
+def test_the_memory_that_a_processor_is_known_to_count_is_announced_where_it_is_not_shown(tmp_path: Path) -> None:
+    one, two = {"intel-rapl:0": "package-0"}, {"intel-rapl:0": "package-0", "intel-rapl:1": "package-1"}
+    assert hidden(tree(tmp_path / "a", one)) == {"rapl dram": ("memory",)}
+    assert hidden(tree(tmp_path / "b", two)) == {"rapl dram": ("memory/1-of-2", "memory/2-of-2")}
+    root = tree(tmp_path / "c", {**two, "intel-rapl:0:0": "dram"}, CLIENT)
+    assert hidden(root) == {"rapl dram": ("memory/2-of-2",)}, "where one socket's memory is counted, all have a counter"
+    domains, _ = found(root)
+    assert domains["rapl/intel-rapl:0:0"].covers == ("memory/1-of-2",), "one of two is not the whole"
+    for name, cpuinfo in (("d", AMD), ("e", CLIENT), ("f", SANDY_BRIDGE)):
+        assert not hidden(tree(tmp_path / name, one, cpuinfo))
+    _, absent = found(tmp_path / "e")
+    assert "is not known" in absent["rapl dram"]
+
+
+def test_a_dram_zone_that_cannot_be_read_is_announced(tmp_path: Path) -> None:
+    root = tree(tmp_path, {"intel-rapl:0": "package-0", "intel-rapl:0:0": "dram"}, CLIENT)
+    assert not hidden(root)
+    (root / "sys/class/powercap/intel-rapl:0:0/energy_uj").unlink()
+    assert hidden(root) == {"rapl dram (intel-rapl:0:0)": ("memory",)}
+
+
+def test_zones_of_one_name_are_not_added(tmp_path: Path) -> None:
+    zones = {
+        "intel-rapl:0": "package-0",
+        "intel-rapl:0:0": "dram",
+        "intel-rapl:1": "package-0",
+        "intel-rapl:1:0": "dram",
+    }
+    domains, absent = found(tree(tmp_path / "packages", zones))
+    assert [each.covers for each in domains.values()] == [("memory/1-of-2",), ("memory/2-of-2",)]
+    assert absent["rapl package-0 (intel-rapl:0)"] == absent["rapl package-0 (intel-rapl:1)"]
+    assert absent["rapl package-0 (intel-rapl:0)"].startswith("2 zones have this name")
+    zones = {"intel-rapl:0": "package-0", "intel-rapl:0:0": "dram", "intel-rapl:0:1": "dram"}
+    domains, absent = found(tree(tmp_path / "memory", zones))
+    assert [*domains] == ["rapl/intel-rapl:0"] and len(absent) == 2
 
 
 def test_a_name_of_several_lines_is_no_zone_of_ours(tmp_path: Path) -> None:
@@ -118,7 +161,9 @@ def test_slices_of_the_processor_are_covered_with_it(tmp_path: Path) -> None:
     assert domains["rapl/intel-rapl:0"].covers == ("cpu:0", "cpu:0.0", "cpu:0.1")
 
 
-@pytest.mark.parametrize(("cpuinfo", "method"), [(HASWELL, "counter"), (SANDY_BRIDGE, "modelled"), (AMD, "counter")])
+@pytest.mark.parametrize(
+    ("cpuinfo", "method"), [(SERVER, "counter"), (CLIENT, "counter"), (SANDY_BRIDGE, "modelled"), (AMD, "counter")]
+)
 def test_counters_before_haswell_are_a_model(tmp_path: Path, cpuinfo: str, method: str) -> None:
     domains, _ = found(tree(tmp_path, {"intel-rapl:0": "package-0"}, cpuinfo))
     assert domains["rapl/intel-rapl:0"].method == method
@@ -129,7 +174,7 @@ def test_amd_dies_that_each_show_the_whole_socket_are_refused(tmp_path: Path) ->
     dies = {f"intel-rapl:{die}": f"package-0-die-{die}" for die in (0, 1)}
     domains, absent = found(tree(tmp_path / "amd", dies, AMD))
     assert not domains
-    assert all("6.12" in reason for reason in absent.values())
+    assert len(absent) == 2 and all("6.12" in reason for reason in absent.values())
     domains, absent = found(tree(tmp_path / "intel", dies))  # Intel's dies count for themselves
     assert [each.covers for each in domains.values()] == [("cpu:0/1-of-2",), ("cpu:0/2-of-2",)]
 
@@ -146,8 +191,7 @@ def test_without_permission_it_says_the_command_that_gives_it(tmp_path: Path, mo
     monkeypatch.setattr(os, "open", guarded)
     domains, absent = found(root)
     assert not domains
-    assert [*absent] == ["rapl package-0 (intel-rapl:0)"]
-    (reason,) = absent.values()
+    reason = absent["rapl package-0 (intel-rapl:0)"]
     assert "sudo chmod a+r /sys/class/powercap/intel-rapl*:*/energy_uj" in reason
     assert 'SUBSYSTEM=="powercap"' in reason
 

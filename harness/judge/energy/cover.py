@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import get_args
 
-from harness.schema import HOST_PROCESSOR, Boundary, Device, Domain
+from harness.schema import HOST_PROCESSOR, Absent, Boundary, Device, Domain
 
 WHOLE = "node"  # what a domain covers that covers the machine with all its devices, known or not
 CLASSES: tuple[Boundary, ...] = get_args(Boundary)  # the widest first
@@ -56,22 +56,38 @@ def _ancestors(domain: Domain, domains: Mapping[str, Domain]) -> set[str]:
 
 def antichain(domains: Iterable[Domain], readable: Collection[str], devices: Iterable[Device]) -> tuple[Domain, ...]:
     """The domains to add, none of which overlap: those of the widest boundary that covers every device or, where none
-    does, of the boundary `devices`.
+    does, of the boundary `devices`."""
+    domains, devices = tuple(domains), tuple(devices)
+    chosen: tuple[Domain, ...] = ()
+    for boundary in CLASSES:
+        chosen = within(boundary, domains, readable)
+        if not uncovered(chosen, devices):
+            break
+    return chosen
+
+
+def within(boundary: Boundary, domains: Iterable[Domain], readable: Collection[str]) -> tuple[Domain, ...]:
+    """The domains of one boundary to add, none of which overlap.
 
     Among those that overlap, the one that covers more is taken, then a counter before polled power, then the parent.
     """
     known = {domain.id: domain for domain in domains}
-    devices = tuple(devices)
+    of_it = [each for each in known.values() if each.boundary == boundary and each.id in readable]
     chosen: list[Domain] = []
-    for boundary in CLASSES:
-        of_it = [each for each in known.values() if each.boundary == boundary and each.id in readable]
-        chosen = []
-        for domain in sorted(of_it, key=lambda each: _rank(each, known)):
-            if not any(overlap(domain, other, known) for other in chosen):
-                chosen.append(domain)
-        if not uncovered(chosen, devices):
-            break
+    for domain in sorted(of_it, key=lambda each: _rank(each, known)):
+        if not any(overlap(domain, other, known) for other in chosen):
+            chosen.append(domain)
     return tuple(chosen)
+
+
+def lacking(domains: Iterable[Domain], needed: Iterable[str]) -> tuple[str, ...]:
+    """What of `needed`, such as `memory/2-of-2`, none of the domains covers, in order."""
+    covers = {each for domain in domains for each in domain.covers}
+    if is_covered(WHOLE, covers):
+        return ()
+    return tuple(
+        each for each in dict.fromkeys(needed) if each not in covers and not is_covered(piece(each)[0], covers)
+    )
 
 
 def _rank(domain: Domain, known: Mapping[str, Domain]) -> tuple[object, ...]:
@@ -83,11 +99,17 @@ def _rank(domain: Domain, known: Mapping[str, Domain]) -> tuple[object, ...]:
 def uncovered(domains: Iterable[Domain], devices: Iterable[Device]) -> tuple[str, ...]:
     """The devices that are not wholly covered, in order. The host's processor is one even if no adapter reaches it."""
     covers, needed = {each for domain in domains for each in domain.covers}, tuple(devices)
-    if WHOLE in covers:
+    if is_covered(WHOLE, covers):
         return ()
     hosts = not any(each.on_host for each in needed)
     host = (HOST_PROCESSOR,) if hosts and not is_covered(HOST_PROCESSOR, covers) else ()
     return (*host, *(each.id for each in needed if not is_whole(each, covers)))
+
+
+def unmetered(domains: Iterable[Domain], devices: Iterable[Device], absent: Iterable[Absent]) -> tuple[str, ...]:
+    """What no domain covers: devices, and what the machine announces to meter beside them and nothing can read."""
+    domains = tuple(domains)
+    return (*uncovered(domains, devices), *lacking(domains, (part for each in absent for part in each.covers)))
 
 
 def is_whole(device: Device, covers: Collection[str]) -> bool:

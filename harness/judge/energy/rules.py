@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from harness.judge.energy.cover import antichain, uncovered
+from harness.judge.energy.cover import antichain, uncovered, unmetered
 from harness.judge.energy.reading import ENOUGH_PERIODS, FEWEST_PERIODS
 from harness.judge.energy.total import Total, contradictions, disagreements, metered, why
 from harness.judge.evidence import Evidence
@@ -26,9 +26,11 @@ def energy_known(evidence: Evidence) -> Iterator[Finding]:
 
 
 def energy_whole(evidence: Evidence) -> Iterator[Finding]:
-    """The measured domains cover every device, used or not, and the host's processor."""
-    if evidence.result.domains and (missing := uncovered(_meterable(evidence.result), evidence.result.devices)):
-        modelled = [each.id for each in evidence.result.domains if each.method == "modelled"]
+    """The measured domains cover every device, used or not, the host's processor, and what else the machine announces
+    to meter."""
+    result = evidence.result
+    if result.domains and (missing := unmetered(_meterable(result), result.devices, result.absent)):
+        modelled = [each.id for each in result.domains if each.method == "modelled"]
         also = f" ({', '.join(modelled)} is modelled, and does not count)" if modelled else ""
         message = f"energy of a part only, so there is no efficiency: nothing meters {', '.join(missing)}{also}"
         yield Finding(rule="energy_whole", severity="warning", about="run", message=message)

@@ -7,10 +7,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from harness.judge.energy.cover import CLASSES, LEFT_OUT, WHOLE, antichain, is_covered, is_whole, piece, uncovered
+from harness.judge.energy.cover import (
+    CLASSES,
+    LEFT_OUT,
+    WHOLE,
+    antichain,
+    is_covered,
+    is_whole,
+    lacking,
+    piece,
+    uncovered,
+    within,
+)
 from harness.judge.energy.reading import Reading, cumulative, idle_watts, power, reading
 from harness.judge.stamps import Floats, window_ns
-from harness.schema import Boundary, Device, Domain, Int64s, Metering, Record, Result, Samples
+from harness.schema import Absent, Boundary, Device, Domain, Int64s, Metering, Record, Result, Samples
 
 
 @dataclass(frozen=True)
@@ -30,6 +41,9 @@ class Total:
     """How far the windows' edges may put the joules of the worst domain off, as a share."""
     readings: Mapping[str, Reading]
     """The reading of every domain, added or not."""
+    lost: tuple[str, ...] = ()
+    """The domains that should have been added and have no joules in this window, with the reasons. A score does without
+    none of them, even if a narrower boundary or another source of the same device has joules."""
     idle_watts: tuple[float | None, ...] = ()
     """The idle power of the domains that were added, before and after the phase. None: not known."""
 
@@ -44,34 +58,69 @@ def boundary(
     readings: Mapping[str, Reading],
     devices: Iterable[Device],
     lost: Mapping[str, str] | None = None,
+    absent: Iterable[Absent] = (),
 ) -> Total:
-    """Adds the domains of the widest boundary that holds every device.
+    """Adds the domains of the widest boundary that holds every device and all else that the boundary was announced to
+    hold.
 
-    readings: those of one window, by domain. lost: Metering.lost. Modelled energy counts as none: its domains are read
-    and shown, and never added.
+    readings: those of one window, by domain. lost: Metering.lost. absent: what the machine announces and nothing can
+    read. Modelled energy counts as none: its domains are read and shown, and never added.
     """
-    devices = tuple(devices)
-    measured = {each.id for each in domains if each.method != "modelled" and readings[each.id].valid}
-    chosen = antichain(domains, measured, devices)
-    missing = uncovered(chosen, devices)
-    if missing or not chosen:
-        broken = [each for each in domains if each.method != "modelled" and not readings[each.id].valid]
-        reasons = [f"{device} is not metered" for device in uncovered((*chosen, *broken), devices)]
-        reasons += [
+    devices, absent = tuple(devices), [each for each in absent if each.covers]
+    announced = {each.id for each in domains if each.method != "modelled"}
+    valid = {id for id in announced if readings[id].valid}
+    gone: list[str] = []
+    unheld: list[str] = []
+    for kind in CLASSES:
+        planned, chosen = (within(kind, domains, each) for each in (announced, valid))
+        if not planned or uncovered(planned, devices):
+            continue
+        gone += [
             f"{each.id}: {', '.join(why(readings[each.id], lost or {}))}"
-            for each in domains
-            if not readings[each.id].valid
+            for each in planned
+            if each.id not in valid and readings[each.id].reasons != ("window too short",)
         ]
-        reasons += [f"{each.id} is modelled, not measured" for each in domains if each.method == "modelled"]
-        names = tuple(each.id for each in chosen)
-        return Total(None, None, names, missing, tuple(reasons), None, readings)
+        needed = [part for each in planned for part in each.covers]
+        unread = [each for each in absent if kind == "devices" and lacking(planned, each.covers)]
+        unheld += [f"{each.name} is not read, and the boundary {kind} must hold it" for each in unread]
+        if not (uncovered(chosen, devices) or lacking(chosen, needed) or unread):
+            return _sum(kind, chosen, readings, tuple(gone))
+    chosen = within("devices", domains, valid)
+    missing = uncovered(chosen, devices)
+    broken = [each for each in domains if each.id in announced - valid]
+    reasons = [f"{device} is not metered" for device in uncovered((*chosen, *broken), devices)] + unheld
+    reasons += [
+        f"{each.id}: {', '.join(why(readings[each.id], lost or {}))}" for each in domains if not readings[each.id].valid
+    ]
+    reasons += [f"{each.id} is modelled, not measured" for each in domains if each.method == "modelled"]
+    return Total(None, None, tuple(each.id for each in chosen), missing, tuple(reasons), None, readings, tuple(gone))
+
+
+def _sum(kind: Boundary, chosen: Sequence[Domain], readings: Mapping[str, Reading], lost: tuple[str, ...]) -> Total:
     added = [readings[each.id] for each in chosen]
-    kind = chosen[0].boundary
     covers = {each for domain in chosen for each in domain.covers}
     outside = tuple(each for each in LEFT_OUT[kind] if not is_covered(each, covers))
     joules = sum(each.joules for each in added if each.joules is not None)
     edges = max((each.edge_uncertainty for each in added if each.edge_uncertainty is not None), default=None)
-    return Total(kind, joules, tuple(each.domain for each in added), outside, (), edges, readings)
+    return Total(kind, joules, tuple(each.domain for each in added), outside, (), edges, readings, lost)
+
+
+def unmeasured(totals: Mapping[str, Total]) -> str:
+    """Why the energies of several runs, by phase, make no common figure; empty where they do.
+
+    All must have joules of the same boundary, from the same domains, and no domain that should have been added may have
+    been lost in any run: else less of the machine would count, and its efficiency would rise.
+    """
+    numbered = len(totals) > 1
+    faults = [
+        (f"{phase}: " if numbered else "") + "; ".join(dict.fromkeys((*each.reasons, *each.lost)))
+        for phase, each in totals.items()
+        if each.joules is None or each.lost
+    ]
+    if not faults and len({(each.boundary, frozenset(each.domains)) for each in totals.values()}) > 1:
+        told = [f"{phase} {each.boundary} ({', '.join(each.domains)})" for phase, each in totals.items()]
+        faults = [f"the runs have the energy of different boundaries or sources: {'; '.join(told)}"]
+    return "; ".join(faults)
 
 
 def why(read: Reading, lost: Mapping[str, str]) -> tuple[str, ...]:
@@ -89,7 +138,7 @@ def total(result: Result, phase: str, begin_ns: int, end_ns: int) -> Total:
         each.id: reading(each, metering.samples.get(each.id), begin_ns, end_ns, each.id in metering.lost)
         for each in result.domains
     }
-    found = boundary(result.domains, readings, result.devices, metering.lost)
+    found = boundary(result.domains, readings, result.devices, metering.lost, result.absent)
     added = [idle_watts(each, metering) for each in result.domains if each.id in found.domains]
     idle = tuple(
         None if any(watts is None for watts in each) else sum(watts for watts in each if watts is not None)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from harness.judge.energy.cover import uncovered
 from harness.judge.energy.reading import Reading, cumulative, power, reading
-from harness.judge.energy.total import Total, blocks, boundary, device_watts, disagreements, total
+from harness.judge.energy.total import Total, blocks, boundary, device_watts, disagreements, total, unmeasured
 from harness.judge.judgement import judge
-from harness.schema import Device, Domain, Metering, Samples
+from harness.schema import Absent, Device, Domain, Metering, Samples
 from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import result
 
@@ -199,10 +199,17 @@ def valid(id: str, joules: float = 100.0) -> Reading:
     return Reading(id, 0, 10 * S, "counter", joules, edge_uncertainty=0.01)
 
 
-def summed(*domains: Domain, broken: tuple[str, ...] = (), devices: tuple[Device, ...] = (CPU, GPU)) -> Total:
-    readings = {each.id: valid(each.id) for each in domains if each.id not in broken}
+def summed(
+    *domains: Domain,
+    broken: tuple[str, ...] = (),
+    slow: tuple[str, ...] = (),
+    devices: tuple[Device, ...] = (CPU, GPU),
+    absent: tuple[Absent, ...] = (),
+) -> Total:
+    readings = {each.id: valid(each.id) for each in domains}
     readings |= {id: Reading(id, 0, 10 * S, "counter", None, ("gap",)) for id in broken}
-    return boundary(domains, readings, devices)
+    readings |= {id: Reading(id, 0, 10 * S, "counter", None, ("window too short",)) for id in slow}
+    return boundary(domains, readings, devices, absent=absent)
 
 
 PACKAGE = domain("package")
@@ -235,6 +242,56 @@ def test_the_widest_boundary_that_holds_every_device_decides(
     found = summed(*domains, broken=broken)
     assert (found.boundary, set(found.domains)) == (boundary, added)
     assert found.joules == (None if boundary is None else 100.0 * len(added))
+
+
+def test_a_class_holds_all_that_was_announced_for_it_or_has_no_joules() -> None:
+    """Without the memory's counter the devices would seem to use less."""
+    whole = (PACKAGE, DRAM, BOARD, BOARD_POWER)
+    assert (summed(*whole).joules, summed(*whole).lost) == (300, ())
+    found = summed(*whole, broken=("dram",))
+    assert (found.boundary, found.joules, found.reasons) == (None, None, ("dram: gap",))
+    assert summed(*whole, slow=("dram",)).joules is None, "too slow for the window is missing too"
+    halves = (domain("dram-0", ("memory/1-of-2",)), domain("dram-1", ("memory/2-of-2",)))
+    assert summed(PACKAGE, BOARD, *halves).joules == 400
+    assert summed(PACKAGE, BOARD, *halves, broken=("dram-1",)).reasons == ("dram-1: gap",)
+    module = domain("module", ("cpu:0", "gpu:a", "memory"), **POWER)
+    inside = [each.model_copy(update={"parent": "module"}) for each in (PACKAGE, BOARD)]
+    assert summed(module, *inside).domains == ("module",)
+    assert summed(module, *inside, broken=("module",)).reasons == ("module: gap",), "its parts hold no memory"
+
+
+def test_what_the_machine_announces_and_nothing_can_read_keeps_the_class_devices_from_joules() -> None:
+    hidden = Absent(kind="meter", name="rapl dram", reason="only root may read it", covers=("memory",))
+    told = "rapl dram is not read, and the boundary devices must hold it"
+    assert summed(PACKAGE, BOARD, absent=(hidden,)).reasons == (told,)
+    assert summed(PACKAGE, BOARD, DRAM, absent=(hidden,)).joules == 300, "something else covers it"
+    assert summed(PACKAGE, BOARD, NODE, absent=(hidden,)).boundary == "node", "which holds the memory anyway"
+    other = Absent(kind="meter", name="nvml", reason="no driver")
+    assert summed(PACKAGE, BOARD, absent=(other,)).joules == 200
+
+
+def test_a_source_that_should_have_been_added_and_was_lost_is_named_even_if_another_one_has_joules() -> None:
+    assert summed(PACKAGE, BOARD, BOARD_POWER, broken=("gpu",)).lost == ("gpu: gap",)
+    found = summed(PACKAGE, BOARD, WALL, broken=("plug",))
+    assert (found.boundary, found.lost) == ("devices", ("plug: gap",))
+    found = summed(PACKAGE, BOARD, WALL, slow=("plug",))
+    assert (found.boundary, found.lost) == ("devices", ()), "one that is too slow for these windows was not lost"
+    assert summed(PACKAGE, BOARD, BOARD_POWER, broken=("gpu-power",)).lost == (), "nothing would have added it"
+
+
+def test_energies_of_several_runs_make_a_figure_only_if_they_are_of_the_same_sources() -> None:
+    whole = (PACKAGE, BOARD, BOARD_POWER, WALL)
+    fine, no_wall = summed(*whole), summed(*whole, broken=("plug",))
+    too_slow, none = summed(*whole, slow=("plug",)), summed(PACKAGE)
+    assert unmeasured({}) == unmeasured({"mixed.1": fine, "mixed.2": fine}) == ""
+    assert unmeasured({"mixed.1": too_slow, "mixed.2": too_slow}) == "", "all of them are of the devices"
+    assert unmeasured({"mixed.1": no_wall}) == "plug: gap"
+    assert unmeasured({"mixed.1": fine, "mixed.2": no_wall}) == "mixed.2: plug: gap"
+    assert unmeasured({"mixed.1": none, "mixed.2": fine}) == "mixed.1: gpu:a is not metered"
+    assert unmeasured({"mixed.1": fine, "mixed.2": too_slow}) == (
+        "the runs have the energy of different boundaries or sources: "
+        "mixed.1 wall (plug); mixed.2 devices (gpu, package)"
+    )
 
 
 def test_what_is_not_metered_is_named() -> None:
@@ -441,8 +498,15 @@ def test_no_joule_is_counted_twice(made: Metered) -> None:
     usable = {
         leaf for each in domains if each.id not in made.broken and each.method != "modelled" for leaf in each.covers
     }
+    measured = [each for each in domains if each.method != "modelled"]
+    narrow = {leaf for each in measured if each.boundary == "devices" for leaf in each.covers}
+    held = {
+        leaf for each in measured if each.id not in made.broken and each.boundary == "devices" for leaf in each.covers
+    }
+    plugged = any(each.boundary == "wall" and each.id not in made.broken for each in measured)
     needed = {"cpu:0", *(device.id for device in devices)}
-    assert (found.boundary is not None) == (needed <= usable), "all that can be covered is"
+    whole = needed <= usable if plugged else needed <= narrow <= held
+    assert (found.boundary is not None) == whole, "what was announced is covered, or there are no joules"
 
 
 @dataclass(frozen=True)
