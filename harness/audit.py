@@ -1,8 +1,8 @@
 """Compares answers of the timed window with an fp32 reference on the same feeds, after the clock has stopped.
 
 The worker hands over what was yielded; only then does this process draw, from the system's randomness, which answers
-are audited. The feeds are made anew from the run's seed, by a fresh worker that has never seen the vendor's code, and
-the reference runs there, by the built-in torch adapter in fp32.
+are audited. Once no worker lives any more, a fresh process makes the feeds anew from their seed and runs the reference,
+by the built-in torch adapter in fp32. `harness.isolation` keeps that process apart from the vendor's code.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from harness import drive, plugins, wire
+from harness import drive, isolation, plugins, wire
 from harness.errors import PluginError, WrongAnswer
 from harness.failures import WorkerFailed
+from harness.isolation import Isolation
 from harness.plugins import Plugin
 from harness.schema import HOST_POOL, HOST_PROCESSOR, Audit, Device, Failure, Gate, Record
 from harness.watch import memory
@@ -95,11 +97,27 @@ def pending(record: Record) -> bool:
     return audit is not None and bool(audit.feeds) and not audit.values and not audit.problem and not record.unaudited
 
 
+@dataclass(frozen=True)
+class Reference:
+    """A process that holds the reference of a suite."""
+
+    worker: Worker
+    isolation: Isolation
+
+    def ran(self, found: wire.Audited) -> str:
+        """The hash of the code that it ran. Raises PluginError where that is not what the run began with."""
+        try:
+            return self.isolation.checked(found.code)
+        except ValueError as error:
+            raise PluginError(str(error), "repeat it elsewhere: mixmark audit FOLDER") from error
+
+
 class Auditor:
     """Runs the audits that are drawn and not done, the reference of each suite loaded once.
 
-    suite: the suite of a record, as a worker builds it. seed: the seed of its feeds. device: where the reference runs;
-    where that is not the CPU, the first feed is repeated on the CPU.
+    folder: the result, whose answers are compared. suite: the suite of a record, as a worker builds it. seed: the seed
+    of its feeds. device: where the reference runs; where that is not the CPU, the first feed is repeated on the CPU.
+    logs: the folder for the log of each reference; by default that of the result.
     """
 
     def __init__(
@@ -109,9 +127,12 @@ class Auditor:
         seed: Callable[[Record], int],
         device: Device,
         timeout_s: float,
+        logs: Path | None = None,
     ) -> None:
         self._folder, self._suite, self._seed = folder, suite, seed
         self._device, self._timeout_s = device, timeout_s
+        self._logs = logs or folder / "logs"
+        isolation.remember()
 
     def run(
         self,
@@ -138,42 +159,57 @@ class Auditor:
                 for record in waiting[len(audited) :]:
                     keep(record.model_copy(update={"unaudited": _told(failed.failure)}))
             except PluginError as error:
-                for record in waiting:
-                    keep(record.model_copy(update={"unaudited": f"{error}; {error.hint}"}))
+                for record in waiting[len(audited) :]:
+                    keep(record.model_copy(update={"unaudited": f"{error}; {error.hint}".removesuffix("; ")}))
 
     @contextmanager
-    def _open(self, record: Record, device: Device) -> Iterator[Worker]:
-        """A worker that holds the reference of the record's suite."""
+    def _open(self, record: Record, device: Device) -> Iterator[Reference]:
+        """A worker that holds the reference of the record's suite. Raises WorkerFailed or PluginError."""
         plugin = Plugin("adapters", REFERENCE, plugins.BUILT_IN["adapters"][REFERENCE], "built in")
         free = memory.available_bytes() if device.in_host_memory else device.memory_bytes
+        suite = self._suite(record)
+        try:
+            apart = isolation.isolation(suite.spec, any_backend=device.kind not in ("cpu", "gpu"))
+        except (LookupError, OSError) as error:
+            raise PluginError(f"the suite {suite.name} cannot be audited: {error}") from error
         with tempfile.TemporaryDirectory(prefix="mixmark-") as scratch:
-            log = self._folder / "logs" / f"audit.{record.route.suite}.log"
-            with Worker(plugin, {}, Path(scratch), log) as worker:
+            log = self._logs / f"audit.{record.route.suite}.log"
+            with Worker(plugin, {}, Path(scratch), log, isolation=apart) as worker:
                 opening = wire.Open(
                     key=REFERENCE,
                     device=device,
-                    suite=self._suite(record),
+                    suite=suite,
                     precision="fp32",
                     scenario="single-stream",
                     free_bytes=free,
                     reference=True,
                 )
                 worker.call(opening, self._timeout_s)
-                yield worker
+                yield Reference(worker, apart)
 
-    def _audited(self, reference: Worker, record: Record) -> Record:
+    def _audited(self, reference: Reference, record: Record) -> Record:
         audit = record.audit
         assert audit is not None  # it is pending
         begin_ns = time.monotonic_ns()
         found = self._compared(reference, record, kept_at(self._folder, record.key))
-        took = {"elapsed_ns": time.monotonic_ns() - begin_ns, "device": self._device.id}
-        return record.model_copy(update={"audit": Audit.model_validate({**vars(audit), **took, **dict(found)})})
+        done = audit.model_copy(
+            update={
+                "feeds": found.feeds,
+                "values": found.values,
+                "problem": found.problem,
+                "code": reference.ran(found),
+                "software": found.software,
+                "elapsed_ns": time.monotonic_ns() - begin_ns,
+                "device": self._device.id,
+            }
+        )
+        return record.model_copy(update={"audit": done})
 
-    def _compared(self, reference: Worker, record: Record, answers: Path) -> wire.Audited:
+    def _compared(self, reference: Reference, record: Record, answers: Path) -> wire.Audited:
         assert record.batch is not None  # an audit was drawn from its feeds
         request = wire.Audit(key=REFERENCE, batch=record.batch, seed=self._seed(record), answers=str(answers))
         # Each feed is a stage: thirty of them may take longer than a hang is given.
-        return reference.call(request, self._timeout_s, each_stage=True)
+        return reference.worker.call(request, self._timeout_s, each_stage=True)
 
     def _repeated(self, record: Record) -> Record:
         """The record with the difference that the CPU's reference makes on the first feed."""

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
+
+import psutil
 
 from harness import audit, drive, plugins, wire
 from harness.audit import Sealed
 from harness.config import Config
 from harness.contracts import Suite
 from harness.failures import WorkerFailed, failure_of
+from harness.hosts import orphans
 from harness.plugins import Plugin
-from harness.schema import Absent, Device, Failure, Phase, Record, Route, ScenarioName, Share
+from harness.schema import NO_GATE, NOT_ASKED, Absent, Device, Failure, Phase, Record, Route, ScenarioName, Share
+from harness.text import plain
 from harness.watch import memory
 from harness.watch.canary import canary
 from harness.watch.sampling import Watch, Watched
@@ -140,8 +144,12 @@ def attend(
                 unwatched = watched.absent
             for part in parts:
                 _end(part, folder)
+            for worker in workers.values():
+                worker.finish()
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+    left_behind = tuple(name for worker in workers.values() for name in worker.left_behind)
+    helpers = _names(pid for worker in workers.values() for pid in worker.helpers)
     seen.append(canary())
     return [
         Record.model_validate(
@@ -155,6 +163,8 @@ def attend(
                 "peak_pss_bytes": (worker and worker.peak_pss_bytes) or None,
                 "conditions": tuple(seen),
                 "unwatched": unwatched,
+                "left_behind": left_behind,
+                "helpers": helpers,
                 **fields[share.key],
             }
         )
@@ -207,6 +217,7 @@ def _prepared(
         each_stage=True,  # preparing a batch size has a stage and thus a bound of its own
     )
     fields |= {name: value for name, value in dict(prepared).items() if name != "processes"}
+    worker.helpers = (*worker.helpers, *prepared.processes)
     batch = prepared.batch
     fields |= {"costs": tuple(suite.costs(route.precision, batch)), "feed_units": suite.units(batch)}
     return Part(
@@ -257,13 +268,22 @@ def _end(part: Part, folder: Path) -> None:
         fields["facts"] = handed.facts
         gate = part.suite.gate(share.route.precision)
         if gate is None or not share.limits.audits:
-            fields["unaudited"] = "not asked for" if gate else f"{share.route.suite} has no gate"
+            fields["unaudited"] = NOT_ASKED if gate else NO_GATE
             return
         done, into = len(fields["completions"]), audit.kept_at(folder, share.key)
         fields["audit"] = audit.draw(answers, gate, share.limits.audits, part.batch, done, part.sealed, into)
     except Exception as error:
         del fields["completions"]
         fields["error"] = failure_of(error)
+
+
+def _names(pids: Iterable[int]) -> tuple[str, ...]:
+    """The names of the processes that live, each process once."""
+    found = []
+    for pid in dict.fromkeys(pids):
+        with contextlib.suppress(psutil.Error, ValueError):
+            found.append(plain(psutil.Process(pid).name(), orphans.MAX_NAME))
+    return tuple(found)
 
 
 def _free_bytes(device: Device) -> int | None:

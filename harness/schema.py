@@ -36,6 +36,8 @@ HOST_POOL = "host"
 """The `Device.memory_pool` of everything that draws on the host's memory."""
 HOST_PROCESSOR = "cpu:0"
 """The `Device.id` of the host's processor, also where no adapter reaches it."""
+NOT_ASKED, NO_GATE = "not asked for", "the suite has no gate"
+"""The reasons for which a record is not audited that are no fault."""
 LARGEST = 1 << 60
 """That a stored whole number may be: 36 years in ns, so that sums and differences of stamps stay inside int64."""
 
@@ -401,6 +403,10 @@ class Audit(Fact):
     elapsed_ns: int = Field(default=0, ge=0)
     problem: str = ""
     """Why an answer could not even be compared."""
+    code: str = ""
+    """The SHA-256 over the files of Mixmark and of the suite that the auditor's process ran, each with its own hash."""
+    software: dict[str, str] = {}
+    """The versions of Python, numpy and torch that the reference ran with."""
 
     @property
     def passed(self) -> bool:
@@ -519,6 +525,10 @@ class Record(Fact):
     unaudited: str = ""
     conditions: tuple[Conditions, ...] = ()
     """A canary before the worker was started and one after it was gone; the blocks while it measured in between."""
+    left_behind: tuple[str, ...] = ()
+    """The names of processes that lived on when the workers of the phase had ended, and were killed."""
+    helpers: tuple[str, ...] = ()
+    """The names of processes outside of the workers' trees that work for the runners of the phase. They live on."""
     unwatched: tuple[Absent, ...] = ()
     """The vendors' watchers that failed meanwhile: their accelerators' conditions are missing from there on."""
     completions: Annotated[Completions | None, SkipValidation, SkipJsonSchema(), Field(exclude=True)] = None

@@ -15,6 +15,7 @@ import math
 import os
 import platform
 import signal
+import socket
 import sys
 import threading
 import time
@@ -27,7 +28,7 @@ from typing import BinaryIO, Literal
 
 import numpy as np
 
-from harness import VERSION, drive, plugins, wire
+from harness import VERSION, drive, isolation, plugins, wire
 from harness.arrivals import poisson
 from harness.contracts import Adapter, Discloses, Feed, Helpers, Runner, Suite, Use
 from harness.drive import feed_seed
@@ -52,6 +53,8 @@ class Opened:
     suite: Suite
     runner: Runner
     device: Device
+    spec: str
+    """The suite's class."""
     lanes: int = 1
     """How many feeds are in flight at once."""
     feeds: Iterator[tuple[int, Feed]] = field(default_factory=lambda: iter(()))
@@ -122,7 +125,7 @@ class Served:
         took_ns = time.monotonic_ns() - begin
         if type(runner.slots) is not int or not 1 <= runner.slots <= MOST_SLOTS:
             raise MixmarkError(f"the runner has {runner.slots!r} slots", f"give a whole number from 1 to {MOST_SLOTS}")
-        self.opened[asked.key] = Opened(built, runner, asked.device)
+        self.opened[asked.key] = Opened(built, runner, asked.device, asked.suite.spec)
         return wire.Opened(load_ns=took_ns, needed_bytes=need, facts=_facts(runner), slots=runner.slots)
 
     def prepare(self, asked: wire.Prepare) -> wire.Prepared:
@@ -238,7 +241,14 @@ class Served:
                     raise WrongAnswer(f"the gate's metric of feed {serial} is {values.pop(serial)}")
             except WrongAnswer as error:
                 problem = f"feed {serial}: {error}"
-        return wire.Audited(feeds=tuple(values), values=tuple(values.values()), problem=problem)
+        ran = getattr(sys.modules["__main__"], "RAN", {})  # where this process is isolated
+        return wire.Audited(
+            feeds=tuple(values),
+            values=tuple(values.values()),
+            problem=problem,
+            code=ran | isolation.hashes(isolation.source_of(it.spec)),
+            software=_software(),
+        )
 
     def close(self) -> wire.Closed:
         wait(self.in_flight)
@@ -274,6 +284,15 @@ def _hello(setup: wire.Setup) -> wire.Hello:
         origin=origin,
         spec=spec,
     )
+
+
+def _software() -> dict[str, str]:
+    """The versions of what computes a reference, as far as it is loaded."""
+    versions = {"python": platform.python_version()}
+    for name in ("numpy", "torch"):
+        if name in sys.modules:
+            versions[name] = plain(str(getattr(sys.modules[name], "__version__", "?")), MOST_TEXT)
+    return versions
 
 
 def _disclosed(adapter: Adapter) -> dict[str, str]:
@@ -391,13 +410,12 @@ def serve(requests: BinaryIO, answers: BinaryIO, setup: wire.Setup) -> None:
 
 
 def main() -> None:
-    requests, answers = int(sys.argv[1]), int(sys.argv[2])
-    os.set_inheritable(requests, False)
-    os.set_inheritable(answers, False)
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    channel.set_inheritable(False)
     os.dup2(2, 1)
     _die_with_parent()
-    setup = wire.Setup.model_validate_json(sys.argv[3])
+    setup = wire.Setup.model_validate_json(sys.argv[2])
     if setup.cores:
         os.sched_setaffinity(0, setup.cores)
-    with open(requests, "rb") as reader, open(answers, "wb") as writer:
+    with channel, channel.makefile("rb") as reader, channel.makefile("wb") as writer:
         serve(reader, writer, setup)

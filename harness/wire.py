@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from harness import VERSION
 from harness.schema import Device, Failure, Limits, Precision, RateTrial, ScenarioName, Tier, Trial
 
-PROTOCOL = 1  # counted up whenever a message changes its meaning or its fields
+PROTOCOL = 2  # counted up whenever a message changes its meaning or its fields
 LONGEST_BYTES = 16 << 20  # a longer line is taken for garbage, so that a worker cannot fill its parent's memory
 
 StageName = Literal[
@@ -99,7 +99,7 @@ try:
     from harness.serve import main
 except ImportError as error:
     traceback.print_exc()
-    os.write(int(sys.argv[2]), json.dumps({"Missing": {"module": error.name or str(error)}}).encode() + b"\\n")
+    os.write(int(sys.argv[1]), json.dumps({"Missing": {"module": error.name or str(error)}}).encode() + b"\\n")
     sys.exit(1)
 main()
 """
@@ -180,6 +180,10 @@ class Audited(Answer):
     """The gate's metric of each feed."""
     problem: str
     """Why an answer could not be compared; empty where all could."""
+    code: dict[str, str]
+    """The SHA-256 of each file of Mixmark and of the suite that the process ran, by its path."""
+    software: dict[str, str]
+    """The versions of Python, numpy and torch that it ran them with."""
 
 
 class Closed(Answer):

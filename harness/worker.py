@@ -20,10 +20,12 @@ from harness import VERSION, wire
 from harness.failures import NotStarted, WorkerFailed
 from harness.hosts import Host
 from harness.hosts.local import Local
+from harness.isolation import Isolation
 from harness.plugins import Plugin
 from harness.schema import Completions, Failure
 from harness.wire import AnswerT, Request
 
+FINISHES_WITHIN_S = 30.0
 SAMPLE_S = 0.5  # how often the memory is looked at while the worker is waited for
 
 
@@ -31,7 +33,8 @@ class Worker:
     """A running worker. Use it as a context manager: leaving it kills the process and all its children.
 
     log: the file that its stdout and stderr go to. scratch: its TMPDIR, which the caller removes. cores: the CPU cores
-    that it is pinned to before its adapter is loaded; empty: it may run on any.
+    that it is pinned to before its adapter is loaded; empty: it may run on any. isolation: how it is kept apart from
+    what is installed beside Mixmark; None: it is not.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class Worker:
         python: str = sys.executable,
         cores: Sequence[int] = (),
         host: Host | None = None,
+        isolation: Isolation | None = None,
     ) -> None:
         self.log = log
         self.peak_pss_bytes = 0
@@ -53,6 +57,11 @@ class Worker:
         must have the same."""
         self.hello: wire.Hello | None = None
         """What the worker said first; None until an answer was waited for."""
+        self.helpers: tuple[int, ...] = ()
+        """The processes outside of the worker's tree that its runners named. They are not ended with it."""
+        self.left_behind: tuple[str, ...] = ()
+        """The names of the processes that had left the worker's process group and lived on when it had ended, until
+        they were killed. Where several workers live at once, the last one to end has those that lost their parent."""
         self._python = python
         self._pending = b""
         self._doing = "starting"
@@ -65,7 +74,9 @@ class Worker:
             adapter=adapter.name, spec=adapter.spec, origin=adapter.origin, options=dict(options), cores=tuple(cores)
         )
         try:
-            self._process = host.start(python, wire.BOOTSTRAP, [setup.model_dump_json()], {"TMPDIR": str(scratch)}, log)
+            variables = {**(isolation.variables if isolation else {}), "TMPDIR": str(scratch)}
+            code = (isolation.prelude if isolation else "") + wire.BOOTSTRAP
+            self._process = host.start(python, code, [setup.model_dump_json()], variables, log, isolation is not None)
         except OSError as error:
             message = f"cannot start {python}: {error.strerror or error}"
             hint = f"[adapter.{adapter.name}] python = … in mixmark.toml names the interpreter"
@@ -75,7 +86,7 @@ class Worker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.close()
+        self.left_behind = self._process.close(self.helpers)
 
     @property
     def pid(self) -> int:
@@ -83,6 +94,12 @@ class Worker:
 
     def kill(self) -> None:
         self._process.kill()
+
+    def finish(self) -> None:
+        """Lets the worker close what it has open, so that an adapter can end what it started. It is killed where that
+        takes longer than FINISHES_WITHIN_S."""
+        with contextlib.suppress(WorkerFailed):
+            self.call(wire.Close(), FINISHES_WITHIN_S)
 
     def call(
         self,

@@ -118,7 +118,7 @@ class Run:
         for serial, answer in (wrong or {}).items():
             answers[serial] = answer
         self.record = record("a", "null", "sample", closed_loop([[100]] * 4), batch=2).model_copy(
-            update={"audit": drawn(folder, np.array(answers), feeds=4)}
+            update={"audit": drawn(folder, np.array(answers), feeds=4), "unaudited": ""}
         )
 
     def audited(self) -> Record:

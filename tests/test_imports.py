@@ -80,6 +80,8 @@ LAYERS = (
         "harness.failures",
         "harness.hosts",
         "harness.hosts.local",
+        "harness.hosts.orphans",
+        "harness.isolation",
     },
     {"harness.progress"},
     {

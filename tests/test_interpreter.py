@@ -20,6 +20,7 @@ from harness.cli import main
 from harness.hosts.local import Local, LocalProcess
 from harness.plugins import BUILT_IN
 from harness.store import open as open_result
+from harness.wire import PROTOCOL
 
 pytestmark = pytest.mark.slow
 
@@ -74,9 +75,17 @@ def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only workers of this interpreter find this checkout; no mixmark.toml of it is read."""
     start = Local.start
 
-    def here(local: Local, python: str, code: str, words: Any, variables: Mapping[str, str], log: Path) -> LocalProcess:
+    def here(
+        local: Local,
+        python: str,
+        code: str,
+        words: Any,
+        variables: Mapping[str, str],
+        log: Path,
+        isolated: bool = False,
+    ) -> LocalProcess:
         own = {"PYTHONPATH": str(ROOT)} if python == sys.executable else {}
-        return start(local, python, code, words, {**variables, **own}, log)
+        return start(local, python, code, words, {**variables, **own}, log, isolated)
 
     monkeypatch.setattr(Local, "start", here)
     monkeypatch.delenv("PYTHONPATH", raising=False)
@@ -152,7 +161,8 @@ def test_another_version_of_mixmark_there_is_refused_with_both(tmp_path: Path) -
     other.install_kit()
     configured(other.python)
     reason = why_absent()
-    assert f"{other.python} has Mixmark 0.0.9 with protocol 1, but this is Mixmark {VERSION} with protocol 1" in reason
+    here = f"this is Mixmark {VERSION} with protocol {PROTOCOL}"
+    assert f"{other.python} has Mixmark 0.0.9 with protocol {PROTOCOL}, but {here}" in reason
     assert f"{other.python} -m pip install mixmark=={VERSION}" in reason
 
 

@@ -39,7 +39,7 @@ EACH = [
     wire.Measured(ended_by="time"),
     wire.Fed(key="a", issued_ns=2**60, marks=[2**60 + 1, 1], digest="00ff"),
     wire.HandedOver(facts={}),
-    wire.Audited(feeds=(0, 7), values=(0.0, 1e-300), problem=""),
+    wire.Audited(feeds=(0, 7), values=(0.0, 1e-300), problem="", code={"/a.py": "12ab"}, software={"torch": "2"}),
     wire.Closed(),
     wire.Discover(),
     wire.Open(key="a", device=DEVICE, suite=NULL, precision="fp32", scenario="server", free_bytes=None),
@@ -113,11 +113,11 @@ def line(name: str, **body: Any) -> bytes:
     [
         (
             line("Hello", **HELLO | {"mixmark": "0.0.9"}),
-            "has Mixmark 0.0.9 with protocol 1,",
+            f"has Mixmark 0.0.9 with protocol {wire.PROTOCOL},",
         ),
         (
-            line("Hello", **HELLO | {"protocol": 7}),
-            f"has Mixmark {VERSION} with protocol 7,",
+            line("Hello", **HELLO | {"protocol": 70}),
+            f"has Mixmark {VERSION} with protocol 70,",
         ),
         (line("Hello", mixmark="9", protocol="new", more=[]), "has Mixmark 9 with protocol 'new', but this is"),
         (line("Missing", module="harness"), "has no Mixmark"),

@@ -102,7 +102,7 @@ def test_garbage_on_the_channel_is_a_failure_of_that_worker(tmp_path: Path, said
         "  def discover(self):\n"
         "    for number in range(3, 64):\n"
         "      try:\n"
-        "        if stat.S_ISFIFO(os.fstat(number).st_mode): os.set_blocking(number, True); send(number)\n"
+        "        if stat.S_ISSOCK(os.fstat(number).st_mode): os.set_blocking(number, True); send(number)\n"
         "      except OSError: pass\n"
         "def send(number):\n"
         f"  said = pathlib.Path({str(tmp_path / 'said')!r}).read_bytes()\n"

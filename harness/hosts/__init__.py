@@ -5,7 +5,7 @@ A launcher for other machines (ssh, slurm, …) is one new module with one class
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -23,7 +23,7 @@ class Process(Protocol):
         """The bytes that came next; empty at the end of the stream, None where none came in time."""
 
     def kill(self) -> None:
-        """Ends the process and everything that it started, and waits for it. Harmless where it is gone."""
+        """Ends the process and its process group, and waits for it. Harmless where it is gone."""
 
     def wait(self) -> int:
         """Waits for the end, and kills the process where that does not come soon. Returns the exit status, or the
@@ -35,8 +35,11 @@ class Process(Protocol):
     def out_of_memory(self) -> bool:
         """Whether its machine's kernel has killed a process for want of memory since this one was started."""
 
-    def close(self) -> None:
-        """Kills it and gives back the streams."""
+    def close(self, spared: Collection[int] = ()) -> tuple[str, ...]:
+        """Kills it and whatever it left behind outside of its process group, and gives back the streams.
+
+        spared: the ids of processes that are left alone. Returns the names of the processes that were left behind.
+        """
 
 
 class Host(Protocol):
@@ -46,11 +49,18 @@ class Host(Protocol):
     """What is added to a stamp of this machine's monotonic clock to make it one of the parent's."""
 
     def start(
-        self, python: str, code: str, arguments: Sequence[str], variables: Mapping[str, str], log: Path
+        self,
+        python: str,
+        code: str,
+        arguments: Sequence[str],
+        variables: Mapping[str, str],
+        log: Path,
+        isolated: bool = False,
     ) -> Process:
-        """Runs `python -P -c code REQUESTS ANSWERS arguments…`, the first two being the file descriptors that the
-        process reads its requests from and writes its answers to.
+        """Runs `python -c code CHANNEL arguments…`; CHANNEL is the file descriptor of the socket that the process reads
+        its requests from and writes its answers to.
 
-        variables: added to its environment. log: the file that stdout and stderr are appended to. Raises OSError where
-        it cannot be started.
+        variables: added to its environment; isolated: they are its whole environment, and the interpreter runs no site
+        hooks (`-I -S`). log: the file that stdout and stderr are appended to. Raises OSError where it cannot be
+        started.
         """

@@ -1,6 +1,7 @@
-"""Starts workers on this machine, each in a process group of its own with a private pair of pipes.
+"""Starts workers on this machine, each in a session of its own, at the end of a private socket.
 
-Vendors' libraries print to stdout, so requests and answers travel by pipes that only the worker knows.
+Vendors' libraries print to stdout, so requests and answers travel by a pair of sockets that only the worker and its
+parent hold. Another process of the same user can open a pipe through /proc/<pid>/fd, but no socket.
 """
 
 from __future__ import annotations
@@ -9,13 +10,18 @@ import contextlib
 import os
 import select
 import signal
+import socket
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import psutil
 
+from harness.hosts import orphans
+
 ENDS_WITHIN_S = 10.0  # a process that has closed its stream and does not end is killed
+SITE = ("-P",)  # the current folder is no place to import from
+NO_SITE = ("-I", "-S")  # neither variables nor a .pth file nor sitecustomize have a say
 
 
 class Local:
@@ -24,50 +30,69 @@ class Local:
     clock_offset_ns = 0
 
     def start(
-        self, python: str, code: str, arguments: Sequence[str], variables: Mapping[str, str], log: Path
+        self,
+        python: str,
+        code: str,
+        arguments: Sequence[str],
+        variables: Mapping[str, str],
+        log: Path,
+        isolated: bool = False,
     ) -> LocalProcess:
-        return LocalProcess(python, code, arguments, variables, log)
+        return LocalProcess(python, code, arguments, variables, log, isolated)
 
 
 class LocalProcess:
     """A process group on this machine, as `harness.hosts.Process` describes it."""
 
     def __init__(
-        self, python: str, code: str, arguments: Sequence[str], variables: Mapping[str, str], log: Path
+        self,
+        python: str,
+        code: str,
+        arguments: Sequence[str],
+        variables: Mapping[str, str],
+        log: Path,
+        isolated: bool,
     ) -> None:
         self._kills = _out_of_memory_kills()
-        requests, self._requests = os.pipe()
-        self._answers, answers = os.pipe()
-        try:
+        self._channel, theirs = socket.socketpair()
+        flags = NO_SITE if isolated else SITE
+
+        def start() -> int:
             with log.open("ab") as output:
                 self._process = subprocess.Popen(
-                    [python, "-P", "-c", code, str(requests), str(answers), *arguments],
+                    [python, *flags, "-c", code, str(theirs.fileno()), *arguments],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
-                    pass_fds=(requests, answers),
+                    pass_fds=(theirs.fileno(),),
                     start_new_session=True,  # Ctrl-C is the parent's to handle, and a group can be killed whole
-                    env={**os.environ, **variables},
+                    env=dict(variables) if isolated else {**os.environ, **variables},
                 )
-        except OSError:
-            os.close(self._requests)
-            os.close(self._answers)
-            raise
-        finally:
-            os.close(requests)
-            os.close(answers)
+            return self._process.pid
+
+        with theirs:
+            try:
+                orphans.start(start)
+            except OSError:
+                self._channel.close()
+                raise
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
     def send(self, line: bytes) -> None:
-        while line:
-            line = line[os.write(self._requests, line) :]
+        try:
+            self._channel.sendall(line)
+        except ConnectionResetError as error:  # it ended with a request unread
+            raise BrokenPipeError from error
 
     def receive(self, timeout_s: float) -> bytes | None:
-        ready, _, _ = select.select([self._answers], [], [], timeout_s)
-        return os.read(self._answers, 1 << 16) if ready else None
+        ready, _, _ = select.select([self._channel], [], [], timeout_s)
+        try:
+            return self._channel.recv(1 << 16) if ready else None
+        except ConnectionResetError:
+            return b""
 
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -93,10 +118,10 @@ class LocalProcess:
     def out_of_memory(self) -> bool:
         return _out_of_memory_kills() > self._kills
 
-    def close(self) -> None:
-        self.kill()
-        os.close(self._requests)
-        os.close(self._answers)
+    def close(self, spared: Collection[int] = ()) -> tuple[str, ...]:
+        left = orphans.end(self._process.pid, self.kill, spared)
+        self._channel.close()
+        return left
 
 
 def _out_of_memory_kills() -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from harness.judge.evidence import Evidence, Measured
 from harness.judge.intervals import CONFIDENCE
 from harness.judge.stamps import most_in_flight
-from harness.schema import Finding, Record
+from harness.schema import NO_GATE, NOT_ASKED, Finding, Record
 
 LIGHT = 1.25  # times the best ceiling: the probe may miss it, and honest engines were seen at 1.13 of its bandwidth
 OUT_OF_CACHE = 4  # times the last-level cache: with less, a good part of what is streamed may come from it
@@ -26,13 +26,22 @@ BETWEEN = 0.1  # of a window may pass between feeds
 
 
 def audited(evidence: Evidence) -> Iterator[Finding]:
-    """Every audited feed of every record keeps its gate, and what that tells; what was not audited is said."""
+    """Every audited feed of every record keeps its gate, and what that tells. A record that was not audited although
+    the plan asks for it proves nothing, so it is invalid."""
+    asked = {
+        share.key: share.limits.audits > 0
+        for phase in evidence.result.phases
+        for task in phase.tasks
+        for share in task.shares
+    }
     for each in evidence.measured:
         record, audit = each.record, each.record.audit
         if record.scenario == "probe":
             continue
         if audit is None or (not audit.values and not audit.problem):
-            severity, message = "warning", f"not audited: {record.unaudited or 'the run ended before'}"
+            excused = record.unaudited == NO_GATE or (record.unaudited == NOT_ASKED and not asked.get(each.key))
+            severity = "note" if excused else "invalid"
+            message = f"not audited: {record.unaudited or 'the run ended before'}"
         elif audit.problem:
             severity, message = "invalid", f"wrong answers: {audit.problem}"
         elif not audit.passed:
@@ -55,6 +64,22 @@ def excluded(feeds: int, confidence: float = CONFIDENCE) -> float:
     It is 1 − (1 − confidence)^(1/n), which for large n is the rule of three, 3/n.
     """
     return float(-np.expm1(np.log1p(-confidence) / feeds))
+
+
+def alone(evidence: Evidence) -> Iterator[Finding]:
+    """Nothing of a worker lived on when it had ended: it could reach what is measured and audited later."""
+    for each in evidence.measured:
+        left, helpers = each.record.left_behind, each.record.helpers
+        for names, severity, what in (
+            (left, "invalid", "lived on after the workers of the phase, and had to be killed"),
+            (helpers, "note", "worked for the adapter outside of its worker, and lived on"),
+        ):
+            if names:
+                processes = "1 process" if len(names) == 1 else f"{len(names)} processes"
+                message = f"{processes} {what}: {', '.join(sorted(set(names)))}"
+                yield Finding.model_validate(
+                    {"rule": "alone", "severity": severity, "about": each.key, "message": message}
+                )
 
 
 def units_counted(evidence: Evidence) -> Iterator[Finding]:
@@ -207,6 +232,7 @@ def seed_drawn(evidence: Evidence) -> Iterator[Finding]:
 
 RULES: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
     audited,
+    alone,
     units_counted,
     clock_bracketed,
     in_turn,

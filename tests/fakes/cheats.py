@@ -522,7 +522,7 @@ class Babbling(Honest):
     """Finds the pipe to the parent, and says what is no answer."""
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
-        for each in map(int, sys.argv[2:3]):
+        for each in map(int, sys.argv[1:2]):
             os.write(each, b"5\n{\n\xff\n")
         yield from super().__call__(feed)
 

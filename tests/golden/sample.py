@@ -16,6 +16,7 @@ import reporters.json
 import reporters.markdown
 from harness.judge.judgement import Judgement
 from harness.schema import (
+    NOT_ASKED,
     Absent,
     Completions,
     Cost,
@@ -108,6 +109,7 @@ def record(
         feed_units=int(completions.units[: completions.ends[0]].sum()) if completions else None,
         bracket_ns=(int(completions.issued_ns[0]), int(completions.marks_ns.max())) if completions else None,
         peak_pss_bytes=5 << 30 if completions else None,
+        unaudited=NOT_ASKED if completions else "",
         completions=completions,
         error=error,
     )

@@ -11,6 +11,8 @@ import pytest
 from harness.judge import honest
 from harness.judge.evidence import Evidence, gather
 from harness.schema import (
+    NO_GATE,
+    NOT_ASKED,
     AcceleratorConditions,
     Audit,
     Completions,
@@ -20,7 +22,11 @@ from harness.schema import (
     Failure,
     Finding,
     Gate,
+    Limits,
+    Phase,
     Record,
+    Share,
+    Task,
 )
 from tests.golden.sample import GPU, closed_loop, probe, record, result
 
@@ -63,13 +69,35 @@ def test_every_audited_feed_counts_and_not_their_mean() -> None:
     ("changed", "severity", "words"),
     [
         ({"audit": audit(problem="feed 3: 7 values that are not finite")}, "invalid", "feed 3: 7 values"),
-        ({"audit": Audit(gate=GATE, finished=9, feeds=(3,))}, "warning", "the run ended before"),
-        ({"unaudited": "torch is not installed"}, "warning", "torch is not installed"),
+        ({"audit": Audit(gate=GATE, finished=9, feeds=(3,)), "unaudited": ""}, "invalid", "the run ended before"),
+        ({"unaudited": "torch is not installed"}, "invalid", "torch is not installed"),
+        ({"unaudited": NOT_ASKED}, "note", "not audited: not asked for"),
+        ({"unaudited": NO_GATE}, "note", "not audited: the suite has no gate"),
     ],
 )
-def test_what_was_not_compared_is_said(changed: dict[str, Any], severity: str, words: str) -> None:
+def test_what_was_not_compared_counts_unless_nobody_asked_for_it(
+    changed: dict[str, Any], severity: str, words: str
+) -> None:
     [(found, message)] = told(honest.audited, cell(**changed))
     assert (found, words in message) == (severity, True)
+
+
+def test_not_asked_for_is_no_excuse_where_the_plan_asks() -> None:
+    unaudited = cell(unaudited=NOT_ASKED)
+    for audits, severity in ((0, "note"), (1, "invalid")):
+        limits = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=1, min_feeds=1, audits=audits)
+        share = Share(key=unaudited.key, route=unaudited.route, scenario="single-stream", limits=limits)
+        phase = Phase(name="b", purpose="solo", tasks=(Task(device=unaudited.route.device, shares=(share,)),))
+        planned = result(unaudited).model_copy(update={"phases": (phase,)})
+        assert [each.severity for each in honest.audited(gather(planned))] == [severity]
+
+
+def test_nothing_lives_on_after_a_worker() -> None:
+    assert told(honest.alone, cell()) == []
+    message = "2 processes lived on after the workers of the phase, and had to be killed: python3, sh"
+    assert told(honest.alone, cell(left_behind=("sh", "python3"))) == [("invalid", message)]
+    message = "1 process worked for the adapter outside of its worker, and lived on: acmed"
+    assert told(honest.alone, cell(helpers=("acmed",))) == [("note", message)]
 
 
 @pytest.mark.parametrize(("feeds", "share"), [(1, 0.95), (3, 0.632), (30, 0.0950), (3000, 0.000998)])

@@ -92,6 +92,7 @@ ENERGY = {"energy_known", "energy_whole", "energy_agrees", "metering_cheap"}  # 
 HONESTY = {
     "units_counted",
     "clock_bracketed",
+    "alone",
     "in_turn",
     "on_device",
     "slower_than_light",

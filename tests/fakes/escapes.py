@@ -1,0 +1,56 @@
+"""Adapters and packages that reach beyond their worker, and honest ones that look alike."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+from mixmark import Device, Runner, Suite, Use
+from tests.fakes.cheats import DEVICE, Chain, Honest
+
+NAP = [sys.executable, "-S", "-c", "import time; time.sleep(1000)"]
+DAEMON = """
+import os, time
+if os.fork():
+    os._exit(0)
+os.setsid()
+if os.fork():
+    os._exit(0)
+time.sleep(1000)
+"""
+
+
+class Escapes:
+    """options: `as`, what the adapter does when a suite is opened. It answers honestly."""
+
+    name = "escapes"
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.options = options
+
+    def discover(self) -> Iterable[Device]:
+        return (DEVICE,)
+
+    @contextmanager
+    def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
+        runner = Honest(Chain("smoke", {}), {})
+        match self.options["as"]:
+            case "daemon":  # neither in the worker's group nor its child any more
+                subprocess.run([sys.executable, "-S", "-c", DAEMON], check=True)
+                yield runner
+            case "session":  # the worker's child in a session of its own, which nobody ends
+                subprocess.Popen(NAP, start_new_session=True)
+                yield runner
+            case "server":  # the same, and the adapter ends it
+                server = subprocess.Popen(NAP, start_new_session=True)
+                yield runner
+                server.kill()
+                server.wait()
+            case "child":  # it is in the worker's group, and goes with it
+                subprocess.Popen(NAP)
+                yield runner
+            case "helper":  # it was there before, and the runner names it
+                runner.processes = [int(self.options["helper"])]  # type: ignore[attr-defined]
+                yield runner
