@@ -14,22 +14,25 @@ from harness.judge.distributions import student_t
 from harness.judge.evidence import Measured, is_cell
 from harness.judge.intervals import (
     CONFIDENCE,
-    FEWEST_BLOCKS,
     LOWEST_TAIL,
+    Interval,
     logarithms,
+    mean_interval,
     percentile,
     percentile_interval,
-    replicates,
     sample_needed,
 )
 from harness.judge.judgement import Judgement
-from harness.judge.stamps import Floats, latencies_ns
+from harness.judge.stamps import latencies_ns
 from harness.schema import Device, Record, System
 
 Verdict = Literal["faster", "slower", "same", "ambiguous"]
 LEAST_DELTA = 0.01  # smaller differences do not matter, however sure they are
 SINGLE_RUN_CONFIDENCE = 0.99  # the blocks of one process do not show how the next one would differ
 LEAST_PAIRS = 6
+WIDEST_RATIO = 2.0  # an interval whose ends are further apart than this factor is not known
+MOST_RUNS = 100  # that a person would make
+SCATTER = 1.96 * math.sqrt(2)  # how many standard deviations of a run the 95 % quantile of the difference of two is
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,8 @@ class Run:
     """None: the record has no stamps."""
     state: tuple[tuple[str, str | None], ...] = ()
     """The settings of the device, by name: a device with other settings is another device."""
+    invalid: str = ""
+    """Why a rule found the record invalid, for example a wrong answer; empty where none did."""
 
 
 @dataclass(frozen=True)
@@ -93,11 +98,9 @@ def compare(a: Sequence[Judgement], b: Sequence[Judgement], noise_floor: float |
     noise_floor: what `mixmark selftest` measured, 0.02 is 2 %; None where it was not measured.
     Raises ValueError for one that is negative or not finite.
     """
-    floor = noise_floor or 0.0
-    if not 0 <= floor < math.inf:
+    if noise_floor is not None and not 0 <= noise_floor < math.inf:
         raise ValueError(f"{noise_floor} is no noise floor")
-    delta = max(floor, LEAST_DELTA)
-    return tuple(_compared(before, after, delta) for before, after in _pairs(_routes(a), _routes(b)))
+    return tuple(_compared(before, after, noise_floor) for before, after in _pairs(_routes(a), _routes(b)))
 
 
 def floor_of(pairs: Sequence[tuple[float, float]]) -> float | None:
@@ -176,7 +179,9 @@ def figure(record: Record, measured: Measured | None) -> tuple[float | None, str
     return rate_per_s, "throughput" if rate_per_s else "the clock did not tick"
 
 
-def _compared(a: tuple[Run, ...], b: tuple[Run, ...], delta: float) -> Comparison:
+def _compared(a: tuple[Run, ...], b: tuple[Run, ...], noise_floor: float | None) -> Comparison:
+    delta = max(noise_floor or 0.0, LEAST_DELTA)
+
     def refused(reason: str) -> Comparison:
         return Comparison(a, b, "", None, delta, None, reason)
 
@@ -190,19 +195,51 @@ def _compared(a: tuple[Run, ...], b: tuple[Run, ...], delta: float) -> Compariso
     for side, runs in (("A", a), ("B", b)):
         figures = []
         for run in runs:
+            if run.invalid:
+                return refused(f"{run.record.key} of {side} is invalid: {run.invalid}")
             value, measure = figure(run.record, run.measured)
             if value is None:
                 return refused(f"{run.record.key} of {side} has no figure: {measure}")
             figures.append(value)
         found.append(figures)
-    ratio: Ratio | None
-    if len(a) > 1 or len(b) > 1:
-        ratio, reason = ratio_of_runs(*found), ""
-    else:
-        ratio, reason = _ratio_of_single_runs(a[0], b[0])
+    single = len(a) == len(b) == 1
+    ratio, reason = _ratio_of_single_runs(a[0], b[0]) if single else (ratio_of_runs(*found), "")
     if ratio is None:
         return Comparison(a, b, measure, None, delta, None, reason)
-    return Comparison(a, b, measure, ratio, delta, verdict_of(ratio, delta), reason)
+    if ratio.high > WIDEST_RATIO * ratio.low:
+        reason = f"the interval of B / A is not known: its ends are more than a factor of {WIDEST_RATIO:g} apart"
+        return Comparison(a, b, measure, None, delta, None, reason)
+    if single and noise_floor is None:
+        reason = (
+            "one run on each side does not show how fresh processes differ: `mixmark run --runs 5` on both sides does, "
+            "or `mixmark selftest` measures the noise floor"
+        )
+        return Comparison(a, b, measure, ratio, delta, "ambiguous", reason)
+    verdict = verdict_of(ratio, delta)
+    if verdict == "ambiguous":
+        scatter = math.log1p(noise_floor or 0.0) / SCATTER if single else spread_of(*found)
+        reason = runs_that_would_tell(scatter, abs(math.log(ratio.estimate)) - math.log1p(delta))
+    return Comparison(a, b, measure, ratio, delta, verdict, reason)
+
+
+def spread_of(*sides: Sequence[float]) -> float:
+    """The standard deviation of the logarithm of a run's figure, pooled over the sides."""
+    logs = [logarithms(side) for side in sides]
+    squares = sum(float(((side - side.mean()) ** 2).sum()) for side in logs)
+    return math.sqrt(squares / max(1, sum(len(side) - 1 for side in logs)))
+
+
+def runs_that_would_tell(spread: float, gap: float) -> str:
+    """About how many runs on each side would put the whole interval on one side of δ, in words.
+
+    spread: the standard deviation of the logarithm of a run's figure. gap: how far the logarithm of the ratio lies
+    beyond δ; below 0 it lies within δ, and as many runs would show that the two are the same.
+    """
+    distance = abs(gap)
+    for runs in range(2, MOST_RUNS + 1):
+        if student_t(2 * runs - 2, CONFIDENCE) * spread * math.sqrt(2 / runs) < distance:
+            return f"about {runs} runs on each side would tell"
+    return f"even {MOST_RUNS} runs on each side would hardly tell"
 
 
 def ratio_of_runs(a: Sequence[float], b: Sequence[float]) -> Ratio:
@@ -230,12 +267,12 @@ def ratio_of_runs(a: Sequence[float], b: Sequence[float]) -> Ratio:
 
 def _ratio_of_single_runs(a: Run, b: Run) -> tuple[Ratio | None, str]:
     """The ratio from the blocks of both windows or, for a server's response times, from the order statistics."""
-    beware = "one run each: how fresh processes differ is in the noise floor only"
     if a.record.scenario != "server":
-        rates = (_rates(a), _rates(b))
-        if min(len(side) for side in rates) < FEWEST_BLOCKS:
-            return None, f"fewer than {FEWEST_BLOCKS} blocks in a window: several runs are needed"
-        return ratio_of_blocks(*rates), beware
+        before, after = _interval(a), _interval(b)
+        if before is None or after is None:
+            side = "B" if before else "A"
+            return None, f"the window of {side} has no interval (it is short or not steady): several runs are needed"
+        return ratio_of_windows(before, after), ""
     if a.record.rate_trials or b.record.rate_trials:
         return None, "a highest rate has no interval within one run: several runs are needed"
     limits = a.record.latency_limits
@@ -248,24 +285,21 @@ def _ratio_of_single_runs(a: Run, b: Run) -> tuple[Ratio | None, str]:
     (first, middle_a), (second, middle_b) = bounds
     if first is None or second is None or not middle_a or not middle_b or not first[0] or not second[0]:
         return None, f"too few feeds for an interval of p{q * 100:g}"
-    return Ratio(first[0] / second[1], middle_a / middle_b, first[1] / second[0]), beware
+    return Ratio(first[0] / second[1], middle_a / middle_b, first[1] / second[0]), ""
 
 
-def _rates(run: Run) -> Floats:
-    """[blocks], the rates of the whole window."""
-    assert run.measured is not None  # it has a figure
-    return run.measured.window.blocks.rates_per_s if run.measured.window else np.empty(0)
+def _interval(run: Run) -> Interval | None:
+    """The interval of the throughput of one window, at the confidence of a ratio of single runs."""
+    seen = run.measured.window if run.measured else None
+    if seen is None or not seen.steady:
+        return None
+    return mean_interval(seen.blocks.rates_per_s, SINGLE_RUN_CONFIDENCE)
 
 
-def ratio_of_blocks(a: Floats, b: Floats) -> Ratio:
-    """The ratio of two throughputs by the block bootstrap of each window, 99 %. Logarithms are linear near the mean."""
-    logs = [
-        replicates(rates[:, None], seed, SINGLE_RUN_CONFIDENCE)[:, 0] / rates.mean() - 1
-        for seed, rates in enumerate((a, b))
-    ]
-    miss = (1 - SINGLE_RUN_CONFIDENCE) / 2
-    low, high = np.quantile(logs[1] - logs[0], (miss, 1 - miss))
-    return _exponential(math.log(b.mean() / a.mean()), low, high)
+def ratio_of_windows(a: Interval, b: Interval) -> Ratio:
+    """The ratio of two throughputs. Logarithms are linear near the mean, so relative half-widths add in squares."""
+    half = math.hypot(a.half_width, b.half_width)
+    return _exponential(math.log(b.estimate / a.estimate), -half, half)
 
 
 def _exponential(middle: float, below: float, above: float) -> Ratio:
@@ -281,11 +315,13 @@ def _routes(judgements: Sequence[Judgement]) -> list[tuple[Run, ...]]:
         result = judgement.result
         devices = {device.id: device for device in result.devices}
         seen: dict[Hashable, int] = defaultdict(int)
+        invalid = {each.about: each.message for each in judgement.findings if each.severity == "invalid"}
         for record in result.records:
             if not is_cell(record):
                 continue
             device = devices[record.route.device]
-            run = Run(record, device, judgement.measured.get(record.key), _state(result.system, device))
+            state, why = _state(result.system, device), invalid.get(record.key, "") if record.completions else ""
+            run = Run(record, device, judgement.measured.get(record.key), state, why)
             key = (_cell(run), record.run)
             found[(_cell(run), seen[key])].append(run)  # the same cell again in one run is another phase of the plan
             seen[key] += 1

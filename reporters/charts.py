@@ -70,11 +70,18 @@ def decades(low: float, high: float) -> list[float]:
 
 
 def throughput(
-    key: str, edges_ns: Int64s, per_s: Floats, *, overall_per_s: float, unit: str, steady_from_ns: int | None = None
+    key: str,
+    edges_ns: Int64s,
+    per_s: Floats,
+    *,
+    overall_per_s: float,
+    unit: str,
+    stretch: tuple[int, int] | None = None,
 ) -> Markup:
     """The rate in each block, as steps over the window; its axis starts at zero.
 
-    edges_ns: [blocks + 1] since the first feed; per_s: [blocks]. A band marks what lies behind `steady_from_ns`.
+    edges_ns: [blocks + 1] since the first feed; per_s: [blocks]. A band marks the `stretch` of blocks, from the
+    first to behind the last, that ran at another level than the rest.
     """
     time, time_ns = _time_unit(int(edges_ns[-1]))
     floor, top = HEIGHT - BOTTOM, 2 * ROW
@@ -87,23 +94,26 @@ def throughput(
         f"V{tall(rate)}H{end}" for rate, end in zip(per_s.tolist(), at[1:], strict=True)
     )
     body = _across(tall, marks, left)
-    start = wide((steady_from_ns or 0) / time_ns)
-    if steady_from_ns is not None:
+    if stretch is not None:
+        begin, end = at[stretch[0]], at[stretch[1]]
         body += Markup('<rect class="band" x="{}" y="{}" width="{}" height="{}"/>').format(
-            start, top, round(wide.end_px - start, 1), floor - top
+            begin, top, round(end - begin, 1), floor - top
         )
     body += Markup('<path class="area" d="{}V{}H{}Z"/><path class="line" d="{}"/>').format(line, floor, at[0], line)
-    if steady_from_ns is not None:
-        body += Markup('<path class="edge" d="M{} {}V{}"/>').format(start, top, floor)
-        body += _text("word", start + 6, floor - 8, "steady")
+    if stretch is not None:
+        body += Markup('<path class="edge" d="M{} {}V{}"/>').format(begin, top, floor)
+        body += _text("word", begin + 6, floor - 8, "another level")
     body += Markup('<path class="overall" d="M{} {}H{}"/>').format(left, tall(overall_per_s), wide.end_px)
     body += _text("name", left, ROW, f"{unit}/s")
     body += _text("value end", wide.end_px, ROW, f"overall {figures.rate(overall_per_s, unit)}")
     body += _below(wide, f"{time} since the first feed")
     extremes = (figures.rate(float(rate), unit) for rate in (per_s.min(), per_s.max()))
-    steady = "" if steady_from_ns is None else f" Steady from {figures.duration(steady_from_ns)} on."
+    moved = ""
+    if stretch is not None:
+        first, last = (figures.duration(int(edges_ns[block])) for block in stretch)
+        moved = f" It ran at another level from {first} to {last}."
     description = f"{len(per_s)} blocks, from {' to '.join(extremes)}; {figures.rate(overall_per_s, unit)} overall."
-    return _svg(key, "Throughput over the window", description + steady, body)
+    return _svg(key, "Throughput over the window", description + moved, body)
 
 
 def power(key: str, edges_ns: Int64s, watts: Floats, *, window_ns: tuple[int, int], mean_watts: float | None) -> Markup:

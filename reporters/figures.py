@@ -51,6 +51,8 @@ def throughput(row: Row) -> tuple[str, ...]:
     several = row.runs > 1
     if row.half_width is not None:
         told.append(f"±{percent(row.half_width)}" + (f" of {row.runs} runs" if several else ""))
+    elif several:
+        told.append(f"interval of {row.runs} runs not known")
     if several:
         told.append(f"median {rate(row.median_per_s, row.names.short)}")
     return tuple(told)

@@ -136,16 +136,16 @@ def _charts(row: Row, measured: Measured) -> Iterator[tuple[str, Markup]]:
     if seen is not None and len(seen.blocks) > 1 and row.throughput_per_s is not None:
         since_ns = seen.blocks.edges_ns - seen.blocks.edges_ns[0]
         closed_loop = row.record.scenario != "server"  # an open one's rate is that of the arrivals
-        steady = seen.steady if closed_loop else None
         drawn = charts.throughput(
             f"{key}-throughput",
             since_ns,
             seen.blocks.rates_per_s,
             overall_per_s=row.throughput_per_s,
             unit=row.names.short,
-            steady_from_ns=int(since_ns[seen.start]) if steady else None,
+            stretch=(seen.stretch.begin, seen.stretch.end) if closed_loop and seen.stretch else None,
         )
-        yield "Throughput over the window" + (", not steady" if steady is False else ""), drawn
+        said = {True: ", steady", False: ", not steady", None: ""}[seen.steady if closed_loop else None]
+        yield f"Throughput over the window{said}", drawn
     first, each = figures.name(row.names.first), figures.name(row.names.each)
     streams = stamps.time_per_unit_ns(done)
     spreads: tuple[tuple[str, str, Int64s, Latency], ...] = (

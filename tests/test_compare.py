@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,11 +8,13 @@ import numpy as np
 import pytest
 
 from harness import compare
-from harness.compare import Comparison, Ratio, Run, ratio_of_blocks, ratio_of_runs, verdict_of
+from harness.compare import Comparison, Ratio, Run, ratio_of_runs, ratio_of_windows, verdict_of
+from harness.judge.intervals import Interval
 from harness.judge.judgement import judge
-from harness.schema import Completions, Device, Failure, LatencyLimits, RateTrial, Record, Result
+from harness.schema import Audit, Completions, Device, Failure, Gate, LatencyLimits, RateTrial, Record, Result
 from tests.golden.sample import GPU, closed_loop, probe, record, result
 
+FLOOR = 0.01  # a noise floor, with which one run on each side may say something
 LIMITS = LatencyLimits(percentile=0.9, total_ns=10**9, source="test")
 
 
@@ -58,24 +61,55 @@ def test_the_whole_interval_decides(low: float, high: float, verdict: str) -> No
 
 
 def test_a_slower_run_is_called_slower_with_the_right_factor() -> None:
-    found = one(runs([1_000_000]), runs([1_250_000], 1))
+    found = one(runs([1_000_000]), runs([1_250_000], 1), FLOOR)
     assert found.verdict == "slower"
     assert found.ratio is not None
     assert found.ratio.estimate == pytest.approx(0.8, rel=0.01)
     assert found.ratio.low < 0.8 < found.ratio.high
     assert found.measure == "throughput"
-    assert "one run each" in found.reason
+    assert found.reason == ""
+
+
+def test_one_run_on_each_side_says_nothing_without_a_noise_floor() -> None:
+    found = one(runs([1_000_000]), runs([1_250_000], 1))
+    assert (found.verdict, found.ratio is not None) == ("ambiguous", True)
+    assert "mixmark run --runs 5" in found.reason and "mixmark selftest" in found.reason
+
+
+def test_a_wrong_answer_is_not_compared_however_fast_it_is() -> None:
+    [a], [b] = runs([1_000_000]), runs([500_000], 1)
+    gate = Gate(metric="error", at_most=0.1)
+    audit = Audit(gate=gate, finished=1, feeds=(0,), values=(0.5,))
+    wrong = b.model_copy(update={"records": tuple(each.model_copy(update={"audit": audit}) for each in b.records)})
+    found = one([a], [wrong], FLOOR)
+    assert (found.verdict, found.ratio) == (None, None)
+    assert "of B is invalid: wrong answers" in found.reason
+
+
+def test_what_is_ambiguous_says_how_many_runs_would_tell() -> None:
+    a, b = runs([1_000_000, 1_020_000, 980_000]), runs([1_040_000, 1_060_000, 1_020_000], 9)
+    found = one(a, b)
+    assert found.verdict == "ambiguous"
+    assert re.search(r"about \d+ runs on each side would tell", found.reason)
+    assert compare.runs_that_would_tell(0.02, 0.03) == "about 5 runs on each side would tell"
+    assert compare.runs_that_would_tell(0.2, 0.001) == "even 100 runs on each side would hardly tell"
+
+
+def test_an_interval_of_a_factor_is_no_interval() -> None:
+    found = one(runs([1_000_000, 3_000_000]), runs([1_000_000, 4_000_000], 9))
+    assert (found.verdict, found.ratio) == (None, None)
+    assert "is not known: its ends are more than a factor of 2 apart" in found.reason
 
 
 def test_a_against_b_mirrors_b_against_a() -> None:
     a, b = runs([1_000_000]), runs([1_100_000], 1)
-    assert (one(a, b).verdict, one(b, a).verdict) == ("slower", "faster")
-    assert (one(a, a).verdict, one(b, b).verdict) == ("same", "same")
+    assert (one(a, b, FLOOR).verdict, one(b, a, FLOOR).verdict) == ("slower", "faster")
+    assert (one(a, a, 0.05).verdict, one(b, b, 0.05).verdict) == ("same", "same")
 
 
 def test_the_noise_floor_of_the_machine_widens_what_is_the_same() -> None:
     a, b = runs([1_000_000]), runs([1_050_000], 1)
-    assert (one(a, b).delta, one(a, b).verdict) == (0.01, "slower")
+    assert (one(a, b, FLOOR).delta, one(a, b, FLOOR).verdict) == (0.01, "slower")
     assert (one(a, b, 0.1).delta, one(a, b, 0.1).verdict) == (0.1, "same")
 
 
@@ -90,15 +124,15 @@ def test_several_runs_are_compared_by_how_they_scatter_not_by_their_blocks() -> 
     b = runs([1_100_000, 1_112_000, 1_090_000, 1_104_000, 1_095_000], 9)
     found = one(a, b)
     assert (found.verdict, found.reason, len(found.a), len(found.b)) == ("slower", "", 5, 5)
-    scattered = runs([1_000_000, 1_400_000, 800_000])
-    assert one(scattered, runs([1_100_000, 1_500_000, 900_000], 9)).verdict == "ambiguous"
+    scattered = runs([1_000_000, 1_100_000, 950_000])
+    assert one(scattered, runs([1_050_000, 1_150_000, 1_000_000], 9)).verdict == "ambiguous"
 
 
 def test_runs_within_one_result_are_runs_too() -> None:
     def of(steps_ns: Sequence[int]) -> Result:
         made = (run_of(step_ns, index) for index, step_ns in enumerate(steps_ns))
         return result(
-            *(each.model_copy(update={"key": f"k{n}", "run": n + 1}) for n, each in enumerate(made)),
+            *(each.model_copy(update={"key": f"k{n}", "phase": f"k{n}", "run": n + 1}) for n, each in enumerate(made)),
         )
 
     found = one([of([1_000_000, 1_001_000, 1_002_000])], [of([1_200_000, 1_201_000])])
@@ -124,16 +158,14 @@ def test_a_single_run_is_taken_to_scatter_like_the_several_on_the_other_side() -
 
 def test_equal_figures_give_a_ratio_without_width() -> None:
     assert ratio_of_runs([5, 5], [5, 5]) == Ratio(1, 1, 1)
-    same = ratio_of_blocks(np.full(30, 7.0), np.full(30, 7.0))
-    assert [same.low, same.high] == pytest.approx([1, 1])
+    assert ratio_of_windows(Interval(7, 7, 7), Interval(7, 7, 7)) == Ratio(1, 1, 1)
     still = [result(record("a", "resnet50", "image", closed_loop([[1_000]] * 50)))]
-    assert one(still, still).verdict == "same"
+    assert one(still, still, FLOOR).verdict == "same"
 
 
-def test_noise_beyond_all_measure_is_ambiguous_not_a_crash() -> None:
-    rates = np.full(30, 1e-9)
-    rates[:2] = 1e9
-    assert verdict_of(ratio_of_blocks(rates, np.full(30, 2 * rates.mean())), 0.01) == "ambiguous"
+def test_a_ratio_of_windows_adds_relative_widths_in_squares() -> None:
+    ratio = ratio_of_windows(Interval(97, 100, 103), Interval(48, 50, 52))
+    assert (ratio.low, ratio.estimate, ratio.high) == pytest.approx((0.5 * np.exp(-0.05), 0.5, 0.5 * np.exp(0.05)))
 
 
 @pytest.mark.parametrize(
@@ -198,8 +230,8 @@ def test_runs_that_are_unlike_within_one_side_are_refused() -> None:
 
 def test_what_only_one_side_has_is_listed() -> None:
     llm = result(record("b", "llm", "token", closed_loop([[10]])))
-    reasons = [each.reason for each in compared([*runs([1_000_000]), llm], runs([1_000_000], 1))]
-    assert sorted(reasons) == ["one run each: how fresh processes differ is in the noise floor only", "only in A"]
+    reasons = [each.reason for each in compared([*runs([1_000_000]), llm], runs([1_000_000], 1), 0.1)]
+    assert sorted(reasons) == ["", "only in A"]
     assert [each.reason for each in compared([], [llm])] == ["only in B"]
     assert compared([], []) == ()
 
@@ -216,7 +248,7 @@ def test_a_failed_record_gives_its_reason() -> None:
 
 @pytest.mark.parametrize(
     ("steps", "said"),
-    [([[0]], "did not tick"), ([[5]], "fewer than 20 blocks"), ([[5]] * 19, "fewer than 20 blocks")],
+    [([[0]], "did not tick"), ([[5]], "has no interval"), ([[5]] * 19, "has no interval")],
 )
 def test_too_little_was_measured(steps: list[list[int]], said: str) -> None:
     short = [result(record("a", "resnet50", "image", closed_loop(steps)))]
@@ -226,7 +258,7 @@ def test_too_little_was_measured(steps: list[list[int]], said: str) -> None:
 
 
 def test_servers_are_compared_by_their_response_times() -> None:
-    found = one([server(window(1_000_000, 1))], [server(window(1_200_000, 2))])
+    found = one([server(window(1_000_000, 1))], [server(window(1_200_000, 2))], FLOOR)
     assert (found.verdict, found.measure) == ("slower", "speed of response at p90")
     assert found.ratio is not None
     assert found.ratio.estimate == pytest.approx(1 / 1.2, rel=0.02)

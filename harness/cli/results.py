@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 def report(result: Path, format_: str, baseline: str | None, as_json: bool) -> None:
     """Show the report of a result folder. Every figure is computed again from the raw data.
 
+    The exit code is that of `mixmark run`: 1 if something is invalid or nothing was measured.
+
     Example: mixmark report results/20261121-101500-edge-quick --format markdown
     """
     from harness import plugins, store
@@ -45,7 +47,9 @@ def report(result: Path, format_: str, baseline: str | None, as_json: bool) -> N
         (first,) = pick("device", [baseline], [device.id for device in found.devices])
         devices = tuple(sorted(found.devices, key=lambda device: device.id != first))
         found = found.model_copy(update={"devices": devices})
-    click.echo(reporters[name].load()(judge(found)), nl=False)
+    judgement = judge(found)
+    click.echo(reporters[name].load()(judgement), nl=False)
+    sys.exit(judgement.exit_code)
 
 
 @click.command()

@@ -10,7 +10,7 @@ from harness.judge import roofline, stamps, steady
 from harness.judge.diagnosis import Diagnosis
 from harness.judge.energy import total
 from harness.judge.energy.total import Total
-from harness.judge.intervals import Interval, throughput_interval
+from harness.judge.intervals import Interval
 from harness.judge.roofline import Achieved, Ceiling, CeilingKey
 from harness.judge.score import Score
 from harness.judge.steady import Window
@@ -50,20 +50,18 @@ class Measured:
 
     @cached_property
     def throughput_per_s(self) -> float | None:
-        """Units per second over the whole window, warm-up included. None where the clock did not tick."""
+        """Units per second over the whole window. None where the clock did not tick."""
         return stamps.throughput_per_s(self.completions)
 
     @cached_property
     def window(self) -> Window | None:
-        """The window in blocks, from where it is steady. None where the clock did not tick."""
+        """The window in blocks, all of which count. None where the clock did not tick."""
         return steady.window(self.completions)
 
     @cached_property
     def interval(self) -> Interval | None:
-        """The throughput of a closed loop from its steady window. None: not steady, too few blocks, or a server."""
-        if self.record.scenario == "server" or self.window is None or not self.window.steady:
-            return None
-        return throughput_interval(self.window.rates_per_s)
+        """The throughput of a closed loop. None: not steady, too few blocks, not known, or a server."""
+        return None if self.record.scenario == "server" or self.window is None else self.window.interval
 
     @cached_property
     def energy(self) -> Total | None:

@@ -56,10 +56,10 @@ class Row:
     feeds: int | None = None
     units: int | None = None
     throughput_per_s: float | None = None
-    """Units per second: over the steady window of a closed loop where it is known, else over the whole window. The
-    geometric mean of several runs."""
+    """Units per second over the whole window. Over several runs: the geometric mean."""
     half_width: float | None = None
-    """Half the width of its 95 % confidence interval as a part of it: from the steady window's blocks, or the runs."""
+    """Half the width of its 95 % confidence interval as a part of it: from the blocks of a steady window, or from the
+    runs. None: not known."""
     latency: Latency = Latency()
     """From when a feed was due to its last mark: the service time of a closed loop, a server's response time."""
     first_mark: Latency = Latency()
@@ -103,15 +103,12 @@ def rows(evidence: Evidence, invalid: Collection[str]) -> tuple[Row, ...]:
 def _row(evidence: Evidence, each: Measured, invalid: bool) -> Row:
     done, interval = each.completions, each.interval
     streams = stamps.time_per_unit_ns(done)
-    throughput_per_s = each.throughput_per_s
-    if each.record.scenario != "server" and each.window and each.window.steady:
-        throughput_per_s = float(each.window.rates_per_s.mean())
     return Row(
         record=each.record,
         names=unit_names(each.result, each.record),
         feeds=len(done),
         units=stamps.units(done),
-        throughput_per_s=throughput_per_s,
+        throughput_per_s=each.throughput_per_s,
         half_width=interval.half_width if interval else None,
         latency=latency(stamps.latencies_ns(done)),
         first_mark=latency(stamps.first_mark_ns(done)) if len(streams) else Latency(),
@@ -171,11 +168,11 @@ def _over_runs(runs: list[Row]) -> Row:
     if len(measured) < 2:
         return runs[measured[0][1]] if measured else runs[0]
     over = over_runs([value for value, _ in measured])
-    assert over is not None and over.low is not None and over.high is not None  # at least two
+    assert over is not None  # there are at least two
     return replace(
         runs[measured[(len(measured) - 1) // 2][1]],
         throughput_per_s=over.geometric_mean,
-        half_width=(over.high - over.low) / 2 / over.geometric_mean,
+        half_width=None if over.low is None or over.high is None else (over.high - over.low) / 2 / over.geometric_mean,
         runs=over.runs,
         median_per_s=over.median,
     )

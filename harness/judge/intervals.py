@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 
@@ -17,7 +16,10 @@ from harness.schema import Completions, Int64s, LatencyLimits
 LOWEST_TAIL = 0.9
 CONFIDENCE = 0.95
 FEWEST_BLOCKS = 20  # with fewer, how blocks depend on each other cannot be told from them
-RESAMPLES = 2000
+FEWEST_INDEPENDENT = 4  # blocks that the blocks of a window must be worth, else its interval is not known
+ROUNDING = 1e-24  # a smaller variance, as a part of the mean square, is what floating point leaves of equal blocks
+PARTS = 6  # equal parts of a window whose means are compared
+WIDEST = 0.25  # an interval with a larger half-width, as a share of the estimate, is not known
 
 
 def sample_needed(q: float) -> int:
@@ -85,71 +87,66 @@ class Interval:
         return (self.high - self.low) / 2 / self.estimate
 
 
-def mean_half_width(series: Floats, confidence: float = CONFIDENCE) -> Floats:
-    """[...], half the width of the confidence interval of the mean of each series [blocks, ...].
+def effective_sample_size(series: Floats) -> Floats:
+    """[...], how many independent blocks the blocks of each series [blocks, ...] are worth: n (1 − ρ) / (1 + ρ).
 
-    It is Student's t on the effective sample size n (1 − ρ) / (1 + ρ), since neighbouring blocks resemble each other.
-    Samples understate ρ by about (1 + 4 ρ) / n (Kendall, Biometrika 41, 1954). 2.5 times that is added, because an
-    interval that is watched until it is narrow is caught when ρ looks small; tests/judge/test_coverage.py goes red with
-    1 time. ρ is never taken below 0.
+    ρ is the lag-1 autocorrelation. Samples understate it by about (1 + 4 ρ) / n (Kendall, Biometrika 41, 1954); 2.5
+    times that is added, since an interval that is watched until it is narrow is caught when ρ looks small. Never
+    takes ρ below 0.
     """
     n = len(series)
     off = series - series.mean(axis=0)
     squares = (off * off).sum(axis=0)
-    seen = np.divide((off[1:] * off[:-1]).sum(axis=0), squares, out=np.zeros_like(squares), where=squares > 0)
+    scatters = squares > ROUNDING * (series * series).sum(axis=0)
+    seen = np.divide((off[1:] * off[:-1]).sum(axis=0), squares, out=np.zeros_like(squares), where=scatters)
     rho = np.clip(seen + 2.5 * (1 + 4 * seen) / n, 0, 0.95)
-    blocks_each = (1 + rho) / (1 - rho)
-    worth = np.maximum(n / blocks_each, 2)
-    variance = squares / (n * (1 - 1 / worth))  # the sample's own mean took a block's worth of freedom
-    return np.asarray(student_t(worth - 1, confidence) * np.sqrt(variance / worth))
+    return np.asarray(n * (1 - rho) / (1 + rho))
 
 
-def replicates(series: Floats, seed: int = 0, confidence: float = CONFIDENCE) -> Floats:
-    """[resamples, columns], the means of resampled series [blocks, columns]: the block bootstrap.
+def mean_half_width(series: Floats, confidence: float = CONFIDENCE) -> Floats:
+    """[...], how far the mean of each series [blocks, ...] may be off: the wider of two half-widths.
 
-    Circular runs of n^⅓ blocks are drawn with replacement, all columns alike (Politis & Romano 1992). Runs so short
-    show too little spread, so each column's deviations are stretched until quantiles at the confidence agree with
-    `mean_half_width`. Repeats exactly for a seed.
+    One is Student's t on the effective sample size, for blocks that resemble their neighbours; the other Student's t
+    on the means of PARTS equal parts of the series, for what changes too slowly to be seen between neighbours.
     """
     n = len(series)
-    length = math.ceil(n ** (1 / 3))
-    draws = math.ceil(n / length)
-    wrapped = np.concatenate((series, series[: length - 1]))
-    runs = sum((wrapped[at : at + n] for at in range(length)), np.zeros_like(series)) / length
-    means = series.mean(axis=0)
-    off = runs - means
-    starts = np.random.Generator(np.random.Philox(seed)).integers(0, n, (RESAMPLES, draws))
-    rows = np.arange(RESAMPLES)[:, None] * n
-    weights = np.bincount((rows + starts).ravel(), minlength=RESAMPLES * n).reshape(RESAMPLES, n) / draws
-    drawn = NormalDist().inv_cdf((1 + confidence) / 2) * np.sqrt((off * off).mean(axis=0) / draws)
-    stretch = np.divide(mean_half_width(series, confidence), drawn, out=np.zeros_like(drawn), where=drawn > 0)
-    return np.asarray(means + stretch * (weights @ off))
+    off = series - series.mean(axis=0)
+    worth = np.maximum(effective_sample_size(series), 2)
+    variance = (off * off).sum(axis=0) / (n * (1 - 1 / worth))  # the sample's own mean took a block's worth of freedom
+    by_neighbours = student_t(worth - 1, confidence) * np.sqrt(variance / worth)
+    parts = np.stack([part.mean(axis=0) for part in np.array_split(series, min(PARTS, n))])
+    spread = parts.std(axis=0, ddof=1) if len(parts) > 1 else np.zeros_like(by_neighbours)
+    by_parts = student_t(max(1, len(parts) - 1), confidence) * spread / math.sqrt(len(parts))
+    return np.asarray(np.maximum(by_neighbours, by_parts))
 
 
-def block_bootstrap(
-    series: Floats,
-    statistic: Callable[[Floats], Floats] = lambda means: means,
-    seed: int = 0,
-    confidence: float = CONFIDENCE,
-) -> tuple[Floats, Floats]:
-    """The confidence interval (low, high) of a statistic of the columns' means, from `replicates`.
+def mean_interval(rates_per_s: Floats, confidence: float = CONFIDENCE) -> Interval | None:
+    """The interval of the throughput of one run, from the rates of its blocks [blocks].
 
-    statistic: [resamples, columns] -> [resamples, ...].
+    None under FEWEST_BLOCKS blocks, and where it is not known: the blocks are worth fewer than FEWEST_INDEPENDENT, or
+    the half-width exceeds WIDEST of the mean. It says nothing of how the next process would differ: that is
+    `over_runs`.
     """
-    miss = (1 - confidence) / 2
-    low, high = np.quantile(statistic(replicates(series, seed, confidence)), (miss, 1 - miss), axis=0)
-    return low, high
-
-
-def throughput_interval(rates_per_s: Floats) -> Interval | None:
-    """The throughput of one run from the rates of its blocks (`steady.block_rates`). None under 20 blocks.
-
-    It does not tell how the next process would differ: `over_runs` does.
-    """
-    if len(rates_per_s) < FEWEST_BLOCKS:
+    mean = float(rates_per_s.mean()) if len(rates_per_s) else 0.0
+    if len(rates_per_s) < FEWEST_BLOCKS or mean <= 0:
         return None
-    low, high = block_bootstrap(rates_per_s[:, None])
-    return Interval(float(low[0]), float(rates_per_s.mean()), float(high[0]))
+    if float(effective_sample_size(rates_per_s)) < FEWEST_INDEPENDENT:
+        return None
+    half = float(mean_half_width(rates_per_s, confidence))
+    return Interval(mean - half, mean, mean + half) if half <= WIDEST * mean else None
+
+
+def ratio_interval(gained: Floats, spent: Floats) -> Interval | None:
+    """The interval of Σ gained / Σ spent, both [blocks] above 0. None as in `mean_interval`.
+
+    The ratio is linearised about its estimate: the interval is that of the mean of gained − ratio · spent.
+    """
+    ratio = float(gained.sum() / spent.sum())
+    around = mean_interval(gained.mean() + gained - ratio * spent)
+    if around is None:
+        return None
+    share = around.half_width
+    return Interval(ratio * (1 - share), ratio, ratio * (1 + share))
 
 
 @dataclass(frozen=True)
@@ -159,7 +156,8 @@ class OverRuns:
     geometric_mean: float
     median: float
     low: float | None
-    """Lower end of the 95 % interval of the geometric mean: Student's t on the logarithms. None for a single run."""
+    """Lower end of the 95 % interval of the geometric mean: Student's t on the logarithms. None for a single run, and
+    where the half-width exceeds WIDEST of the mean: then the interval is not known."""
     high: float | None
     runs: int
 
@@ -173,7 +171,8 @@ def over_runs(values: Sequence[float]) -> OverRuns | None:
     low = high = None
     if n > 1:
         half = float(student_t(n - 1, CONFIDENCE)) * float(logs.std(ddof=1)) / math.sqrt(n)
-        low, high = math.exp(mean - half), math.exp(mean + half)
+        if math.sinh(half) <= WIDEST:
+            low, high = math.exp(mean - half), math.exp(mean + half)
     return OverRuns(math.exp(mean), float(np.median(values)), low, high, n)
 
 

@@ -21,6 +21,7 @@ FIRST: tuple[Rule, ...] = (records.finished, mix.mix_complete, mix.mix_bounded)
 LAST: tuple[Rule, ...] = (
     disturbed.speed_held,
     records.steady,
+    records.interval_known,
     records.latency_kept,
     disturbed.not_stolen,
     disturbed.not_throttled,
@@ -79,7 +80,9 @@ def judge(result: Result) -> Judgement:
     score = scoring.score(result, doubts)
     if score is not None:
         solo = rates.solo(evidence, score.mix, honest.invalid(doubts))
-        evidence = replace(evidence, score=score, diagnoses=diagnoses(result, score, solo))
+        explained = diagnoses(result, score, solo)
+        score = scoring.proven(score, {phase: seen.unproven for phase, seen in explained.items()})
+        evidence = replace(evidence, score=score, diagnoses=explained)
     findings = (*_found(FIRST, evidence), *doubts, *_found(LAST, evidence))
     invalid = honest.invalid(findings)
     rows = figures.rows(evidence, invalid)

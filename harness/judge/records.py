@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from harness.judge.evidence import Evidence
-from harness.judge.intervals import FEWEST_BLOCKS, LOWEST_TAIL, sample_needed, within_limits
+from harness.judge.intervals import (
+    FEWEST_BLOCKS,
+    FEWEST_INDEPENDENT,
+    LOWEST_TAIL,
+    WIDEST,
+    effective_sample_size,
+    sample_needed,
+    within_limits,
+)
 from harness.schema import Finding
 
 
@@ -61,17 +69,40 @@ def ceiling_known(evidence: Evidence) -> Iterator[Finding]:
 
 
 def steady(evidence: Evidence) -> Iterator[Finding]:
-    """A closed loop's window was steady, at least from some block of its first half on."""
+    """No stretch of a closed loop's window ran at another level than the rest of it."""
     for each in evidence.cells:
         if each.record.scenario == "server":
             continue
         seen = each.window
-        if seen is not None and seen.steady is False:
-            message = "not steady: the throughput is of the whole window, and has no interval"
+        if seen is not None and seen.stretch is not None:
+            since_s = (seen.blocks.edges_ns - seen.blocks.edges_ns[0]) / 1e9
+            begin_s, end_s = since_s[seen.stretch.begin], since_s[seen.stretch.end]
+            other = "higher" if seen.stretch.relative < 1 else "lower"
+            message = (
+                f"not steady, so there is no interval: from {begin_s:.1f} s to {end_s:.1f} s of {since_s[-1]:.1f} s it "
+                f"ran at {seen.stretch.relative * 100:.0f} % of the rate of the rest, without which the throughput "
+                f"would be {seen.stretch.moved * 100:.1f} % {other}"
+            )
             yield Finding(rule="steady", severity="warning", about=each.key, message=message)
         elif seen is None or seen.steady is None:
             message = f"too few feeds to tell whether it was steady: {FEWEST_BLOCKS} are needed"
             yield Finding(rule="steady", severity="note", about=each.key, message=message)
+
+
+def interval_known(evidence: Evidence) -> Iterator[Finding]:
+    """The interval of a steady window's throughput is known: its blocks are worth enough independent ones, and it is no
+    wider than an interval may be."""
+    for each in evidence.cells:
+        if each.record.scenario == "server" or each.window is None or not each.window.steady or each.interval:
+            continue
+        rates = each.window.blocks.rates_per_s
+        message = (
+            f"the interval of the throughput is not known: the rate wanders so slowly that its {len(rates)} blocks are "
+            f"worth {float(effective_sample_size(rates)):.1f} independent ones"
+        )
+        if float(effective_sample_size(rates)) >= FEWEST_INDEPENDENT:
+            message = f"the interval of the throughput is not known: it is wider than ±{WIDEST * 100:g} %"
+        yield Finding(rule="interval_known", severity="warning", about=each.key, message=message)
 
 
 def precise(evidence: Evidence) -> Iterator[Finding]:

@@ -9,8 +9,7 @@ and samples: nothing that a result says of itself is believed, but the facts.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -21,9 +20,9 @@ from harness import mixes
 from harness.judge.energy import total as machine
 from harness.judge.energy.reading import ENOUGH_PERIODS
 from harness.judge.energy.total import Total
-from harness.judge.intervals import FEWEST_BLOCKS, block_bootstrap, over_runs
+from harness.judge.intervals import FEWEST_BLOCKS, Interval, mean_interval, over_runs, ratio_interval
 from harness.judge.stamps import Floats, finished_by, in_time, marks_of, steps_begin_ns, window_ns
-from harness.judge.steady import MOST_BLOCKS, steady_from
+from harness.judge.steady import MOST_BLOCKS, is_steady
 from harness.schema import Completions, Finding, Int64s, Mix, Phase, Record, Result, ServiceLimits
 
 Grade = Literal["official", "provisional", "indicative"]
@@ -97,8 +96,7 @@ class Run:
     """The begin of the window, which is common to all streams."""
     end_ns: int
     steady: bool | None
-    """None: too few blocks to tell; then, and where it is False, the window is all of the phase in which every device
-    had begun."""
+    """Whether the pace held; None: too few blocks to tell. The window is the same in any case."""
     streams: tuple[Stream, ...]
     total: Total
     mixes_per_s: Figure
@@ -208,6 +206,17 @@ def score(result: Result, doubts: Sequence[Finding]) -> Score | None:
     )
 
 
+def proven(score: Score, unproven: Mapping[str, Sequence[str]]) -> Score:
+    """The score, or none where the proof of a run's λ* fails: then the plan, or the rates behind it, were changed.
+
+    unproven: what is wrong with the proof, by the phase of the run; empty where it holds.
+    """
+    failed = [Problem(f"λ* is not proven: {'; '.join(why)}", phase=phase) for phase, why in unproven.items() if why]
+    if score.problems or not failed:
+        return score
+    return replace(score, problems=tuple(failed), mixes_per_s=None, mixes_per_kj=None, boundary=None, unmeasured="")
+
+
 def _unranked(mix: Mix, result: Result, doubts: Sequence[Finding]) -> Iterator[str]:
     if not mix.frozen:
         yield f"{mix.name} is a mix of one's own"
@@ -254,23 +263,25 @@ def _run(result: Result, mix: Mix, phase: Phase, doubts: Sequence[Finding]) -> R
     brackets = [part.record.bracket_ns or window_ns(part.completions) for part in parts]
     if not parts:
         return None
-    first = defaultdict[str, list[int]](list)
-    for part in parts:
-        first[part.record.route.device].append(int(part.completions.issued_ns.min()))
-    began = max(min(bracket[0] for bracket in brackets), max(min(each) for each in first.values()))
-    end_ns = max(bracket[1] for bracket in brackets)
-    if end_ns <= began:
+    begin_ns, end_ns = min(bracket[0] for bracket in brackets), max(bracket[1] for bracket in brackets)
+    if end_ns <= begin_ns:
         return None
-    edges, steady = _window(parts, mix, began, end_ns)
-    begin_ns = int(edges[0])
+    edges = _edges(parts, begin_ns, end_ns)
     streams = tuple(_stream(suite, mix, parts, begin_ns, end_ns) for suite in mix.units)
     total = machine.total(result, phase.name, begin_ns, end_ns)
     mixes = min(stream.mixes for stream in streams)
     joules = machine.blocks(total, result, phase.name, edges)
     rates = np.stack([_progress(suite, mix, parts, edges) for suite in mix.units], axis=1)
-    told = bool(steady) and len(edges) > FEWEST_BLOCKS
+    pace = rates.mean(axis=1)
+    steady = is_steady(pace)
     seconds = (end_ns - begin_ns) / NS_PER_S
-    mixes_per_s, mixes_per_kj = _figures(mixes / seconds, mixes, total.joules, rates, joules, told)
+    known = bool(steady) and mixes > 0
+    per_s = _figure(mixes / seconds, mean_interval(pace) if known else None)
+    per_kj = None
+    if total.joules is not None:
+        per_kj = _figure(
+            1000 * mixes / total.joules, ratio_interval(pace, joules) if known and joules is not None else None
+        )
     return Run(
         phase=phase.name,
         begin_ns=begin_ns,
@@ -278,8 +289,8 @@ def _run(result: Result, mix: Mix, phase: Phase, doubts: Sequence[Finding]) -> R
         steady=steady,
         streams=streams,
         total=total,
-        mixes_per_s=mixes_per_s,
-        mixes_per_kj=mixes_per_kj,
+        mixes_per_s=per_s,
+        mixes_per_kj=per_kj,
         problems=tuple(_problems(streams, records, doubts)),
     )
 
@@ -291,8 +302,8 @@ def _part(record: Record, mix: Mix) -> _Part:
     return _Part(record, record.completions, in_time(record.completions, limits) & passed)
 
 
-def _window(parts: Sequence[_Part], mix: Mix, begin_ns: int, end_ns: int) -> tuple[Int64s, bool | None]:
-    """Edges of the blocks of the window, and whether it is steady by the mean progress of all streams.
+def _edges(parts: Sequence[_Part], begin_ns: int, end_ns: int) -> Int64s:
+    """[blocks + 1], the edges of equal blocks of the window: as many as tell whether it is steady, else one.
 
     Blocks are at least as long as the median feed of every part: more would be invented evidence.
     """
@@ -300,12 +311,8 @@ def _window(parts: Sequence[_Part], mix: Mix, begin_ns: int, end_ns: int) -> tup
         np.median(each.completions.marks_ns[each.completions.ends - 1] - each.completions.issued_ns) for each in parts
     ]
     count = int(min(MOST_BLOCKS, (end_ns - begin_ns) // max(1, *feeds_ns)))
-    if count < FEWEST_BLOCKS:
-        return np.array([begin_ns, end_ns]), None
-    edges = np.linspace(begin_ns, end_ns, count + 1).round().astype(np.int64)
-    progress = np.mean([_progress(suite, mix, parts, edges) for suite in mix.units], axis=0)
-    start = steady_from(np.round(progress / (progress.mean() or 1), 9))  # edges are whole ns: that alone is no drift
-    return edges[start or 0 :], start is not None
+    blocks = count if count >= FEWEST_BLOCKS else 1
+    return np.asarray(np.linspace(begin_ns, end_ns, blocks + 1).round().astype(np.int64))
 
 
 def _progress(suite: str, mix: Mix, parts: Sequence[_Part], edges: Int64s) -> Floats:
@@ -354,33 +361,15 @@ def _problems(streams: Sequence[Stream], records: Sequence[Record], doubts: Sequ
     return problems
 
 
-def _figures(
-    per_s: float, mixes: float, joules: float | None, progress: Floats, spent: Floats | None, sure: bool
-) -> tuple[Figure, Figure | None]:
-    """λ and MX of a run, with intervals from one set of replicates where the window is long and steady (`sure`).
+def _figure(estimate: float, around: Interval | None) -> Figure:
+    """The estimate with the relative interval of the pace.
 
-    progress: [blocks, suites], mixes of each stream; spent: [blocks], joules. The minimum over the streams and the
-    ratio to the joules are taken of each replicate's means.
+    The pace is the mean progress of all streams, in mixes. The harness keeps the streams in proportion, so how the
+    least advanced one scatters with the machine's speed is how their mean does, without the noise of single feeds.
     """
-    per_kj = None if joules is None else 1000 * mixes / joules
-    if not sure or not mixes:
-        return Figure(per_s), None if per_kj is None else Figure(per_kj)
-    series = progress if spent is None else np.column_stack((progress, spent))
-    suites = progress.shape[1]
-
-    def statistics(means: Floats) -> Floats:
-        """[..., 1 or 2], mixes and mixes per joule a block."""
-        done = means[:, :suites].min(axis=1)
-        return np.stack((done,) if spent is None else (done, done / means[:, suites]), axis=1)
-
-    middle = statistics(series.mean(axis=0)[None])[0]
-    low, high = block_bootstrap(series, statistics)
-
-    def figure(estimate: float, at: int) -> Figure:
-        of_middle = (estimate * float(edge[at]) / float(middle[at]) for edge in (low, high))
-        return Figure(estimate, *of_middle)
-
-    return figure(per_s, 0), None if per_kj is None or spent is None else figure(per_kj, 1)
+    if around is None:
+        return Figure(estimate)
+    return Figure(estimate, estimate * around.low / around.estimate, estimate * around.high / around.estimate)
 
 
 def _over(figures: Sequence[Figure]) -> Figure | None:

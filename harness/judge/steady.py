@@ -9,13 +9,14 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from harness.judge.distributions import student_t
-from harness.judge.intervals import CONFIDENCE, FEWEST_BLOCKS, mean_half_width
+from harness.judge.intervals import FEWEST_BLOCKS, Interval, mean_half_width, mean_interval
 from harness.judge.stamps import Floats, finished_by, flights_ns, in_flight_ns, steps_begin_ns
 from harness.schema import Completions, Int64s, Limits
 
-DRIFT = 0.01  # what a steady window may drift from end to end, or from half to half
-GROUP = 5  # blocks a group in MSER-5
+CLEARLY = 5.0  # standard errors by which a stretch must differ from the rest; independent noise hardly gets there
+MOVES = 0.005  # of the window's mean: a stretch that moves it by less is of no concern
+TRIMMED = 0.6230  # the mean of the smallest 90 % of squared normal deviates of variance 1 (chi-squared, 1 degree)
+TINY = 1e-12
 MOST_BLOCKS = 60  # that a finished window is cut into
 CHECKS_GROW = 1.5  # each look at the interval is a chance to stop by luck, so looks are few
 
@@ -69,46 +70,83 @@ def block_rates(completions: Completions, block_ns: int) -> Blocks | None:
     return Blocks(edges, np.diff(finished), total / count)
 
 
-def steady_from(rates: Floats) -> int | None:
-    """The block from which the rates are steady; None where they are not, or are too few to tell (20).
+@dataclass(frozen=True)
+class Stretch:
+    """A part of a window that ran at another level than the rest of it."""
 
-    MSER-5 (White, Simulation 69, 1997) cuts the warm-up off, never more than half. The rest is steady where neither
-    its straight line nor the step between its halves moves by more than 1 %, or than noise alone may (95 %).
-    So a noisy series passes with a drift that a quiet one would not: the width of its interval tells.
+    begin: int
+    """The index of its first block."""
+    end: int
+    """The index behind its last block."""
+    relative: float
+    """Its mean rate over that of the rest: 0 is a standstill."""
+    moved: float
+    """How far the mean of the rest lies from the mean of the window, as a share of it, above 0."""
+
+
+def other_level(rates: Floats) -> Stretch | None:
+    """The stretch of neighbouring blocks that differs most clearly from the rest, or None where none does.
+
+    rates: [blocks]. Every stretch is compared with all other blocks. It runs at another level where the two means are
+    more than CLEARLY standard errors apart and the difference moves the mean of the window by more than MOVES. Errors
+    are those of AR(1) noise, whose variance and autocorrelation `_noise` takes from differences of neighbours, which
+    a change of level hardly enters. Scanning all stretches is the test for an epidemic change of Levin & Kline
+    (Statistics in Medicine 4, 1985); one stretch finds warm-ups, late drops, steps, stalls and drifts alike.
     """
-    if len(rates) < FEWEST_BLOCKS:
+    n, mean = len(rates), float(rates.mean())
+    if mean <= 0:
+        return Stretch(0, n, 0.0, 1.0)
+    level = rates / mean
+    variance, rho = _noise(level)
+    sums = np.concatenate((np.zeros(1), np.cumsum(level)))
+    index = np.arange(n + 1)
+    begin, end = (each.ravel() for each in np.meshgrid(index, index, indexing="ij"))
+    at_an_edge = (begin == 0) | (end == n)  # there the rest is a stretch too, and the shorter one is meant
+    proper = (begin < end) & (end - begin <= np.where(at_an_edge, n // 2, n - 1))
+    begin, end = begin[proper], end[proper]
+    length = end - begin
+    inside = (sums[end] - sums[begin]) / length
+    outside = (n - (sums[end] - sums[begin])) / (n - length)
+    apart = np.abs(inside - outside)
+    error = np.sqrt(_mean_variance(length, variance, rho) + _mean_variance(n - length, variance, rho))
+    moved = apart * np.minimum(length, n - length) / n
+    counts = (apart > CLEARLY * error) & (moved > MOVES)
+    if not counts.any():
         return None
-    start = _truncation(rates)
-    rest = rates[start:]
-    if not rest.any():
-        return None
-    rest = rest / rest.mean()
-    half = len(rest) // 2
-    step = rest[-half:].mean() - rest[:half].mean()
-    time = np.linspace(-0.5, 0.5, len(rest))
-    rise = (time * rest).sum() / (time * time).sum()
-    moves = ((step, math.sqrt(2 / half)), (rise, 1 / math.sqrt((time * time).sum())))
-    noise = student_t(len(rest) - 1, CONFIDENCE) * math.sqrt(_long_run_variance(rest - rise * time))
-    return start if all(abs(move) <= max(DRIFT, noise * error) for move, error in moves) else None
+    at = int(np.argmax(np.where(counts, apart / np.maximum(error, TINY), -1.0)))
+    relative = float(inside[at] / outside[at]) if outside[at] > 0 else math.inf
+    return Stretch(int(begin[at]), int(end[at]), relative, float(moved[at]))
 
 
-def _long_run_variance(level: Floats) -> float:
-    """n times the variance of a mean of n blocks, as AR(1) noise has it; a step in the level hardly enters.
+def is_steady(rates: Floats) -> bool | None:
+    """Whether no stretch of the window ran at another level. None: fewer blocks than FEWEST_BLOCKS do not tell.
 
-    From differences of neighbours, half of whose mean square is σ² (1 − ρ), and of next but one: σ² (1 − ρ²).
+    rates: [blocks].
     """
-    near, far = (float(((level[lag:] - level[:-lag]) ** 2).mean()) / 2 for lag in (1, 2))
-    rho = min(max(far / near - 1, 0), 0.8) if near else 0.0
-    return near * (1 + rho) / (1 - rho) ** 2
+    return None if len(rates) < FEWEST_BLOCKS else other_level(rates) is None
 
 
-def _truncation(rates: Floats) -> int:
-    """Where the standard error of the mean of what is left is least, in groups of 5 blocks."""
-    groups = len(rates) // GROUP
-    means = rates[len(rates) - groups * GROUP :].reshape(groups, GROUP).mean(axis=1)
-    spread = [float(means[cut:].var()) / (groups - cut) for cut in range(groups // 2 + 1)]
-    cut = int(np.argmin(spread))
-    return cut * GROUP + len(rates) % GROUP if cut else 0
+def _noise(level: Floats) -> tuple[float, float]:
+    """(variance, lag-1 autocorrelation) of the noise about levels that may change a few times.
+
+    Half the mean square of the differences of neighbours is σ² (1 − ρ), of next but one σ² (1 − ρ²); their median,
+    which a drift makes, is taken off. The largest tenth of the squares is left out, since a change of level makes such;
+    TRIMMED is what that takes from the mean.
+    """
+    halves = []
+    for lag in (1, 2):
+        steps = level[lag:] - level[:-lag]
+        squares = np.sort((steps - np.median(steps)) ** 2)
+        halves.append(float(squares[: max(1, round(0.9 * len(squares)))].mean()) / TRIMMED / 2)
+    near, far = halves
+    rho = min(max(far / near - 1, 0.0), 0.9) if near > 0 else 0.0
+    return near / (1 - rho), rho
+
+
+def _mean_variance(count: Int64s, variance: float, rho: float) -> Floats:
+    """[...], the variance of the mean of `count` neighbouring blocks of AR(1) noise."""
+    tail = 2 * rho * (1 - rho**count) / (count * (1 - rho) ** 2)
+    return np.asarray(variance / count * ((1 + rho) / (1 - rho) - tail))
 
 
 def checks(cap: int) -> list[int]:
@@ -139,37 +177,35 @@ def stop_reason(rates: Floats, half_width: float, cap: int) -> Literal["precisio
 
 
 def enough(limits: Limits, completions: Completions) -> bool:
-    """Whether the window may end: it is steady, and from there its throughput is known to the half-width asked for."""
+    """Whether the window may end: it is steady, and its throughput is known to the half-width that was asked for."""
     if limits.half_width is None:
         return True
     blocks = block_rates(completions, limits.min_ns // checks(FEWEST_BLOCKS * 2)[1])
-    start = steady_from(blocks.rates_per_s) if blocks else None
-    if blocks is None or start is None:
+    if blocks is None or not is_steady(blocks.rates_per_s):
         return False
-    rates = blocks.rates_per_s[start:]
-    return stop_reason(rates, limits.half_width, cap=len(rates) + 1) == "precision"
+    return stop_reason(blocks.rates_per_s, limits.half_width, cap=len(blocks) + 1) == "precision"
 
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """The blocks that a record's throughput is taken from."""
+    """A closed loop's window in blocks, all of which count: nothing is cut off."""
 
     blocks: Blocks
-    start: int
-    """The first block of the steady window; 0 where the whole window was taken, for want of a steady one."""
     steady: bool | None
     """None: fewer blocks than tell."""
+    stretch: Stretch | None
+    """What ran at another level, where the window is not steady."""
 
     @property
-    def rates_per_s(self) -> Floats:
-        return self.blocks.rates_per_s[self.start :]
+    def interval(self) -> Interval | None:
+        """The 95 % interval of the throughput; None where the window is not steady or the interval is not known."""
+        return mean_interval(self.blocks.rates_per_s) if self.steady else None
 
 
 def window(completions: Completions) -> Window | None:
-    """A closed loop's window in blocks, from where it is steady. None where the clock did not tick."""
+    """A closed loop's window in at most MOST_BLOCKS blocks. None where the clock did not tick."""
     blocks = block_rates(completions, in_flight_ns(completions) // MOST_BLOCKS)
     if blocks is None:
         return None
-    start = steady_from(blocks.rates_per_s)
-    tells = len(blocks) >= FEWEST_BLOCKS
-    return Window(blocks, start or 0, (start is not None) if tells else None)
+    stretch = other_level(blocks.rates_per_s) if len(blocks) >= FEWEST_BLOCKS else None
+    return Window(blocks, stretch is None if len(blocks) >= FEWEST_BLOCKS else None, stretch)

@@ -90,29 +90,40 @@ def test_equal_latencies_have_the_same_percentiles_and_bounds() -> None:
 
 def test_fewer_than_20_blocks_have_no_interval() -> None:
     rates = 100 + np.random.default_rng(1).standard_normal(20)
-    assert intervals.throughput_interval(rates[:19]) is None
-    assert intervals.throughput_interval(rates[:0]) is None
-    assert intervals.throughput_interval(rates) is not None
+    assert intervals.mean_interval(rates[:19]) is None
+    assert intervals.mean_interval(rates[:0]) is None
+    assert intervals.mean_interval(rates) is not None
 
 
-def test_an_interval_repeats_to_the_last_digit() -> None:
-    rates = 100 + np.random.default_rng(1).standard_normal(40)
-    assert intervals.throughput_interval(rates) == intervals.throughput_interval(rates)
-    again = [intervals.block_bootstrap(rates[:, None], seed=seed)[0] for seed in (1, 1, 2)]
-    assert again[0] == again[1] != again[2]
+def test_an_interval_is_the_wider_of_neighbours_and_parts() -> None:
+    rates = np.tile([99.0, 101.0], 30)  # neighbours differ, the six parts do not
+    interval = intervals.mean_interval(rates)
+    assert interval is not None
+    worth = 60 * (1 - 2.5 * (1 - 4 * 59 / 60) / 60 * 0) / 1  # the autocorrelation is below 0, and counts as 0
+    variance = 60 / (60 * (1 - 1 / worth))
+    half = 2.0009953780883 * np.sqrt(variance / worth)  # t with 59 degrees of freedom
+    assert interval.high - 100 == pytest.approx(half)
+    parts = np.repeat([98.0, 102.0, 98.0, 102.0, 98.0, 102.0], 10)  # neighbours are alike, the six parts are not
+    by_parts = 2.5705818356363 * 2 * np.sqrt(6 / 5) / np.sqrt(6)  # t with 5 degrees of freedom
+    assert intervals.mean_half_width(parts) >= by_parts
 
 
-def test_the_bootstrap_agrees_with_the_t_interval_where_both_apply() -> None:
-    rates = 100 + np.random.default_rng(4).standard_normal((50, 3))
-    low, high = intervals.block_bootstrap(rates)
-    assert (high - low) / 2 == pytest.approx(intervals.mean_half_width(rates), rel=0.05)
+def test_an_interval_that_is_too_wide_or_worth_too_few_blocks_is_not_known() -> None:
+    wild = 100 + 150 * np.random.default_rng(2).standard_normal(60)
+    assert intervals.mean_half_width(wild) > 0.25 * wild.mean()
+    assert intervals.mean_interval(wild) is None
+    walk = 100 + 0.01 * np.cumsum(np.random.default_rng(3).standard_normal(60))
+    assert intervals.effective_sample_size(walk) < intervals.FEWEST_INDEPENDENT
+    assert intervals.mean_interval(walk) is None
 
 
-def test_the_bootstrap_draws_the_columns_of_one_moment_together() -> None:
-    shared = np.random.default_rng(5).standard_normal((40, 1))
-    both = np.hstack((100 + shared, 50 + shared))
-    low, high = intervals.block_bootstrap(both, lambda means: means[:, 0] - means[:, 1])
-    assert [float(low), float(high)] == pytest.approx([50, 50])
+def test_the_interval_of_a_ratio_sees_that_both_move_together() -> None:
+    shared = np.random.default_rng(5).standard_normal(60)
+    together = intervals.ratio_interval(100 + shared, 50 + shared / 2)
+    apart = intervals.ratio_interval(100 + shared, 50 - shared / 2)
+    assert together is not None and apart is not None
+    assert (together.low, together.high) == pytest.approx((2, 2))
+    assert apart.half_width == pytest.approx(2 * intervals.mean_half_width(shared) / (100 + shared.mean()), rel=0.01)
 
 
 def test_blocks_that_resemble_their_neighbours_are_worth_less() -> None:
@@ -122,13 +133,19 @@ def test_blocks_that_resemble_their_neighbours_are_worth_less() -> None:
 
 
 def test_over_runs_is_a_t_interval_on_the_logarithm() -> None:
-    over = intervals.over_runs([100.0, 110.0, 121.0])
+    over = intervals.over_runs([100.0, 102.0, 104.04])
     assert over is not None
-    assert over.geometric_mean == pytest.approx(110)
-    assert over.median == 110
-    half = 4.302653 * np.log(1.1) / np.sqrt(3)  # t with 2 degrees of freedom
-    assert over.low == pytest.approx(110 * np.exp(-half))
-    assert over.high == pytest.approx(110 * np.exp(half))
+    assert over.geometric_mean == pytest.approx(102)
+    assert over.median == 102
+    half = 4.302653 * np.log(1.02) / np.sqrt(3)  # t with 2 degrees of freedom
+    assert over.low == pytest.approx(102 * np.exp(-half))
+    assert over.high == pytest.approx(102 * np.exp(half))
+
+
+def test_two_runs_that_differ_by_a_tenth_do_not_make_an_interval() -> None:
+    over = intervals.over_runs([100.0, 110.0])
+    assert over is not None
+    assert (over.low, over.high, over.runs) == (None, None, 2)
 
 
 def test_one_run_has_no_interval_and_none_has_no_mean() -> None:

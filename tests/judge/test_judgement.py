@@ -10,12 +10,11 @@ import pytest
 
 import reporters.console
 from harness import place
-from harness.judge import honest, intervals, judgement, score
+from harness.judge import honest, judgement, score, steady
 from harness.judge.judgement import judge
 from harness.schema import Absent, Failure, Result
 from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import closed_loop, record, result, sample
-from tests.judge.test_records import ended
 from tests.judge.told import QUIET, SECOND, block, canaries, gpu_state
 
 RUNS = 5
@@ -39,12 +38,12 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     count(honest, "findings", "honesty findings")
     count(place, "bound", "bound")
     count(place._Problem, "solve", "integer program")
-    count(intervals, "replicates", "bootstrap")
+    count(steady, "other_level", "steadiness")
     return counted
 
 
 def test_one_report_of_five_runs_concludes_once(calls: Counter[str]) -> None:
-    """Five runs of one plan, no cell is long enough for an interval: a bootstrap for each run, which gives λ and MX.
+    """Five runs of one plan, no cell is long enough to tell whether it is steady: one look at the window of each run.
 
     The plan is diagnosed once: the bound of each of two kinds of device, and the plan for the other objective, which
     ends with a bound of its own. That plan is a sequence of integer programs.
@@ -54,15 +53,14 @@ def test_one_report_of_five_runs_concludes_once(calls: Counter[str]) -> None:
     told = reporters.console.report(judge(five))
     assert "mixed.5" in told
     programs = calls.pop("integer program")
-    assert calls == {"score": 1, "honesty findings": 1, "bound": 3, "bootstrap": RUNS}
+    assert calls == {"score": 1, "honesty findings": 1, "bound": 3, "steadiness": RUNS}
     assert programs <= RUNS
 
 
-def test_a_cell_has_one_bootstrap(calls: Counter[str]) -> None:
-    """Its row and the rule that looks at its precision read the same interval."""
-    told = judge(ended("cap", 800))
-    assert calls["bootstrap"] == 1
-    assert told.rows[0].half_width and "precise" in {each.rule for each in told.findings}
+def test_a_window_is_looked_at_once(calls: Counter[str]) -> None:
+    told = judge(sample())
+    windows = [each.window for each in told.measured.values() if each.is_cell]
+    assert calls["steadiness"] == sum(window is not None and window.steady is not None for window in windows) > 0
 
 
 def test_the_rules_have_names_of_their_own() -> None:

@@ -78,16 +78,17 @@ def test_a_plan_has_the_rates_of_the_solo_records() -> None:
     first = first.model_copy(update={"units_per_s": first.units_per_s * 2})
     forged = place(MIX, [first, *others], told.devices)
     flattered = told.model_copy(update={"phases": (phase.model_copy(update={"placement": forged}),)})
-    [(severity, _, message)] = said(mix.mix_bounded, flattered)
+    [(severity, _, message)] = said(mix.mix_complete, flattered)
     assert (severity, message) == (
         "invalid",
-        "mixed.1: λ* is not proven: the plan has llm on gpu:0 at 200 units/s, and its solo record 100 units/s",
+        "no score: mixed.1: λ* is not proven: "
+        "the plan has llm on gpu:0 at 200 units/s, and its solo record 100 units/s",
     )
     lost = told.model_copy(update={"records": tuple(each for each in told.records if each.key != "solo.llm.gpu-0")})
-    [(severity, _, message)] = said(mix.mix_bounded, lost)
+    [(severity, _, message)] = said(mix.mix_complete, lost)
     assert (severity, message) == (
         "invalid",
-        "mixed.1: λ* is not proven: the plan has llm on gpu:0 at 100 units/s, and no solo record that passed",
+        "no score: mixed.1: λ* is not proven: the plan has llm on gpu:0 at 100 units/s, and no solo record that passed",
     )
 
 
@@ -101,8 +102,21 @@ def test_more_than_the_bound_means_that_the_solo_rates_are_too_low() -> None:
     sandbagged = made_up([(played, place(MIX, low, devices))], EDGE, None, 0, ("gpu:0", "cpu:0"))
     [(severity, about, message)] = said(mix.mix_bounded, sandbagged)
     assert (severity, about) == ("warning", "run")
-    assert message.startswith("mixed.1: κ is 1.19, at least 1.1")
+    assert message.startswith("mixed.1: κ is 1.20, at least 1.1")
     false = phase.model_copy(update={"placement": plan.model_copy(update={"bound_per_s": 0.3})})
-    [(severity, _, message)] = said(mix.mix_bounded, told.model_copy(update={"phases": (false,)}))
+    unproven = told.model_copy(update={"phases": (false,)})
+    [(severity, _, message)] = said(mix.mix_complete, unproven)
     assert severity == "invalid"
     assert "is not proven" in message
+
+
+def test_a_score_whose_bound_is_not_proven_is_none() -> None:
+    told = one_run(WATTS_AT_THE_WALL)
+    [phase] = told.phases
+    assert phase.placement
+    false = phase.model_copy(update={"placement": phase.placement.model_copy(update={"bound_per_s": 0.3})})
+    honest, forged = judge(told), judge(told.model_copy(update={"phases": (false,)}))
+    assert honest.score and honest.score.mixes_per_kj and honest.exit_code == 0
+    assert forged.score and (forged.score.mixes_per_s, forged.score.mixes_per_kj) == (None, None)
+    assert forged.score.headline.startswith("NO SCORE: mixed.1: λ* is not proven")
+    assert forged.exit_code == 1

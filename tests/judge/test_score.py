@@ -143,8 +143,10 @@ def test_a_device_with_two_feeds_at_a_time_has_no_bound_but_an_estimate() -> Non
 
 
 def test_a_surplus_of_one_suite_earns_nothing() -> None:
-    more = scored(of(run(feeds={**FEEDS, ("llm", "gpu:0"): (2416, 20)})))
-    assert more.mixes_per_s == scored(of(run())).mixes_per_s
+    more = scored(of(run(feeds={**FEEDS, ("llm", "gpu:0"): (2416, 20)}))).mixes_per_s
+    same = scored(of(run())).mixes_per_s
+    assert more and same
+    assert (more.estimate, more.low, more.high) == pytest.approx((same.estimate, same.low, same.high), rel=1e-9)
 
 
 def test_the_surplus_is_time_that_earned_nothing() -> None:
@@ -201,7 +203,8 @@ def test_what_is_stamped_behind_the_end_does_not_count() -> None:
     assert found.problems[0].text == "llm on gpu:0: feeds were issued when the phase was not on"
 
 
-def test_the_window_begins_when_every_device_has() -> None:
+def test_the_window_is_the_time_in_which_the_harness_dispatched() -> None:
+    """A device that begins late is in the figures."""
     records, plan = run(seconds=100, feeds={**FEEDS, ("diffusion", "gpu:0"): (12, 1)})
     late = [(begin + 90 * SECOND, end + 90 * SECOND) for begin, end in even(40, 10)]
     records = [
@@ -209,7 +212,7 @@ def test_the_window_begins_when_every_device_has() -> None:
         for each in records
     ]
     [seen] = scored(of((records, plan))).runs
-    assert (seen.begin_ns, seen.end_ns, seen.steady) == (90 * SECOND, 100 * SECOND, None)
+    assert (seen.begin_ns, seen.end_ns, seen.steady) == (0, 100 * SECOND, None)
 
 
 def test_no_score_without_every_suite() -> None:
@@ -404,11 +407,11 @@ def moved(told: Result, by_ns: int) -> Result:
         each.model_copy(
             update={
                 "completions": stamps(each.completions),
-                "bracket_ns": (each.bracket_ns[0] + by_ns, each.bracket_ns[1] + by_ns),
+                "bracket_ns": each.bracket_ns and (each.bracket_ns[0] + by_ns, each.bracket_ns[1] + by_ns),
             }
         )
         for each in told.records
-        if each.completions is not None and each.bracket_ns is not None
+        if each.completions is not None
     )
     meterings = tuple(
         each.model_copy(update={"samples": {id: samples(read) for id, read in each.samples.items()}})
@@ -418,7 +421,7 @@ def moved(told: Result, by_ns: int) -> Result:
 
 
 def test_how_long_the_machine_was_up_does_not_matter() -> None:
-    limits = {"diffusion": ServiceLimits(first_ns=5 * SECOND, per_unit_ns=1, total_ns=5 * SECOND)}
+    limits = {"diffusion": ServiceLimits(first_ns=10**6 * SECOND, total_ns=10**6 * SECOND)}
     machine = Machine(MIX, GPU_AND_CPU, QUANTA)
     machine.run(600)
     told = result(
@@ -433,15 +436,17 @@ def test_how_long_the_machine_was_up_does_not_matter() -> None:
     assert after.grade == before.grade == "provisional"
 
 
-def test_the_warm_up_is_cut_off() -> None:
+def test_a_warm_up_is_not_cut_off_but_said() -> None:
     """The GPU does half as much in the first 100 s of 600."""
     spans = [*even(10, 100), *((begin + 100 * SECOND, end + 100 * SECOND) for begin, end in even(100, 500))]
     records, _ = run(feeds={pair: (count, units) for pair, (count, units) in FEEDS.items() if pair[0] != "diffusion"})
     slow = record("mixed.1", ("diffusion", "gpu:0"), completions(spans, 1), (0, 600 * SECOND))
     found = scored(of(([*records, slow.model_copy(update={"slots": 6})], PLAN)))
     [seen] = found.runs
-    assert seen.steady and 50 * SECOND <= seen.begin_ns <= 150 * SECOND
-    assert found.mixes_per_s and found.mixes_per_s.estimate == pytest.approx(0.2, rel=0.01)
+    assert (seen.begin_ns, seen.end_ns, seen.steady) == (0, 600 * SECOND, False)
+    assert found.mixes_per_s and found.mixes_per_s.estimate == pytest.approx(110 / 600, rel=0.01)
+    assert found.mixes_per_s.half_width is None
+    assert "the window was not steady" in found.missing
 
 
 def test_a_run_without_joules_is_not_left_out_of_the_mean() -> None:

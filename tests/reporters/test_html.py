@@ -148,24 +148,26 @@ def test_a_block_stands_as_high_as_its_rate() -> None:
     assert start == low and high == pytest.approx(2 * low, abs=0.2)
 
 
-def test_the_steady_window_is_marked_and_said() -> None:
+def test_a_stretch_at_another_level_is_marked_and_said() -> None:
     edges, per_s = np.array([0, 1, 2, 3]) * 10**9, np.array([5.0, 8.0, 8.0])
-    drawn = charts.throughput("a", edges, per_s, overall_per_s=7.0, unit="token", steady_from_ns=10**9)
-    assert 'class="band"' in drawn and "Steady from 1.00 s on." in drawn
+    drawn = charts.throughput("a", edges, per_s, overall_per_s=7.0, unit="token", stretch=(1, 2))
+    assert 'class="band"' in drawn and "It ran at another level from 1.00 s to 2.00 s." in drawn
     assert 'class="band"' not in charts.throughput("a", edges, per_s, overall_per_s=7.0, unit="token")
 
 
-def test_a_warm_up_is_told_from_the_steady_window() -> None:
+def test_a_window_with_a_warm_up_in_it_is_not_called_steady() -> None:
     noise = np.random.Generator(np.random.Philox(7)).integers(0, MS, 200)
     warming = closed_loop([[(20 if feed < 20 else 10) * MS + int(each)] for feed, each in enumerate(noise)])
     slowing = closed_loop([[10 * MS + feed * MS // 20 + int(each)] for feed, each in enumerate(noise)])
-    assert re.search(r"Steady from \d", html.report(judge(result(record("a", "resnet50", "image", warming)))))
-    assert "Throughput over the window, not steady" in html.report(
-        judge(result(record("a", "resnet50", "image", slowing)))
-    )
+    for done in (warming, slowing):
+        page = html.report(judge(result(record("a", "resnet50", "image", done))))
+        assert "Throughput over the window, not steady" in page
+        assert "It ran at another level from" in page
+    still = html.report(judge(result(record("a", "resnet50", "image", closed_loop([[10 * MS]] * 200)))))
+    assert "Throughput over the window, steady" in still
     few = closed_loop([[500 * MS, *[10 * MS] * 127]] * 3)
     told = html.report(judge(result(record("a", "llm", "token", few))))
-    assert "Steady from" not in told
+    assert "another level" not in told
     assert "not steady" not in told, "three blocks do not tell"
 
 

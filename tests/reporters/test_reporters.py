@@ -176,17 +176,22 @@ def runs_of(*step_ns: int) -> Result:
 
 
 def test_runs_of_a_cell_are_one_row_with_geometric_mean_interval_and_median() -> None:
-    whole = runs_of(2_500_000, 10_000_000, 10_000_000)
+    whole = runs_of(9_600_000, 10_000_000, 10_000_000)
     [row] = judge(whole).cells
-    assert row.throughput_per_s == pytest.approx((400 * 100 * 100) ** (1 / 3))
+    assert row.throughput_per_s == pytest.approx((1e9 / 9_600_000 * 100 * 100) ** (1 / 3))
     assert row.median_per_s == pytest.approx(100)
     assert (row.runs, len(judge(whole).rows)) == (3, 3)
     rate, width, median = figures.throughput(row)
-    assert (rate, median) == ("159 img/s", "median 100 img/s")
+    assert (rate, median) == ("101 img/s", "median 100 img/s")
     assert width.startswith("±") and width.endswith(" % of 3 runs")
     for name in ("report.txt", "report.md"):
-        assert REPORTERS[name](judge(whole)).count("159 img/s") == 1
+        assert REPORTERS[name](judge(whole)).count("101 img/s") == 1
     assert REPORTERS["report.csv"](judge(whole)).count("b.") == 3
+
+
+def test_runs_that_differ_by_a_factor_have_no_interval_and_it_is_said() -> None:
+    [row] = judge(runs_of(2_500_000, 10_000_000, 10_000_000)).cells
+    assert figures.throughput(row) == ("159 img/s", "interval of 3 runs not known", "median 100 img/s")
 
 
 def test_a_run_that_failed_leaves_the_others() -> None:
@@ -234,10 +239,17 @@ def test_the_same_run_again_is_another_cell() -> None:
     assert len(judge(result(*twice)).cells) == 2
 
 
-def test_the_throughput_is_that_of_the_steady_window_with_its_interval() -> None:
-    done = closed_loop([[200_000_000]] * 10 + [[100_000_000]] * 50)
-    [row] = judge(result(record("b", "resnet50", "image", done))).rows
+def test_the_throughput_is_that_of_the_whole_window_with_its_interval() -> None:
+    [row] = judge(result(record("b", "resnet50", "image", closed_loop([[100_000_000]] * 50)))).rows
     assert figures.throughput(row) == ("10.0 img/s", "±0.0 %")
+    slow_first = closed_loop([[200_000_000]] * 10 + [[100_000_000]] * 50)
+    told = judge(result(record("b", "resnet50", "image", slow_first)))
+    assert figures.throughput(told.rows[0]) == ("8.57 img/s",)
+    [said] = [each.message for each in told.findings if each.rule == "steady"]
+    assert said == (
+        "not steady, so there is no interval: from 0.0 s to 2.0 s of 7.0 s it ran at 50 % of the rate of the rest, "
+        "without which the throughput would be 16.5 % higher"
+    )
 
 
 def test_what_is_not_steady_has_no_interval() -> None:
