@@ -225,7 +225,7 @@ def test_no_score_without_every_suite() -> None:
 
 def test_no_score_where_an_answer_was_wrong_or_not_audited() -> None:
     records, _ = run()
-    [wrong] = {each.audit for each in records if each.route.suite == "llm"}
+    wrong = next(each.audit for each in records if each.route.suite == "llm")
     assert wrong
     bad = changed(records, "llm", audit=wrong.model_copy(update={"values": (0.1, 2.0), "feeds": (0, 1)}))
     [problem] = texts(scored(of(bad)))
