@@ -22,6 +22,7 @@ LARGEST_CACHE_BYTES = 256 << 20  # that any chip has, and so that of one which d
 SLACK_NS = 250_000_000  # between the worker's stamps and the parent's: a pipe and a busy machine's scheduler
 SLACK_SHARE = 0.01  # … and of the window
 IDLE_BLOCKS = 3  # in which a GPU must have shown nothing: a driver's sample is shorter than a block
+TELLING = 0.5  # a bound of the share of wrong feeds above this is not worth stating
 BETWEEN = 0.1  # of a window may pass between feeds
 
 
@@ -53,8 +54,10 @@ def audited(evidence: Evidence) -> Iterator[Finding]:
             )
         else:
             count = len(audit.values)
-            feeds = "the audited feed passes" if count == 1 else f"all of {count} audited feeds pass"
-            severity, message = "note", f"{feeds}: at 95 %, at most {excluded(count) * 100:.2g} % of all are wrong"
+            feeds = "1 feed was audited and passed" if count == 1 else f"{count} feeds were audited and all passed"
+            bound = excluded(count)
+            proves = f"with 95 % confidence at most {bound * 100:.2g} % of all feeds are wrong"
+            severity, message = "note", f"{feeds}: {proves if bound <= TELLING else 'too few to bound the error rate'}"
         yield Finding.model_validate({"rule": "audited", "severity": severity, "about": record.key, "message": message})
 
 

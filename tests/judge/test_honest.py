@@ -57,9 +57,11 @@ def audit(*values: float, **changed: Any) -> Audit:
 
 
 def test_every_audited_feed_counts_and_not_their_mean() -> None:
-    clean = "all of 3 audited feeds pass: at 95 %, at most 63 % of all are wrong"
+    clean = "3 feeds were audited and all passed: too few to bound the error rate"
     assert told(honest.audited, cell(audit=audit(0.0, 0.1, 0.02))) == [("note", clean)]
-    assert "the audited feed passes" in told(honest.audited, cell(audit=audit(0.0)))[0][1]
+    assert "1 feed was audited and passed" in told(honest.audited, cell(audit=audit(0.0)))[0][1]
+    [(_, bounded)] = told(honest.audited, cell(audit=audit(*[0.0] * 9)))
+    assert bounded.endswith("with 95 % confidence at most 28 % of all feeds are wrong")
     [(severity, message)] = told(honest.audited, cell(audit=audit(0.0, 0.0, 0.0, 0.11)))
     assert severity == "invalid"
     assert "1 of 4 audited feeds fail; regret in standard deviations 0.11, at most 0.1" in message

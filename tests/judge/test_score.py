@@ -231,7 +231,7 @@ def test_no_score_where_an_answer_was_wrong_or_not_audited() -> None:
     [problem] = texts(scored(of(bad)))
     assert problem.startswith("llm on gpu:0: wrong answers: 1 of 2 audited feeds fail")
     blind = changed(records, "llm", audit=None, unaudited="the reference needs 40 GB")
-    assert texts(scored(of(blind))) == ("llm: it was not audited: the reference needs 40 GB",)
+    assert texts(scored(of(blind))) == ("llm on gpu:0: not audited: the reference needs 40 GB",)
 
 
 def test_no_score_where_a_record_breaks_a_rule_of_honesty() -> None:
