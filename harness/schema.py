@@ -196,6 +196,11 @@ class Phase(Fact):
     placement: Placement | None = None
     """The plan by which the shares of a mixed phase were chosen; None for any other purpose."""
 
+    @property
+    def shares(self) -> tuple[Share, ...]:
+        """The shares of all tasks."""
+        return tuple(share for task in self.tasks for share in task.shares)
+
     @model_validator(mode="after")
     def _each_device_once(self) -> Phase:
         devices = [task.device for task in self.tasks]
@@ -682,7 +687,7 @@ class Placement(Fact):
     """x[suite][device]."""
     mixes_per_s: float = Field(ge=0)
     """λ*: of this plan."""
-    bound_per_s: float = Field(ge=0)
+    bound_per_s: float = Field(gt=0)
     """The best that any plan over these rates gets, residency and the objective left aside."""
     bound_shares: dict[str, dict[str, float]]
     """That reach it."""
@@ -808,8 +813,12 @@ class Result(Fact):
     """All suites that loaded, whether the run uses them or not."""
     records: tuple[Record, ...]
     meterings: tuple[Metering, ...] = ()
+    unverified: Annotated[Mapping[str, str], SkipValidation, SkipJsonSchema(), Field(exclude=True)] = {}
+    """Why records were not compared with the code of their suite, by their keys; known when a folder is opened."""
     finished: bool
     """False where the run was interrupted; `--resume` goes on."""
+    resumed: tuple[int, ...] = ()
+    """How many records there were each time the run was resumed: the clock may have begun anew there."""
 
     @model_validator(mode="after")
     def _keys_are_unique(self) -> Result:

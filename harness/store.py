@@ -3,29 +3,36 @@
     result.json             the result without stamps and samples; it is written by a rename when the run ends
     journal.jsonl           the first line is the result as it began; each later line holds what was added together,
                             {"records": […]}, {"meterings": […]} or {"phases": […]}; of a key that comes twice,
-                            the later one counts
+                            the later one counts. With records and meterings comes {"sha256": {…}}, the hash of each
+                            of their raw files. {"resumed": [12]} says that the run went on after twelve records
     raw/<key>.npz           the stamps of a record, and the record's key
+    raw/<key>.answers.npz   the audited answers of a record, and the serial numbers of their feeds
     raw/<phase>.energy.npz  the samples of a metering, and the name of its phase
 
 A crash loses only the cell that was running. Every OSError becomes a ResultError, and what was written stays.
+
+A folder may come from anybody. Opening it takes a bounded time and memory (`MAX_…`), and ends in a Result whose parts
+agree with each other, or in a ResultError.
 """
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import os
 import shutil
-import zipfile
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 from pydantic import ValidationError
 
+from harness import expected
+from harness.arrays import DAMAGE, Arrays, Budget
 from harness.errors import ResultError
 from harness.judge.coherent import contradictions
 from harness.schema import SCHEMA, Audit, Completions, Fact, Metering, Phase, Record, Result, Samples
@@ -34,10 +41,26 @@ PLAIN = frozenset(np.dtype(name) for name in ("float32", "int32", "int64"))
 COLUMNS = tuple(column.name for column in fields(Completions))
 SAMPLES = tuple(column.name for column in fields(Samples))
 KEYS = {"records": "key", "meterings": "phase", "phases": "name"}
-# What numpy and zipfile raise on a damaged or hostile file; RuntimeError covers encrypted and unknown members.
-DAMAGE = (ValueError, LookupError, OSError, EOFError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error)
-MAX_JSON_BYTES = 64 << 20  # a record is a few kB
-MAX_RAW_BYTES = 1 << 30  # uncompressed; five minutes at 100,000 marks/s take half of it
+EDITED = "it was edited or damaged; copy the result folder again, or run again"
+LATER = ("finished",)
+"""What result.json says otherwise than the journal, whose first line was written before the run."""
+MAX_JSON_BYTES = 64 << 20  # of result.json, and of the journal
+MAX_JSON_OBJECTS = 400_000  # in each of the two; a block of conditions is one, and takes a kB of memory
+MAX_JSON_VALUES = 6_000_000  # in each of the two; a block of conditions has 22
+MAX_RAW_BYTES = 1 << 30  # of all stamps and samples of a folder: 26 million feeds of one mark each
+SLACK_BYTES = 1 << 21  # of a raw file, for its headers and its directory
+MAX_ANSWER_BYTES = 4 << 30  # of all audited answers of a folder: 32 times what a worker keeps for one record
+
+
+@dataclass
+class _Source:
+    """Where the raw files of a result are read from, and how much may still be read."""
+
+    folder: Path
+    sha256: Mapping[str, str]
+    """The hash of each raw file, by its name."""
+    raw: Budget = field(default_factory=lambda: Budget(MAX_RAW_BYTES))
+    answers: Budget = field(default_factory=lambda: Budget(MAX_ANSWER_BYTES))
 
 
 @dataclass(frozen=True)
@@ -54,7 +77,7 @@ class Store:
                     columns = {name: getattr(record.completions, name) for name in COLUMNS}
                     with _replaced(self.path / "raw" / f"{record.key}.npz") as file:
                         np.savez(file, key=np.array(record.key), **columns)
-            self._journal("records", *records)
+            self._journal("records", records, [name for record in records for name in _raw_names(record)])
 
     def meter(self, metering: Metering) -> None:
         """Adds a metering: its samples are written first, then the journal line that names them."""
@@ -67,17 +90,24 @@ class Store:
             ids = np.array(list(metering.samples), np.str_)
             with _replaced(self.path / "raw" / f"{metering.phase}.energy.npz") as file:
                 np.savez(file, key=np.array(metering.phase), domains=ids, **columns)
-            self._journal("meterings", metering)
+            self._journal("meterings", (metering,), (f"{metering.phase}.energy.npz",))
 
     def plan(self, phase: Phase) -> None:
         """Adds a phase that was planned during the run; it follows the phases that were planned before."""
         with _named(f"cannot write the plan of {phase.name} to {self.path}"):
-            self._journal("phases", phase)
+            self._journal("phases", (phase,))
 
-    def _journal(self, name: str, *facts: Fact) -> None:
-        dumped = [fact.model_dump(mode="json") for fact in facts]
-        line = json.dumps({name: dumped}, allow_nan=False).encode() + b"\n"
-        _append_line(self.path / "journal.jsonl", line)
+    def _journal(self, name: str, facts: Iterable[Fact], raw: Iterable[str] = ()) -> None:
+        """Adds a line with the facts and the hashes of those raw files that exist."""
+        line: dict[str, Any] = {name: [fact.model_dump(mode="json") for fact in facts]}
+        sums = {}
+        for each in (self.path / "raw" / one for one in raw):
+            if each.exists():
+                with each.open("rb") as file:
+                    sums[each.name] = hashlib.file_digest(file, "sha256").hexdigest()
+        if sums:
+            line["sha256"] = sums
+        _append_line(self.path / "journal.jsonl", json.dumps(line, allow_nan=False).encode() + b"\n")
 
     def finish(self, result: Result) -> None:
         """Writes result.json. `result.finished` says whether the run is over; otherwise it can be resumed."""
@@ -111,15 +141,16 @@ def create(path: Path, header: Result, needs_bytes: int = 0) -> Store:
 
 
 def resume(path: Path) -> Store:
-    """Opens the folder of an unfinished run for more records; `open` reads what it holds. An incomplete last line of
-    the journal is removed."""
-    if open(path).finished:
+    """Opens the folder of an unfinished run for more records; `open` reads what it holds. The journal gets a line that
+    says so, in place of an incomplete last line."""
+    before = open(path)
+    if before.finished:
         raise ResultError(f"the run in {path} is finished", "there is nothing to resume; start a new run")
     journal = path / "journal.jsonl"
-    if not journal.is_file():
-        raise ResultError(f"{path} has no journal.jsonl", "start a new run")
-    with _named(f"cannot write to {path}"), journal.open("r+b") as file:
-        file.truncate(file.read().rfind(b"\n") + 1)
+    with _named(f"cannot write to {path}"):
+        with journal.open("r+b") as file:
+            file.truncate(file.read().rfind(b"\n") + 1)
+        _append_line(journal, json.dumps({"resumed": [len(before.records)]}).encode() + b"\n")
     return Store(path)
 
 
@@ -130,12 +161,23 @@ def open(path: Path) -> Result:
     summary, journal = folder / "result.json", folder / "journal.jsonl"
     if not folder.is_dir():
         raise ResultError(f"{folder} is not a folder", "give the folder that `mixmark run --out` wrote")
+    if not journal.exists():
+        if summary.exists():
+            raise ResultError(f"{folder} has no journal.jsonl", "copy the whole result folder, not only result.json")
+        raise ResultError(f"{folder} holds no Mixmark result", "give the folder that `mixmark run --out` wrote")
     written = _parsed(summary, _read(summary)) if summary.exists() else None
-    if written is not None and (written.get("finished") or not journal.exists()):
-        return _joined(folder, summary, written)
-    if journal.exists():
-        return _joined(folder, journal, _replayed(journal))
-    raise ResultError(f"{folder} holds no Mixmark result", "give the folder that `mixmark run --out` wrote")
+    if written is not None:
+        _check_version(summary, written)
+    replayed, sha256 = _replayed(journal)
+    if written is None or not written.get("finished"):
+        return _joined(_Source(folder, sha256), journal, replayed)
+    try:
+        different = next(_differences(written, replayed), None)
+    except RecursionError:
+        different = "what is nested too deeply"
+    if different:
+        raise ResultError(f"{summary} and {journal.name} differ in {different}", EDITED)
+    return _joined(_Source(folder, sha256), summary, written)
 
 
 def export_json_schema() -> dict[str, Any]:
@@ -147,24 +189,54 @@ def _dumped(result: Result, indent: int | None = None) -> bytes:
     return json.dumps(result.model_dump(mode="json"), indent=indent, allow_nan=False).encode() + b"\n"
 
 
-def _replayed(journal: Path) -> dict[str, Any]:
-    """Reads the journal as a result. A last line without a line end was cut off by a crash and is dropped."""
-    lines = _read(journal).split(b"\n")[:-1]
-    if not lines:
+def _replayed(journal: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """Reads the journal as a result, and the hashes of the raw files. A last line without a line end was cut off by a
+    crash and is dropped."""
+    text = _read(journal)
+    lines = io.BytesIO(text[: text.rfind(b"\n") + 1])
+    if not (first := lines.readline()):
         raise ResultError(f"{journal} is empty", "start a new run in another folder")
-    header, *added = [_parsed(journal, line, number) for number, line in enumerate(lines, 1)]
+    header = _parsed(journal, first, 1)
     _check_version(journal, header)
     found: dict[str, dict[str, Any]] = {name: {} for name in KEYS}
-    for number, line in enumerate(added, 2):
+    resumed: list[Any] = []
+    sha256: dict[str, str] = {}
+    for number, text in enumerate(lines, 2):
+        line = _parsed(journal, text, number)
+        sums = line.pop("sha256", {})
         [(name, facts)] = line.items() if len(line) == 1 else [("", None)]
-        if name not in KEYS or not isinstance(facts, list) or not all(isinstance(fact, dict) for fact in facts):
-            raise ResultError(
-                f"line {number} of {journal} is not a journal line of Mixmark", "it was edited; run again"
-            )
-        found[name] |= {str(fact.get(KEYS[name])): fact for fact in facts}
+        if not isinstance(facts, list) or not isinstance(sums, dict):
+            raise ResultError(f"line {number} of {journal} is not a journal line of Mixmark", EDITED)
+        if name == "resumed" and not sums:
+            resumed += facts
+        elif name in KEYS and all(isinstance(fact, dict) for fact in facts):
+            found[name] |= {str(fact.get(KEYS[name])): fact for fact in facts}
+            sha256 |= sums
+        else:
+            raise ResultError(f"line {number} of {journal} is not a journal line of Mixmark", EDITED)
     planned = header.get("phases")
     later = [*(planned if isinstance(planned, list) else ()), *found.pop("phases").values()]
-    return header | {name: list(facts.values()) for name, facts in found.items()} | {"phases": later}
+    added = {name: list(facts.values()) for name, facts in found.items()}
+    return header | added | {"phases": later, "resumed": resumed}, sha256
+
+
+def _differences(written: Mapping[str, Any], replayed: Mapping[str, Any]) -> Iterator[str]:
+    """What result.json of a finished run says otherwise than its journal. Only that the run is finished, and why no mix
+    could be planned, is known at the end."""
+    for name in sorted((written.keys() | replayed.keys()) - {*LATER, "absent"}):
+        one, other = written.get(name), replayed.get(name)
+        if one == other:
+            continue
+        if name not in KEYS or not isinstance(one, list) or not isinstance(other, list):
+            yield name
+            continue
+        keys = [[fact.get(KEYS[name]) if isinstance(fact, dict) else None for fact in facts] for facts in (one, other)]
+        changed = [key for key, *pair in zip(keys[0], one, other, strict=False) if pair[0] != pair[1]]
+        yield f"{name}: {str(changed[0])[:80]}" if keys[0] == keys[1] else f"the list of {name}"
+    before, after = replayed.get("absent", []), written.get("absent", [])
+    known = isinstance(before, list) and isinstance(after, list) and after[: len(before)] == before
+    if not known or any(not isinstance(each, dict) or each.get("kind") != "mix" for each in after[len(before) :]):
+        yield "absent"
 
 
 def _check_version(source: Path, content: dict[str, Any]) -> None:
@@ -179,7 +251,7 @@ def _check_version(source: Path, content: dict[str, Any]) -> None:
         )
 
 
-def _joined(folder: Path, source: Path, content: dict[str, Any]) -> Result:
+def _joined(raw: _Source, source: Path, content: dict[str, Any]) -> Result:
     _check_version(source, content)
     records, meterings = content.pop("records", None), content.pop("meterings", None)
     if not isinstance(records, list) or not isinstance(meterings, list):
@@ -187,86 +259,108 @@ def _joined(folder: Path, source: Path, content: dict[str, Any]) -> Result:
     try:
         header = Result.model_validate(content | {"records": ()})
         facts = {
-            "records": tuple(_record(folder, each) for each in records),
-            "meterings": tuple(_metering(folder, each) for each in meterings),
+            "records": tuple(_record(raw, each) for each in records),
+            "meterings": tuple(_metering(raw, each) for each in meterings),
         }
         result = Result(**{name: getattr(header, name) for name in Result.model_fields} | facts)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "result"
-        raise ResultError(
-            f"{source} contradicts itself: {where}: {first['msg']}", "it was edited or damaged; run again"
-        ) from error
-    if problem := next(contradictions(result), None):
-        raise ResultError(f"{source} contradicts itself: {problem}", "it was edited or damaged; run again")
-    return result
+        raise ResultError(f"{source} contradicts itself: {where}: {first['msg']}", EDITED) from error
+    promised, unverified = expected.promises(result)
+    if problem := next(contradictions(result, promised), None):
+        raise ResultError(f"{source} contradicts itself: {problem}", EDITED)
+    return result.model_copy(update={"unverified": unverified})
 
 
-def _record(folder: Path, content: Any) -> Record:
+def _raw_names(record: Record) -> Iterator[str]:
+    """The names of the raw files of a record."""
+    if record.completions is not None:
+        yield f"{record.key}.npz"
+        if record.audit is not None and record.audit.feeds:
+            yield f"{record.key}.answers.npz"
+
+
+def _record(source: _Source, content: Any) -> Record:
     """Validates the record before its raw file is opened, because only a valid key is safe to use as a file name."""
     if not isinstance(content, dict) or content.get("error") is not None:
         return Record.model_validate(content)
     stand_in = Completions(*(np.array([value]) for value in (0, 0, 1, 0, 1)))
     key = Record.model_validate(content | {"completions": stand_in}).key
-    with _raw(folder / "raw" / f"{key}.npz") as arrays:
-        _check_owner(arrays, key)
-        columns = [arrays[name] for name in COLUMNS]
-        if any(column.dtype != np.int64 for column in columns):
-            raise ValueError("stamps must be int64")
-        completions = Completions(*columns)
+    with _raw(source, f"{key}.npz", source.raw) as arrays:
+        _check_owner(arrays, key, COLUMNS)
+        shaped = [arrays.shaped(name) for name in COLUMNS]
+        if any(each.dtype != np.int64 or len(each.shape) != 1 for each in shaped):
+            raise ValueError("stamps must be columns of int64")
+        completions = Completions(*(arrays.read(name) for name in COLUMNS))
     record = Record.model_validate(content | {"completions": completions})
     if record.audit is not None and record.audit.feeds:
-        _answers(folder / "raw" / f"{key}.answers.npz", record, record.audit)
+        _answers(source, record, record.audit)
     return record
 
 
-def _answers(path: Path, record: Record, audit: Audit) -> None:
+def _answers(source: _Source, record: Record, audit: Audit) -> None:
     """Checks that the audited answers are stored, each with all of its units, so that anybody can audit them again."""
-    with _raw(path) as arrays:
-        serials, answers = arrays["serials"], arrays["answers"]
-        if serials.tolist() != list(audit.feeds) or len(answers) != len(serials):
+    with _raw(source, f"{record.key}.answers.npz", source.answers) as arrays:
+        if arrays.names != {"serials", "answers"}:
+            raise ValueError("it must hold serials and answers")
+        serials, answers = arrays.shaped("serials"), arrays.shaped("answers")
+        count = (len(audit.feeds),)
+        if serials.shape != count or answers.shape[:1] != count or arrays.read("serials").tolist() != [*audit.feeds]:
             raise ValueError(f"it does not hold the answers to the audited feeds {', '.join(map(str, audit.feeds))}")
-        units = answers.shape[1] if answers.ndim > 1 else "no"
+        units = answers.shape[1] if len(answers.shape) > 1 else "no"
         if units != (record.feed_units or units):
             raise ValueError(f"an answer has {units} units, but a feed has {record.feed_units}")
         if answers.dtype not in PLAIN:
             raise ValueError(f"answers must be float32, int32 or int64, but these are {answers.dtype}")
-        if not np.isfinite(answers).all():
+        if not all(np.isfinite(values).all() for values in arrays.chunks("answers")):
             raise ValueError("an answer is not finite")
 
 
-def _metering(folder: Path, content: Any) -> Metering:
+def _metering(source: _Source, content: Any) -> Metering:
     """Validates the metering before its raw file is opened, as `_record` does."""
     metering = Metering.model_validate(content)
-    with _raw(folder / "raw" / f"{metering.phase}.energy.npz") as arrays:
-        _check_owner(arrays, metering.phase)
+    with _raw(source, f"{metering.phase}.energy.npz", source.raw) as arrays:
+        (count,) = arrays.shaped("domains").shape
+        named = [[f"{name}_{number}" for name in SAMPLES] for number in range(min(count, len(arrays.names)))]
+        _check_owner(arrays, metering.phase, ("domains", *(name for each in named for name in each)))
+        ids = [str(id) for id in arrays.read("domains").tolist()]
+        if len(set(ids)) != len(ids):
+            raise ValueError("two domains have the same name")
         samples = {}
-        for number, id in enumerate(arrays["domains"].ravel().tolist()):
-            columns = [arrays[f"{name}_{number}"] for name in SAMPLES]
+        for id, names in zip(ids, named, strict=True):
+            id.encode()  # a lone surrogate is no text
+            columns = [arrays.read(name) for name in names]
             if [column.dtype for column in columns] != [np.int64, np.int64, np.float64]:
                 raise ValueError("samples must be int64 stamps and float64 values")
-            samples[str(id)] = Samples(*columns)
+            samples[id] = Samples(*columns)
     return metering.model_copy(update={"samples": samples})
 
 
 @contextmanager
-def _raw(path: Path) -> Iterator[Any]:
+def _raw(source: _Source, name: str, budget: Budget) -> Iterator[Arrays]:
     """Opens the arrays of a raw file. Every error while they are read becomes a ResultError."""
+    path = source.folder / "raw" / name
     try:
         if not path.is_file():  # a device or a pipe could block for ever
             raise ResultError(f"{path} is missing", "copy the whole result folder, raw/ included")
-        with zipfile.ZipFile(path) as archive:
-            if sum(member.file_size for member in archive.infolist()) > MAX_RAW_BYTES:
-                raise ValueError(f"it holds more than {MAX_RAW_BYTES >> 20} MiB of raw data")
-        with np.load(path, allow_pickle=False) as arrays:
-            yield arrays
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size > budget.left_bytes + SLACK_BYTES:
+                raise ValueError(f"the raw files of a folder hold at most {MAX_RAW_BYTES >> 20} MiB")
+            if hashlib.file_digest(file, "sha256").hexdigest() != source.sha256.get(name):
+                raise ValueError("its hash is not the one in journal.jsonl")
+            yield Arrays(file, budget)
     except DAMAGE as error:
         raise ResultError(f"{path} is damaged: {error}", "copy the result folder again, or run again") from error
 
 
-def _check_owner(arrays: Any, key: str) -> None:
-    if str(arrays["key"]) != key:
-        raise ValueError(f"it belongs to {str(arrays['key'])[:80]!r}, not to {key!r}")
+def _check_owner(arrays: Arrays, key: str, names: Sequence[str]) -> None:
+    """Raises ValueError where the arrays are of somebody else, or are not exactly these and the key."""
+    if arrays.names != {"key", *names}:
+        raise ValueError(f"it must hold key, {', '.join(names)}")
+    found = str(arrays.read("key")) if arrays.shaped("key").shape == () else ""
+    if found != key:
+        raise ValueError(f"it belongs to {ascii(found)[:80]}, not to {key!r}")
 
 
 def _read(path: Path) -> bytes:
@@ -277,6 +371,8 @@ def _read(path: Path) -> bytes:
             content = file.read(MAX_JSON_BYTES + 1)
     if len(content) > MAX_JSON_BYTES:
         raise ResultError(f"{path} is larger than {MAX_JSON_BYTES >> 20} MiB, so it is not a Mixmark result")
+    if content.count(b"{") + content.count(b"[") > MAX_JSON_OBJECTS or content.count(b",") > MAX_JSON_VALUES:
+        raise ResultError(f"{path} holds more than {MAX_JSON_OBJECTS} objects or {MAX_JSON_VALUES} values")
     return content
 
 
@@ -284,8 +380,10 @@ def _parsed(path: Path, text: bytes, line: int | None = None) -> dict[str, Any]:
     where = path if line is None else f"line {line} of {path}"
     try:
         content = json.loads(
-            text, parse_constant=_refused, parse_int=_whole, parse_float=_real, object_pairs_hook=_object
+            text.decode(), parse_constant=_refused, parse_int=_whole, parse_float=_real, object_pairs_hook=_object
         )
+        if b"\\ud" in text.lower():  # half of a pair is no text, and no file or terminal takes it
+            json.dumps(content, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise ResultError(f"{where} is not valid JSON: {error}", "it is truncated or damaged; run again") from error
     if not isinstance(content, dict):

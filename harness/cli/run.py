@@ -171,6 +171,7 @@ def run(
     with plugins_print_to_stderr(), setup.metered(header.devices, known, bench.config) as meters:
         if resume:
             keeper = store.resume(resume)
+            header = header.model_copy(update={"resumed": (*header.resumed, len(header.records))})
         else:
             absent = (*header.absent, *meters.absent)
             changes = {"devices": meters.devices, "domains": meters.domains, "absent": absent}

@@ -1,18 +1,43 @@
 """Whether a folder's facts can all be true of one run. A folder that contradicts itself is not shown.
 
-It finds what was left out, doubled or relabelled in one place and not in the others. It cannot find what was changed
-everywhere alike; docs/method.md says what that leaves to a forger.
+It finds what was left out, doubled or relabelled in one place and not in the others. What was changed everywhere alike
+cannot be seen here; docs/method.md says what that leaves to a forger. Whatever a run can write passes: what a worker
+tells of itself is judged by the rules of `honest`, and only what the harness itself wrote is a contradiction here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
 
-from harness.schema import Record, Result
+import numpy as np
+
+from harness.schema import Conditions, Cost, Gate, LatencyLimits, Metering, Phase, Record, Result, Share
+
+NS_PER_S = 1_000_000_000
+AROUND_NS = 10 * NS_PER_S  # that the watch may last longer than the window: a loop begins, and stamps are read
+AROUND_SHARE = 0.1  # … and of the window
+SAME_GAPS = 16  # different times between marks that two records cannot have alike by chance
+ABSURD = 1e15  # joules or watts, beyond which a meter is given up while it is read
+LONGEST_READ_NS = 2 * NS_PER_S  # after which a meter is given up while it is read
 
 
-def contradictions(result: Result) -> Iterator[str]:
-    """One sentence for each contradiction."""
+@dataclass(frozen=True)
+class Promise:
+    """What a suite's own code says of a record."""
+
+    unit: str
+    feed_units: int | None
+    """None: the record has no batch."""
+    costs: tuple[Cost, ...]
+    gate: Gate | None
+    latency_limits: LatencyLimits | None
+
+
+def contradictions(result: Result, promised: Mapping[str, Promise]) -> Iterator[str]:
+    """One sentence for each contradiction. promised: by a record's key, as far as the code of its suite is at hand."""
     yield from _names(result)
     tiers = {each.route.tier for each in result.records} | ({result.mix.tier} if result.mix else set())
     for tier in sorted(tiers - {result.tier}):
@@ -26,7 +51,15 @@ def contradictions(result: Result) -> Iterator[str]:
             yield f"{record.key} ran on {record.route.device}, which is not among the devices"
         yield from _lacking(record)
         yield from _audit(record)
+        yield from _offered(record, result)
+        if record.key in promised:
+            yield from _broken(record, promised[record.key])
+    yield from _shares(result)
     yield from _plan(result)
+    yield from _times(result)
+    yield from _copies(result)
+    for metering in result.meterings:
+        yield from _samples(metering)
 
 
 def _names(result: Result) -> Iterator[str]:
@@ -35,6 +68,7 @@ def _names(result: Result) -> Iterator[str]:
         "domains": [each.id for each in result.domains],
         "phases": [each.name for each in result.phases],
         "meterings": [each.phase for each in result.meterings],
+        "planned shares": [share.key for phase in result.phases for share in phase.shares],
     }
     for what, names in lists.items():
         if len(set(names)) != len(names):
@@ -65,6 +99,85 @@ def _audit(record: Record) -> Iterator[str]:
         yield f"{record.key} finished {done} feeds, and others are said to be audited"
 
 
+def _offered(record: Record, result: Result) -> Iterator[str]:
+    """Every precision is one that the device offers to the suite."""
+    device = next((each for each in result.devices if each.id == record.route.device), None)
+    if device is not None and record.route.precision not in device.offers(record.route.suite):
+        yield f"{record.key} ran in {record.route.precision}, which {device.id} does not offer"
+
+
+def _broken(record: Record, promise: Promise) -> Iterator[str]:
+    """What a record says otherwise than its suite's own code."""
+    if record.unit != promise.unit:
+        yield f"{record.key} counts {record.unit!a}, and its suite counts {promise.unit}"
+    limited = record.latency_limits is not None or (record.completions is not None and record.scenario == "server")
+    if limited and record.latency_limits != promise.latency_limits:
+        yield f"{record.key} has other latency limits than its suite"
+    if record.audit is not None and record.audit.gate != promise.gate:
+        yield f"{record.key} has another gate than its suite"
+    if record.completions is None:
+        return
+    if record.feed_units != promise.feed_units:
+        yield f"{record.key} has feeds of {record.feed_units} units, and its suite makes feeds of {promise.feed_units}"
+    if len(record.costs) != len(promise.costs) or not all(map(_same_cost, record.costs, promise.costs)):
+        yield f"{record.key} has other costs than its suite"
+
+
+def _same_cost(one: Cost, other: Cost) -> bool:
+    """Whether two costs are the same up to the last digits, in which processors may differ."""
+
+    def close(name: str) -> bool:
+        mine, yours = getattr(one, name), getattr(other, name)
+        return mine == yours or (None not in (mine, yours) and math.isclose(mine, yours, rel_tol=1e-9))
+
+    return (one.name, one.yields) == (other.name, other.yields) and all(
+        close(name) for name in Cost.model_fields if name not in ("name", "yields")
+    )
+
+
+def _shares(result: Result) -> Iterator[str]:
+    """Each record is of a planned share, as it was planned; each share of a phase of one share has its record, and the
+    phases were measured in their order. Of a mixed phase, a share that never got a turn has none."""
+    planned = {(phase.name, share.key): (at, share) for at, phase in enumerate(result.phases) for share in phase.shares}
+    for phase in result.phases:
+        yield from _shape(phase)
+    last = 0
+    for record in result.records:
+        at, share = planned.get((record.phase, record.key), (0, None))
+        if share is None or not _as_planned(record, share):
+            yield f"{record.key} was not planned so in {record.phase}"
+        if at < last:
+            yield f"{record.key} was measured before its turn"
+        last = max(last, at)
+    measured = {record.phase for record in result.records}
+    alone = [phase for phase in result.phases if phase.purpose != "mixed"]
+    gone = [phase.name for phase in alone if phase.name not in measured]
+    if gone and result.finished:
+        yield f"{gone[0]} was planned, and has neither stamps nor an error"
+    reached = [phase.name in measured for phase in alone]
+    if not result.finished and reached != sorted(reached, reverse=True):
+        yield f"{gone[0]} was left out"
+
+
+def _shape(phase: Phase) -> Iterator[str]:
+    """A phase has shares of the scenarios that its purpose has, each on the device of its task."""
+    if phase.purpose != "mixed" and len(phase.shares) != 1:
+        yield f"{phase.name} is no mixed phase, and has {len(phase.shares)} shares"
+    for task in phase.tasks:
+        for share in task.shares:
+            ours = share.scenario if share.scenario in ("mixed", "probe") else "solo"
+            if ours != ("solo" if phase.purpose == "again" else phase.purpose):
+                yield f"{share.key} is {share.scenario} in a phase that is {phase.purpose}"
+            if share.route.device != task.device:
+                yield f"{share.key} is on {share.route.device} in the task of {task.device}"
+
+
+def _as_planned(record: Record, share: Share) -> bool:
+    """Whether a record is what its share asked for. None in a share was left to the search."""
+    same = (share.route, share.scenario, share.run) == (record.route, record.scenario, record.run)
+    return same and share.batch in (None, record.batch) and share.rate_per_s in (None, record.rate_per_s)
+
+
 def _plan(result: Result) -> Iterator[str]:
     """Each record of a mixed phase was planned, and is there once: else its units would count twice."""
     planned = {
@@ -90,3 +203,110 @@ def _plan(result: Result) -> Iterator[str]:
     runs = [max(share.run for task in each.tasks for share in task.shares) for each in result.phases if each.placement]
     if runs != list(range(1, len(runs) + 1)):
         yield f"the mixed runs are numbered {', '.join(map(str, runs))}: some were left out"
+
+
+@dataclass
+class _Span:
+    """What the harness's own clock tells of a phase."""
+
+    session: int
+    begin_ns: float = math.inf
+    end_ns: float = -math.inf
+    conditions: list[tuple[Conditions, ...]] = field(default_factory=list)
+
+    def add(self, begin_ns: int, end_ns: int) -> None:
+        self.begin_ns, self.end_ns = min(self.begin_ns, begin_ns), max(self.end_ns, end_ns)
+
+
+def _times(result: Result) -> Iterator[str]:
+    """Phases follow each other; what was watched and metered of a phase lies around its windows, and no further."""
+    if list(result.resumed) != sorted(result.resumed) or not all(
+        0 <= count <= len(result.records) for count in result.resumed
+    ):
+        yield "it was resumed after more records than there are"
+        return
+    spans: dict[str, _Span] = {}
+    for at, record in enumerate(result.records):
+        span = spans.setdefault(record.phase, _Span(sum(count <= at for count in result.resumed)))
+        yield from _watched(record)
+        for block in record.conditions:
+            span.add(block.begin_ns, block.end_ns)
+        if record.bracket_ns is not None:
+            span.add(*record.bracket_ns)
+        if record.conditions not in span.conditions:
+            span.conditions.append(record.conditions)
+    for (one, before), (other, after) in pairwise(spans.items()):
+        if before.session == after.session and after.begin_ns < before.end_ns:
+            yield f"{other} began before {one} was over"
+    for name, span in spans.items():
+        if len(span.conditions) > 1:
+            yield f"the records of {name} were watched differently"
+    limits = {share.key: share.limits for phase in result.phases for share in phase.shares}
+    for record in result.records:
+        if record.scenario == "mixed" and record.completions is not None and record.cut_short is None:
+            begin_ns, end_ns = record.bracket_ns or (0, 0)
+            if record.key in limits and end_ns - begin_ns < limits[record.key].min_ns:
+                yield f"{record.phase} lasted {(end_ns - begin_ns) / 1e9:.1f} s, which is shorter than planned"
+    planned = {phase.name for phase in result.phases}
+    for metering in result.meterings:
+        if metering.phase not in planned:
+            yield f"{metering.phase} was metered and not planned"
+        elif (around := spans.get(metering.phase)) is not None:
+            yield from _metered(metering, around)
+
+
+def _watched(record: Record) -> Iterator[str]:
+    """The blocks of a record follow each other. Those of the watch cover its window and little more; the canaries ran
+    before and after."""
+    blocks = record.conditions
+    if any(after.begin_ns < before.end_ns for before, after in pairwise(blocks)):
+        yield f"the blocks of {record.key} do not follow each other"
+    bracket = record.bracket_ns
+    if record.completions is None or bracket is None:
+        return
+    if bracket[1] < bracket[0]:
+        yield f"the window of {record.key} ends before it begins"
+    if any(each.canary_ns and each.begin_ns < bracket[1] and bracket[0] < each.end_ns for each in blocks):
+        yield f"a canary ran inside the window of {record.key}"
+    if watch := [each for each in blocks if not each.canary_ns]:
+        begin_ns, end_ns = watch[0].begin_ns, watch[-1].end_ns
+        over_ns = max(bracket[1], int(record.completions.marks_ns.max()))
+        around_ns = max(0, bracket[0] - begin_ns) + max(0, end_ns - over_ns)
+        if begin_ns > bracket[0] or end_ns < bracket[1]:
+            yield f"{record.key} was watched at another time than it was measured"
+        elif around_ns > AROUND_NS + AROUND_SHARE * (bracket[1] - bracket[0]):
+            yield f"{record.key} was watched for {around_ns / 1e9:.1f} s longer than it was measured"
+
+
+def _metered(metering: Metering, span: _Span) -> Iterator[str]:
+    """A metering is around all of its phase, and the machine was at rest before and after it."""
+    if span.begin_ns < metering.begin_ns or span.end_ns > metering.end_ns:
+        yield f"{metering.phase} was metered at another time than it was measured"
+    for begin_ns, end_ns in metering.idle_ns:
+        inside = metering.begin_ns <= begin_ns <= end_ns <= metering.end_ns
+        if not inside or (begin_ns < span.end_ns and span.begin_ns < end_ns):
+            yield f"the machine was not at rest when {metering.phase} says so"
+
+
+def _samples(metering: Metering) -> Iterator[str]:
+    """Samples are such as a meter is given while it is read: else it is given up."""
+    for id, samples in metering.samples.items():
+        took_ns = samples.after_ns - samples.before_ns
+        if (np.abs(samples.values) >= ABSURD).any() or (took_ns > LONGEST_READ_NS).any():
+            yield f"in {metering.phase} the readings of {id} are none that a meter can have been given"
+        own = took_ns > 0  # stamped here; what a source stamps itself may be late
+        outside = (samples.before_ns < metering.begin_ns - LONGEST_READ_NS) | (samples.after_ns > metering.end_ns)
+        if (own & outside).any():
+            yield f"in {metering.phase} {id} was read at another time than it was metered"
+
+
+def _copies(result: Result) -> Iterator[str]:
+    """No two records have the same stamps but for a shift in time."""
+    seen: dict[bytes, str] = {}
+    told = [(each.key, each.completions.marks_ns) for each in result.records if each.completions is not None]
+    for key, stamps_ns in told:
+        gaps = np.diff(stamps_ns)
+        if len(np.unique(gaps[: 64 * SAME_GAPS])) < SAME_GAPS:
+            continue
+        if (other := seen.setdefault(gaps.tobytes(), key)) != key:
+            yield f"{key} has the stamps of {other}"
