@@ -219,6 +219,9 @@ def _prepared(
     fields |= {name: value for name, value in dict(prepared).items() if name != "processes"}
     worker.helpers = (*worker.helpers, *prepared.processes)
     batch = prepared.batch
+    if share.batch not in (None, batch):
+        message = f"the worker prepared batch {batch}, and batch {share.batch} was asked for"
+        raise WorkerFailed(Failure(kind="no result", message=message))
     fields |= {"costs": tuple(suite.costs(route.precision, batch)), "feed_units": suite.units(batch)}
     return Part(
         share=share,

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.folders import forge
 from harness import store
 from harness.errors import ResultError
-from harness.schema import Audit, Failure, Gate, Limits, Metering, Phase, Result, Samples, Share, Task
-from tests.golden.sample import DOMAINS, closed_loop, record, result, sample
+from harness.schema import Audit, Failure, Gate, Limits, Metering, Phase, Record, Result, Samples, Share, Task
+from tests.golden.sample import DOMAINS, apart, closed_loop, phase, record, result, sample
 
 
 def header(whole: Result) -> Result:
@@ -56,20 +57,26 @@ def small() -> Result:
     failure = Failure(kind="hung", message="no unit for 60 s")
     whole = result(record("a", "llm", "token", closed_loop([[5, 6]])), record("b", "llm", "token", error=failure))
     plug = DOMAINS[0].model_copy(update={"id": "plug"})
-    return whole.model_copy(update={"domains": (DOMAINS[0], plug), "meterings": (metering("a"),)})
+    return apart(whole.model_copy(update={"domains": (DOMAINS[0], plug), "meterings": (metering("a"),)}))
+
+
+def at(hour: int, *records: Record) -> Record:
+    """A record of the version that `apart` gives to its route."""
+    whole = apart(result(*[record(f"x{each}", "llm", "token", closed_loop([[5]])) for each in range(hour)], *records))
+    return whole.records[-1]
 
 
 def metering(phase: str, joules: float = 7.5) -> Metering:
-    stamps = np.array([10, 20], np.int64)
+    stamps = np.array([10, 2000], np.int64)
     read = {
         "rapl/intel-rapl:0": Samples(stamps, stamps + 1, np.array([5.0, joules])),
         "plug": Samples(stamps[:0], stamps[:0], np.zeros(0)),
     }
-    return Metering(phase=phase, begin_ns=5, end_ns=25, cpu_ns=3, samples=read, lost={"plug": "its peer closed it"})
+    return Metering(phase=phase, begin_ns=5, end_ns=2500, cpu_ns=3, samples=read, lost={"plug": "its peer closed it"})
 
 
 def test_a_result_comes_back_as_it_was(tmp_path: Path) -> None:
-    whole = sample()
+    whole = apart(sample())
     written(tmp_path / "run", whole).finish(whole)
     assert same(store.open(tmp_path / "run"), whole)
     assert same(store.open(tmp_path / "run" / "result.json"), whole)
@@ -88,7 +95,7 @@ def test_a_resumed_run_goes_on_behind_the_torn_line(tmp_path: Path) -> None:
     written(tmp_path, whole)
     with (tmp_path / "journal.jsonl").open("ab") as journal:
         journal.write(b'{"key": "torn')
-    again = record("b", "llm", "token", closed_loop([[7]]))
+    again = at(1, record("b", "llm", "token", closed_loop([[7]])))
     keeper = store.resume(tmp_path)
     keeper.append(again)
     assert [each.error for each in store.open(tmp_path).records] == [None, None]  # the retry replaced the failure
@@ -103,14 +110,15 @@ def test_a_phase_that_is_planned_late_and_its_energy_are_replayed(tmp_path: Path
     keeper = written(tmp_path, whole)
     route = whole.records[0].route
     limits = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=0, min_feeds=1)
-    share = Share(key="mix.llm", route=route, scenario="offline", limits=limits)
-    mixed = Phase(name="mixed", purpose="solo", tasks=(Task(device="cpu:0", shares=(share,)),))
-    keeper.plan(mixed)
-    store.resume(tmp_path).meter(metering("mixed", joules=8))
-    store.resume(tmp_path).meter(metering("mixed", joules=9))
+    share = Share(key="again.llm", route=route, scenario="offline", limits=limits)
+    later = Phase(name="again", purpose="again", tasks=(Task(device="cpu:0", shares=(share,)),))
+    keeper.plan(later)
+    store.resume(tmp_path).meter(metering("again", joules=8))
+    store.resume(tmp_path).meter(metering("again", joules=9))
     again = store.open(tmp_path)
-    assert again.phases == (mixed,)
-    assert [each.phase for each in again.meterings] == ["a", "mixed"]
+    assert again.phases == (*whole.phases, later)
+    assert again.resumed == (2, 2)
+    assert [each.phase for each in again.meterings] == ["a", "again"]
     assert again.meterings[1].samples["rapl/intel-rapl:0"].values.tolist() == [5, 9], "the last one counts"
 
 
@@ -160,25 +168,35 @@ except ResultError as error:
 @pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="no file size limit on this system")
 @pytest.mark.parametrize("full", ["raw", "journal"])
 def test_a_disk_that_fills_up_loses_nothing_that_was_written(tmp_path: Path, full: str) -> None:
+    third, fourth = (
+        at(2, record("c", "llm", "token", closed_loop([[5]]))),
+        record("d", "llm", "token", closed_loop([[5]])),
+    )
     whole = small()
-    written(tmp_path, whole)
+    planned = (*whole.phases, phase(third), phase(fourth))
+    written(tmp_path, whole.model_copy(update={"phases": planned}))
     journal = (tmp_path / "journal.jsonl").read_bytes()
-    limit, marks = (4096, 10_000) if full == "raw" else (len(journal) + 100, 1)
+    limit, marks = (4096, 10_000) if full == "raw" else (len(journal) + 120, 1)
     command = [sys.executable, "-c", FULL, str(tmp_path), str(limit), str(marks)]
     said = subprocess.run(
         command, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": os.getcwd()}
     )
     assert "cannot write record c, d to " in said.stdout
     assert [each.key for each in store.open(tmp_path).records] == ["a", "b"]  # none of what belongs together
-    assert (tmp_path / "journal.jsonl").read_bytes() == journal
+    assert (tmp_path / "journal.jsonl").read_bytes() == journal + b'{"resumed": [2]}\n'
     assert not list((tmp_path / "raw").glob(".*"))
-    store.resume(tmp_path).append(record("c", "llm", "token", closed_loop([[5]])))
+    store.resume(tmp_path).append(third)
     assert [each.key for each in store.open(tmp_path).records] == ["a", "b", "c"]
 
 
 def edited(folder: Path, **changes: object) -> None:
-    content = json.loads((folder / "result.json").read_text())
-    (folder / "result.json").write_text(json.dumps(content | changes))
+    """Changes result.json, and the journal with it."""
+    forge(folder, lambda content: content.update(changes))
+
+
+def rehashed(folder: Path) -> None:
+    """Writes the hashes of the raw files as they are now into the journal."""
+    forge(folder, lambda content: None)
 
 
 def test_what_is_not_there_is_named(tmp_path: Path) -> None:
@@ -194,11 +212,11 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
         ({"schema_version": 3}, "written by a newer version of Mixmark"),
         ({"schema_version": 1}, "written by an older version of Mixmark"),
         ({"schema_version": None}, "no schema_version"),
-        ({"records": 5}, "no list of records"),
-        ({"records": [5]}, "contradicts itself"),
+        ({"records": 5}, "is not a journal line"),
+        ({"records": [5]}, "is not a journal line"),
         ({"records": [{"key": "../../etc/passwd"}]}, "contradicts itself"),
-        ({"meterings": None}, "no list of records and meterings"),
-        ({"meterings": [5]}, "contradicts itself"),
+        ({"meterings": None}, "is not a journal line"),
+        ({"meterings": [5]}, "is not a journal line"),
         ({"meterings": [{"phase": "../a", "begin_ns": 0, "end_ns": 1, "cpu_ns": 0}]}, "contradicts itself"),
         ({"seed": -1}, "seed"),
         ({"surprise": 1}, "surprise"),
@@ -306,6 +324,8 @@ CASES = [
 @pytest.mark.parametrize("case", CASES)
 def test_stamps_that_are_not_the_records_are_refused(folder: Path, case: str) -> None:
     hostile(folder / "raw" / "a.npz", case)
+    if case != "device":
+        rehashed(folder)
     with pytest.raises(ResultError, match=r"a\.npz is (missing|damaged)"):
         store.open(folder)
 
@@ -336,6 +356,7 @@ def test_samples_that_are_not_the_meterings_are_refused(folder: Path, case: str)
         path.write_bytes(content[:-40])
     elif case != "missing":
         np.savez(path, key=np.array(key), domains=np.array(["d"]), **columns)  # type: ignore[arg-type]  # as above
+    rehashed(folder)
     with pytest.raises(ResultError, match=r"a\.energy\.npz is (missing|damaged)"):
         store.open(folder)
 
@@ -347,9 +368,10 @@ def audited(path: Path, serials: Sequence[int] = (0, 2), shape: tuple[int, ...] 
     """A record of three feeds of a unit each, of which 0 and 2 were audited, and answers that were kept."""
     audit = Audit(gate=GATE, finished=3, feeds=(0, 2), values=(0.0, 0.0))
     done = record("a", "llm", "token", closed_loop([[5]] * 3)).model_copy(update={"audit": audit, "feed_units": 1})
-    whole = result(done)
+    whole = apart(result(done))
     written(path, whole).finish(whole)
     np.savez(path / "raw" / "a.answers.npz", serials=np.array(serials), answers=np.full(shape, fill, np.float32))
+    rehashed(path)
     return path
 
 
@@ -385,13 +407,14 @@ def test_answers_that_were_audited_may_not_be_left_out(tmp_path: Path) -> None:
 def test_answers_of_texts_are_refused(tmp_path: Path) -> None:
     answers = np.array([["a"], ["b"]])
     np.savez(audited(tmp_path) / "raw" / "a.answers.npz", serials=np.array([0, 2]), answers=answers)
+    rehashed(tmp_path)
     with pytest.raises(ResultError, match="damaged"):
         store.open(tmp_path)
 
 
 def test_stamps_beyond_any_run_are_not_unpacked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "MAX_RAW_BYTES", 100)
-    with pytest.raises(ResultError, match="more than"):
+    with pytest.raises(ResultError, match="bytes of arrays, and the folder may hold 100 more"):
         store.open(folder)
 
 

@@ -19,6 +19,7 @@ from harness.schema import Conditions, Cost, Gate, LatencyLimits, Metering, Phas
 NS_PER_S = 1_000_000_000
 AROUND_NS = 10 * NS_PER_S  # that the watch may last longer than the window: a loop begins, and stamps are read
 AROUND_SHARE = 0.1  # … and of the window
+AROUND_MIX_NS = 3 * NS_PER_S  # … a mixed phase, whose feeds come from the process that watches
 SAME_GAPS = 16  # different times between marks that two records cannot have alike by chance
 ABSURD = 1e15  # joules or watts, beyond which a meter is given up while it is read
 LONGEST_READ_NS = 2 * NS_PER_S  # after which a meter is given up while it is read
@@ -225,10 +226,11 @@ def _times(result: Result) -> Iterator[str]:
     ):
         yield "it was resumed after more records than there are"
         return
+    troubled = {each.phase for each in result.records if each.error or each.cut_short}
     spans: dict[str, _Span] = {}
     for at, record in enumerate(result.records):
         span = spans.setdefault(record.phase, _Span(sum(count <= at for count in result.resumed)))
-        yield from _watched(record)
+        yield from _watched(record, record.phase in troubled)
         for block in record.conditions:
             span.add(block.begin_ns, block.end_ns)
         if record.bracket_ns is not None:
@@ -255,9 +257,10 @@ def _times(result: Result) -> Iterator[str]:
             yield from _metered(metering, around)
 
 
-def _watched(record: Record) -> Iterator[str]:
+def _watched(record: Record, troubled: bool) -> Iterator[str]:
     """The blocks of a record follow each other. Those of the watch cover its window and little more; the canaries ran
-    before and after."""
+    before and after. troubled: whether a worker of the phase failed, which the others may have waited for.
+    """
     blocks = record.conditions
     if any(after.begin_ns < before.end_ns for before, after in pairwise(blocks)):
         yield f"the blocks of {record.key} do not follow each other"
@@ -274,7 +277,10 @@ def _watched(record: Record) -> Iterator[str]:
         around_ns = max(0, bracket[0] - begin_ns) + max(0, end_ns - over_ns)
         if begin_ns > bracket[0] or end_ns < bracket[1]:
             yield f"{record.key} was watched at another time than it was measured"
-        elif around_ns > AROUND_NS + AROUND_SHARE * (bracket[1] - bracket[0]):
+        most_ns = AROUND_NS + AROUND_SHARE * (bracket[1] - bracket[0])
+        if record.scenario == "mixed":
+            most_ns = AROUND_MIX_NS
+        if around_ns > most_ns and not troubled:
             yield f"{record.key} was watched for {around_ns / 1e9:.1f} s longer than it was measured"
 
 
@@ -295,7 +301,9 @@ def _samples(metering: Metering) -> Iterator[str]:
         if (np.abs(samples.values) >= ABSURD).any() or (took_ns > LONGEST_READ_NS).any():
             yield f"in {metering.phase} the readings of {id} are none that a meter can have been given"
         own = took_ns > 0  # stamped here; what a source stamps itself may be late
-        outside = (samples.before_ns < metering.begin_ns - LONGEST_READ_NS) | (samples.after_ns > metering.end_ns)
+        outside = (samples.before_ns < metering.begin_ns - LONGEST_READ_NS) | (
+            samples.after_ns > metering.end_ns + LONGEST_READ_NS
+        )
         if (own & outside).any():
             yield f"in {metering.phase} {id} was read at another time than it was metered"
 

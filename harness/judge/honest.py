@@ -233,6 +233,15 @@ def seed_drawn(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(rule="seed_drawn", severity="warning", about="run", message=message)
 
 
+def suites_known(evidence: Evidence) -> Iterator[Finding]:
+    """What a record says of its suite is what the code of that suite says."""
+    for key, why in evidence.result.unverified.items():
+        message = (
+            f"its units, costs and gate are those that the folder tells, and were not compared with its suite: {why}"
+        )
+        yield Finding(rule="suites_known", severity="warning", about=key, message=message)
+
+
 RULES: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
     audited,
     alone,
@@ -243,6 +252,7 @@ RULES: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
     slower_than_light,
     little_between,
     seed_drawn,
+    suites_known,
 )
 
 

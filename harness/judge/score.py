@@ -228,6 +228,8 @@ def _unranked(mix: Mix, result: Result, doubts: Sequence[Finding]) -> Iterator[s
     for record in result.records:
         if record.key in fast:
             yield f"{record.route.label}, {record.scenario}, is faster than light and not explained"
+        if record.key in result.unverified:
+            yield f"{record.route.label}, {record.scenario}, was not compared with the code of its suite"
 
 
 def mixed(result: Result) -> tuple[Phase, ...]:

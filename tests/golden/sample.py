@@ -24,15 +24,20 @@ from harness.schema import (
     Domain,
     Environment,
     Failure,
+    Limits,
     Metering,
+    Phase,
     Precision,
+    Purpose,
     Record,
     Result,
     Route,
     Samples,
     ScenarioName,
+    Share,
     SuiteFacts,
     System,
+    Task,
     UnitNames,
 )
 
@@ -131,6 +136,39 @@ SUITES = tuple(
         ("resnet50", "image", UnitNames(short="img")),
     )
 )
+
+
+def phase(of: Record) -> Phase:
+    """The phase that a record is of, as it was planned."""
+    limits = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=0, min_feeds=1)
+    share = Share(key=of.key, route=of.route, scenario=of.scenario, run=of.run, limits=limits)
+    purpose: Purpose = "probe" if of.scenario == "probe" else "solo"
+    return Phase(name=of.phase, purpose=purpose, tasks=(Task(device=of.route.device, shares=(share,)),))
+
+
+def apart(whole: Result) -> Result:
+    """The same as a folder has it: planned, each phase an hour after the one before it, the suites of a version that is
+    not installed, since their costs are made up."""
+    at_ns = {each.phase: number * 3600 * SECOND for number, each in enumerate(whole.records)}
+    records = []
+    for each in whole.records:
+        done, bracket, by = each.completions, each.bracket_ns, at_ns[each.phase]
+        if done is not None and bracket is not None:
+            done = Completions(done.due_ns + by, done.issued_ns + by, done.ends, done.marks_ns + by, done.units)
+            bracket = (bracket[0] + by, bracket[1] + by)
+        route = each.route.model_copy(update={"suite_version": "0"})
+        records.append(each.model_copy(update={"completions": done, "bracket_ns": bracket, "route": route}))
+    meterings = []
+    for metered in whole.meterings:
+        by = at_ns[metered.phase]
+        samples = {id: Samples(of.before_ns + by, of.after_ns + by, of.values) for id, of in metered.samples.items()}
+        idle_ns = tuple((begin_ns + by, end_ns + by) for begin_ns, end_ns in metered.idle_ns)
+        span = {"begin_ns": metered.begin_ns + by, "end_ns": metered.end_ns + by}
+        meterings.append(metered.model_copy(update={**span, "idle_ns": idle_ns, "samples": samples}))
+    devices = tuple(each.model_copy(update={"precisions": ("fp32", "bf16", "int8")}) for each in whole.devices)
+    phases = tuple(phase(each) for each in records)
+    told = {"devices": devices, "phases": phases, "records": tuple(records), "meterings": tuple(meterings)}
+    return whole.model_copy(update=told)
 
 
 def result(*records: Record, finished: bool = True, absent: tuple[Absent, ...] = ()) -> Result:

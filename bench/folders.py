@@ -1,0 +1,270 @@
+"""A made-up result that is whole and small: two suites, two devices, probes, and a metered mixed run that has a score.
+
+`bench.fuzz` alters its folder; tests forge it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from harness import plan, plugins, rates, store
+from harness.contracts import Suite
+from harness.judge.evidence import gather
+from harness.place import place
+from harness.plan import Way, Workload
+from harness.schema import (
+    Audit,
+    Completions,
+    Conditions,
+    Device,
+    Domain,
+    Environment,
+    Metering,
+    Mix,
+    Phase,
+    Record,
+    Result,
+    Samples,
+    ScenarioName,
+    Share,
+    SuiteFacts,
+    System,
+)
+
+SECOND = 1_000_000_000
+GPU = "gpu:GPU-0"
+DEVICES = (
+    Device(id="cpu:0", kind="cpu", name="Acme Quartz", memory_pool="host", memory_bytes=1 << 36, precisions=("fp32",)),
+    Device(id=GPU, kind="gpu", name="Acme Topaz", memory_pool=GPU, memory_bytes=1 << 35, precisions=("bf16",)),
+)
+FEEDS_PER_S = {("dlrm", "cpu:0"): 30.0, ("resnet50", "cpu:0"): 8.0, ("dlrm", GPU): 40.0, ("resnet50", GPU): 40.0}
+BATCH = {"dlrm": 4, "resnet50": 2, "probe": 1}
+MIX = Mix(name="two", tier="smoke", units={"dlrm": 120.0, "resnet50": 80.0})
+MIX_S = 12.0
+BOARD = Domain(
+    id="nvml/0", meter="nvml", covers=(GPU,), boundary="devices", quantity="energy", method="counter", source=""
+)
+PACKAGE = Domain(
+    id="rapl/0",
+    meter="rapl",
+    covers=("cpu:0",),
+    boundary="devices",
+    quantity="energy",
+    method="counter",
+    wrap_joules=262_143.0,
+    source="",
+)
+SYSTEM = System(
+    cpu_model="Acme Quartz",
+    cpu_cores=8,
+    cpu_threads=16,
+    microcode=None,
+    firmware=None,
+    governor=None,
+    clock_max_mhz=None,
+    memory_bytes=1 << 36,
+    swap_bytes=None,
+    kernel="6.12",
+    operating_system=None,
+    virtualization=None,
+    container=None,
+    python="CPython 3.12.3",
+    mixmark="0.1.0",
+    git_commit=None,
+)
+
+
+class Maker:
+    """Makes up the records of one phase after the other on a clock of its own."""
+
+    def __init__(self, seed: int = 1) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.now_ns = 50 * SECOND
+        self.suites: dict[str, Suite] = {
+            name: plugins.suite(name, plugins.BUILT_IN["suites"][name], "smoke", {}) for name in BATCH
+        }
+
+    def result(self, runs: int = 1) -> Result:
+        """The whole result of a finished run with so many mixed phases."""
+        ways = [Way(device, "torch", {}) for device in DEVICES]
+        work = {
+            name: Workload(name, suite.version, cast(Sequence[ScenarioName], suite.scenarios))
+            for name, suite in self.suites.items()
+        }
+        chosen = [work["dlrm"], work["resnet50"]]
+        phases = plan.solo(ways, chosen, "smoke", plan.PRESETS["quick"], probe=work["probe"])
+        result = Result(
+            created_utc="2026-01-02T03:04:05+00:00",
+            seed=7,
+            tier="smoke",
+            preset="quick",
+            command=("run", "--tier", "smoke"),
+            phases=phases,
+            system=SYSTEM,
+            devices=DEVICES,
+            environments={
+                "torch": Environment(origin="built in", spec="a:B", python="CPython 3.12.3", mixmark="0.1.0")
+            },
+            domains=(PACKAGE, BOARD),
+            mix=MIX,
+            suites=tuple(
+                SuiteFacts(name=name, version=each.version, unit=each.unit, unit_names=each.unit_names)
+                for name, each in self.suites.items()
+            ),
+            records=(),
+            finished=True,
+        )
+        for phase in phases:
+            result = self.added(result, phase)
+        placement = place(MIX.units, rates.solo(gather(result), MIX, ()), DEVICES)
+        for run in range(1, runs + 1):
+            mixed = plan.mixed(result, placement, plan.SMOKE_MIX, run, {})
+            result = self.added(result.model_copy(update={"phases": (*result.phases, mixed)}), mixed)
+        return result
+
+    def added(self, result: Result, phase: Phase) -> Result:
+        """The result with one more phase, measured and metered."""
+        before_ns = self.now_ns
+        canary = [self._canary()]
+        begin_ns = self.now_ns + SECOND // 10
+        lasts_s = MIX_S if phase.purpose == "mixed" else 2.5
+        end_ns = begin_ns + round(lasts_s * SECOND)
+        played = [share for share in phase.shares if self._plays(share, phase)]
+        done = {share.key: self._done(share, begin_ns, end_ns) for share in played}
+        over_ns = max(end_ns, *(int(each.marks_ns.max()) for each in done.values()))
+        edges = np.linspace(begin_ns - 1_000_000, over_ns + 1_000_000, 4).astype(np.int64).tolist()
+        blocks = [
+            Conditions(
+                begin_ns=one, end_ns=two, cpus=16, busy_ns=SECOND, own_ns=SECOND, stolen_ns=0, throttled_periods=0
+            )
+            for one, two in itertools.pairwise(edges)
+        ]
+        self.now_ns = over_ns + SECOND // 10
+        canary.append(self._canary())
+        conditions = (canary[0], *blocks, canary[1])
+        records = tuple(self._record(phase, share, done[share.key], (begin_ns, end_ns), conditions) for share in played)
+        metering = self._metering(phase.name, before_ns, begin_ns, end_ns, played)
+        return result.model_copy(
+            update={"records": (*result.records, *records), "meterings": (*result.meterings, metering)}
+        )
+
+    def _plays(self, share: Share, phase: Phase) -> bool:
+        """Whether a share gets a turn: in the mix, the one that its device has most of."""
+        if phase.placement is None:
+            return True
+        parts = {suite: of.get(share.route.device, 0.0) for suite, of in phase.placement.shares.items()}
+        return parts[share.route.suite] == max(parts.values())
+
+    def _canary(self) -> Conditions:
+        begin_ns = self.now_ns
+        self.now_ns += SECOND // 100
+        return Conditions(begin_ns=begin_ns, end_ns=self.now_ns, canary_ns=(1_000_000, 1_000_100, 1_000_200))
+
+    def _done(self, share: Share, begin_ns: int, end_ns: int) -> Completions:
+        suite, pair = share.route.suite, (share.route.suite, share.route.device)
+        mean_ns = SECOND / FEEDS_PER_S.get(pair, 16.0)
+        if share.scenario == "mixed":
+            mean_ns *= 1.05
+        yields = sum(cost.yields for cost in self.suites[suite].costs(share.route.precision, BATCH[suite]))
+        count = int((end_ns - begin_ns) / mean_ns)
+        took = (mean_ns * (1 + 0.02 * self.rng.standard_normal(count * yields).clip(-2, 2)) / yields).astype(np.int64)
+        marks = begin_ns + 1000 + np.cumsum(took)
+        marks = marks[: len(marks[marks <= end_ns]) // yields * yields]
+        ends = np.arange(yields, len(marks) + 1, yields)
+        issued = np.concatenate(([begin_ns + 1000], marks[ends[:-1] - 1]))
+        return Completions(issued, issued, ends, marks, np.full(len(marks), BATCH[suite]))
+
+    def _record(
+        self,
+        phase: Phase,
+        share: Share,
+        done: Completions,
+        bracket_ns: tuple[int, int],
+        conditions: tuple[Conditions, ...],
+    ) -> Record:
+        suite, batch, route = self.suites[share.route.suite], BATCH[share.route.suite], share.route
+        gate = suite.gate(route.precision)
+        count = min(2, len(done))
+        audit = None
+        if gate is not None:
+            values = (gate.at_most / 2,) * count
+            audit = Audit(gate=gate, finished=len(done), feeds=tuple(range(count)), values=values)
+        return Record(
+            key=share.key,
+            phase=phase.name,
+            route=route,
+            scenario=share.scenario,
+            unit=suite.unit,
+            batch=batch,
+            costs=tuple(suite.costs(route.precision, batch)),
+            load_ns=SECOND // 20,
+            run=share.run,
+            ended_by="time",
+            feed_units=suite.units(batch),
+            bracket_ns=bracket_ns,
+            skew_ns=-1000 if share.scenario == "mixed" else None,
+            audit=audit,
+            unaudited="" if audit else f"{route.suite} has no gate",
+            latency_limits=suite.latency if share.scenario != "mixed" else None,
+            conditions=conditions,
+            completions=done,
+        )
+
+    def _metering(self, phase: str, before_ns: int, begin_ns: int, end_ns: int, played: list[Share]) -> Metering:
+        self.now_ns += SECOND // 10
+        at = np.arange(before_ns, self.now_ns, SECOND // 20)
+        working_s = np.clip(at - begin_ns, 0, end_ns - begin_ns) / SECOND
+        busy = {share.route.device for share in played}
+        joules = {
+            domain.id: idle * at / SECOND + (load if domain.covers[0] in busy else 0) * working_s
+            for domain, idle, load in ((PACKAGE, 30.0, 60.0), (BOARD, 40.0, 250.0))
+        }
+        return Metering(
+            phase=phase,
+            begin_ns=before_ns,
+            end_ns=self.now_ns,
+            cpu_ns=1000,
+            samples={id: Samples(at, at + 40_000, values) for id, values in joules.items()},
+        )
+
+
+def write(folder: Path, result: Result, answers: Mapping[str, Any] | None = None) -> None:
+    """Writes a finished result as a run does. answers: arrays by the keys of records, in place of made-up ones."""
+    header = result.model_copy(update={"records": (), "meterings": (), "finished": False})
+    keeper = store.create(folder, header)
+    for record in result.records:
+        if record.audit is not None and record.audit.feeds:
+            shape = (len(record.audit.feeds), record.feed_units or 1, 3)
+            made = (answers or {}).get(record.key, np.full(shape, 0.5, np.float32))
+            serials = np.array(record.audit.feeds)
+            np.savez_compressed(folder / "raw" / f"{record.key}.answers.npz", serials=serials, answers=made)
+        keeper.append(record)
+    for metering in result.meterings:
+        keeper.meter(metering)
+    keeper.finish(result)
+
+
+def forge(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Alters result.json, and the journal and its hashes with it, as a careful forger would."""
+    content = json.loads((folder / "result.json").read_text())
+    change(content)
+    rehash(folder, content)
+
+
+def rehash(folder: Path, content: dict[str, Any]) -> None:
+    """Writes this content as result.json and as a journal that agrees with it and with the raw files."""
+    (folder / "result.json").write_text(json.dumps(content))
+    sums = {each.name: hashlib.sha256(each.read_bytes()).hexdigest() for each in (folder / "raw").glob("*.npz")}
+    header = content | {"records": [], "meterings": [], "finished": False, "resumed": []}
+    lines: list[dict[str, Any]] = [header]
+    lines += [{name: content[name], "sha256": sums} for name in ("records", "meterings") if name in content]
+    if content.get("resumed"):
+        lines.append({"resumed": content["resumed"]})
+    (folder / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
