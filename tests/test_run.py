@@ -15,7 +15,7 @@ import pytest
 from harness import plan, store
 from harness.audit import kept_at
 from harness.plan import Way, Workload
-from harness.schema import Audit, Device, Gate, Mix, Record
+from harness.schema import Audit, Cost, Device, Gate, Mix, Record
 from tests.golden import sample
 from tests.test_cli import ROOT, Shell
 
@@ -150,13 +150,15 @@ def measured_alone(folder: Path, devices: str) -> None:
     )
     audit = Audit(gate=Gate(metric="difference", at_most=0.5), finished=9, feeds=(0,), values=(0.0,))
     keeper = store.create(folder, header)
-    for phase in phases:
-        (share,) = phase.tasks[0].shares
+    costs = (Cost(name="nothing", flops=2, bytes=16),)
+    for number, phase in enumerate(phases, 1):
+        (share,) = phase.shares
+        done = sample.closed_loop([[20_000_000]] * 9, 2, number * 1_000_000_000)
         alone = {"key": share.key, "phase": phase.name, "route": share.route, "scenario": share.scenario}
-        made_up = sample.record(share.key, share.route.suite, "sample", sample.closed_loop([[20_000_000]] * 9, 2))
-        done = vars(made_up) | {"completions": made_up.completions, "batch": 2, "audit": audit}
+        made_up = sample.record(share.key, share.route.suite, "sample", done, batch=2, costs=costs)
+        fields = vars(made_up) | {"completions": done, "audit": audit}
         np.savez(kept_at(folder, share.key), serials=np.array([0]), answers=np.zeros((1, 2), np.int64))
-        keeper.append(Record.model_validate({**done, **alone}))
+        keeper.append(Record.model_validate({**fields, **alone}))
 
 
 def test_faults_in_the_mix_are_named_and_what_was_done_is_kept(shell: Shell) -> None:

@@ -51,10 +51,10 @@ REPORTERS: dict[str, Callable[[Judgement], str]] = {
 MS = 1_000_000
 
 
-def closed_loop(feeds: Sequence[Sequence[int]], units: int = 1) -> Completions:
+def closed_loop(feeds: Sequence[Sequence[int]], units: int = 1, begin_ns: int = 1_000) -> Completions:
     """One feed after the other; each is the list of its steps in ns, every step ends in a mark of so many units."""
     issued, ends, marks = [], [], []
-    now = 1_000
+    now = begin_ns
     for steps in feeds:
         issued.append(now)
         for step in steps:
