@@ -8,12 +8,12 @@ agree with it, so that what is behind them is tried as well. Each mutant is one 
     refused      opening it raises a ResultError
     no score     it opens, and has no score
     same         it opens, and nothing that it shows is better than in the original: no figure of `shown` is larger
-    relabelled   the same, but the machine, the run or the plan has another name or number
+    relabelled   the same, but a name or a number of the machine, the run or the plan is another
     better       it opens, and something that it shows is better
     traceback    something else was raised
 
-A careless mutant may only be refused, without a score or the same; a careful one may not be a traceback. What a careful mutant can
-gain is listed in docs/method.md, and the kinds of change that gained something are printed.
+A careless mutant may only be refused, without a score or the same; a careful one may not be a traceback. What a careful
+mutant can gain is listed in docs/method.md; the changes that gained something are printed.
 """
 
 from __future__ import annotations
