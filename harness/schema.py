@@ -39,7 +39,7 @@ HOST_PROCESSOR = "cpu:0"
 NOT_ASKED, NO_GATE = "not asked for", "the suite has no gate"
 """The reasons for which a record is not audited that are no fault."""
 LARGEST = 1 << 60
-"""That a stored whole number may be: 36 years in ns, so that sums and differences of stamps stay inside int64."""
+"""The upper limit of any stored integer: 36 years in ns, so that sums and differences of stamps stay inside int64."""
 
 
 class Fact(BaseModel):
@@ -68,7 +68,7 @@ class Device(Fact):
     precisions: tuple[Precision, ...] = ()
     """What the silicon computes natively by this route, best first."""
     precisions_by_suite: dict[str, tuple[Precision, ...]] = {}
-    """By a suite's name, in place of `precisions`, where this route runs a suite in others; none: it cannot run it."""
+    """The precisions of single suites, where they differ from `precisions`. An empty tuple: it cannot run the suite."""
     slice_of: str | None = None
     """The device that this one is a part of: an adapter is given that one, in a process that is pinned to `cores`."""
     cores: tuple[int, ...] = ()
@@ -95,7 +95,7 @@ class Device(Fact):
 
     @property
     def whole(self) -> Device:
-        """As its adapter knows it: of a slice, the device that it is a part of."""
+        """The device as its adapter knows it: for a slice, the device that it is a part of."""
         if self.slice_of is None:
             return self
         return self.model_copy(update={"id": self.slice_of, "slice_of": None, "cores": ()})
@@ -126,25 +126,25 @@ class Route(Fact):
 
 
 class LatencyLimits(Fact):
-    """What a server must keep: at the percentile, each of these from the time a feed was due. None: no such limit."""
+    """The latencies that a server must keep at the percentile, from when a feed was due. None: no such limit."""
 
     percentile: float = Field(gt=0, lt=1)
     first_ns: int | None = Field(default=None, gt=0)
-    """Until the first unit: an LLM's time to first token."""
+    """The limit of the time until the first unit: an LLM's time to first token."""
     per_unit_ns: int | None = Field(default=None, gt=0)
-    """Between units, on average over a feed: an LLM's time per output token."""
+    """The limit of the mean time between units of a feed: an LLM's time per output token."""
     total_ns: int | None = Field(default=None, gt=0)
     source: str
 
 
 class Gate(Fact):
-    """What every audited feed must keep."""
+    """The error that no audited feed may exceed."""
 
     metric: str
-    """Named with its unit; 0 is the fp32 reference itself, larger is worse."""
+    """The name of the error with its unit. It is 0 for the fp32 reference itself; larger is worse."""
     at_most: float = Field(gt=0)
     samples: int = Field(default=1, gt=0)
-    """That an audit compares at least, however few a feed holds: one of a recommender's may agree by luck."""
+    """The minimum number of samples of an audit. A feed of one sample could pass by luck."""
 
 
 class Limits(Fact):
@@ -155,33 +155,35 @@ class Limits(Fact):
     """The time of all trials of the search for the best batch or the highest rate together. Preparing a batch size and
     its first feed are not counted."""
     min_ns: int = Field(ge=0)
-    """The window is over once this has passed and `min_feeds` are done and the half-width is reached…"""
+    """The window ends once this has passed, `min_feeds` are done and the half-width is reached."""
     max_ns: int = Field(ge=0)
-    """…or once this has passed and one feed is done."""
+    """The window also ends once this has passed and one feed is done."""
     min_feeds: int = Field(ge=1)
     half_width: float | None = Field(default=None, gt=0)
-    """How well a closed loop's throughput must be known: the 95 % interval, as a part of it. None: not asked for."""
+    """The half-width that the 95 % confidence interval of a closed loop's throughput must reach, as a share of it.
+    None: not asked for."""
     audits: int = Field(default=0, ge=0)
-    """Feeds whose answers are compared with the reference, at least. 0: not asked for."""
+    """The minimum number of feeds whose answers are compared with the reference. 0: no audit is asked for."""
 
 
 class Share(Fact):
     """One suite's part of a task."""
 
     key: str = Field(pattern=r"^[a-z0-9.-]+$")
-    """Of the record that comes of it."""
+    """The key of the record that this share becomes."""
     route: Route
     scenario: ScenarioName
     batch: int | None = Field(default=None, gt=0)
-    """Samples a feed; None: find the best one by doubling."""
+    """The samples in a feed. None: the best batch is searched for by doubling."""
     rate_per_s: float | None = Field(default=None, gt=0)
-    """Of a server: feeds that arrive a second; None: find the highest one that keeps the latency limits."""
+    """The arrival rate of a server in feeds per second. None: the highest rate that keeps the latency limits is
+    searched for."""
     run: int = Field(default=1, ge=1)
     limits: Limits
 
 
 class Task(Fact):
-    """A device and its shares of the work; each way onto it that they use is one worker process."""
+    """A device and its shares of the work. Each adapter that they use on it is one worker process."""
 
     device: str
     shares: tuple[Share, ...] = Field(min_length=1)
@@ -222,7 +224,7 @@ class Completion:
     """One finished feed."""
 
     due_ns: int
-    """When it should have been issued; equals issued_ns in a closed loop."""
+    """When the feed should have been issued. It equals issued_ns in a closed loop."""
     issued_ns: int
     marks: tuple[tuple[int, int], ...]
     """(stamp in ns, units finished) of each yield."""
@@ -300,20 +302,20 @@ class Cost(Fact):
 
     name: str
     flops: float = Field(ge=0)
-    """Multiply and add count one each."""
+    """Floating-point operations; a multiplication and an addition count one each."""
     bytes: float = Field(ge=0)
     yields: int = Field(default=1, gt=0)
     """How many consecutive yields cost this much each."""
     least_flops: float | None = Field(default=None, ge=0)
-    """By the cleverest algorithm in use, where that is fewer: Winograd's F(4×4, 3×3) takes a quarter of the
-    multiplications of a convolution. Nothing honest takes fewer. None: `flops`."""
+    """The fewest operations of any algorithm in use, where those are fewer: Winograd's F(4×4, 3×3) needs a quarter of
+    the multiplications of a convolution. No honest engine needs fewer. None: `flops`."""
     streamed_bytes: float = Field(default=0, ge=0)
-    """Of `bytes`, those that are read once and come from further away than a cache of a quarter of them, since all
-    the others are read before they are read again: weights, but no popular rows."""
+    """The part of `bytes` that must come from memory even with a cache a quarter its size: weights, each read once in a
+    pass, but not the popular rows of a table, which a cache holds."""
 
 
 class Trial(Fact):
-    """One step of the search for the best batch: kept, never part of the result's numbers."""
+    """One step of the search for the best batch. It is stored and counts in no figure."""
 
     batch: int = Field(gt=0)
     units: int = Field(gt=0)
@@ -325,7 +327,7 @@ class RateTrial(Fact):
 
     rate_per_s: float = Field(gt=0)
     feeds: int = Field(ge=0)
-    """That finished; 0 where the queue grew until the trial was given up."""
+    """The number of feeds that finished; 0 if the queue grew until the trial was given up."""
     kept: bool
     """Whether the latency limits were kept."""
 
@@ -344,7 +346,7 @@ class Failure(Fact):
         "wrong answer",
         "no result",
     ]
-    """`refused` and `unsupported` were not attempted; the others were and failed."""
+    """Why it failed. What was `refused` or `unsupported` was not attempted; the others were attempted and failed."""
     message: str
     hint: str = ""
 
@@ -396,15 +398,15 @@ class Audit(Fact):
 
     gate: Gate
     finished: int = Field(ge=0)
-    """Feeds whose answers were kept, of which the audited ones were then drawn."""
+    """The number of feeds whose answers were kept. The audited ones were drawn from them."""
     feeds: tuple[int, ...] = ()
-    """Which, in the order of their issue, from 0."""
+    """The serial numbers of the audited feeds, in the order of their issue, from 0."""
     values: tuple[float, ...] = ()
-    """Of the gate's metric, of each of them."""
+    """The error of each audited feed, in the gate's metric."""
     device: str = HOST_PROCESSOR
-    """On which the reference ran."""
+    """The device on which the reference ran."""
     disagreement: float | None = Field(default=None, ge=0)
-    """Of the reference with the CPU's, on the first feed, where it ran elsewhere."""
+    """How far the error of the first feed differs if the reference runs on the CPU; None where it ran there anyway."""
     elapsed_ns: int = Field(default=0, ge=0)
     problem: str = ""
     """Why an answer could not even be compared."""
@@ -421,7 +423,7 @@ class Audit(Fact):
 class Conditions(Fact):
     """How the machine fared during one interval (block) of a record, or the canary that ran in it.
 
-    Counters are what they rose by. None where the machine does not say, and where a counter went backwards.
+    Counters are increases over the interval. None where the machine does not say, and where a counter went backwards.
     """
 
     begin_ns: int
@@ -429,37 +431,37 @@ class Conditions(Fact):
     cpus: int | None = Field(default=None, gt=0)
     """Hardware threads online."""
     busy_ns: int | None = Field(default=None, ge=0)
-    """CPU time of everybody, of all CPUs together; interrupts included, stolen time not."""
+    """CPU time of all processes on all CPUs, interrupts included, steal time excluded."""
     own_ns: int | None = Field(default=None, ge=0)
     """CPU time of the workers, their children, and the harness."""
     stolen_ns: int | None = Field(default=None, ge=0)
     """CPU time that the hypervisor gave to others."""
     throttled_periods: int | None = Field(default=None, ge=0)
-    """In which our cgroup or one above it had used up its CPU quota."""
+    """The number of periods in which our cgroup or one above it had used up its CPU quota."""
     throttled_ns: int | None = Field(default=None, ge=0)
     cpu_stall_ns: int | None = Field(default=None, ge=0)
-    """During which some task, ours or not, waited for a CPU."""
+    """The time during which some task, ours or not, waited for a CPU."""
     memory_stall_ns: int | None = Field(default=None, ge=0)
-    """During which some task, ours or not, waited for memory."""
+    """The time during which some task, ours or not, waited for memory."""
     involuntary_switches: int | None = Field(default=None, ge=0)
     """How often a thread of the workers was taken off its CPU while it had work."""
     major_faults: int | None = Field(default=None, ge=0)
-    """Pages that the workers had to wait for the disk for."""
+    """The number of pages that the workers had to read from disk and wait for."""
     swapped_in_pages: int | None = Field(default=None, ge=0)
     swapped_out_pages: int | None = Field(default=None, ge=0)
     clock_mean_mhz: float | None = Field(default=None, gt=0)
-    """At the end of the interval, over CPUs, weighted by how busy each was: idle ones say nothing of the load."""
+    """The mean clock of the CPUs at the end of the interval, weighted by how busy each one was."""
     clock_min_mhz: float | None = Field(default=None, gt=0)
-    """Of the slowest CPU that was busy for most of the interval."""
+    """The clock of the slowest CPU that was busy for most of the interval."""
     thermal_throttles: int | None = Field(default=None, ge=0)
-    """By how much the CPUs' throttle counters rose, added up."""
+    """The sum of the increases of the CPUs' thermal throttle counters."""
     temperature_c: float | None = None
-    """Of the hottest sensor of the CPU."""
+    """The reading of the hottest sensor of the CPU."""
     clock_step_ns: int | None = None
     """How far the wall clock moved against CLOCK_MONOTONIC: it was set, or the machine slept."""
     accelerators: tuple[AcceleratorConditions, ...] = ()
     canary_ns: tuple[int, ...] = ()
-    """How long a fixed loop took, each time it ran; such an interval holds nothing else."""
+    """The durations of a fixed loop. An interval that has them contains nothing else."""
 
     @model_validator(mode="after")
     def _time_passes(self) -> Conditions:
@@ -489,47 +491,47 @@ class Record(Fact):
     """What happened to one share of one task: completions or an error, never both."""
 
     key: str = Field(pattern=r"^[a-z0-9.-]+$")
-    """Unique in the run, also the stem of its raw file."""
+    """The record's name, unique in the run, and the stem of its raw file."""
     phase: str
     route: Route
     scenario: ScenarioName
     unit: str
     batch: int | None = Field(default=None, gt=0)
     costs: tuple[Cost, ...] = ()
-    """Of the yields of one feed, in their order."""
+    """The costs of the yields of one feed, in their order."""
     facts: dict[str, str] = {}
-    """What really ran where, in the adapter's words."""
+    """What ran where, in the adapter's words."""
     slots: int = Field(default=1, gt=0)
-    """Feeds that the runner may have in flight at once, outside of single-stream."""
+    """The number of feeds that the runner may have in flight at once in all scenarios but single-stream."""
     load_ns: int | None = Field(default=None, ge=0)
     needed_bytes: int | None = Field(default=None, ge=0)
-    """Of weights, state and runtime at batch 1, as they are budgeted."""
+    """The memory that was budgeted for weights, state and runtime at batch 1."""
     peak_pss_bytes: int | None = Field(default=None, ge=0)
-    """Of the worker's process tree, loading included."""
+    """The peak of the proportional set size of the worker's process tree, loading included."""
     trials: tuple[Trial, ...] = ()
     search_ended_by: Literal["no gain", "memory", "time"] | None = None
     """What ended the search for the best batch: two doublings in turn brought nothing, a larger batch does not fit, or
     the search's time was used up. None: no batch was searched for."""
     rate_per_s: float | None = Field(default=None, gt=0)
-    """Of a server: feeds that arrived a second."""
+    """The arrival rate of a server in feeds per second."""
     rate_trials: tuple[RateTrial, ...] = ()
     latency_limits: LatencyLimits | None = None
     run: int = Field(default=1, ge=1)
-    """Which of the runs of the same share, each in a fresh process."""
+    """The number of the run, from 1. Each run of a share has a fresh process."""
     ended_by: Literal["precision", "cap", "time"] | None = None
-    """What ended the window: the half-width was reached, the longest time was, or no half-width was asked for."""
+    """What ended the window: it was precise enough, the longest time was reached, or no half-width was asked for."""
     feed_units: int | None = Field(default=None, gt=0)
-    """That each feed holds."""
+    """The number of units in each feed."""
     bracket_ns: tuple[int, int] | None = None
-    """Between which the window lay, on the parent's clock. Of a mixed phase, between which it dispatched."""
+    """The begin and end of the window, or of the dispatching of a mixed phase, on the parent's clock."""
     skew_ns: int | None = None
-    """Of a mixed phase: how far a stamp lay outside of the time between the feed's request and its answer, at the most.
-    Below 0: none did."""
+    """In a mixed phase, the largest distance of a stamp from the time between the feed's request and its answer. Below
+    0: no stamp lay outside."""
     audit: Audit | None = None
-    """None: the suite has no gate, or nobody could run the reference: `unaudited` says why."""
+    """The audit of the answers. None: `unaudited` says why there is none."""
     unaudited: str = ""
     conditions: tuple[Conditions, ...] = ()
-    """A canary before the worker was started and one after it was gone; the blocks while it measured in between."""
+    """The canary before the workers were started, the blocks while they measured, and the canary after they had ended."""
     left_behind: tuple[str, ...] = ()
     """The names of processes that lived on when the workers of the phase had ended, and were killed."""
     helpers: tuple[str, ...] = ()
@@ -537,10 +539,10 @@ class Record(Fact):
     unwatched: tuple[Absent, ...] = ()
     """The vendors' watchers that failed meanwhile: their accelerators' conditions are missing from there on."""
     completions: Annotated[Completions | None, SkipValidation, SkipJsonSchema(), Field(exclude=True)] = None
-    """Lies beside result.json as raw/<key>.npz."""
+    """The raw stamps. They are stored beside result.json as raw/<key>.npz."""
     error: Failure | None = None
     cut_short: Failure | None = None
-    """What ended a part of a mixed phase early; what had been completed is kept."""
+    """What ended this part of a mixed phase early. Feeds that had finished are kept."""
 
     @model_validator(mode="after")
     def _completions_xor_error(self) -> Record:
@@ -558,17 +560,17 @@ class Domain(Fact):
     id: str = Field(pattern=r"^[A-Za-z0-9:._/-]+$")
     meter: str
     covers: tuple[str, ...] = Field(min_length=1)
-    """Device ids, and what is no device: `memory`, and `node` for the whole machine."""
+    """The ids of devices, and names of other parts: `memory`, or `node` for the whole machine."""
     boundary: Boundary
     quantity: Literal["energy", "power"]
     """What the raw samples are: a counter in joules, or watts."""
     method: Literal["counter", "integrated", "external", "modelled"]
     wrap_joules: float | None = Field(default=None, gt=0)
-    """At which a counter starts again at zero. None: never, in this life."""
+    """The joules at which a counter starts again at zero. None: it does not wrap within any run."""
     averaging_ns: int | None = Field(default=None, ge=0)
-    """Over which its power is a mean. None: not told."""
+    """The time over which a power reading is an average. None: the source does not say."""
     accuracy: float | None = Field(default=None, gt=0)
-    """As declared: 0.01 is 1 %."""
+    """The accuracy that the maker declares: 0.01 is 1 %."""
     parent: str | None = None
     """The domain that contains this one."""
     source: str
@@ -585,7 +587,8 @@ class Domain(Fact):
 class Samples:
     """The raw readings of one domain, in order: columns of equal length.
 
-    before_ns, after_ns: around each read, on the run's clock; a source that stamps its own values has both equal.
+    before_ns, after_ns: the times before and after each read, on the run's clock. A source that stamps its own values
+    has both equal.
     values: float64, joules of a counter (as read: wraps and resets are still in them) or watts. May be empty.
     """
 
@@ -610,15 +613,15 @@ class Metering(Fact):
     """What the meters read during one phase."""
 
     phase: str = Field(pattern=r"^[a-z0-9.-]+$")
-    """Also the stem of its raw file."""
+    """The name of the phase, and the stem of the raw file."""
     begin_ns: int
     end_ns: int
     cpu_ns: int = Field(ge=0)
-    """CPU time of the sampling thread meanwhile."""
+    """CPU time of the sampling threads."""
     idle_ns: tuple[tuple[int, int], ...] = ()
-    """When nothing of ours ran: before the phase's workers were started, and after they were gone."""
+    """The intervals without any worker: before the phase's workers were started, and after they had ended."""
     samples: Annotated[Mapping[str, Samples], SkipValidation, SkipJsonSchema(), Field(exclude=True)] = {}
-    """By domain; lies beside result.json as raw/<phase>.energy.npz."""
+    """The samples by domain. They are stored beside result.json as raw/<phase>.energy.npz."""
     lost: dict[str, str] = {}
     """Domains that could not be read to the end, and why."""
 
@@ -628,7 +631,7 @@ class ServiceLimits(Fact):
 
     first_ns: int | None = Field(default=None, gt=0)
     per_unit_ns: int | None = Field(default=None, gt=0)
-    """On average, behind the first unit."""
+    """The limit of the mean time per unit after the first one."""
     total_ns: int | None = Field(default=None, gt=0)
 
 
@@ -638,23 +641,24 @@ class Mix(Fact):
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
     tier: Tier
     units: dict[str, float] = Field(min_length=1)
-    """m_w: of each suite, in one mix."""
+    """m_w: the number of units of each suite in one mix."""
     limits: dict[str, ServiceLimits] = {}
     nominal_flops_per_s: float | None = Field(default=None, gt=0)
-    """Of the device for which each suite's part takes a quarter of a second. None: the units were not derived so."""
+    """The speed of the nominal device, on which each suite's part takes a quarter of a second. None: the units were not
+    derived from one."""
     nominal_bytes_per_s: float | None = Field(default=None, gt=0)
 
     @model_validator(mode="after")
     def _counts_are_positive(self) -> Mix:
         if wrong := [suite for suite, count in self.units.items() if not 0 < count < float("inf")]:
             raise ValueError(f"mix {self.name}: units of {', '.join(wrong)} must be above 0")
-        if strangers := self.limits.keys() - self.units.keys():
-            raise ValueError(f"mix {self.name}: limits of {', '.join(sorted(strangers))}, which is not in it")
+        if unknown := self.limits.keys() - self.units.keys():
+            raise ValueError(f"mix {self.name}: limits of {', '.join(sorted(unknown))}, which is not in it")
         return self
 
     @property
     def frozen(self) -> bool:
-        """By its name; whether it is what was published under it, the checker of submissions tells."""
+        """Whether the name is that of a published mix. The score checks its numbers."""
         return re.fullmatch(r"(smoke|edge|server)-[0-9]+", self.name) is not None
 
 
@@ -667,11 +671,11 @@ class Rate(Fact):
     precision: Precision
     batch: int = Field(gt=0)
     units_per_s: float = Field(gt=0)
-    """Of feeds within the mix's limits."""
+    """The rate of the feeds that kept the mix's limits."""
     watts: float | None = Field(default=None, ge=0)
-    """Of the device's own domains while it ran. None: not measured."""
+    """The mean power of the device's own domains while it ran. None: not measured."""
     memory_bytes: int | None = Field(default=None, ge=0)
-    """Resident while it is loaded."""
+    """The memory that is resident while the suite is loaded."""
 
 
 class Placement(Fact):
@@ -682,33 +686,33 @@ class Placement(Fact):
 
     objective: Literal["throughput", "efficiency"]
     rates: tuple[Rate, ...]
-    """One for each (suite, device) that the plan could choose."""
+    """The rate of each (suite, device) that the plan could choose."""
     shares: dict[str, dict[str, float]]
-    """x[suite][device]."""
+    """x[suite][device]: the share of the device's time for the suite."""
     mixes_per_s: float = Field(ge=0)
-    """λ*: of this plan."""
+    """The mixes per second that the plan predicts."""
     bound_per_s: float = Field(gt=0)
-    """The best that any plan over these rates gets, residency and the objective left aside."""
+    """λ*: the most mixes per second of any plan over these rates, without regard to memory and the objective."""
     bound_shares: dict[str, dict[str, float]]
-    """That reach it."""
+    """The shares that reach the bound."""
     suite_prices: dict[str, float]
-    """v_w, of the bound: Σ m_w v_w = 1."""
+    """v_w: the dual price of a unit of each suite; Σ m_w v_w = 1."""
     device_prices: dict[str, float]
-    """u_d ≥ r[w,d] v_w; Σ u_d is the bound."""
+    """u_d: the dual price of each device's time; u_d ≥ r[w,d] v_w, and Σ u_d is the bound."""
     watts: float | None = None
-    """Predicted of the boundary. None: not measured."""
+    """The predicted power of the energy boundary. None: not measured."""
     pool_bytes: dict[str, int] = {}
-    """Free memory of each pool that the plan kept to."""
+    """The free memory of each pool, which the plan does not exceed."""
     host_share: float = Field(default=0, ge=0)
-    """Of every CPU device's time, what the host threads of one accelerator that is used take."""
+    """The share of every CPU device's time that the host threads of one accelerator in use take."""
     idle_watts: dict[str, float] = {}
-    """Of each device in the boundary, as far as it was measured."""
+    """The idle power of each device in the boundary, as far as it was measured."""
     rest_watts: float | None = Field(default=None, ge=0)
-    """Of what is no device. None: nobody knows the power of the boundary."""
+    """The power of everything that is no device. None: the power of the boundary is not known."""
 
 
 class Finding(Fact):
-    """What a rule has to say about a result."""
+    """What a rule found in a result."""
 
     rule: str
     severity: Literal["note", "warning", "invalid"]
@@ -752,7 +756,7 @@ class Environment(Fact):
 
 
 class System(Fact):
-    """Everything that a reader needs to judge a number; None where the machine does not say."""
+    """The machine, its software and its settings. None where the machine does not say."""
 
     cpu_model: str | None
     cpu_cores: int | None
@@ -775,26 +779,26 @@ class System(Fact):
     """Model, driver, firmware, power limit and clocks per device, as its vendor's library reports them."""
     python: str
     packages: dict[str, str] = {}
-    """Those of the process that ran the harness; each adapter's own are in `Result.environments`."""
+    """The packages of the process that ran the harness. Each adapter's own are in `Result.environments`."""
     environment: dict[str, str] = {}
-    """Allow-listed variables only."""
+    """The environment variables of a fixed list."""
     mixmark: str
     git_commit: str | None
 
 
 class Result(Fact):
-    """One run, whole."""
+    """A whole run."""
 
     schema_version: Literal[2] = SCHEMA
     created_utc: str
     seed: int = Field(ge=0)
     seed_given: bool = False
-    """By the user, who could know every feed beforehand; else it was drawn when the run began."""
+    """Whether the user gave the seed, and so could know every feed beforehand."""
     tier: Tier
     preset: str
     command: tuple[str, ...] = ()
     phases: tuple[Phase, ...] = ()
-    """As planned; a share without a record was not reached."""
+    """The phases as planned. A share without a record was not reached."""
     system: System
     devices: tuple[Device, ...]
     environments: dict[str, Environment] = {}
@@ -802,13 +806,13 @@ class Result(Fact):
     absent: tuple[Absent, ...] = ()
     """What could not be used: adapters, devices, meters, suites, the mix, sections of the configuration."""
     noise_floor: float | None = Field(default=None, ge=0)
-    """Of this machine when the run began, by `mixmark selftest`: 0.02 is 2 %. None: not measured."""
+    """The noise floor of this machine, by `mixmark selftest`, when the run began: 0.02 is 2 %. None: not measured."""
     domains: tuple[Domain, ...] = ()
-    """That were sampled; what could not be read is in `absent`."""
+    """The domains that were sampled. What could not be read is in `absent`."""
     mix: Mix | None = None
-    """What the run ends with."""
+    """The mix that the run ends with. None: it has no mixed phase."""
     objective: Literal["throughput", "efficiency"] = "throughput"
-    """That its mixed phases were planned for."""
+    """The objective of the plan of the mixed phases."""
     suites: tuple[SuiteFacts, ...] = ()
     """All suites that loaded, whether the run uses them or not."""
     records: tuple[Record, ...]
