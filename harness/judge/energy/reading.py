@@ -35,6 +35,7 @@ Reason = Literal[
 FEWEST_PERIODS = 40  # in a window: each edge may be off by a period, together 5 %
 ENOUGH_PERIODS = 200  # 1 %
 MOST_MISSED = 3  # periods without a reading of power, or without a change of a counter that is read
+WRAP_FACTOR = 2  # by which the power that a wrap implies may lie beyond the lowest and highest that was counted
 PLAUSIBLE = 20  # a counter that implies more than this times the 95th percentile of its power is wrong
 
 
@@ -151,7 +152,7 @@ def power(domain: Domain, samples: Samples) -> tuple[Int64s, Floats]:
     gaps_ns = np.diff(points.at_ns)
     known = (points.steps >= 0) & (gaps_ns <= MOST_MISSED * (points.period_ns or np.inf))
     if domain.quantity == "energy":
-        known &= _paced_watts(points) <= _plausible_watts(points)
+        known &= np.where(points.wrapped, _wraps(points), _paced_watts(points) <= _plausible_watts(points))
     return points.at_ns, np.where(known, points.steps * 1e9 / gaps_ns, np.nan)
 
 
@@ -233,15 +234,31 @@ def _problems(domain: Domain, points: _Points, begin_ns: int, end_ns: int, lost:
 
 
 def _jumps(points: _Points, wrap_joules: float | None) -> Iterator[Reason]:
-    """A reset is told from a wrap by the power that it would have taken. A long gap may hide a second wrap."""
+    """A counter that fell has wrapped or was reset; only where a wrap is certain are there joules. A long gap may hide a
+    second wrap."""
     limit_watts, watts = _plausible_watts(points), _paced_watts(points)
-    beyond = watts > limit_watts
-    if (points.steps < 0).any() or (beyond & points.wrapped).any():
+    gaps_ns = np.diff(points.at_ns)
+    twice = wrap_joules is not None and bool((gaps_ns / 1e9 * limit_watts >= wrap_joules).any())
+    if (points.steps < 0).any() or (not twice and (points.wrapped & ~_wraps(points)).any()):
         yield "jumped back"
-    if (beyond & ~points.wrapped).any():
+    if ((watts > limit_watts) & ~points.wrapped).any():
         yield "jumped ahead"
-    if wrap_joules is not None and (np.diff(points.at_ns) / 1e9 * limit_watts >= wrap_joules).any():
+    if twice:
         yield "may have wrapped twice"
+
+
+def _wraps(points: _Points) -> npt.NDArray[np.bool_]:
+    """[points - 1], where a counter that fell is certain to have wrapped once: it was read at least every MOST_MISSED
+    periods, and the power that the wrap implies is like the power counted in the rest of the window, within WRAP_FACTOR.
+
+    A reset implies the power that is needed to reach the end of the counter's range first: mostly far too much, and
+    close to the end of the range too little.
+    """
+    watts, counted = _paced_watts(points), _counted_watts(points)
+    if not len(counted):
+        return np.zeros(len(points.steps), bool)
+    alike = (watts >= counted.min() / WRAP_FACTOR) & (watts <= counted.max() * WRAP_FACTOR)
+    return np.asarray(points.wrapped & alike & (np.diff(points.at_ns) <= MOST_MISSED * (points.period_ns or np.inf)))
 
 
 def _paced_watts(points: _Points) -> Floats:
@@ -251,5 +268,10 @@ def _paced_watts(points: _Points) -> Floats:
 
 def _plausible_watts(points: _Points) -> float:
     """The largest power that is believed. It is infinite where a counter does nothing but wrap."""
-    counted = _paced_watts(points)[~points.wrapped & (points.steps >= 0)]
+    counted = _counted_watts(points)
     return PLAUSIBLE * float(np.quantile(counted, 0.95)) if len(counted) else float("inf")
+
+
+def _counted_watts(points: _Points) -> Floats:
+    """The power between points where the counter rose."""
+    return _paced_watts(points)[~points.wrapped & (points.steps >= 0)]

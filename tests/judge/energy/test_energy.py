@@ -122,6 +122,33 @@ def test_a_counter_that_begins_anew_has_no_joules_where_it_did(wrap: float | Non
     assert reading(domain(wrap_joules=wrap), seen, 31 * S, 69 * S).valid
 
 
+def fallen(at_j: float, by_j: float, wrap: float, gap_ns: int = 0) -> Reading:
+    """A counter that stood `at_j` joules above its zero at 30 s and then fell by so many, read each 0.1 s but for a gap."""
+    values = joules_until(EVERY) - joules_until(30 * S) + at_j
+    values = np.where(EVERY > 30 * S, values - by_j, values)
+    kept = (EVERY <= 30 * S) | (EVERY > 30 * S + gap_ns)
+    return reading(domain(wrap_joules=wrap), samples(EVERY[kept], values[kept]), 1 * S, 69 * S)
+
+
+def test_a_reset_that_looks_like_a_wrap_has_no_joules() -> None:
+    """The machine takes 120 to 280 W, and 28 J between the two readings."""
+    true = joules_until(69 * S) - joules_until(1 * S)
+    wrap = 20_000.0
+    assert fallen(19_990, wrap, wrap).joules == pytest.approx(true, rel=1e-4), "a wrap"
+    for missing_j in (60, 200, 400):  # it was reset so many joules before it would have wrapped: 1 to 4.4 kW
+        assert fallen(19_990 - missing_j, 19_990 - missing_j, wrap).reasons == ("jumped back",)
+    assert fallen(19_999, 20_023, wrap).reasons == ("jumped back",), "a reset near the end, and 4 J were counted since"
+    assert fallen(19_990, wrap, wrap, gap_ns=400 * MS).reasons == ("jumped back",), "nobody looked for too long"
+    assert fallen(19_990, wrap, wrap, gap_ns=200 * MS).valid
+
+
+def test_a_wrap_where_the_load_begins_is_a_wrap() -> None:
+    """From 40 W to 200 W at the very moment."""
+    joules = np.where(EVERY < 30 * S, 40 * EVERY / S, 1200 + 200 * (EVERY - 30 * S) / S)
+    read = reading(domain(wrap_joules=1210), samples(EVERY, joules % 1210), 10 * S, 34 * S)
+    assert read.joules == pytest.approx(20 * 40 + 4 * 200, rel=1e-3)
+
+
 def test_a_counter_that_stands_still_has_no_joules() -> None:
     values = joules_until(np.minimum(EVERY, 40 * S))
     assert reading(domain(), samples(EVERY, values), 1 * S, 69 * S).reasons[-1] == "stood still"
