@@ -12,6 +12,9 @@ rows = "full"
 
 [meter.external]
 path = "power.csv"
+
+[meter.external.right]
+path = "right.csv"
 """
 
 from __future__ import annotations
@@ -43,7 +46,8 @@ class AdapterConfig:
 
 @dataclass(frozen=True)
 class Config:
-    """The whole file: sections by the name of what they configure."""
+    """The whole file: sections by the name of what they configure. Those of one meter that is there several times have
+    names such as `external.right`."""
 
     adapters: Mapping[str, AdapterConfig] = field(default_factory=dict)
     suites: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -70,10 +74,24 @@ def load(path: Path | None) -> Config:
     for name, options in _sections(path, content, "adapter").items():
         python = options.pop("python", sys.executable)
         adapters[name] = AdapterConfig(python, options)
-    return Config(adapters, _sections(path, content, "suite"), _sections(path, content, "meter"))
+    return Config(adapters, _sections(path, content, "suite"), _sections(path, _several(content), "meter"))
 
 
 SECTIONS = "it takes sections [adapter.NAME] (python = … and options), [suite.NAME] and [meter.NAME] (options)"
+
+
+def _several(content: Mapping[str, object]) -> Mapping[str, object]:
+    """The file with each section [meter.external.right] beside [meter.external], and its last name as an option."""
+    sections = content.get("meter")
+    if not isinstance(sections, dict) or not all(isinstance(each, dict) for each in sections.values()):
+        return content
+    meters: dict[str, object] = {}
+    for name, section in sections.items():
+        inner = {key: value for key, value in section.items() if isinstance(value, dict)}
+        if len(inner) < len(section) or not inner:
+            meters[name] = {key: value for key, value in section.items() if key not in inner}
+        meters |= {f"{name}.{key}": {"name": key, **value} for key, value in inner.items()}
+    return {**content, "meter": meters}
 
 
 def _sections(path: Path, content: Mapping[str, object], kind: str) -> dict[str, dict[str, str]]:

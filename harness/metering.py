@@ -52,7 +52,7 @@ class Meters:
         self.absent: tuple[Absent, ...] = tuple(
             Absent(kind="configuration", name=f"[meter.{name}]", reason="configured, but there is no such meter")
             for name in config.meters
-            if name not in found
+            if name.partition(".")[0] not in found
         )
         self.devices = tuple(devices)
         self.domains: tuple[Domain, ...] = ()
@@ -63,7 +63,9 @@ class Meters:
         self._begin_ns = 0
         self._idle_ns: list[tuple[int, int]] = []
         for name, plugin in found.items():
-            self._ask(name, plugin, config.meters.get(name), devices)
+            of_it = [key for key in config.meters if key.partition(".")[0] == name]
+            for section in of_it or [name]:
+                self._ask(name, plugin, config.meters.get(section), devices)
 
     def _ask(self, name: str, plugin: Plugin, options: Mapping[str, str] | None, devices: Sequence[Device]) -> None:
         try:
@@ -145,6 +147,7 @@ class Meters:
             idle_ns=tuple(self._idle_ns),
             samples={id: samples for reader in self._readers for id, samples in reader.samples().items()},
             lost={id: why for reader in self._readers for id, why in reader.lost.items()},
+            late_ns={id: late_ns for reader in self._readers for id, late_ns in reader.late_ns.items()},
         )
 
 
@@ -196,6 +199,7 @@ class _Reader(threading.Thread):
             for each in domains
         }
         self.lost: dict[str, str] = {}
+        self.late_ns: dict[str, int] = {}
         self.cpu_ns = self.cpu_before_ns = 0
         self._rows: dict[str, list[tuple[int, int, float]]] = {}
         self._state = "resting"
@@ -203,6 +207,7 @@ class _Reader(threading.Thread):
 
     def begin(self) -> None:
         self._rows = {id: [] for id in self._domains}
+        self.late_ns = {}
         self.cpu_before_ns = self.cpu_ns
         self._rested.clear()
         self._become("reading")
@@ -263,6 +268,9 @@ class _Reader(threading.Thread):
             rows = self._rows[domain.id]
             for sample in samples:
                 rows.append(_row(sample, before_ns, after_ns, rows[-1] if rows else None))
+                if sample.at_ns is not None:
+                    late_ns = after_ns - rows[-1][0]
+                    self.late_ns[domain.id] = min(late_ns, self.late_ns.get(domain.id, late_ns))
         except (Exception, SystemExit) as error:  # whatever a plugin raises, it costs its own domain
             self.lost[domain.id] = guarded.reason(error)
 

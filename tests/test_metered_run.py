@@ -38,12 +38,12 @@ else:
     server = socket.create_server(("127.0.0.1", 0))
     print(server.getsockname()[1], flush=True)
     out = server.accept()[0].makefile("w")
-stamp = time.time()
+stamp, turn = time.time(), 0
 end = stamp + float(seconds)
 while stamp < end:
     while stamp <= time.time():  # a reading each 10 ms, also of those that a busy machine let us sleep through
-        print(f"{stamp:.6f},60.0", file=out, flush=True)
-        stamp += 0.01
+        print(f"{stamp:.6f},{60 + (turn % 2 - 0.5) / 1e6}", file=out, flush=True)  # as one that is not frozen
+        stamp, turn = stamp + 0.01, turn + 1
     time.sleep(0.005)
 print(last, file=out, flush=True)
 time.sleep(1000)

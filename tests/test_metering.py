@@ -59,6 +59,14 @@ def test_what_a_meter_counts_becomes_joules_of_a_window() -> None:
     assert 0 < drained.cpu_ns < drained.end_ns - drained.begin_ns
 
 
+def test_how_old_a_stamp_is_when_its_reading_is_seen_is_kept() -> None:
+    _, drained = read(Config(meters={"joules": {"mode": "late"}}))
+    assert set(drained.late_ns) == {"joules/cpu:0", "joules/npu:acme0"}
+    assert all(3e9 <= late_ns < 4e9 for late_ns in drained.late_ns.values())
+    _, drained = read(Config())
+    assert drained.late_ns == {}, "the harness stamps these"
+
+
 def test_while_it_reads_it_tells_what_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     with Meters(Config(), (CPU, NPU), FAKES) as meters:
         assert meters.draw() is None, "nothing was read yet"

@@ -45,7 +45,7 @@ def contradictions(result: Result, promised: Mapping[str, Promise]) -> Iterator[
         yield f"a run of the {result.tier} tier holds something of the {tier} tier"
     devices, domains = {each.id for each in result.devices}, {each.id for each in result.domains}
     for metering in result.meterings:
-        for id in sorted((metering.samples.keys() | metering.lost.keys()) - domains):
+        for id in sorted((metering.samples.keys() | metering.lost.keys() | metering.late_ns.keys()) - domains):
             yield f"in {metering.phase} a meter read {id}, which is not among the domains"
     for record in result.records:
         if record.route.device not in devices:

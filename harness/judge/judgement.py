@@ -44,6 +44,7 @@ LAST: tuple[Rule, ...] = (
     energy.energy_whole,
     energy.energy_valid,
     energy.energy_agrees,
+    energy.energy_on_time,
     energy.metering_cheap,
 )
 RULES = (*FIRST, *honest.RULES, *LAST)

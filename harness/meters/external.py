@@ -8,11 +8,22 @@ The user declares in mixmark.toml what the meter measures:
     unit=W|mW|kW|J|kJ|Wh|kWh    the unit where no header names it; a unit of energy means a counter that only rises
     boundary=wall               or node or devices; covers=gpu:…,cpu:0 (needed for devices; otherwise all devices)
     accuracy=0.01               the accuracy that its maker declares, here 1 %
-    timezone=Europe/Berlin      the zone of stamps that name none; offset_ms=… is added to all stamps
+    timezone=Europe/Berlin      the zone of stamps that name none
+    late_s=3.1                  by how many seconds its clock is late, which is added to all stamps
 
 A log needs a header with `timestamp` and one of watts, milliwatts, kilowatts, joules, kilojoules, watt_hours and
 kilowatt_hours; on a line, the stamp may be left out, and it then counts as taken when it arrives. Stamps are ISO 8601
 or numbers since 1970: seconds, or milli-, micro- or nanoseconds, by their size.
+
+Where a machine has two power supplies, and a meter at each, both are declared, each as a part of the whole:
+
+    [meter.external.left]
+    path = "left.csv"
+    covers = "node/1-of-2"
+
+    [meter.external.right]
+    path = "right.csv"
+    covers = "node/2-of-2"
 
 After one reading that does not fit the declaration the source is not read again, and the result names the line and the
 reason: a meter that may be wrong is no meter. No call waits for data, and no more than one line is kept in memory.
@@ -57,7 +68,8 @@ COLUMNS = {
     "kilowatt_hours": "kWh",
 }
 OPTIONS = {
-    *("path", "connect", "listen", "serial", "baud", "unit", "boundary", "covers", "accuracy", "timezone", "offset_ms")
+    *("name", "path", "connect", "listen", "serial", "baud", "unit", "boundary", "covers", "accuracy", "timezone"),
+    "late_s",
 }
 CHUNK = 65536  # bytes taken by one read: data that arrives faster waits in the kernel
 PILE = 4096  # bytes; a read that finds more finds what arrived during a pause, and more may follow
@@ -114,6 +126,7 @@ class External:
         if len(options.keys() & {"path", "connect", "listen", "serial"}) > 1:
             raise UsageError("the meter external reads from one of path, connect, listen and serial", hint=_KNOWN)
         self._options = options
+        self._id = f"external/{options['name']}" if "name" in options else "external"
         self._clock = clock or Clock()
         self._unit = _choice(options, "unit", tuple(UNITS))
         self._boundary: Boundary = _boundary(options)
@@ -121,7 +134,7 @@ class External:
         if self._boundary == "devices" and not self._covers:
             raise UsageError("the meter external needs covers=… where its boundary is devices", hint=_KNOWN)
         self._accuracy = _number(options, "accuracy")
-        self._offset_ns = round((_number(options, "offset_ms") or 0) * MS)
+        self._late_s = _number(options, "late_s") or 0.0
         self._baud = round(_number(options, "baud") or 9600)
         self._zone = _zone(options)
         self._address = _address(options.get("connect", options.get("listen", NOWHERE)))
@@ -141,21 +154,22 @@ class External:
             if self._feed is None:
                 self._open()
         except (OSError, MixmarkError) as error:
-            yield Absent(kind="meter", name="external", reason=_why(error))
+            yield Absent(kind="meter", name=self._id, reason=_why(error))
             return
         if self._feed is None:
-            yield Absent(kind="meter", name="external", reason="no meter is named: [meter.external] in mixmark.toml")
+            yield Absent(kind="meter", name=self._id, reason="no meter is named: [meter.external] in mixmark.toml")
             return
         unit = self._layout.unit if self._layout else self._unit or "W"
+        late = f", with {self._late_s:+g} s added to its stamps" if self._late_s else ""
         yield Domain(
-            id="external",
+            id=self._id,
             meter=self.name,
             covers=self._covers or covered.everything(devices),
             boundary=self._boundary,
             quantity="power" if unit in POWER else "energy",
             method="external",
             accuracy=self._accuracy,
-            source=f"{self._feed.what}, in {unit}, as declared by its owner",
+            source=f"{self._feed.what}, in {unit}{late}, as declared by its owner",
         )
 
     def read(self, domain: Domain) -> Sequence[Sample]:
@@ -244,7 +258,7 @@ class External:
                 return None
             told = "a decimal comma" if DECIMAL_COMMA.fullmatch(fields[layout.value]) else error
             raise Lost(f"line {self._line} is torn or wrong: {_shown(line)} ({told})") from error
-        at_ns = now_ns if wall_ns is None else wall_ns + self._offset_ns - self._wall_offset_ns
+        at_ns = now_ns if wall_ns is None else wall_ns + round(self._late_s * 1e9) - self._wall_offset_ns
         sample = Sample(value, at_ns)
         if problem := _problem(sample, self._last, layout.unit in POWER, self._emptied_ns, now_ns):
             raise Lost(f"line {self._line}: {problem}")
@@ -370,7 +384,7 @@ class Serial:
 
 
 _KNOWN = f"[meter.external] takes {', '.join(sorted(OPTIONS))}"
-_DISAGREE = "the clocks disagree (NTP, timezone, offset_ms)"
+_DISAGREE = "the clocks disagree (NTP, timezone, late_s)"
 _HEADER = "timestamp,watts (or joules, kilowatt_hours, …)"
 
 
@@ -505,7 +519,7 @@ def _number(options: Mapping[str, str], name: str) -> float | None:
         value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
         value = math.nan
-    if not math.isfinite(value) or (name != "offset_ms" and value <= 0):
+    if not math.isfinite(value) or (name != "late_s" and value <= 0):
         raise UsageError(f"the meter external takes a number for {name}, and not {text!r}")
     return value
 

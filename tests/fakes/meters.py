@@ -55,6 +55,9 @@ class Joules:
             return (Sample(float(self.mode)),)
         if self.mode == "falls":
             return (Sample(-WATTS * time.monotonic_ns() / 1e9),)
+        if self.mode == "late":
+            at_ns = time.monotonic_ns() - 3_000_000_000
+            return (Sample(WATTS * at_ns / 1e9, at_ns),)
         if self.mode == "backwards":
             return (Sample(1.0, 10), Sample(2.0, 9))
         return (Sample(WATTS * time.monotonic_ns() / 1e9),)

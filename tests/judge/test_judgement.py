@@ -84,7 +84,13 @@ def test_the_exit_code_is_part_of_the_judgement(told: Result, code: int) -> None
     assert judge(told).exit_code == code
 
 
-ENERGY = {"energy_known", "energy_whole", "energy_agrees", "metering_cheap"}  # tests of their own, below
+ENERGY = {
+    "energy_known",
+    "energy_whole",
+    "energy_agrees",
+    "energy_on_time",
+    "metering_cheap",
+}  # tests of their own, below
 
 
 HONESTY = {

@@ -15,10 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from harness import config
 from harness.contracts import Sample
 from harness.errors import UsageError
+from harness.metering import Meters
 from harness.meters import external
 from harness.meters.external import CHUNK, Clock, External, Lost
+from harness.plugins import Plugin
 from harness.schema import Absent, Device, Domain
 
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
@@ -107,7 +110,7 @@ class TestLog:
 
     def test_stamps_move_to_the_clock_of_the_run(self, log: Path) -> None:
         hands = Hands()
-        meter, domain = opened({"path": str(log), "offset_ms": "-250"}, hands.clock)
+        meter, domain = opened({"path": str(log), "late_s": "-0.25"}, hands.clock)
         hands.now_ns += 10 * SECOND
         append(log, "1760000005.25,10\n1760000007250,11\n2025-10-09T10:53:29.5+02:00,12\n")
         append(log, "2025-10-09 08:53:29.75Z,13\n1760000009750000,14\n1760000009750000250,15\n")
@@ -119,6 +122,15 @@ class TestLog:
             Sample(15, 1009_500_000_250),
         ]
         assert meter.read(domain) == []
+
+    def test_what_its_owner_says_of_its_clock_is_disclosed(self, log: Path) -> None:
+        """A clock that is 3 s late would move a window by 3 s."""
+        hands = Hands()
+        meter, domain = opened({"path": str(log), "late_s": "3"}, hands.clock)
+        append(log, "1759999997,100\n")
+        assert meter.read(domain) == [Sample(100, 1000 * SECOND)]
+        assert domain.source == "log power.csv, in W, with +3 s added to its stamps, as declared by its owner"
+        assert "added" not in opened({"path": str(log)}, hands.clock)[1].source
 
     def test_a_line_in_the_making_waits(self, log: Path) -> None:
         hands = Hands()
@@ -500,6 +512,30 @@ def test_a_boundary_of_devices_says_which() -> None:
         assert opened(options)[1].covers == ("gpu:0", "cpu:0")
 
 
+def test_two_meters_at_two_power_supplies_are_parts_of_one_machine(tmp_path: Path) -> None:
+    (tmp_path / "mixmark.toml").write_text(
+        f"""
+        [meter.external.left]
+        path = "{tmp_path}/left.csv"
+        covers = "node/1-of-2"
+
+        [meter.external.right]
+        path = "{tmp_path}/right.csv"
+        covers = "node/2-of-2"
+        """
+    )
+    for name in ("left", "right"):
+        (tmp_path / f"{name}.csv").write_text("timestamp,watts\n")
+    configured = config.load(tmp_path / "mixmark.toml")
+    plugin = {"external": Plugin("meters", "external", "harness.meters.external:External", "test")}
+    meters = Meters(configured, [CPU], plugin)
+    assert not meters.absent
+    assert {each.id: (each.boundary, each.covers) for each in meters.domains} == {
+        "external/left": ("wall", ("node/1-of-2",)),
+        "external/right": ("wall", ("node/2-of-2",)),
+    }
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -509,7 +545,7 @@ def test_a_boundary_of_devices_says_which() -> None:
         {"boundary": "room"},
         {"accuracy": "good"},
         {"accuracy": "-1"},
-        {"offset_ms": "inf"},
+        {"late_s": "inf"},
         {"timezone": "Atlantis"},
         {"baud": "fast"},
         {"connect": "9000"},

@@ -3,19 +3,40 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import combinations
 from typing import get_args
 
 from harness.schema import HOST_PROCESSOR, Absent, Boundary, Device, Domain
 
 WHOLE = "node"  # what a domain covers that covers the machine with all its devices, known or not
 CLASSES: tuple[Boundary, ...] = get_args(Boundary)  # the widest first
+METHODS = ("external", "counter", "integrated", "modelled")  # the one to prefer first
 LEFT_OUT: Mapping[Boundary, tuple[str, ...]] = {
     "wall": (),
     "node": ("power supply",),
     "devices": ("memory", "mainboard", "drives", "fans", "network", "power supply"),
 }
 PIECE = re.compile(r"(.+)/(\d{1,4})-of-([1-9]\d{0,3})")
+
+
+def rivals(domains: Iterable[Domain]) -> Iterator[tuple[Domain, Domain]]:
+    """The pairs of external meters of one boundary that claim the same thing, neither as a part of the other.
+
+    They may be two readings of one thing, or one reading each of two parts, such as two power supplies: only their
+    owner knows.
+    """
+    known = {each.id: each for each in domains if each.method == "external"}
+    for one, other in combinations(known.values(), 2):
+        nested = contains(one, other, known) or contains(other, one, known)
+        nested = nested or set(one.covers) < set(other.covers) or set(other.covers) < set(one.covers)
+        if one.boundary == other.boundary and not nested and overlap(one, other, known):
+            yield one, other
+
+
+def contains(one: Domain, other: Domain, domains: Mapping[str, Domain]) -> bool:
+    """Whether a meter says that one domain contains the other."""
+    return one.id in _ancestors(other, domains)
 
 
 def overlap(one: Domain, other: Domain, domains: Mapping[str, Domain]) -> bool:
@@ -25,8 +46,8 @@ def overlap(one: Domain, other: Domain, domains: Mapping[str, Domain]) -> bool:
     """
     return (
         one.boundary != other.boundary
-        or one.id in _ancestors(other, domains)
-        or other.id in _ancestors(one, domains)
+        or contains(one, other, domains)
+        or contains(other, one, domains)
         or any(_meet(mine, yours) for mine in one.covers for yours in other.covers)
     )
 
@@ -92,8 +113,7 @@ def lacking(domains: Iterable[Domain], needed: Iterable[str]) -> tuple[str, ...]
 
 def _rank(domain: Domain, known: Mapping[str, Domain]) -> tuple[object, ...]:
     covered = sum(1 / piece(each)[2] for each in domain.covers)
-    method = ("external", "counter", "integrated", "modelled").index(domain.method)
-    return (-covered, method, domain.accuracy or 1, len(_ancestors(domain, known)), domain.id)
+    return (-covered, METHODS.index(domain.method), domain.accuracy or 1, len(_ancestors(domain, known)), domain.id)
 
 
 def uncovered(domains: Iterable[Domain], devices: Iterable[Device]) -> tuple[str, ...]:

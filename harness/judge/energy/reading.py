@@ -8,14 +8,15 @@ or it has the reasons why they are not known.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from harness.judge.energy.cover import WHOLE, piece
 from harness.judge.stamps import Floats
-from harness.schema import Domain, Int64s, Metering, Samples
+from harness.schema import HOST_PROCESSOR, Domain, Int64s, Metering, Samples
 
 Reason = Literal[
     "no samples",
@@ -36,6 +37,8 @@ FEWEST_PERIODS = 40  # in a window: each edge may be off by a period, together 5
 ENOUGH_PERIODS = 200  # 1 %
 MOST_MISSED = 3  # periods without a reading of power, or without a change of a counter that is read
 WRAP_FACTOR = 2  # by which the power that a wrap implies may lie beyond the lowest and highest that was counted
+FEWEST_CHANGES = 20  # different ones that two sources must show before they can be found to be the same reading
+TOGETHER_NS = 10_000_000  # between two reads that count as made together
 PLAUSIBLE = 20  # a counter that implies more than this times the 95th percentile of its power is wrong
 
 
@@ -129,6 +132,58 @@ def reading(domain: Domain, samples: Samples | None, begin_ns: int, end_ns: int,
     )
 
 
+def in_phase(domain: Domain, metering: Metering, begin_ns: int, end_ns: int) -> Reading:
+    """The reading of a window of a metered phase. Power that was the same at rest and at work has no joules."""
+    samples = metering.samples.get(domain.id)
+    found = reading(domain, samples, begin_ns, end_ns, domain.id in metering.lost)
+    if samples is not None and found.valid and _frozen(domain, samples, metering, found):
+        return replace(found, joules=None, reasons=("stood still",))
+    return found
+
+
+def _frozen(domain: Domain, samples: Samples, metering: Metering, found: Reading) -> bool:
+    """Whether a power is the same value in the whole window and on across a change of the load.
+
+    The load of the host changes between the rests and the work of a phase. A phase without rests begins with nothing to
+    do; there the value must be the same in all of it. A source may well give one value while the load is steady, or
+    while its device is not used.
+    """
+    hosts = any(piece(each)[0] in (HOST_PROCESSOR, WHOLE) for each in domain.covers)
+    if domain.quantity != "power" or found.period_ns is None or not hosts:
+        return False
+    at_ns, values = _middles(samples), samples.values
+    first = max(int(np.searchsorted(at_ns, found.begin_ns, side="right")) - 1, 0)
+    last = min(int(np.searchsorted(at_ns, found.end_ns, side="left")), len(at_ns) - 1)
+    if (values[first : last + 1] != values[first]).any():
+        return False
+    others = np.flatnonzero(values != values[first])
+    before, after = others[others < first], others[others > last]
+    begin_ns = int(at_ns[before[-1] + 1] if len(before) else at_ns[0])
+    end_ns = int(at_ns[after[0] - 1] if len(after) else at_ns[-1])
+    slack_ns = max(MOST_MISSED * found.period_ns, domain.averaging_ns or 0)
+    if not metering.idle_ns:
+        outside_ns = max(found.begin_ns - begin_ns, end_ns - found.end_ns)
+        return not len(others) and outside_ns > slack_ns
+    rest_ns = sum(max(0, min(end_ns, end) - max(begin_ns, begin)) for begin, end in metering.idle_ns)
+    return rest_ns > slack_ns and end_ns - begin_ns - rest_ns > slack_ns
+
+
+def same(one: Samples, other: Samples) -> bool:
+    """Whether two sources show one and the same reading: of their changes between reads that were made together, most
+    are equal. False where too few different changes were seen to tell."""
+    at_ns, beside_ns = _middles(one), _middles(other)
+    if not len(at_ns) or not len(beside_ns):
+        return False
+    right = np.clip(np.searchsorted(beside_ns, at_ns), 1, max(1, len(beside_ns) - 1)) % len(beside_ns)
+    nearest = np.where(np.abs(beside_ns[right - 1] - at_ns) <= np.abs(beside_ns[right] - at_ns), right - 1, right)
+    together = np.abs(beside_ns[nearest] - at_ns) <= TOGETHER_NS
+    mine, yours = np.diff(one.values[together]), np.diff(other.values[nearest][together])
+    moved = (mine != 0) | (yours != 0)
+    if len(np.unique(np.round(mine[moved], 6))) < FEWEST_CHANGES:
+        return False
+    return bool(np.isclose(mine[moved], yours[moved], rtol=0, atol=1e-6).mean() > 0.5)
+
+
 def cumulative(domain: Domain, samples: Samples | None, at_ns: Int64s) -> Floats | None:
     """[at], joules since at_ns[0], for the energy of many blocks of one window; at_ns rises.
 
@@ -158,8 +213,7 @@ def power(domain: Domain, samples: Samples) -> tuple[Int64s, Floats]:
 
 def idle_watts(domain: Domain, metering: Metering) -> tuple[float | None, ...]:
     """The power in each interval of Metering.idle_ns, before and after the work."""
-    samples, lost = metering.samples.get(domain.id), domain.id in metering.lost
-    return tuple(reading(domain, samples, begin, end, lost).watts for begin, end in metering.idle_ns)
+    return tuple(in_phase(domain, metering, begin, end).watts for begin, end in metering.idle_ns)
 
 
 def _around(domain: Domain, samples: Samples | None, begin_ns: int, end_ns: int) -> _Points | None:
@@ -234,8 +288,8 @@ def _problems(domain: Domain, points: _Points, begin_ns: int, end_ns: int, lost:
 
 
 def _jumps(points: _Points, wrap_joules: float | None) -> Iterator[Reason]:
-    """A counter that fell has wrapped or was reset; only where a wrap is certain are there joules. A long gap may hide a
-    second wrap."""
+    """A counter that fell has wrapped or was reset; only where a wrap is certain are there joules. A long gap may hide
+    a second wrap."""
     limit_watts, watts = _plausible_watts(points), _paced_watts(points)
     gaps_ns = np.diff(points.at_ns)
     twice = wrap_joules is not None and bool((gaps_ns / 1e9 * limit_watts >= wrap_joules).any())
@@ -249,7 +303,7 @@ def _jumps(points: _Points, wrap_joules: float | None) -> Iterator[Reason]:
 
 def _wraps(points: _Points) -> npt.NDArray[np.bool_]:
     """[points - 1], where a counter that fell is certain to have wrapped once: it was read at least every MOST_MISSED
-    periods, and the power that the wrap implies is like the power counted in the rest of the window, within WRAP_FACTOR.
+    periods, and the power that the wrap implies is like the power counted in the rest of the window, by WRAP_FACTOR.
 
     A reset implies the power that is needed to reach the end of the counter's range first: mostly far too much, and
     close to the end of the range too little.

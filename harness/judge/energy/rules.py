@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from typing import Literal
 
 from harness.judge.energy.cover import antichain, uncovered, unmetered
-from harness.judge.energy.reading import ENOUGH_PERIODS, FEWEST_PERIODS
-from harness.judge.energy.total import Total, contradictions, disagreements, metered, why
+from harness.judge.energy.reading import ENOUGH_PERIODS, FEWEST_PERIODS, in_phase
+from harness.judge.energy.total import Total, contradictions, disagreements, metered, twins, why
 from harness.judge.evidence import Evidence
 from harness.schema import Domain, Finding, Result
 
-CROSS_CHECK = 0.05  # that a counter and the integral of power beside it may differ, or a whole be less than its parts
+CROSS_CHECK = 0.05  # that two sources of the same thing may differ, or a whole be less than its parts
+LATE_NS = 1_500_000_000  # stamps of whole seconds are up to one second old, and meters are read ten times a second
 METERING = 0.005  # of one core
 
 
@@ -62,25 +63,55 @@ def energy_valid(evidence: Evidence) -> Iterator[Finding]:
 
 
 def energy_agrees(evidence: Evidence) -> Iterator[Finding]:
-    """A device's energy counter and the integral of its power differ by at most 5 %; no wall or node uses less than the
-    devices in it, by more than that."""
+    """Two sources of the same thing differ by at most 5 %, no source uses less than what it holds, by more than that,
+    and no two sources are the same reading."""
     for about, phase, found in _energies(evidence):
-        of = f"{phase}: " if about == "run" else ""
-        if not found.readings:  # no meter was read then, as `energy_valid` says
+        metering = metered(evidence.result, phase)
+        if metering is None:  # as `energy_valid` says
             continue
-        for counter, integral, by in disagreements(evidence.result.domains, found.readings):
-            if abs(by) > CROSS_CHECK:
-                message = (
-                    f"{of}the integral of {integral.id} is {by * 100:+.1f} % off the counter {counter.id} "
-                    f"(limit {_percent(CROSS_CHECK)})"
-                )
-                yield Finding(rule="energy_agrees", severity="warning", about=about, message=message)
-        for whole, by in contradictions(evidence.result.domains, found.readings):
-            if by < -CROSS_CHECK:
-                message = (
-                    f"{of}{whole.id} used {_percent(-by)} less than what it holds: are its unit and its clock right?"
-                )
-                yield Finding(rule="energy_agrees", severity="warning", about=about, message=message)
+        of = f"{phase}: " if about == "run" else ""
+        messages = [
+            f"{other.id} is {by * 100:+.1f} % off {one.id}, which meters the same (limit {_percent(CROSS_CHECK)})"
+            for one, other, by in disagreements(evidence.result.domains, found.readings)
+            if abs(by) > CROSS_CHECK
+        ]
+        messages += [
+            f"{whole} used {_percent(-by)} less than what it holds: are its unit and its clock right?"
+            for whole, by in contradictions(evidence.result.domains, found.readings)
+            if by < -CROSS_CHECK
+        ]
+        measured = [each.id for each in evidence.result.domains if each.method != "modelled"]
+        messages += [
+            f"{one} and {other} show one and the same reading: that they agree tells nothing, and they are never added"
+            for one, other in twins(measured, metering)
+        ]
+        for message in messages:
+            yield Finding(rule="energy_agrees", severity="warning", about=about, message=f"{of}{message}")
+
+
+def energy_on_time(evidence: Evidence) -> Iterator[Finding]:
+    """The stamps of a meter that stamps its own readings are at most 1.5 s old when its first readings arrive."""
+    known = {each.id: each for each in evidence.result.domains}
+    for about, phase, found in _energies(evidence):
+        metering = metered(evidence.result, phase)
+        for id in found.domains if metering else ():
+            late_ns = metering.late_ns.get(id, 0) if metering else 0
+            if metering is None or late_ns <= LATE_NS:
+                continue
+            read = found.readings[id]
+            true = in_phase(known[id], metering, read.begin_ns - late_ns, read.end_ns - late_ns).joules
+            off = (
+                f"by {(read.joules / true - 1) * 100:+.1f} %"
+                if true and read.joules is not None
+                else "by an unknown part"
+            )
+            message = (
+                f"the stamps of {id} are {late_ns / 1e9:.1f} s old or more when they arrive "
+                f"(limit {LATE_NS / 1e9:g} s): if its clock is late, its joules are off {off}; "
+                "set its clock by NTP, or declare late_s"
+            )
+            of = f"{phase}: " if about == "run" else ""
+            yield Finding(rule="energy_on_time", severity="warning", about=about, message=f"{of}{message}")
 
 
 def metering_cheap(evidence: Evidence) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 
@@ -12,16 +13,23 @@ from harness.judge.energy.cover import (
     LEFT_OUT,
     WHOLE,
     antichain,
+    contains,
     is_covered,
     is_whole,
     lacking,
     piece,
+    rivals,
     uncovered,
     within,
 )
-from harness.judge.energy.reading import Reading, cumulative, idle_watts, power, reading
+from harness.judge.energy.reading import Reading, cumulative, idle_watts, in_phase, power, same
 from harness.judge.stamps import Floats, window_ns
 from harness.schema import Absent, Boundary, Device, Domain, Int64s, Metering, Record, Result, Samples
+
+CLAIM = (
+    "{one} and {other} both claim to meter the same thing: if each meters a part of it, declare the parts, "
+    'covers = "node/1-of-2" and "node/2-of-2"; else keep one of them'
+)
 
 
 @dataclass(frozen=True)
@@ -80,6 +88,9 @@ def boundary(
             for each in planned
             if each.id not in valid and readings[each.id].reasons != ("window too short",)
         ]
+        if claims := list(rivals(each for each in domains if each.boundary == kind and each.id in announced)):
+            reasons = [CLAIM.format(one=one.id, other=other.id) for one, other in claims]
+            return Total(None, None, (), uncovered((), devices), tuple(reasons), None, readings, tuple(gone))
         needed = [part for each in planned for part in each.covers]
         unread = [each for each in absent if kind == "devices" and lacking(planned, each.covers)]
         unheld += [f"{each.name} is not read, and the boundary {kind} must hold it" for each in unread]
@@ -134,17 +145,26 @@ def total(result: Result, phase: str, begin_ns: int, end_ns: int) -> Total:
     if metering is None or not result.domains:
         missing = uncovered((), result.devices)
         return Total(None, None, (), missing, ("no meter was read",), None, {})
-    readings = {
-        each.id: reading(each, metering.samples.get(each.id), begin_ns, end_ns, each.id in metering.lost)
-        for each in result.domains
-    }
+    readings = {each.id: in_phase(each, metering, begin_ns, end_ns) for each in result.domains}
     found = boundary(result.domains, readings, result.devices, metering.lost, result.absent)
+    if doubled := list(twins(found.domains, metering)):
+        reasons = tuple(f"{one} and {other} show one and the same reading" for one, other in doubled)
+        return replace(found, boundary=None, joules=None, reasons=reasons)
     added = [idle_watts(each, metering) for each in result.domains if each.id in found.domains]
     idle = tuple(
         None if any(watts is None for watts in each) else sum(watts for watts in each if watts is not None)
         for each in zip(*added, strict=True)
     )
     return replace(found, idle_watts=idle if found.boundary else ())
+
+
+def twins(ids: Iterable[str], metering: Metering) -> Iterator[tuple[str, str]]:
+    """The pairs of sources that showed one and the same reading in a phase: to add them would count it twice, and that
+    they agree tells nothing."""
+    read = [(id, metering.samples[id]) for id in ids if id in metering.samples]
+    for (one, samples), (other, beside) in combinations(read, 2):
+        if same(samples, beside):
+            yield one, other
 
 
 def of_record(result: Result, record: Record) -> Total | None:
@@ -245,7 +265,7 @@ def device_watts(result: Result, phase: str, device: Device, begin_ns: int, end_
         and each.method != "modelled"
         and {piece(part)[0] for part in each.covers} <= of_it
     ]
-    readings = {each.id: reading(each, metering.samples.get(each.id), begin_ns, end_ns) for each in own}
+    readings = {each.id: in_phase(each, metering, begin_ns, end_ns) for each in own}
     chosen = antichain(own, {id for id, each in readings.items() if each.valid}, (device,))
     if not is_whole(device, {each for domain in chosen for each in domain.covers}):
         return None
@@ -253,21 +273,42 @@ def device_watts(result: Result, phase: str, device: Device, begin_ns: int, end_
 
 
 def disagreements(domains: Iterable[Domain], readings: Mapping[str, Reading]) -> Iterator[tuple[Domain, Domain, float]]:
-    """(counter, power, by how much of the counter's joules they differ) of each device that has two sources."""
-    domains = tuple(domains)
-    for counter in (each for each in domains if each.method == "counter"):
-        for integral in (each for each in domains if each.method == "integrated"):
-            joules, beside = readings[counter.id].joules, readings[integral.id].joules
-            if set(counter.covers) == set(integral.covers) and joules and beside is not None:
-                yield counter, integral, beside / joules - 1
+    """(one, other, by how much of the one's joules the other's differ) of each two sources of the same thing; a counter
+    is the one. Of two counters, or two powers, of which one contains the other, the part may be less."""
+    known = {each.id: each for each in domains if each.method != "modelled" and readings[each.id].valid}
+    ranked = sorted(known.values(), key=lambda each: (each.method != "counter", each.method == "external", each.id))
+    for one, other in combinations(ranked, 2):
+        if one.boundary != other.boundary or set(one.covers) != set(other.covers):
+            continue
+        contained = one.quantity == other.quantity and (contains(one, other, known) or contains(other, one, known))
+        whole, part = (other, one) if contained and contains(other, one, known) else (one, other)
+        joules, beside = readings[whole.id].joules, readings[part.id].joules
+        if joules and beside is not None and not (contained and beside < joules):
+            yield whole, part, beside / joules - 1
 
 
-def contradictions(domains: Iterable[Domain], readings: Mapping[str, Reading]) -> Iterator[tuple[Domain, float]]:
-    """(whole, by how much less than its parts together it used) of each wall or node, against what it holds."""
+def contradictions(domains: Iterable[Domain], readings: Mapping[str, Reading]) -> Iterator[tuple[str, float]]:
+    """(what, by how much less it used than its parts together) of each wall and node, against what it holds, and of
+    each source that covers more than others of its boundary, against those."""
     read = {each.id: each for each in domains if each.method != "modelled" and readings[each.id].valid}
-    for whole in (each for each in read.values() if WHOLE in each.covers):
-        for narrower in CLASSES[CLASSES.index(whole.boundary) + 1 :]:
-            parts = antichain((each for each in read.values() if each.boundary == narrower), read, ())
-            inside, around = sum(readings[each.id].joules or 0 for each in parts), readings[whole.id].joules
-            if inside and around is not None and around < inside:
-                yield whole, around / inside - 1
+
+    def joules(of: Iterable[Domain]) -> float:
+        return sum(readings[each.id].joules or 0 for each in of)
+
+    for kind in CLASSES:
+        of_kind = [each for each in read.values() if each.boundary == kind]
+        pieces = tuple(each for each in of_kind if _in_part(each))
+        split = [pieces] if is_covered(WHOLE, {part for each in pieces for part in each.covers}) else []
+        for wholes in [(each,) for each in of_kind] + split:
+            covers = {part for each in wholes for part in each.covers}
+            inner = [within(kind, (each for each in of_kind if set(each.covers) < covers and each not in wholes), read)]
+            if is_covered(WHOLE, covers):
+                inner += [within(each, read.values(), read) for each in CLASSES[CLASSES.index(kind) + 1 :]]
+            for parts in inner:
+                if (inside := joules(parts)) and (around := joules(wholes)) < inside:
+                    yield " and ".join(each.id for each in wholes), around / inside - 1
+
+
+def _in_part(domain: Domain) -> bool:
+    """Whether it covers one of several parts of the machine, such as one power supply."""
+    return any(name == WHOLE and of > 1 for name, _, of in map(piece, domain.covers))

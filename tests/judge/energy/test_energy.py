@@ -11,9 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.judge.energy.cover import uncovered
-from harness.judge.energy.reading import Reading, cumulative, power, reading
-from harness.judge.energy.total import Total, blocks, boundary, device_watts, disagreements, total, unmeasured
+from harness.judge.energy.cover import rivals, uncovered
+from harness.judge.energy.reading import Reading, cumulative, in_phase, power, reading, same
+from harness.judge.energy.total import (
+    Total,
+    blocks,
+    boundary,
+    contradictions,
+    device_watts,
+    disagreements,
+    total,
+    unmeasured,
+)
 from harness.judge.judgement import judge
 from harness.schema import Absent, Device, Domain, Metering, Samples
 from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
@@ -123,10 +132,10 @@ def test_a_counter_that_begins_anew_has_no_joules_where_it_did(wrap: float | Non
 
 
 def fallen(at_j: float, by_j: float, wrap: float, gap_ns: int = 0) -> Reading:
-    """A counter that stood `at_j` joules above its zero at 30 s and then fell by so many, read each 0.1 s but for a gap."""
+    """A counter that stood `at_j` joules above its zero at 30 s and then fell by `by_j`, read each 0.1 s but a gap."""
     values = joules_until(EVERY) - joules_until(30 * S) + at_j
     values = np.where(EVERY > 30 * S, values - by_j, values)
-    kept = (EVERY <= 30 * S) | (EVERY > 30 * S + gap_ns)
+    kept = (EVERY <= 30 * S) | (EVERY - gap_ns > 30 * S)
     return reading(domain(wrap_joules=wrap), samples(EVERY[kept], values[kept]), 1 * S, 69 * S)
 
 
@@ -172,6 +181,40 @@ def test_power_that_never_changes_is_a_stuck_sensor_unless_it_stamps_its_own() -
     assert reading(domain(**POWER), samples(EVERY, flat), 1 * S, 60 * S).reasons == ("stood still",)
     read = reading(domain(**POWER), samples(EVERY, flat, took_ns=0), 1 * S, 60 * S)
     assert read.joules == pytest.approx(59 * 90)
+
+
+def phase(values: Any, idle_s: float = 5, took_ns: int = 0) -> Metering:
+    """A log of a phase of 70 s with rests at both ends, of the power at each tenth of a second."""
+    seen = samples(EVERY, values, took_ns)
+    idle = ((0, round(idle_s * S)), (round((70 - idle_s) * S), 70 * S)) if idle_s else ()
+    return Metering(phase="p", begin_ns=0, end_ns=70 * S, cpu_ns=0, idle_ns=idle, samples={"d": seen})
+
+
+def test_power_that_is_the_same_at_rest_and_at_work_is_frozen() -> None:
+    log = domain(quantity="power", method="external")
+    working = (EVERY >= 5 * S) & (EVERY < 65 * S)
+    steady = np.where(working, 150.0, 60.0)
+    assert in_phase(log, phase(steady), 10 * S, 60 * S).joules == pytest.approx(50 * 150), "whole watts, a steady load"
+    assert in_phase(log, phase(steady), 0, 5 * S).valid, "and a steady rest"
+    flat = np.full(len(EVERY), 150.0)
+    assert in_phase(log, phase(flat), 10 * S, 60 * S).reasons == ("stood still",)
+    stuck_at_work = np.where(EVERY < 6 * S, steady, 150.0)
+    assert in_phase(log, phase(stuck_at_work), 10 * S, 60 * S).reasons == ("stood still",), "it never saw the end"
+    stuck_at_rest = np.where(EVERY < 64 * S, 60.0, 150.0)
+    assert in_phase(log, phase(stuck_at_rest), 10 * S, 60 * S).reasons == ("stood still",), "nor the begin"
+    late = np.where((EVERY >= 5200 * MS) & (EVERY < 65_200 * MS), 150.0, 60.0)
+    assert in_phase(log, phase(late), 10 * S, 60 * S).valid, "two readings later is not frozen"
+
+
+def test_a_source_that_never_changed_in_a_phase_without_rests_is_frozen() -> None:
+    log = domain(quantity="power", method="external")
+    flat = np.full(len(EVERY), 150.0)
+    assert in_phase(log, phase(flat, idle_s=0), 10 * S, 60 * S).reasons == ("stood still",)
+    assert in_phase(log, phase(flat, idle_s=0), 0, 70 * S).valid, "nothing tells that the load changed"
+    once = np.where(EVERY == 500 * MS, 60.0, flat)
+    assert in_phase(log, phase(once, idle_s=0), 10 * S, 60 * S).valid
+    unused = domain(covers=("npu:0",), **POWER)
+    assert in_phase(unused, phase(np.full(len(EVERY), 20.0)), 10 * S, 60 * S).valid, "a device may rest throughout"
 
 
 def test_power_below_zero_has_no_joules() -> None:
@@ -321,6 +364,40 @@ def test_energies_of_several_runs_make_a_figure_only_if_they_are_of_the_same_sou
     )
 
 
+LEFT = WALL.model_copy(update={"id": "left", "covers": ("node/1-of-2",)})
+RIGHT = WALL.model_copy(update={"id": "right", "covers": ("node/2-of-2",)})
+
+
+def test_walls_that_are_declared_as_parts_of_one_machine_are_added() -> None:
+    assert summed(LEFT, RIGHT, PACKAGE, BOARD).domains == ("left", "right")
+    assert summed(LEFT, RIGHT).joules == 200
+    assert summed(LEFT, RIGHT).unmetered == ()
+    found = summed(LEFT, PACKAGE, BOARD)
+    assert (found.boundary, found.joules) == ("devices", 200), "half a machine is no wall"
+    found = summed(LEFT, RIGHT, PACKAGE, BOARD, broken=("right",))
+    assert (found.boundary, found.lost) == ("devices", ("right: gap",))
+    assert summed(LEFT, RIGHT, broken=("right",)).joules is None
+
+
+def test_two_walls_that_are_not_declared_as_parts_have_no_joules() -> None:
+    """They may be two readings of one socket, or the two power supplies of one machine."""
+    other = WALL.model_copy(update={"id": "plug-2"})
+    for walls in ((WALL, other), (WALL, LEFT), (LEFT, LEFT.model_copy(update={"id": "left-2"}), RIGHT)):
+        found = summed(*walls, PACKAGE, BOARD)
+        assert (found.boundary, found.joules) == (None, None)
+        [reason] = found.reasons
+        assert reason.startswith(f"{walls[0].id} and {walls[1].id} both claim to meter the same thing")
+    inner = domain("rack", WALL.covers, boundary="wall", quantity="power", method="external", parent="plug")
+    assert summed(WALL, inner).joules == 100, "one is told to be inside the other"
+    assert summed(WALL, NODE, NODE.model_copy(update={"id": "bmc-2"})).joules == 100, "no wall, and not an owner's word"
+    slot, cable = (
+        domain(id, ("gpu:a",), quantity="power", method="external", boundary="devices") for id in ("slot", "cable")
+    )
+    assert summed(PACKAGE, slot, cable).joules is None
+    parts = [each.model_copy(update={"covers": (f"gpu:a/{n}-of-2",)}) for n, each in enumerate((slot, cable), 1)]
+    assert summed(PACKAGE, *parts).joules == 300
+
+
 def test_what_is_not_metered_is_named() -> None:
     found = summed(PACKAGE, domain("model", ("gpu:a",), method="modelled"))
     assert (found.boundary, found.joules, found.unmetered) == (None, None, ("gpu:a",))
@@ -395,7 +472,7 @@ def metered(*domains: Domain, seen: Samples | None = None, lost: dict[str, str] 
         end_ns=70 * S,
         cpu_ns=0,
         idle_ns=((0, 10 * S), (60 * S, 70 * S)),
-        samples={each.id: seen or counter() for each in domains},
+        samples={each.id: seen or counter(1000.0 * number) for number, each in enumerate(domains)},
         lost=lost or {},
     )
     whole = result()
@@ -403,8 +480,15 @@ def metered(*domains: Domain, seen: Samples | None = None, lost: dict[str, str] 
     return whole.model_copy(update={"devices": devices, "domains": domains, "meterings": (metering,)})
 
 
+def curve(factor: float) -> Samples:
+    return samples(EVERY, factor * joules_until(EVERY))
+
+
 def test_the_total_of_a_window_its_blocks_and_its_idle_power() -> None:
-    whole = metered(PACKAGE, BOARD, BOARD_POWER, seen=counter())
+    whole = metered(PACKAGE, BOARD, BOARD_POWER)
+    [metering] = whole.meterings
+    seen = {"package": curve(1.2), "gpu": curve(0.8), "gpu-power": samples(EVERY, 0.8 * watts_at(EVERY))}
+    whole = whole.model_copy(update={"meterings": (metering.model_copy(update={"samples": seen}),)})
     found = total(whole, "p", 10 * S, 60 * S)
     assert found.joules is not None and found.joules == pytest.approx(
         2 * (joules_until(60 * S) - joules_until(10 * S)), rel=1e-4
@@ -413,7 +497,7 @@ def test_the_total_of_a_window_its_blocks_and_its_idle_power() -> None:
     edges = np.linspace(10 * S, 60 * S, 101).astype(np.int64)
     cut = blocks(found, whole, "p", edges)
     assert cut is not None and len(cut) == 100 and cut.sum() == pytest.approx(found.joules)
-    assert device_watts(whole, "p", GPU, 10 * S, 60 * S) == pytest.approx(found.joules / 2 / 50)
+    assert device_watts(whole, "p", GPU, 10 * S, 60 * S) == pytest.approx(found.joules * 0.4 / 50)
 
 
 def test_without_a_meter_there_is_a_reason_and_no_number() -> None:
@@ -437,10 +521,71 @@ def test_only_what_is_outside_of_the_machine_sees_the_wall() -> None:
             domain("plug", boundary="wall", method=method)
 
 
+def test_one_reading_under_two_names_is_not_added() -> None:
+    """As where a kernel shows a socket's counter in both of its zones."""
+    one, two = domain("p0", ("cpu:0/1-of-2",)), domain("p1", ("cpu:0/2-of-2",))
+    whole = metered(one, two).model_copy(update={"devices": (CPU,)})
+    [metering] = whole.meterings
+
+    def read(first: Samples, second: Samples) -> Total:
+        seen = metering.model_copy(update={"samples": {"p0": first, "p1": second}})
+        return total(whole.model_copy(update={"meterings": (seen,)}), "p", 10 * S, 60 * S)
+
+    assert read(curve(1), curve(1)).reasons == ("p0 and p1 show one and the same reading",)
+    assert read(curve(1), curve(1)).joules is None
+    just_after = np.where(np.arange(len(EVERY)) % 20, joules_until(EVERY), joules_until(EVERY + MS))
+    assert read(curve(1), samples(EVERY + 30_000, just_after)).joules is None, "some updates came between the two reads"
+    assert read(curve(1), curve(1.001)).joules is not None, "two sockets under one load"
+    assert read(curve(1), samples(EVERY, 20.0 * EVERY / S)).joules is not None
+
+
+@pytest.mark.parametrize("levels", [(300.0,), (300.0, 299.0), (11.0, 12.0, 13.0)])
+def test_two_devices_at_their_power_limits_are_not_one(levels: tuple[float, ...]) -> None:
+    """Whole watts, and mostly the same."""
+    draws = [np.random.default_rng(seed).choice(levels, len(EVERY)) for seed in (1, 2)]
+    assert not same(*(samples(EVERY, each) for each in draws))
+    assert not same(samples(EVERY, draws[0]), samples(EVERY, draws[0])), "too few values to tell"
+    assert not same(samples([], []), samples(EVERY, draws[0]))
+    assert not same(samples([5], [1]), samples([5], [1]))
+
+
 def test_two_sources_of_a_device_are_compared() -> None:
     readings = {"gpu": valid("gpu", 100), "gpu-power": valid("gpu-power", 108), "package": valid("package", 50)}
     [(counter, integral, by)] = disagreements((PACKAGE, BOARD, BOARD_POWER), readings)
     assert (counter.id, integral.id, round(by, 3)) == ("gpu", "gpu-power", 0.08)
+
+
+def test_any_two_sources_of_the_same_thing_are_compared() -> None:
+    slot = domain("slot", ("gpu:a",), quantity="power", method="external")
+    second = domain("gpu-2", ("gpu:a",))
+    pkg = domain("pkg", ("gpu:a",), parent="gpu")
+
+    def seen(*domains: Domain, **joules: float) -> list[tuple[str, str, float]]:
+        readings = {each.id: valid(each.id, joules.get(each.id.replace("-", "_"), 100.0)) for each in domains}
+        return [(one.id, other.id, round(by, 2)) for one, other, by in disagreements(domains, readings)]
+
+    assert seen(BOARD, slot, slot=200) == [("gpu", "slot", 1.0)]
+    assert seen(BOARD, second, gpu_2=200) == [("gpu", "gpu-2", 1.0)]
+    assert seen(BOARD_POWER, slot, slot=50) == [("gpu-power", "slot", -0.5)]
+    assert seen(BOARD, pkg, pkg=50) == [], "a card may use more than the package on it"
+    assert seen(BOARD, pkg, pkg=150) == [("gpu", "pkg", 0.5)]
+    assert seen(BOARD, PACKAGE, gpu=5) == [] == seen(NODE, WALL, bmc=5), "they are different things"
+    assert seen(NODE, NODE.model_copy(update={"id": "acpi"}), bmc=200) == [("acpi", "bmc", 1.0)]
+
+
+def test_a_whole_that_uses_less_than_its_parts_is_found() -> None:
+    def seen(*domains: Domain, **joules: float) -> list[tuple[str, float]]:
+        return [
+            (name, round(by, 2))
+            for name, by in contradictions(domains, {each.id: valid(each.id, joules[each.id]) for each in domains})
+        ]
+
+    assert seen(WALL, PACKAGE, BOARD, plug=150, package=100, gpu=100) == [("plug", -0.25)]
+    assert seen(WALL, PACKAGE, BOARD, plug=250, package=100, gpu=100) == []
+    assert seen(LEFT, RIGHT, PACKAGE, BOARD, left=90, right=60, package=100, gpu=100) == [("left and right", -0.25)]
+    assert seen(LEFT, RIGHT, PACKAGE, BOARD, left=150, right=60, package=100, gpu=100) == []
+    assert seen(MODULE, PACKAGE, BOARD, module=150, package=100, gpu=100) == [("module", -0.25)]
+    assert seen(MODULE, PACKAGE, BOARD, module=250, package=100, gpu=100) == []
 
 
 def test_the_power_over_time_has_holes_where_it_is_not_known() -> None:
@@ -532,7 +677,9 @@ def test_no_joule_is_counted_twice(made: Metered) -> None:
     }
     plugged = any(each.boundary == "wall" and each.id not in made.broken for each in measured)
     needed = {"cpu:0", *(device.id for device in devices)}
-    whole = needed <= usable if plugged else needed <= narrow <= held
+    outside = [each for each in measured if each.boundary == "devices" and each.method == "external"]
+    doubtful = any(one.id in {each.id for each in pair} for pair in rivals(outside) for one in outside)
+    whole = needed <= usable if plugged else needed <= narrow <= held and not doubtful
     assert (found.boundary is not None) == whole, "what was announced is covered, or there are no joules"
 
 
