@@ -110,7 +110,7 @@ PRESETS = {
 SMOKE = _limits(0.3, 1, 1, 5, 1, audits=1)  # the smoke tier is never ranked: it shows that everything works
 SMOKE_MIX = _limits(0.3, 0, 5, 15, 1, audits=1)
 SELFTEST = Preset("selftest", False, _limits(3, 0, 5, 10, 3), SMOKE_MIX)  # short and many: what repeats is the process
-PROBING = _limits(0, 0, 1.5, 10, 2)
+PROBING = _limits(0, 0, 1.5, 10, 2, audits=2)
 
 
 def expected_s(share: Share) -> float:

@@ -54,9 +54,12 @@ def equipment(options: Mapping[str, str]) -> Equipment:
     """The suite comes from a module that is imported once, as the real ones do: to patch its class is to patch all."""
     return Equipment(
         adapters={"cheats": Plugin("adapters", "cheats", "tests.fakes.cheats:Cheats", "")},
-        suites={"chain": Plugin("suites", "chain", "tests.fakes.cheats:Chain", "")},
+        suites={
+            "chain": Plugin("suites", "chain", "tests.fakes.cheats:Chain", ""),
+            "probe": Plugin("suites", "probe", "suites.probe:Probe", ""),
+        },
         suite_options={},
-        units={"chain": "token"},
+        units={"chain": "token", "probe": "kernel"},
         devices={(DEVICE.id, "cheats"): DEVICE},
         config=Config(adapters={"cheats": AdapterConfig(options=options)}),
         seed=7,
@@ -254,3 +257,25 @@ def test_an_endless_feed_ends_the_search_for_a_batch(tmp_path: Path) -> None:
     error = measured(tmp_path, "Endless", batch=None).error
     assert error is not None
     assert (error.kind, "at least 5 units" in error.message) == ("wrong answer", True)
+
+
+def probed(folder: Path, engine: str) -> Record:
+    (folder / "raw").mkdir(parents=True, exist_ok=True)
+    limits = Limits(warmup_ns=0, search_ns=0, min_ns=10**8, max_ns=10**9, min_feeds=4, audits=4)
+    key, route = f"probe.{engine.lower()}", ROUTE.model_copy(update={"suite": "probe"})
+    share = Share(key=key, route=route, scenario="probe", batch=1, limits=limits)
+    phase = Phase(name=key, purpose="probe", tasks=(Task(device=DEVICE.id, shares=(share,)),))
+    using = equipment({"as": engine})
+    kept = attend(phase, using, folder, cell.drive)
+    auditor(using, folder, "smoke").run([*kept], lambda each: kept.__setitem__(0, each))
+    return kept[0]
+
+
+@pytest.mark.parametrize("engine", ["Boasting", "Squeezing"])
+def test_a_probe_that_leaves_work_out_sets_no_ceiling(tmp_path: Path, engine: str) -> None:
+    """It would raise what the device is believed to reach, and so hide a suite that leaves work out."""
+    record = probed(tmp_path, engine)
+    told = gather(result(record))
+    assert [each.severity for each in honest.audited(told)] == ["invalid"]
+    assert WRONG in next(iter(honest.audited(told))).message
+    assert (told.ceilings, told.light.flops_per_s, told.light.bytes_per_s) == ({}, {}, {})

@@ -27,6 +27,9 @@ def header(whole: Result) -> Result:
 def written(path: Path, whole: Result) -> store.Store:
     keeper = store.create(path, header(whole))
     for each in whole.records:
+        if each.audit:  # of two feeds of a probe of two kernels
+            kept, answers = path / "raw" / f"{each.key}.answers.npz", np.zeros((2, 2, 1), np.float32)
+            np.savez(kept, serials=np.array((0, 2)), answers=answers)
         keeper.append(each)
     for metering in whole.meterings:
         keeper.meter(metering)

@@ -11,7 +11,7 @@ from harness.judge.diagnosis import Diagnosis
 from harness.judge.energy import total
 from harness.judge.energy.total import Total
 from harness.judge.intervals import Interval
-from harness.judge.roofline import Achieved, Ceiling, CeilingKey
+from harness.judge.roofline import Achieved, Ceiling, CeilingKey, Light
 from harness.judge.score import Score
 from harness.judge.steady import Window
 from harness.schema import AcceleratorConditions, Completions, Conditions, Record, Result
@@ -104,6 +104,8 @@ class Evidence:
     measured: tuple[Measured, ...]
     """The records that have stamps, in the order of the run."""
     ceilings: Mapping[CeilingKey, Ceiling]
+    light: Light
+    """What no honest record exceeds."""
     score: Score | None = None
     """None where there is no mixed run, and while the rules of honesty, on which the score depends, look."""
     diagnoses: Mapping[str, Diagnosis] = field(default_factory=dict)
@@ -125,6 +127,7 @@ def gather(result: Result) -> Evidence:
             Measured(record, record.completions, result) for record in result.records if record.completions is not None
         ),
         ceilings=roofline.ceilings(result.records),
+        light=roofline.light(result.records),
     )
 
 

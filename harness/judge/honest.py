@@ -37,8 +37,6 @@ def audited(evidence: Evidence) -> Iterator[Finding]:
     }
     for each in evidence.measured:
         record, audit = each.record, each.record.audit
-        if record.scenario == "probe":
-            continue
         if audit is None or (not audit.values and not audit.problem):
             excused = record.unaudited == NO_GATE or (record.unaudited == NOT_ASKED and not asked.get(each.key))
             severity = "note" if excused else "invalid"
@@ -175,25 +173,16 @@ def on_device(evidence: Evidence) -> Iterator[Finding]:
 
 
 def slower_than_light(evidence: Evidence) -> Iterator[Finding]:
-    """No more FLOPs a second, nor bytes that come from memory, than the best probe of the device reached, by any
-    adapter, times 1.25."""
-    known = evidence.ceilings
+    """No more FLOPs a second, nor bytes that come from memory, than 1.25 times what the probe of the device reached:
+    that of the built-in adapter where it ran, else the best one whose audit passed."""
+    light = evidence.light
     cache_bytes = last_level_bytes(evidence.result.system.caches)
     for each in evidence.measured:
         record, route, done = each.record, each.record.route, each.completions
         if record.scenario == "probe" or not each.in_flight_ns:
             continue
-        flops_per_s = max(
-            (
-                top.flops_per_s or 0
-                for (device, _, precision), top in known.items()
-                if device == route.device and precision == route.precision
-            ),
-            default=0,
-        )
-        bytes_per_s = max(
-            (top.bytes_per_s or 0 for (device, _, _), top in known.items() if device == route.device), default=0
-        )
+        flops_per_s = light.flops_per_s.get((route.device, route.precision), 0)
+        bytes_per_s = light.bytes_per_s.get(route.device, 0)
         cache = cache_bytes if route.device.startswith("cpu:") and cache_bytes else LARGEST_CACHE_BYTES
         rate = len(done) * 1e9 / each.in_flight_ns
         flops = least_flops(record) * rate
@@ -201,10 +190,22 @@ def slower_than_light(evidence: Evidence) -> Iterator[Finding]:
         for what, achieved, ceiling in (("FLOP/s", flops, flops_per_s), ("byte/s", streamed, bytes_per_s)):
             if ceiling and achieved > LIGHT * ceiling:
                 message = (
-                    f"{achieved / ceiling:.2f} × the best {what} that a probe of {route.device} reached: "
+                    f"{achieved / ceiling:.2f} × the {what} that the probe of {route.device} reached: "
                     "it cannot be ranked until that is explained"
                 )
                 yield Finding(rule="slower_than_light", severity="warning", about=record.key, message=message)
+
+
+def probed(evidence: Evidence) -> Iterator[Finding]:
+    """A probe that passed its audit tells the FLOPs a second of the device in the precision, and its bytes a second:
+    else nothing tells what would be too fast."""
+    light = evidence.light
+    for each in evidence.measured:
+        route = each.record.route
+        known = (route.device, route.precision) in light.flops_per_s and route.device in light.bytes_per_s
+        if each.record.scenario != "probe" and not known:
+            message = f"no probe of {route.device} in {route.precision} passed its audit, so a score has no rank"
+            yield Finding(rule="probed", severity="note", about=each.key, message=message)
 
 
 def least_flops(record: Record) -> float:
@@ -250,6 +251,7 @@ RULES: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
     in_turn,
     on_device,
     slower_than_light,
+    probed,
     little_between,
     seed_drawn,
     suites_known,

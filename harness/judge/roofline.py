@@ -36,11 +36,22 @@ class Achieved:
     note: str = ""
 
 
+@dataclass(frozen=True)
+class Light:
+    """The fastest that anything honest can be on a device, by what probes proved."""
+
+    flops_per_s: Mapping[tuple[str, str], float]
+    """For each device and precision."""
+    bytes_per_s: Mapping[str, float]
+    """For each device: a byte is a byte in every precision."""
+
+
 def ceilings(records: Iterable[Record]) -> dict[CeilingKey, Ceiling]:
-    """The ceiling of every (device, adapter, precision) that was probed: the best over all its probe records."""
+    """The ceiling of every (device, adapter, precision) that was probed: the best over all its probe records whose
+    audit passed."""
     best: dict[CeilingKey, Ceiling] = {}
     for record in records:
-        for name, flops_per_s, bytes_per_s in _probed(record):
+        for name, flops_per_s, bytes_per_s, _ in _probed(record):
             key = (record.route.device, record.route.adapter, record.route.precision)
             top = best.get(key, Ceiling())
             if flops_per_s > (top.flops_per_s or 0):
@@ -51,23 +62,51 @@ def ceilings(records: Iterable[Record]) -> dict[CeilingKey, Ceiling]:
     return best
 
 
-def _probed(record: Record) -> Iterator[tuple[str, float, float]]:
-    """(kernel, flop/s, byte/s) of the fastest run of each kernel of a probe record. Where several feeds were in flight,
-    what the other ones did during that run counts too: the ceiling is the device's and not that of one lane."""
+def light(records: Iterable[Record]) -> Light:
+    """What the built-in adapter's probes of a device reached; where it has none, the best of any other adapter.
+
+    An adapter that wants to look fast wants a high ceiling, so its own probe counts only where there is no better
+    witness, and then only for the kernels whose answers prove that they streamed (`Cost.streamed_bytes`).
+    """
+    flops_per_s: dict[bool, dict[tuple[str, str], float]] = {True: {}, False: {}}
+    bytes_per_s: dict[bool, dict[str, float]] = {True: {}, False: {}}
+    for record in records:
+        route, ours = record.route, record.route.adapter == STAND_IN
+        flops, moved, key = flops_per_s[ours], bytes_per_s[ours], (record.route.device, record.route.precision)
+        for _, flop_rate, byte_rate, proved in _probed(record):
+            if flop_rate:
+                flops[key] = max(flops.get(key, 0.0), flop_rate)
+            if rate := byte_rate if ours else proved:
+                moved[route.device] = max(moved.get(route.device, 0.0), rate)
+    return Light({**flops_per_s[False], **flops_per_s[True]}, {**bytes_per_s[False], **bytes_per_s[True]})
+
+
+def _probed(record: Record) -> Iterator[tuple[str, float, float, float]]:
+    """(kernel, flop/s, byte/s, streamed byte/s) of the fastest run of each kernel of a probe record that passed its
+    audit. Where several feeds were in flight, what the other ones did during that run counts too: the ceiling is the
+    device's and not that of one lane."""
     completions = record.completions
     if record.scenario != "probe" or completions is None or _mismatch(record):
+        return
+    if record.audit is None or not record.audit.passed:
         return
     feeds = len(completions)
     begins, ends = steps_begin_ns(completions).reshape(feeds, -1), completions.marks_ns.reshape(feeds, -1)
     each = [cost for cost in record.costs for _ in range(cost.yields)]
-    flops, moved = (_per_s(record.slots, begins, ends, of) for of in ([c.flops for c in each], [c.bytes for c in each]))
+    work = [c.flops for c in each], [c.bytes for c in each], [c.streamed_bytes for c in each]
+    rates = [_per_s(record.slots, begins, ends, of) for of in work]
     end = 0
     for cost in record.costs:
         start, end = end, end + cost.yields
         timed = ends[:, start:end] > begins[:, start:end]
         if timed.any():
-            best = [float(rate[:, start:end][timed].max()) for rate in (flops, moved)]
-            yield cost.name, best[0] if cost.flops else 0.0, best[1] if cost.bytes else 0.0
+            flops, moved, streamed = (float(rate[:, start:end][timed].max()) for rate in rates)
+            yield (
+                cost.name,
+                flops if cost.flops else 0.0,
+                moved if cost.bytes else 0.0,
+                streamed if cost.streamed_bytes else 0.0,
+            )
 
 
 def _per_s(slots: int, begins: Int64s, ends: Int64s, work: Sequence[float]) -> Floats:

@@ -230,6 +230,10 @@ def _unranked(mix: Mix, result: Result, doubts: Sequence[Finding]) -> Iterator[s
             yield f"{record.route.label}, {record.scenario}, is faster than light and not explained"
         if record.key in result.unverified:
             yield f"{record.route.label}, {record.scenario}, was not compared with the code of its suite"
+    unknown = {each.about for each in doubts if each.rule == "probed"}
+    routes = [record.route for record in result.records if record.scenario == "mixed" and record.key in unknown]
+    for device, precision in dict.fromkeys((route.device, route.precision) for route in routes):
+        yield f"no probe of {device} in {precision} passed its audit, so nothing tells what is too fast"
 
 
 def mixed(result: Result) -> tuple[Phase, ...]:

@@ -11,10 +11,16 @@ larger than the caches, since device and runtime decide which of them comes clos
 The ceilings are the highest bytes per second among the largest sizes (a smaller matrix may fit into a cache) and the
 highest FLOP per second. The first yield, `prepare`, has a cost of zero and is not a measurement: it writes the state
 once, so that the operating system allocates its memory. A runtime that cannot run one of the kernels fails the probe.
+
+The results are audited like every suite's, since a probe that leaves work out would set a ceiling under which anything
+passes. The values of the matrices that are streamed have eight bits of mantissa and four exponents: bf16 and fp16 hold
+them exactly, fewer bits do not, so who reads fewer than were declared is off by a known share. A copy shows one of its
+values only, so its `streamed_bytes` are 0: it proves no stream.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,12 +28,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from harness.contracts import Array, Feed, Graph, Session, Spec, Suite, Value, Weights
 from harness.errors import Unsupported
-from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames
+from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames, weight_class
 from suites import exported
-from suites.weights import Draw, Fill, drawn
+from suites.answers import checked
+from suites.keys import key
+from suites.weights import RMS, Draw, Fill, drawn
 
 if TYPE_CHECKING:
     from torch import nn
@@ -36,6 +45,11 @@ HOME = Path(__file__).parent
 
 COLUMNS = 4096
 CHAIN = 4
+VECTORS = 4  # of a nonce: no two kernels share what they multiply a matrix with
+
+METRIC = "squared error of the worst kernel's result, over its variance times the products in a row"
+AT_MOST = {16: 0.0004, 8: 0.2, 4: 0.2}
+"""Gates by the class of the declared weights, from docs/separation/probe.md."""
 
 
 @dataclass(frozen=True)
@@ -82,22 +96,24 @@ class Probe:
         return {"rows": sizes.rows, "columns": COLUMNS, "squares": sizes.squares, "chain": CHAIN}
 
     def weights(self) -> Weights:
-        return drawn(self.name, exported.specs(HOME, self.tier, self.graphs), _rule)
+        return Fine(drawn(self.name, exported.specs(HOME, self.tier, self.graphs), _rule))
 
     def graphs(self) -> Mapping[str, Graph]:
         return {f"{kind}-{size}": self._graph(kind, size) for kind, size in self._kernels}
 
     def _graph(self, kind: str, size: int) -> Graph:
-        inputs = {"nonce": Spec((1, self._nonce))}
+        inputs = {"nonce": Spec((VECTORS, self._nonce))}
         state = {"copy": Spec((size, COLUMNS))} if kind == "copy" else {}
         module = partial(_module, kind, size)
         return exported.graph(HOME, self.tier, f"{kind}-{size}", inputs, state, {"result": Spec((1,))}, module)
 
     def feeds(self, batch: int, seed: int) -> Iterator[Feed]:
-        """A feed is a new nonce; `batch` is 1: the probe takes one feed at a time."""
+        """A feed is a new nonce: normal, rounded to bf16. `batch` is 1: the probe takes one feed at a time."""
         random = np.random.Generator(np.random.Philox(key=[seed, *b"P"]))
         while True:
-            yield {"nonce": random.standard_normal((1, self._nonce), np.float32)}
+            nonce = random.standard_normal((VECTORS, self._nonce), np.float32)
+            nonce.view(np.uint32)[...] &= np.uint32(0xFFFF0000)
+            yield {"nonce": nonce}
 
     def units(self, batch: int) -> int:
         return 1 + len(self._kernels)
@@ -115,13 +131,25 @@ class Probe:
             yield session.get(result)
 
     def gate(self, precision: str) -> Gate | None:
-        return None  # its results are not audited: it measures the device
+        return Gate(metric=METRIC, at_most=AT_MOST[weight_class(precision)])
 
     def reference(self) -> Suite:
         return self
 
     def quality(self, answer: Array, reference: Array) -> float:
-        raise Unsupported("the probe has no gate: it measures the device, and its results are not audited")
+        """The squared error of the worst result, over the variance of that kernel's results for random nonces.
+
+        answer, reference: [1 + kernels] float32. A copy's result is one value of it: its own square takes the place of
+        the variance, and at least the mean square of the matrix. Rounding adds up along the products of gemm, so their
+        variance is multiplied by the number of roundings.
+        """
+        off = checked(answer, reference.shape).astype(np.float64) - reference
+        kinds = [("copy", 0), *self._kernels]
+        spread = [
+            max(abs(float(truth)), FINE_RMS) if kind == "copy" else _spread(kind, size)
+            for (kind, size), truth in zip(kinds, reference, strict=True)
+        ]
+        return float(np.square(off / spread).max())
 
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
         """The costs of all kernels. Each measures one ceiling: gemm has no bytes, the others no FLOPs. A copy reads and
@@ -135,7 +163,24 @@ def _cost(kind: str, size: int, bits: int) -> Cost:
     if kind == "gemm":
         return Cost(name=f"gemm-{size}", flops=CHAIN * 2 * size**3, bytes=0)
     matrix = size * COLUMNS * bits // 8
-    return Cost(name=f"{kind}-{matrix >> 20}MiB", flops=0, bytes=2 * matrix if kind == "copy" else matrix)
+    if kind == "copy":
+        return Cost(name=f"copy-{matrix >> 20}MiB", flops=0, bytes=2 * matrix)
+    return Cost(name=f"{kind}-{matrix >> 20}MiB", flops=0, bytes=matrix, streamed_bytes=matrix)
+
+
+def _spread(kind: str, size: int) -> float:
+    """The standard deviation of a kernel's result over nonces; of gemm times the root of its roundings.
+
+    A bilinear form of normal vectors has that of a value of its matrix, times the root of their number. In the chain of
+    products the variance of a value grows by the square of the gain, and a ReLU leaves (1 − 1 / π) / 2 of it, since the
+    rows of the square sum to zero, so that the mean behind a ReLU is lost. That is off by less than a third.
+    """
+    if kind != "gemm":
+        return FINE_RMS * math.sqrt(size * COLUMNS)
+    rms = RMS * Draw().scale((size, size))
+    gain = rms * math.sqrt(size)
+    left = math.sqrt((1 - 1 / math.pi) / 2)
+    return size * rms * gain**CHAIN * left ** (CHAIN - 1) / math.sqrt(2) * math.sqrt(CHAIN + 1)
 
 
 def _module(kind: str, size: int) -> nn.Module:
@@ -146,3 +191,38 @@ def _module(kind: str, size: int) -> nn.Module:
 
 def _rule(name: str, shape: tuple[int, ...]) -> Fill:
     return Draw()
+
+
+EXPONENTS = range(3, 7)
+FINE_RMS = math.sqrt(sum(4.0**-each for each in EXPONENTS) / len(EXPONENTS) * 7 / 3)
+"""The root mean square of ± m · 2^-e, m evenly from 1 to 2, e from 3 to 6."""
+_CHUNK = 1 << 22  # values drawn at a time
+
+
+@dataclass(frozen=True)
+class Fine:
+    """Weights in which the matrices that are streamed have values that need all bits of bf16's mantissa.
+
+    A value is ± m · 2^-e with m = 1, 1 + 1/128, …, 2 − 1/128 and e = 3 … 6: ten random bits, of which no format with
+    fewer can hold more than its own. They are so small that no result of the largest matrix leaves fp16's range.
+    """
+
+    drawn: Weights
+
+    def names(self) -> Sequence[str]:
+        return self.drawn.names()
+
+    def spec(self, name: str) -> Spec:
+        return self.drawn.spec(name)
+
+    def read(self, name: str, into: npt.NDArray[np.float32]) -> None:
+        if not name.startswith("matrix"):
+            self.drawn.read(name, into)
+            return
+        bits = into.view(np.uint32).reshape(-1)
+        source = np.random.Philox(key=key(f"probe/{name}"))
+        for start in range(0, len(bits), _CHUNK):
+            part = bits[start : start + _CHUNK]
+            word = np.asarray(source.random_raw(len(part) // 4), "<u8").view("<u2").astype(np.uint32)
+            exponent = 127 - EXPONENTS[0] - (word >> 7) % len(EXPONENTS)
+            part[...] = ((word & 0x8000) << 16) | (exponent << 23) | ((word & 0x7F) << 16)

@@ -1,4 +1,9 @@
-"""The probe's kernels. All work of each depends on the nonce, so that no result can be folded or cached."""
+"""The probe's kernels, whose results prove their work.
+
+A result is a bilinear form: what the kernel computes, multiplied from both sides by vectors of the nonce. So each of
+its outputs counts, none can be left out or be computed more roughly, and nothing can be kept from another nonce or from
+another kernel of the same matrix, which has other vectors. These two products take little time beside the kernel.
+"""
 
 from __future__ import annotations
 
@@ -21,31 +26,37 @@ class Memory(nn.Module):
 
 
 class Read(Memory):
-    """nonce [1, ≥ rows] -> [1]: a sum of the rows, weighted by the nonce."""
+    """nonce [4, ≥ rows] -> [1]: a sum of the rows, weighted by the nonce."""
 
     def forward(self, nonce: Tensor) -> tuple[Tensor]:
-        rows = nonce[:, : self.matrix.shape[0]]
-        return (torch.matmul(rows, self.matrix).amax(1),)
+        total = torch.matmul(nonce[0:1, : self.matrix.shape[0]], self.matrix)
+        return (F.linear(total, nonce[1:2, :COLUMNS]).reshape(1),)
 
 
 class Gemv(Memory):
-    """nonce [1, ≥ COLUMNS] -> [1]: a linear layer on one row, as in decoding."""
+    """nonce [4, ≥ COLUMNS] -> [1]: a linear layer on one row, as in decoding."""
 
     def forward(self, nonce: Tensor) -> tuple[Tensor]:
-        return (F.linear(nonce[:, :COLUMNS], self.matrix).amax(1),)
+        row = F.linear(nonce[2:3, :COLUMNS], self.matrix)
+        return (F.linear(row, nonce[3:4, : self.matrix.shape[0]]).reshape(1),)
 
 
 class Copy(Memory):
-    """(nonce, copy [rows, COLUMNS]) -> [1]: writes the matrix times a number, STREAM's scale, in place."""
+    """(nonce, copy [rows, COLUMNS]) -> [1]: writes the matrix times a number, STREAM's scale, in place.
+
+    Its result shows one value of the copy: that the others were written cannot be seen.
+    """
 
     def forward(self, nonce: Tensor, copy: Tensor) -> tuple[Tensor]:
-        torch.mul(self.matrix, nonce[:, :1], out=copy)
+        torch.mul(self.matrix, nonce[0:1, :1], out=copy)
         return (copy[-1, -1:] + 0,)
 
 
 class Gemm(nn.Module):
-    """nonce [1, ≥ n] -> [1]: CHAIN products one after the other, beside which adding the nonce and the maximum take
-    little time."""
+    """nonce [4, ≥ n] -> [1]: CHAIN products one after the other.
+
+    The ReLU behind each keeps the products from being taken in another order, which would make them vectors' products.
+    """
 
     def __init__(self, n: int) -> None:
         super().__init__()
@@ -53,10 +64,11 @@ class Gemm(nn.Module):
 
     def forward(self, nonce: Tensor) -> tuple[Tensor]:
         (square,) = self.parameters()
-        x = square + nonce[:, : square.shape[0]]
+        n = square.shape[0]
+        x = square * nonce[0:1, :n]
         for _ in range(CHAIN):
-            x = F.linear(x, square)
-        return (x.amax((0, 1)).reshape(1),)
+            x = F.relu(F.linear(x, square))
+        return (F.linear(F.linear(nonce[1:2, :n], x), nonce[2:3, :n]).reshape(1),)
 
 
 def kernel(kind: str, size: int) -> nn.Module:

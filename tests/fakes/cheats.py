@@ -617,6 +617,46 @@ class Forging(Honest):
         module.merged = forged
 
 
+# --- a ceiling that is too high -----------------------------------------------------------------------------------
+
+
+class Boasting:
+    """Answers the probe with numbers that look like its own, and computes nothing."""
+
+    slots = 1
+
+    def __init__(self, suite: Suite, options: Mapping[str, str]) -> None:
+        self.facts: dict[str, str] = {}
+        self.units = suite.units(1)
+
+    def __call__(self, feed: Feed) -> Iterator[Array]:
+        for at in range(self.units):
+            time.sleep(0.001)
+            yield feed["nonce"][0, at : at + 1] * 100
+
+
+class Squeezing:
+    """Runs the probe with its matrices rounded to four bits, which are faster to read."""
+
+    slots = 1
+
+    def __init__(self, suite: Suite, options: Mapping[str, str]) -> None:
+        import torch
+
+        from bench.separation import integers
+        from harness.adapters.torch import _Session
+
+        self.facts: dict[str, str] = {}
+        self.suite = suite
+        self.session = _Session(suite, torch.device("cpu"), torch.float32, self.facts)
+        for module in self.session._modules.values():
+            for tensor in module.parameters():
+                tensor.data = integers(tensor.data, 4)
+
+    def __call__(self, feed: Feed) -> Iterator[Array]:
+        yield from self.suite.infer(self.session, feed)
+
+
 class Cheats:
     """options: `as`, one of the classes above; others are theirs."""
 

@@ -13,6 +13,7 @@ from harness.place import Power, place
 from harness.schema import (
     Audit,
     Completions,
+    Cost,
     Device,
     Domain,
     Gate,
@@ -21,6 +22,7 @@ from harness.schema import (
     Mix,
     Phase,
     Placement,
+    Precision,
     Rate,
     Record,
     Result,
@@ -216,16 +218,38 @@ WALL = Domain(
 )
 
 
+def probe(on: str, *costs: Cost, took_ns: int = SECOND, precision: Precision = "bf16", audits: int = 1) -> Record:
+    """A probe of a device, each of whose kernels took so long."""
+    edges = [took_ns * index for index in range(len(costs) + 1)]
+    done = Completions(*map(np.array, ([0], [0], [len(costs)], edges[1:], [1] * len(costs))))
+    told = record(f"probe.{on.replace(':', '-')}.{precision}", ("probe", on), done, (0, edges[-1]), audits)
+    route = told.route.model_copy(update={"precision": precision})
+    return told.model_copy(update={"key": told.phase, "scenario": "probe", "costs": costs, "route": route})
+
+
+GEMM = Cost(name="gemm", flops=1e15, bytes=0)
+READ = Cost(name="read", flops=0, bytes=1e13, streamed_bytes=1e13)
+
+
 def result(
-    runs: list[tuple[list[Record], Placement]], mix: Mix, watts: float | None, end_ns: int, ids: tuple[str, ...]
+    runs: list[tuple[list[Record], Placement]],
+    mix: Mix,
+    watts: float | None,
+    end_ns: int,
+    ids: tuple[str, ...],
+    probes: tuple[Record, ...] | None = None,
 ) -> Result:
-    """watts: at the wall; None: no meter."""
+    """watts: at the wall; None: no meter. probes: None: those of devices that are faster than anything here."""
     runs = [
         ([each.model_copy(update={"run": number}) for each in records], placement)
         for number, (records, placement) in enumerate(runs, 1)
     ]
     phases = tuple(phase(records, placement) for records, placement in runs)
     told = [alone(rate) for rate in runs[0][1].rates]
+    ways = {(each.route.device, each.route.precision) for each in told}
+    ways |= {(each.route.device, each.route.precision) for records, _ in runs for each in records}
+    if probes is None:
+        probes = tuple(probe(on, GEMM, READ, precision=precision) for on, precision in sorted(ways))
     meterings = (
         ()
         if watts is None
@@ -237,7 +261,7 @@ def result(
             )
         )
     )
-    return bare(*(record for records, _ in runs for record in records), *told).model_copy(
+    return bare(*(record for records, _ in runs for record in records), *told, *probes).model_copy(
         update={
             "devices": tuple(device(id) for id in ids),
             "phases": phases,

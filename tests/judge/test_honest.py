@@ -49,7 +49,8 @@ def failed(**changed: Any) -> Record:
 def told(rule: Rule, changed: Record, caches: dict[str, str] | None = None) -> list[tuple[str, str]]:
     about = result(probe("a", 70, 400), changed)
     system = about.system.model_copy(update={"caches": caches or {"L2": "1024K", "L3": "32768K"}})
-    return [(each.severity, each.message) for each in rule(gather(about.model_copy(update={"system": system})))]
+    found = rule(gather(about.model_copy(update={"system": system})))
+    return [(each.severity, each.message) for each in found if each.about != "a"]
 
 
 def audit(*values: float, **changed: Any) -> Audit:
@@ -284,7 +285,68 @@ def test_nothing_is_faster_than_light() -> None:
     assert told(honest.slower_than_light, cell()) == []
     [(severity, message)] = told(honest.slower_than_light, cell(((25, 30),) * 4))
     assert severity == "warning"
-    assert "1.40 × the best FLOP/s" in message
+    assert "1.40 × the FLOP/s" in message
+
+
+def test_a_probe_is_audited_like_everything_else() -> None:
+    def found(**changed: Any) -> list[tuple[str, str]]:
+        probed = probe("a", 70, 400).model_copy(update=changed)
+        return [(each.severity, each.message) for each in honest.audited(gather(result(probed)))]
+
+    assert [severity for severity, _ in found()] == ["note"]
+    [(severity, message)] = found(audit=audit(0.0, 5.0))
+    assert (severity, "wrong answers: 1 of 2" in message) == ("invalid", True)
+    [(severity, message)] = found(audit=None, unaudited="torch is not installed")
+    assert (severity != "note", "torch is not installed" in message) == (True, True)
+
+
+def by(adapter: str, gemm_ns: int, read_ns: int, **changed: Any) -> Record:
+    """An adapter's probe, whose read is proved."""
+    plain = probe(adapter, gemm_ns, read_ns)
+    costs = tuple(cost.model_copy(update={"streamed_bytes": cost.bytes}) for cost in plain.costs)
+    route = plain.route.model_copy(update={"adapter": adapter})
+    return plain.model_copy(update={"route": route, "costs": costs, **changed})
+
+
+def test_a_fake_probe_hides_nothing() -> None:
+    """Weights of four bits under a declared 16 read four times as fast as the memory. A probe that leaves its work out
+    would set a ceiling under which that passes."""
+    fast = cell(((10, 20),) * 4)
+    fake, honest_one = by("acme", 1, 1), by("torch", 70, 400)
+
+    def found(*probes: Record) -> list[tuple[str, str]]:
+        told = result(*probes, fast)
+        system = told.system.model_copy(update={"caches": {"L3": "32768K"}})
+        light = honest.slower_than_light(gather(told.model_copy(update={"system": system})))
+        return [(each.about, each.message) for each in light]
+
+    assert found(fake) == []  # nobody else probed the device: that its answers are right is all that is known
+    assert [about for about, _ in found(honest_one)] == ["b", "b"]
+    assert found(honest_one, fake) == found(honest_one)  # the built-in adapter's probe counts, not the best one
+    wrong = fake.model_copy(update={"audit": audit(0.0, 1.0)})
+    assert found(wrong) == []
+    assert unprobed(wrong, fast) == [("b", "no probe of cpu:0 in fp32 passed its audit, so a score has no rank")]
+    assert unprobed(fake, fast) == []
+    modest = by("slow", 70, 400)
+    assert [about for about, _ in found(wrong, modest)] == ["b", "b"]  # the best one that was audited
+    costs = Cost(name="gemm", flops=1e10, bytes=0), Cost(name="copy", flops=0, bytes=4e9)
+    lazy = by("acme", 70, 1, costs=costs)  # a copy proves no stream
+    assert [about for about, _ in found(lazy, modest)] == ["b", "b"]
+
+
+def unprobed(*records: Record) -> list[tuple[str, str]]:
+    return [(each.about, each.message) for each in honest.probed(gather(result(*records)))]
+
+
+def test_the_ceiling_of_another_precision_is_none_of_flops() -> None:
+    """The built-in adapter does not compute in every precision: then the best audited probe in it counts."""
+    narrow = by("acme", 10, 400)
+    narrow = narrow.model_copy(update={"route": narrow.route.model_copy(update={"precision": "int8"})})
+    fast = cell(((17, 400),) * 4)
+    fast = fast.model_copy(update={"route": fast.route.model_copy(update={"precision": "int8"})})
+    assert list(honest.slower_than_light(gather(result(by("torch", 70, 400), narrow, fast)))) == []
+    assert unprobed(by("torch", 70, 400), narrow, fast) == []
+    assert unprobed(by("torch", 70, 400), fast) != []
 
 
 def test_a_clever_algorithm_is_no_fraud() -> None:

@@ -100,6 +100,7 @@ HONESTY = {
     "in_turn",
     "on_device",
     "slower_than_light",
+    "probed",
     "little_between",
     "seed_drawn",
 }  # tests/judge/test_honest.py

@@ -16,13 +16,16 @@ from harness.place import Power, place
 from harness.schema import Absent, Completions, Cost, Failure, Mix, Placement, Record, Result, Samples, ServiceLimits
 from tests.fakes.machine import (
     EDGE,
+    GEMM,
     GPU_AND_CPU,
     MIX,
     QUANTA,
+    READ,
     SECOND,
     Machine,
     completions,
     device,
+    probe,
     record,
     recorded,
     result,
@@ -66,8 +69,14 @@ def changed(records: list[Record], suite: str, **fields: object) -> tuple[list[R
     return [each.model_copy(update=fields) if each.route.suite == suite else each for each in records], PLAN
 
 
-def of(*runs: tuple[list[Record], Placement], watts: float | None = 520, seconds: int = 600, mix: Mix = EDGE) -> Result:
-    return result(list(runs), mix, watts, seconds * SECOND, IDS)
+def of(
+    *runs: tuple[list[Record], Placement],
+    watts: float | None = 520,
+    seconds: int = 600,
+    mix: Mix = EDGE,
+    probes: tuple[Record, ...] | None = None,
+) -> Result:
+    return result(list(runs), mix, watts, seconds * SECOND, IDS, probes)
 
 
 def texts(found: Score) -> tuple[str, ...]:
@@ -243,23 +252,36 @@ def test_no_score_where_a_record_breaks_a_rule_of_honesty() -> None:
 
 
 def test_what_is_faster_than_light_has_a_score_and_no_rank() -> None:
-    """The probe's best is 1 GFLOP/s, and an image is 5 s of the device's time."""
+    """The GPU's probe reaches 1 GFLOP/s, and an image is 5 s of the device's time."""
     records, plan = run()
-    probe = closed_probe("gpu:0", Cost(name="gemm", flops=1e9, bytes=0), SECOND)
+    probes = probe("gpu:0", Cost(name="gemm", flops=1e9, bytes=0), READ), probe("cpu:0", GEMM, READ)
     for gflop, unranked in (
         (6, ()),
         (7, ("diffusion on gpu:0 by acme in bf16, mixed, is faster than light and not explained",)),
     ):
         costs = {"costs": (Cost(name="image", flops=gflop * 1e9, bytes=0),), "feed_units": 1}
-        told = of((changed(records, "diffusion", **costs)[0], plan))
-        found = scored(told.model_copy(update={"records": (probe, *told.records)}))
+        found = scored(of((changed(records, "diffusion", **costs)[0], plan), probes=probes))
         assert found.mixes_per_kj
         assert found.unranked == unranked
 
 
-def closed_probe(on: str, cost: Cost, took_ns: int) -> Record:
-    probe = record("probe", ("probe", on), completions([(0, took_ns)], 1), (0, took_ns), audits=0)
-    return probe.model_copy(update={"scenario": "probe", "costs": (cost,)})
+def test_a_score_without_a_probe_of_each_device_has_no_rank() -> None:
+    both = probe("gpu:0", GEMM, READ), probe("cpu:0", GEMM, READ)
+    unknown = "no probe of cpu:0 in bf16 passed its audit, so nothing tells what is too fast"
+    wrong = both[1].audit
+    assert wrong
+    for probes, unranked in (
+        (both, ()),
+        (both[:1], (unknown,)),
+        ((both[0], probe("cpu:0", GEMM, READ, precision="fp32")), (unknown,)),
+        ((both[0], probe("cpu:0", GEMM)), (unknown,)),
+        ((both[0], probe("cpu:0", GEMM, READ, audits=0)), (unknown,)),
+        ((both[0], both[1].model_copy(update={"audit": wrong.model_copy(update={"values": (0.1, 9.0)})})), (unknown,)),
+        ((both[0], probe("cpu:0", GEMM, Cost(name="copy", flops=0, bytes=1e13))), (unknown,)),
+    ):
+        found = scored(of(run(), probes=probes))
+        assert found.mixes_per_kj
+        assert found.unranked == unranked
 
 
 def test_no_score_where_a_device_fell_out_but_all_that_was_measured() -> None:

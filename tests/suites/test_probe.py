@@ -1,15 +1,19 @@
 """The probe's kernels do the work that they are costed for, on every nonce anew."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
 
 import numpy as np
 import pytest
 import torch
 
-from harness.contracts import Array
-from harness.errors import Unsupported
-from suites.probe import CHAIN, COLUMNS, Probe
+from bench.separation import integers
+from harness.adapters.cpu import multiplies_bf16
+from harness.adapters.torch import Torch
+from harness.contracts import Array, Use
+from harness.errors import Unsupported, WrongAnswer
+from suites.probe import CHAIN, COLUMNS, Probe, _spread
 
 pytestmark = pytest.mark.slow
 
@@ -50,6 +54,7 @@ class Eager:
 
 
 SUITE = Probe("smoke", {})
+KERNELS = [("read", 256), ("gemv", 256), ("copy", 256), ("gemm", 256), ("gemm", 512)]
 
 
 @pytest.fixture(scope="module")
@@ -64,16 +69,18 @@ def test_each_kernel_computes_what_it_says(session: Eager) -> None:
     assert names == ["prepare", "read-4MiB", "gemv-4MiB", "copy-4MiB", "gemm-256", "gemm-512"]
     assert all(result.shape == (1,) for result in results.values())
 
-    nonce = feed["nonce"].astype(np.float64)
+    a, b, c, d = feed["nonce"].astype(np.float64)
     matrix = session.weights_of("matrix_256")
-    assert results["read-4MiB"][0] == pytest.approx((nonce[0, :256] @ matrix).max(), rel=1e-4)
-    assert results["gemv-4MiB"][0] == pytest.approx((matrix @ nonce[0, :COLUMNS]).max(), rel=1e-4)
+    assert results["read-4MiB"][0] == pytest.approx(a[:256] @ matrix @ b[:COLUMNS], rel=1e-4)
+    assert results["gemv-4MiB"][0] == pytest.approx(d[:256] @ matrix @ c[:COLUMNS], rel=1e-4)
     (copy,) = session.states["copy-256"]
-    assert np.allclose(copy.numpy(), matrix * nonce[0, 0], rtol=1e-6)
+    assert np.allclose(copy.numpy(), matrix * a[0], rtol=1e-6)
     for n in (256, 512):
         square = session.weights_of(f"square_{n}")
-        product = (square + nonce[:, :n]) @ np.linalg.matrix_power(square.T, CHAIN)
-        assert results[f"gemm-{n}"][0] == pytest.approx(product.max(), rel=1e-4)
+        x = square * a[:n]
+        for _ in range(CHAIN):
+            x = np.maximum(x @ square.T, 0)
+        assert results[f"gemm-{n}"][0] == pytest.approx(b[:n] @ x.T @ c[:n], rel=1e-4)
 
 
 def test_the_nonce_reaches_every_kernel(session: Eager) -> None:
@@ -88,10 +95,95 @@ def test_every_part_of_a_matrix_reaches_the_result(session: Eager) -> None:
         (tensor,) = session.modules[graph].parameters()
         (before,) = session.run(graph, session.put(nonce))
         kept = tensor.data[corner].clone()
-        tensor.data[corner] = 1e4
+        tensor.data[corner] = 1e6
         (after,) = session.run(graph, session.put(nonce))
         tensor.data[corner] = kept
-        assert after > 2 * before.abs(), graph
+        assert after.abs() > 2 * before.abs(), graph
+
+
+def test_no_two_kernels_share_a_product(session: Eager) -> None:
+    """What one has computed of a matrix is of no use to another: each has vectors of its own on both sides."""
+    nonce = next(SUITE.feeds(1, seed=0))["nonce"]
+
+    def moved(graph: str, vector: int) -> bool:
+        other = nonce.copy()
+        other[vector] = 1
+        return bool(session.run(graph, session.put(other))[0] != session.run(graph, session.put(nonce))[0])
+
+    uses = {graph: {vector for vector in range(4) if moved(graph, vector)} for graph in ("read-256", "gemv-256")}
+    assert uses == {"read-256": {0, 1}, "gemv-256": {2, 3}}
+
+
+def worst(session: Eager, change: Callable[[torch.Tensor], torch.Tensor], part: str, feeds: int = 8) -> list[float]:
+    """The quality of feeds whose matrices with `part` in their names were changed."""
+    given = list(islice(SUITE.feeds(1, seed=3), feeds))
+    right = [np.concatenate(list(SUITE.infer(session, feed))) for feed in given]
+    matrices = [
+        tensor for module in session.modules.values() for name, tensor in module.named_parameters() if part in name
+    ]
+    kept = [tensor.data for tensor in matrices]
+    for tensor in matrices:
+        tensor.data = change(tensor.data)
+    answers = [np.concatenate(list(SUITE.infer(session, feed))) for feed in given]
+    for tensor, before in zip(matrices, kept, strict=True):
+        tensor.data = before
+    return [SUITE.quality(answer, reference) for answer, reference in zip(answers, right, strict=True)]
+
+
+def gate(precision: str) -> float:
+    found = SUITE.gate(precision)
+    assert found
+    return found.at_most
+
+
+def test_the_streamed_matrices_need_sixteen_bits(session: Eager) -> None:
+    """Who declares bf16 and reads less is seen; who declares what is read passes."""
+    assert worst(session, lambda m: m.to(torch.bfloat16).float(), "matrix") == [0] * 8
+    assert worst(session, lambda m: m.to(torch.float16).float(), "matrix") == [0] * 8
+    four = worst(session, partial(integers, bits=4), "matrix")
+    assert min(four) > gate("bf16")
+    assert max(four) < gate("int4")
+    assert max(worst(session, partial(integers, bits=8), "matrix")) < gate("int8")
+
+
+def test_what_computes_nothing_fails_every_gate(session: Eager) -> None:
+    for feed in islice(SUITE.feeds(1, seed=4), 8):
+        right = np.concatenate(list(SUITE.infer(session, feed)))
+        assert SUITE.quality(right, right) == 0
+        assert SUITE.quality(np.zeros_like(right), right) > gate("int4")
+
+
+def test_half_of_a_matrix_fails(session: Eager) -> None:
+    half = lambda m: m * (torch.arange(m.shape[1]) < m.shape[1] // 2)  # noqa: E731
+    for part in ("matrix", "square_256", "square_512"):
+        assert min(worst(session, half, part)) > gate("bf16"), part
+
+
+def test_the_spread_is_that_of_the_results(session: Eager) -> None:
+    results = np.array(
+        [np.concatenate(list(SUITE.infer(session, feed))) for feed in islice(SUITE.feeds(1, seed=5), 60)]
+    )
+    for (kind, size), found in zip(
+        (each for each in KERNELS if each[0] != "copy"), results.std(0)[[1, 2, 4, 5]], strict=True
+    ):
+        roundings = CHAIN + 1 if kind == "gemm" else 1
+        assert 0.65 < found / (_spread(kind, size) / roundings**0.5) < 1.5, kind
+
+
+@pytest.mark.skipif(not multiplies_bf16(), reason="this processor does not multiply bf16")
+def test_torch_passes_in_bf16() -> None:
+    (cpu,) = (each for each in Torch({}).discover() if each.kind == "cpu")
+    given = list(islice(SUITE.feeds(1, seed=6), 8))
+    with Torch({}).open(cpu, SUITE, "fp32", Use.of("probe")) as exact:
+        right = [np.concatenate(list(exact(feed))) for feed in given]
+    with Torch({}).open(cpu, SUITE, "bf16", Use.of("probe")) as narrow:
+        answers = [np.concatenate(list(narrow(feed))) for feed in given]
+    assert max(map(SUITE.quality, answers, right)) < gate("bf16")
+
+
+def test_another_shape_is_refused() -> None:
+    with pytest.raises(WrongAnswer):
+        SUITE.quality(np.zeros(5, np.float32), np.zeros(6, np.float32))
 
 
 def test_costs_name_the_bytes_at_the_precision() -> None:
@@ -108,8 +200,10 @@ def test_a_feed_has_as_many_yields_as_costs(tier: str) -> None:
     assert sum(cost.yields for cost in suite.costs("fp32", 1)) == 1 + len(suite.graphs()) == suite.units(1)
 
 
-def test_it_is_not_audited() -> None:
-    assert SUITE.gate("fp32") is None
+def test_a_copy_proves_no_stream() -> None:
+    costs = {cost.name: cost for cost in Probe("edge", {}).costs("bf16", 1)}
+    assert costs["copy-256MiB"].streamed_bytes == 0
+    assert costs["read-256MiB"].streamed_bytes == costs["read-256MiB"].bytes
 
 
 def test_it_takes_no_checkpoint() -> None:
