@@ -89,6 +89,8 @@ def _environment(hello: wire.Hello, vendor: Mapping[str, str]) -> Environment:
     return Environment(
         origin=plain(hello.origin, MAX_TEXT),
         spec=plain(re.split(r"[/\\]", hello.spec)[-1], MAX_TEXT),
+        source=plain(hello.source, MAX_TEXT),
+        sha256=plain(hello.sha256, MAX_TEXT),
         python=plain(hello.python, MAX_TEXT),
         mixmark=hello.mixmark,
         packages={plain(name, MAX_TEXT): plain(version, MAX_TEXT) for name, version in hello.packages.items()},

@@ -6,16 +6,21 @@ names the plugin, the cause and the missing member. Adapters are loaded in worke
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import importlib
 import importlib.util
+import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from harness.errors import PluginError, UsageError
+from harness.schema import Absent
+from harness.text import plain
 
 Kind = Literal["adapters", "meters", "watchers", "suites", "reporters"]
 
@@ -93,19 +98,77 @@ class Plugin:
 
 
 def find(kind: Kind, extra: Iterable[str] = ()) -> dict[str, Plugin]:
-    """Returns all plugins of a kind by name: built-in ones, then entry points, then `extra`. A later one replaces an
-    earlier one of the same name.
+    """Returns all plugins of a kind by name: built-in ones, then entry points, then `extra`, which replaces an entry
+    point of the same name. The names of built-in plugins are reserved: an entry point that has one is left out, and
+    `refused` says so.
 
-    extra: specs from the command line; such a plugin's name is that of its class in lower case.
+    extra: specs from the command line; such a plugin's name is that of its class in lower case. Raises UsageError where
+    that is the name of a built-in plugin.
     """
     found = {name: Plugin(kind, name, spec, "built in") for name, spec in BUILT_IN[kind].items()}
     for entry in entry_points(group=f"mixmark.{kind}"):
-        package = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an entry point"
-        found[entry.name] = Plugin(kind, entry.name, entry.value, package)
+        if not _unusable(kind, entry.name):
+            found[entry.name] = Plugin(kind, entry.name, entry.value, _package(entry))
     for spec in extra:
         name = name_of(spec)
+        if problem := _unusable(kind, name):
+            raise UsageError(f"{spec}: {problem}", hint="give the class another name, and its `name` the same")
         found[name] = Plugin(kind, name, spec, "command line")
     return found
+
+
+def refused(kind: Kind) -> tuple[Absent, ...]:
+    """The entry points that `find` leaves out because of their names, with the reason."""
+    return tuple(
+        Absent(
+            kind=cast(Any, kind[:-1]), name=f"{plain(entry.name, 40)} of {plain(_package(entry), 80)}", reason=problem
+        )
+        for entry in entry_points(group=f"mixmark.{kind}")
+        if (problem := _unusable(kind, entry.name))
+    )
+
+
+def source(plugin: Plugin) -> tuple[str, str]:
+    """What a plugin's code was read from, and its SHA-256; two empty texts where that cannot be found.
+
+    It is the RECORD of the distribution that the plugin comes from, which lists the hash of each of its files; without
+    one, the file of the plugin's module. No code of the plugin is run.
+    """
+    where = plugin.spec.rpartition(":")[0]
+    for entry in entry_points(group=f"mixmark.{plugin.kind}"):
+        if entry.value == plugin.spec and entry.dist and (record := entry.dist.read_text("RECORD")):
+            return f"RECORD of {_package(entry)}", hashlib.sha256(record.encode()).hexdigest()
+    if file := _file_of(where):
+        with contextlib.suppress(OSError):
+            return file.name, hashlib.sha256(file.read_bytes()).hexdigest()
+    return "", ""
+
+
+def _unusable(kind: Kind, name: str) -> str:
+    """Why a plugin that is not built in may not have this name; empty where it may."""
+    if name.casefold() in BUILT_IN[kind]:
+        return f"{name} is the name of a built-in {kind[:-1]}, and reserved for it"
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        return f"{name!a} is no name: give one of ASCII letters, digits, dots, dashes and underscores"
+    return ""
+
+
+def _package(entry: EntryPoint) -> str:
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an entry point"
+
+
+def _file_of(where: str) -> Path | None:
+    """The file of a module; only its top-level package is looked up, so nothing is imported."""
+    if where.endswith(".py"):
+        return Path(where)
+    top, *rest = where.split(".")
+    found = importlib.util.find_spec(top) if top else None
+    if found is None:
+        return None
+    if not rest:
+        return Path(found.origin) if found.origin else None
+    inside = Path(next(iter(found.submodule_search_locations or [""]))).joinpath(*rest)
+    return next((each for each in (inside.with_suffix(".py"), inside / "__init__.py") if each.is_file()), None)
 
 
 def name_of(spec: str) -> str:

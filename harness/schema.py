@@ -750,6 +750,11 @@ class Environment(Fact):
     """`built in`, the distribution and version that the adapter comes from, or `command line`."""
     spec: str
     """The adapter's class, as `module:Class` or `file.py:Class`, without a folder."""
+    source: str = ""
+    """What its code was read from: the RECORD of its distribution, which lists all files by hash, or its module's file.
+    Empty where that was not found."""
+    sha256: str = ""
+    """The SHA-256 of the source."""
     python: str
     mixmark: str
     packages: dict[str, str] = {}

@@ -274,8 +274,9 @@ def _hello(setup: wire.Setup) -> wire.Hello:
     try:
         plugin = _plugin(setup)
         origin, spec = plugin.origin, plugin.spec
+        source, sha256 = plugins.source(plugin)
     except PluginError:  # the answer to the first request says so
-        origin = spec = ""
+        origin = spec = source = sha256 = ""
     return wire.Hello(
         mixmark=VERSION,
         protocol=wire.PROTOCOL,
@@ -283,6 +284,8 @@ def _hello(setup: wire.Setup) -> wire.Hello:
         packages=packages(),
         origin=origin,
         spec=spec,
+        source=source,
+        sha256=sha256,
     )
 
 

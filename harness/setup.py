@@ -157,7 +157,7 @@ def look(adapters: Sequence[str], config: Config) -> Found:
         )
         for name in sorted(unknown)
     ]
-    return replace(found, absent=(*found.absent, *unused))
+    return replace(found, absent=(*found.absent, *plugins.refused("adapters"), *unused))
 
 
 def bystanders(adapters: Sequence[str], config: Config, seen: Iterable[Device]) -> tuple[Device, ...]:
@@ -188,7 +188,7 @@ def prepare(
     suites = plugins.find("suites")
     pick("suite in the configuration", list(configured.suites), suites)
     checkpoints = _checkpoints(weights, suites)
-    workloads, facts, absent = [], {}, []
+    workloads, facts, absent = [], {}, [*plugins.refused("suites")]
     for name, plugin in suites.items():
         try:
             suite = plugin.load()

@@ -85,6 +85,10 @@ class Hello(Message):
     """`built in`, the distribution and version that the adapter comes from, or `command line`; empty where the
     worker's interpreter has no adapter of this name."""
     spec: str
+    source: str
+    """What the adapter's code was read from; empty where that cannot be found."""
+    sha256: str
+    """The SHA-256 of it."""
 
 
 class Missing(Message):

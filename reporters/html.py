@@ -280,7 +280,8 @@ def _environments(result: Result) -> Iterator[tuple[str, str]]:
         versions = {**each.vendor, **each.packages}
         yield (
             f"adapter {name}",
-            f"{each.spec} ({each.origin}), {each.python}, Mixmark {each.mixmark}; {_written(versions)}",
+            f"{each.spec} ({each.origin}), {each.python}, Mixmark {each.mixmark}; {_written(versions)}"
+            + (f"; SHA-256 of {each.source}: {each.sha256}" if each.sha256 else ""),
         )
 
 

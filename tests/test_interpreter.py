@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -123,6 +124,8 @@ def test_an_adapter_that_is_only_there_is_shown_with_its_packages(complete: Envi
     assert acme["environment"] == {
         "origin": "acme-kit 2.3",
         "spec": "acme_kit:Acme",
+        "source": "acme_kit.py",
+        "sha256": hashlib.sha256((complete.site / "acme_kit.py").read_bytes()).hexdigest(),
         "python": acme["environment"]["python"],
         "mixmark": VERSION,
         "packages": {name: version(name) for name in ("numpy", "pydantic", "psutil")},

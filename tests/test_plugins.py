@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,50 @@ def test_the_command_line_brings_an_adapter(tmp_path: Path) -> None:
     found = plugins.find("adapters", [f"{file}:Acme"])["acme"]
     assert (found.name, found.origin) == ("acme", "command line")
     assert found.load().name == "acme"
+
+
+@pytest.mark.parametrize("name", ["Torch", "TORCH", "OnnxRuntime", "Törch"])
+def test_no_file_borrows_the_name_of_a_built_in_adapter(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "acme.py"
+    file.write_text(f"class {name}:\n  name = 'torch'\n  def discover(self): ...\n  def open(self): ...\n")
+    with pytest.raises(UsageError) as told:
+        plugins.find("adapters", [f"{file}:{name}"])
+    assert ("is the name of a built-in adapter" in str(told.value)) == name.isascii()
+    assert told.value.hint == "give the class another name, and its `name` the same"
+
+
+def distribution(folder: Path, entries: str) -> str:
+    """Installs a distribution as pip would leave it. Returns its RECORD."""
+    (folder / "acme_borrowed.py").write_text("class Acme:\n  name = 'torch'\n")
+    info = folder / "acme_borrowed-1.2.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-borrowed\nVersion: 1.2\n")
+    (info / "entry_points.txt").write_text(entries)
+    (info / "RECORD").write_text("acme_borrowed.py,sha256=x,1\n")
+    return (info / "RECORD").read_text()
+
+
+def test_an_installed_package_borrows_no_name_and_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    distribution(tmp_path, "[mixmark.adapters]\nTorch = acme_borrowed:Acme\ntorch = acme_borrowed:Acme\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert plugins.find("adapters")["torch"].origin == "built in"
+    assert "Torch" not in plugins.find("adapters")
+    told = {each.name: each.reason for each in plugins.refused("adapters")}
+    assert told["torch of acme-borrowed 1.2"] == "torch is the name of a built-in adapter, and reserved for it"
+    assert told["Torch of acme-borrowed 1.2"] == "Torch is the name of a built-in adapter, and reserved for it"
+
+
+def test_the_source_of_a_plugin_is_hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = distribution(tmp_path, "[mixmark.adapters]\nacme = acme_borrowed:Acme\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = plugins.find("adapters", [f"{tmp_path / 'acme_borrowed.py'}:Other"])
+    digest = hashlib.sha256(record.encode()).hexdigest()
+    assert plugins.source(found["acme"]) == ("RECORD of acme-borrowed 1.2", digest)
+    module = (tmp_path / "acme_borrowed.py").read_bytes()
+    assert plugins.source(found["other"]) == ("acme_borrowed.py", hashlib.sha256(module).hexdigest())
+    assert plugins.source(found["torch"])[0] == "torch.py"
+    assert plugins.source(plugins.Plugin("adapters", "x", "no_such_module:X", "")) == ("", "")
+    assert "acme_borrowed" not in sys.modules
 
 
 @pytest.mark.parametrize("spec", ["acme.py", ":Acme", "acme.py:", "acme.py:not a name"])

@@ -20,6 +20,8 @@ EACH = [
         packages={"numpy": "2.1"},
         origin="acme-kit 2.3",
         spec="acme_kit:Acme",
+        source="RECORD of acme-kit 2.3",
+        sha256="12ab",
     ),
     wire.Missing(module="numpy"),
     wire.Stage(name="loading"),
@@ -101,7 +103,16 @@ def test_a_request_knows_the_type_of_its_answer() -> None:
     assert wire.Feed(key="a").answered_by() is wire.Fed
 
 
-HELLO = {"mixmark": VERSION, "protocol": wire.PROTOCOL, "python": "", "packages": {}, "origin": "", "spec": ""}
+HELLO = {
+    "mixmark": VERSION,
+    "protocol": wire.PROTOCOL,
+    "python": "",
+    "packages": {},
+    "origin": "",
+    "spec": "",
+    "source": "",
+    "sha256": "",
+}
 
 
 def line(name: str, **body: Any) -> bytes:
