@@ -164,9 +164,9 @@ class Benchmark:
         self.result = self.result.model_copy(update={"records": tuple(kept.values())})
 
 
-def auditor(equipment: Equipment, folder: Path, tier: Tier) -> Auditor:
+def auditor(equipment: Equipment, folder: Path, tier: Tier, logs: Path | None = None) -> Auditor:
     """The auditor of a run. Its reference runs on the CPU; at the server tier on the largest accelerator that its
-    adapter reaches."""
+    adapter reaches. logs: see `Auditor`."""
     device = audit.CPU
     if tier == "server":
         reached = [each for (_, adapter), each in equipment.devices.items() if adapter == audit.REFERENCE]
@@ -178,6 +178,7 @@ def auditor(equipment: Equipment, folder: Path, tier: Tier) -> Auditor:
         lambda record: equipment.feed_seed(record.route, record.scenario, record.run),
         device,
         equipment.timeout_s,
+        logs,
     )
 
 

@@ -187,7 +187,7 @@ def prepare(
     configured = configuration.load(config)
     suites = plugins.find("suites")
     pick("suite in the configuration", list(configured.suites), suites)
-    checkpoints = _checkpoints(weights, suites)
+    checkpoints = checkpoint_paths(weights, suites)
     workloads, facts, absent = [], {}, [*plugins.refused("suites")]
     for name, plugin in suites.items():
         try:
@@ -206,7 +206,7 @@ def prepare(
     return Workbench(configured, choose(adapters, configured), suites, workloads, facts, checkpoints, found, everything)
 
 
-def _checkpoints(given: Sequence[str], suites: Mapping[str, Plugin]) -> dict[str, Path]:
+def checkpoint_paths(given: Sequence[str], suites: Mapping[str, Plugin]) -> dict[str, Path]:
     """The checkpoint of each suite that has one. Raises UsageError."""
     found = {}
     for each in given:

@@ -61,6 +61,7 @@ LAYERS = (
         "harness.noise",
         "harness.plugins",
         "harness.phase",
+        "harness.repeat",
         "harness.run",
         "harness.slices",
         "harness.store",

@@ -52,6 +52,7 @@ for command in (
     look.meters,
     run.run,
     results.report,
+    results.audit,
     look.doctor,
     run.selftest,
     results.compare,

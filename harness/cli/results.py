@@ -1,4 +1,4 @@
-"""The commands that read result folders: report, compare."""
+"""The commands that read result folders: report, audit, compare."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from harness.text import plain
 if TYPE_CHECKING:
     from harness.compare import Comparison
     from harness.judge.judgement import Judgement
+    from harness.repeat import Repeated
+    from harness.schema import Record
 
 
 @click.command()
@@ -99,6 +101,60 @@ def compare(a: Path, b: Path, gate: float | None, format_: str, as_json: bool) -
     for each in worse:
         click.echo(f"mixmark: {plain(each.label)} is slower by more than {gate:g} %", err=True)
     sys.exit(1 if worse else 0)
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option(
+    "--weights",
+    multiple=True,
+    metavar="SUITE=PATH",
+    help="Checkpoint of a suite whose weights were not drawn at random. Repeatable.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=1),
+    default=600,
+    show_default=True,
+    help="Seconds after which a reference that does not answer counts as hung.",
+)
+@JSON
+def audit(folder: Path, weights: tuple[str, ...], timeout: float, as_json: bool) -> None:
+    """Repeat the audits of a result folder, on this or any other machine. Nothing is written to the folder.
+
+    The feeds are made again from the seed, the reference computes them, and the stored answers are compared with it
+    by the gates of this installation. Exits with 1 if an answer is wrong, if a value differs from the stored one by
+    more than 5 % of the gate's bound and 0.1 % of the value, or if a record cannot be audited.
+
+    Example: mixmark audit results/20261121-101500-edge-quick
+    """
+    from harness import plugins, repeat, setup
+
+    checkpoints = setup.checkpoint_paths(weights, plugins.find("suites"))
+
+    def tell(record: Record) -> None:
+        click.echo(f"auditing {plain(record.route.label)}, {record.scenario}", err=True)
+
+    found = repeat.repeat(folder, checkpoints, timeout, tell)
+    passed = bool(found) and all(each.passed for each in found)
+    if as_json:
+        print_json({"audits": [each.told() for each in found], "passed": passed})
+    else:
+        head = ("record", "gate", "feeds", "largest value stored", "now", "verdict")
+        print_table(head, [_audit_row(each) for each in found], "The folder holds no record that was to be audited.")
+    sys.exit(0 if passed else 1)
+
+
+def _audit_row(each: Repeated) -> tuple[str, ...]:
+    stored = each.record.audit
+    return (
+        plain(each.record.key),
+        f"{each.gate.at_most:g}" if each.gate else "–",
+        f"{len(each.values)}" if each.values else "–",
+        f"{max(stored.values):.3g}" if stored and stored.values else "–",
+        f"{max(each.values):.3g}" if each.values else "–",
+        plain(each.problem) or "passes and agrees",
+    )
 
 
 def _comparison_row(each: Comparison) -> tuple[str, ...]:
