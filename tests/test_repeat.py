@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -50,13 +52,18 @@ def audited(folder: Path, exit_code: int) -> list[dict[str, Any]]:
 
 
 def changed(folder: Path, change: Any) -> None:
-    """Applies a change to the record of resnet50 in result.json."""
-    path = folder / "result.json"
-    content = json.loads(path.read_text())
-    (record,) = (each for each in content["records"] if each["route"]["suite"] == "resnet50")
-    change(record, content)
-    path.write_text(json.dumps(content))
-    (folder / "journal.jsonl").unlink()  # else the two contradict each other
+    """Applies a change to the record of resnet50 and to the header, wherever they stand, as a careful forger would."""
+    for path in (folder / "result.json", folder / "journal.jsonl"):
+        lines = [path.read_text()] if path.suffix == ".json" else path.read_text().splitlines()
+        contents = [json.loads(line) for line in lines]
+        for content in contents:
+            records = content.get("records", ())
+            for record in (each for each in records if each["route"]["suite"] == "resnet50"):
+                change(record)
+            for name, digest in content.get("sha256", {}).items():
+                raw = folder / "raw" / name
+                content["sha256"][name] = hashlib.sha256(raw.read_bytes()).hexdigest() if raw.exists() else digest
+        path.write_text("".join(json.dumps(content) + "\n" for content in contents))
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -74,7 +81,7 @@ def test_the_audits_of_a_folder_are_repeated_and_nothing_is_written(folder: Path
 
 
 def test_values_that_were_written_by_hand_are_found(folder: Path) -> None:
-    def better(record: Any, content: Any) -> None:
+    def better(record: Any) -> None:
         record["audit"]["values"] = [value + 0.01 for value in record["audit"]["values"]]
 
     changed(folder, better)
@@ -83,38 +90,30 @@ def test_values_that_were_written_by_hand_are_found(folder: Path) -> None:
 
 
 def test_answers_to_other_feeds_are_found(folder: Path) -> None:
-    def other(record: Any, content: Any) -> None:
-        content["seed"] += 1
-        record.pop("seed", None)
-
-    changed(folder, other)
+    for path in (folder / "result.json", folder / "journal.jsonl"):
+        path.write_text(re.sub(r'"seed": ?(\d+)', '"seed": 7', path.read_text()))
     (found,) = audited(folder, 1)
     assert "answers are wrong" in found["problem"]
-
-
-def test_a_wider_gate_than_the_suites_is_found(folder: Path) -> None:
-    changed(folder, lambda record, content: record["audit"]["gate"].update(at_most=1e6))
-    (found,) = audited(folder, 1)
-    assert "its gate is 1e+06, and the suite's is" in found["problem"]
 
 
 def test_answers_that_were_replaced_are_found(folder: Path) -> None:
     (path,) = (folder / "raw").glob("*resnet50*.answers.npz")
     with np.load(path) as stored:
         answers = dict(stored)
-    np.savez_compressed(path, serials=answers["serials"], answers=answers["answers"][..., ::-1])
+    np.savez_compressed(path, serials=answers["serials"], answers=np.ascontiguousarray(answers["answers"][..., ::-1]))
+    changed(folder, lambda record: None)
     (found,) = audited(folder, 1)
     assert "answers are wrong" in found["problem"]
 
 
 def test_a_record_that_was_not_audited_does_not_pass(folder: Path) -> None:
-    changed(folder, lambda record, content: record.update(audit=None, unaudited="torch is not installed"))
+    changed(folder, lambda record: record.update(audit=None, unaudited="torch is not installed"))
     (found,) = audited(folder, 1)
     assert found["problem"] == "it was not audited: torch is not installed"
 
 
 def test_a_checkpoint_has_to_be_given(folder: Path) -> None:
-    changed(folder, lambda record, content: record["route"].update(weights="acme sampled-sha256:00"))
+    changed(folder, lambda record: record["route"].update(weights="acme sampled-sha256:00"))
     done = CliRunner().invoke(main, ["audit", str(folder), "--json"])
     assert "--weights resnet50=PATH" in done.stdout or done.exit_code == 2
 
