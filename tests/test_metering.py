@@ -210,7 +210,9 @@ def test_devices_of_an_adapter_that_is_left_out_draw_power_too(monkeypatch: pyte
     assert setup.metered((CPU,), ["torch"], Config(meters={"joules": {"mode": "absent"}})).devices == (CPU,)
 
 
-def typed(monkeypatch: pytest.MonkeyPatch, *words: str, mode: str = "fine") -> str:
+def typed(
+    monkeypatch: pytest.MonkeyPatch, *words: str, mode: str = "fine", sections: tuple[str, ...] = ("joules",)
+) -> str:
     """What stands on stdout."""
     specs = {name: plugin.spec for name, plugin in FAKES.items()}
     monkeypatch.setitem(plugins.BUILT_IN, "meters", specs)
@@ -218,7 +220,7 @@ def typed(monkeypatch: pytest.MonkeyPatch, *words: str, mode: str = "fine") -> s
     monkeypatch.setattr(look, "LIVE_S", 0.3)
     with TemporaryDirectory() as folder:
         config = Path(folder) / "mixmark.toml"
-        config.write_text(f'[meter.joules]\nmode = "{mode}"\n')
+        config.write_text("".join(f'[meter.{each}]\nmode = "{mode}"\n' for each in sections))
         done = CliRunner().invoke(cli.main, ["meters", "--adapter", ACME, "--config", str(config), *words])
     assert done.exit_code == 0, done.output
     return done.stdout
@@ -258,6 +260,13 @@ def test_a_driver_that_prints_does_not_get_into_the_answer(
 def test_mixmark_meters_says_what_is_wrong_with_one(monkeypatch: pytest.MonkeyPatch, mode: str, said: str) -> None:
     told = typed(monkeypatch, mode=mode)
     assert said in told and "counted" not in told
+
+
+def test_mixmark_meters_says_that_two_walls_need_a_declaration(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = typed(monkeypatch, mode="wall")
+    assert "A run on this machine reports its energy with the boundary wall." in one
+    two = typed(monkeypatch, mode="wall", sections=("joules.left", "joules.right"))
+    assert "A run on this machine reports no efficiency.\njoules/left and joules/right both claim to meter" in two
 
 
 def test_mixmark_meters_without_one_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

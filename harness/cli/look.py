@@ -148,7 +148,8 @@ def meters(adapters: tuple[str, ...], config: Path | None, as_json: bool) -> Non
     """
     from harness import config as configuration
     from harness import metering, setup
-    from harness.judge.energy.cover import antichain, unmetered
+    from harness.judge.energy.cover import antichain, rivals, unmetered
+    from harness.judge.energy.total import CLAIM
     from harness.schema import Absent
 
     configured = configuration.load(config)
@@ -163,9 +164,11 @@ def meters(adapters: tuple[str, ...], config: Path | None, as_json: bool) -> Non
     readable = {
         each.domain.id for each in seen if each.domain.method != "modelled" and SHORT.issuperset(each.reading.reasons)
     }
+    usable = [each.domain for each in seen if each.domain.id in readable]
     chosen = antichain(found.domains, readable, found.devices)
     missed = unmetered(chosen, found.devices, found.absent)
-    boundary = chosen[0].boundary if chosen and not missed else None
+    claims = [CLAIM.format(one=one.id, other=other.id) for one, other in rivals(usable)]
+    boundary = chosen[0].boundary if chosen and not missed and not claims else None
     if as_json:
         told = [
             {
@@ -193,6 +196,8 @@ def meters(adapters: tuple[str, ...], config: Path | None, as_json: bool) -> Non
     for each in seen:
         if each.lost:
             click.echo(f"{each.domain.id} could not be read any more: {each.lost}")
+    for claim in claims:
+        click.echo(claim)
     if missed:
         click.echo(f"No energy source covers: {', '.join(missed)}")
     print_absent(missing)

@@ -19,6 +19,7 @@ class Joules:
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.mode = options.get("mode", "fine")
+        self.label = options.get("name", "")
         self.reads = 0
 
     def domains(self, devices: Iterable[Device]) -> Iterable[Domain | Absent]:
@@ -31,6 +32,17 @@ class Joules:
             os.write(1, b"libjoules 1.0\n")
         if self.mode == "absent":
             yield Absent(kind="meter", name="probe 2", reason="not plugged in: plug it in")
+            return
+        if self.mode == "wall":
+            yield Domain(
+                id=f"{self.name}/{self.label}",
+                meter=self.name,
+                covers=("cpu:0", "node"),
+                boundary="wall",
+                quantity="energy",
+                method="external",
+                source="a test",
+            )
             return
         for device in devices:
             yield Domain(
