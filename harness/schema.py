@@ -525,13 +525,13 @@ class Record(Fact):
     bracket_ns: tuple[int, int] | None = None
     """The begin and end of the window, or of the dispatching of a mixed phase, on the parent's clock."""
     skew_ns: int | None = None
-    """In a mixed phase, the largest distance of a stamp from the time between the feed's request and its answer. Below
-    0: no stamp lay outside."""
+    """In a mixed phase, the largest distance of a stamp from the time between the feed's request and its answer.
+    Below 0: no stamp lay outside."""
     audit: Audit | None = None
     """The audit of the answers. None: `unaudited` says why there is none."""
     unaudited: str = ""
     conditions: tuple[Conditions, ...] = ()
-    """The canary before the workers were started, the blocks while they measured, and the canary after they had ended."""
+    """The canary before the workers started, the blocks while they measured, and the canary after they had ended."""
     left_behind: tuple[str, ...] = ()
     """The names of processes that lived on when the workers of the phase had ended, and were killed."""
     helpers: tuple[str, ...] = ()
