@@ -136,7 +136,7 @@ def test_of_several_runs_of_a_route_the_best_counts(fast_first: bool) -> None:
 def metered(before: Result, watts: dict[str, tuple[float, float, float]], wall: float | None) -> Result:
     """Each phase: a minute of rest, 80 s of work, a minute of rest; so many watts of each device in each of them."""
     at = np.arange(0, 200 * SECOND + 1, SECOND // 2)
-    curves = {f"own/{id}": each for id, each in watts.items()} | ({"wall": (wall,) * 3} if wall else {})
+    curves = {f"own/{id}": each for id, each in watts.items()} | ({"wall": (wall, 2 * wall, wall)} if wall else {})
     domains = tuple(
         Domain(
             id=id,
