@@ -45,9 +45,9 @@ EDITED = "it was edited or damaged; copy the result folder again, or run again"
 LATER = ("finished",)
 """What result.json says otherwise than the journal, whose first line was written before the run."""
 MAX_JSON_BYTES = 64 << 20  # of result.json, and of the journal
-MAX_JSON_OBJECTS = 400_000  # in each of the two; a block of conditions is one, and takes a kB of memory
+MAX_JSON_OBJECTS = 250_000  # in each of the two; a block of conditions is one, and takes a kB of memory
 MAX_JSON_VALUES = 6_000_000  # in each of the two; a block of conditions has 22
-MAX_RAW_BYTES = 1 << 30  # of all stamps and samples of a folder: 26 million feeds of one mark each
+MAX_RAW_BYTES = 512 << 20  # of all stamps and samples of a folder: 13 million feeds of one mark each
 SLACK_BYTES = 1 << 21  # of a raw file, for its headers and its directory
 MAX_ANSWER_BYTES = 4 << 30  # of all audited answers of a folder: 32 times what a worker keeps for one record
 
@@ -286,14 +286,15 @@ def _record(source: _Source, content: Any) -> Record:
     if not isinstance(content, dict) or content.get("error") is not None:
         return Record.model_validate(content)
     stand_in = Completions(*(np.array([value]) for value in (0, 0, 1, 0, 1)))
-    key = Record.model_validate(content | {"completions": stand_in}).key
+    record = Record.model_validate(content | {"completions": stand_in})
+    key = record.key
     with _raw(source, f"{key}.npz", source.raw) as arrays:
         _check_owner(arrays, key, COLUMNS)
         shaped = [arrays.shaped(name) for name in COLUMNS]
         if any(each.dtype != np.int64 or len(each.shape) != 1 for each in shaped):
             raise ValueError("stamps must be columns of int64")
         completions = Completions(*(arrays.read(name) for name in COLUMNS))
-    record = Record.model_validate(content | {"completions": completions})
+    record = record.model_copy(update={"completions": completions})
     if record.audit is not None and record.audit.feeds:
         _answers(source, record, record.audit)
     return record

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import io
 import json
 import os
 import resource
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,20 @@ import pytest
 from bench.folders import forge
 from harness import store
 from harness.errors import ResultError
-from harness.schema import Audit, Failure, Gate, Limits, Metering, Phase, Record, Result, Samples, Share, Task
+from harness.schema import (
+    Audit,
+    Failure,
+    Gate,
+    Limits,
+    Metering,
+    Phase,
+    Placement,
+    Record,
+    Result,
+    Samples,
+    Share,
+    Task,
+)
 from tests.golden.sample import DOMAINS, apart, closed_loop, phase, record, result, sample
 
 
@@ -153,6 +168,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 FULL = """
 import sys
+import zipfile
 from pathlib import Path
 import resource
 from harness import store
@@ -419,6 +435,78 @@ def test_stamps_beyond_any_run_are_not_unpacked(folder: Path, monkeypatch: pytes
     monkeypatch.setattr(store, "MAX_RAW_BYTES", 100)
     with pytest.raises(ResultError, match="bytes of arrays, and the folder may hold 100 more"):
         store.open(folder)
+
+
+def packed(header: bytes, values: bytes, pack: int = zipfile.ZIP_STORED) -> bytes:
+    """A raw file whose answers have this header."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", pack) as archive:
+        serials = io.BytesIO()
+        np.save(serials, np.array([0, 2]))
+        archive.writestr("serials.npy", serials.getvalue())
+        begin = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little")
+        archive.writestr("answers.npy", begin + header + values)
+    return buffer.getvalue()
+
+
+PLAIN = b"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 1, 3), }  \n"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (packed(PLAIN.replace(b"(2, 1, 3)", b"()"), bytes(4)), "does not hold the answers"),
+        (packed(b"{'descr': " + b"(" * 500 + b"\n", b""), "is not that of a plain array"),
+        (packed(PLAIN.replace(b"False", b"True"), bytes(24)), "is not that of a plain array"),
+        (packed(PLAIN.replace(b"'<f4'", b"'|O'"), bytes(24)), "is not that of a plain array"),
+        (packed(PLAIN.replace(b"'<f4'", b"'<c8'"), bytes(48)), "holds complex64, and not numbers"),
+        (packed(PLAIN.replace(b"(2, ", b"(2000000000, "), bytes(24)), "has another size than its header says"),
+        (packed(PLAIN + b" " * 2000, bytes(24)), "does not begin as an array does"),
+        (packed(PLAIN, bytes(24), zipfile.ZIP_LZMA), "neither stored nor deflated"),
+        (packed(PLAIN, bytes(24)) + b"x", "does not end as a raw file does"),
+        (b"", "does not end as a raw file does"),
+    ],
+    ids=["scalar", "nested", "fortran", "pickled", "complex", "longer", "long header", "lzma", "tail", "empty"],
+)
+def test_an_array_is_looked_at_before_it_is_read(tmp_path: Path, content: bytes, said: str) -> None:
+    (audited(tmp_path) / "raw" / "a.answers.npz").write_bytes(content)
+    rehashed(tmp_path)
+    with pytest.raises(ResultError, match=said):
+        store.open(tmp_path)
+
+
+def test_an_array_that_is_looked_at_is_read_where_it_is_plain(tmp_path: Path) -> None:
+    (audited(tmp_path) / "raw" / "a.answers.npz").write_bytes(packed(PLAIN, bytes(24)))
+    rehashed(tmp_path)
+    assert store.open(tmp_path).records[0].audit is not None
+
+
+@pytest.mark.parametrize("half", [b'"\\ud800"', b'"\xed\xa0\x80"'], ids=["escaped", "encoded"])
+def test_half_a_character_is_refused(folder: Path, half: bytes) -> None:
+    content = (folder / "result.json").read_bytes()
+    (folder / "result.json").write_bytes(content.replace(b'"quick"', half))
+    with pytest.raises(ResultError, match="is not valid JSON"):
+        store.open(folder)
+
+
+def test_more_objects_than_a_run_has_are_not_parsed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "MAX_JSON_OBJECTS", 10)
+    with pytest.raises(ResultError, match="holds more than 10 objects"):
+        store.open(folder)
+
+
+def test_a_bound_of_zero_is_no_plan() -> None:
+    with pytest.raises(ValueError, match="bound_per_s"):
+        Placement(
+            objective="throughput",
+            rates=(),
+            shares={},
+            mixes_per_s=0,
+            bound_per_s=0,
+            bound_shares={},
+            suite_prices={},
+            device_prices={},
+        )
 
 
 def test_a_moved_folder_still_opens(folder: Path, tmp_path: Path) -> None:
