@@ -88,6 +88,8 @@ class Part:
     scratch: Path
     stage: Callable[[str], None]
     """Told what the worker does."""
+    cores: tuple[int, ...] = ()
+    """The cores that the worker is pinned to; empty: it may use any."""
     processes: tuple[int, ...] = ()
     """The processes outside of the worker's tree that work for it."""
     fields: dict[str, Any] = field(default_factory=dict)
@@ -233,6 +235,7 @@ def _prepared(
         timeout_s=equipment.timeout_s,
         scratch=scratch,
         stage=stage,
+        cores=device.cores,
         processes=prepared.processes,
         fields=fields,
     )
@@ -241,7 +244,7 @@ def _prepared(
 def _driven(parts: Sequence[Part], drive: Drive) -> Watched:
     """Drives the parts, and returns how the machine fared meanwhile."""
     pids = dict.fromkeys(pid for part in parts for pid in (part.worker.pid, *part.processes))
-    watch = Watch(tuple(pids)).start()
+    watch = Watch(tuple(pids), pinned={part.worker.pid: part.cores for part in parts}).start()
     try:
         drive(parts)
     except Exception as error:

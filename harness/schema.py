@@ -457,6 +457,15 @@ class Conditions(Fact):
     """The sum of the increases of the CPUs' thermal throttle counters."""
     temperature_c: float | None = None
     """The reading of the hottest sensor of the CPU."""
+    stopped_processes: int | None = Field(default=None, ge=0)
+    """Processes of the workers that a signal or a debugger had stopped, at the end of the interval or meanwhile."""
+    strayed_threads: int | None = Field(default=None, ge=0)
+    """Threads of workers that are pinned to the cores of a slice which may run on other cores, at the end of the
+    interval. None also where no worker is pinned."""
+    received_bytes: int | None = Field(default=None, ge=0)
+    """What all network interfaces but the loopback received, for whomever, in this process's network namespace."""
+    sent_bytes: int | None = Field(default=None, ge=0)
+    """What they sent."""
     clock_step_ns: int | None = None
     """How far the wall clock moved against CLOCK_MONOTONIC: it was set, or the machine slept."""
     accelerators: tuple[AcceleratorConditions, ...] = ()

@@ -105,7 +105,7 @@ def test_shares_of_one_way_have_one_worker_and_a_record_each(folder: Path) -> No
         ({"mode": "kill"}, "crashed"),
         ({"mode": "hang"}, "hung"),
         ({"mode": "memory"}, "out of memory"),
-        ({"python": "/opt/acme/python"}, "refused"),
+        ({"python": "/opt/acme/python"}, "crashed"),
     ],
 )
 def test_what_goes_wrong_before_the_drive_is_the_records_error(

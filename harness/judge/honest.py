@@ -21,6 +21,7 @@ OUT_OF_CACHE = 4  # times the last-level cache: with less, a good part of what i
 LARGEST_CACHE_BYTES = 256 << 20  # that any chip has, and so that of one which does not say: MI300X's
 SLACK_NS = 250_000_000  # between the worker's stamps and the parent's: a pipe and a busy machine's scheduler
 SLACK_SHARE = 0.01  # … and of the window
+AT_REST_BYTES_PER_S = 64_000  # received and sent: a remote shell, discovery of services and a meter stay below
 IDLE_BLOCKS = 3  # in which a GPU must have shown nothing: a driver's sample is shorter than a block
 TELLING = 0.5  # a bound of the share of wrong feeds above this is not worth stating
 BETWEEN = 0.1  # of a window may pass between feeds
@@ -153,6 +154,39 @@ def little_between(evidence: Evidence) -> Iterator[Finding]:
             yield Finding(rule="little_between", severity="warning", about=each.key, message=message)
 
 
+def in_its_slice(evidence: Evidence) -> Iterator[Finding]:
+    """The threads of a worker that is pinned to a slice of the processor stay there."""
+    for each in evidence.measured:
+        if strayed := max((block.strayed_threads or 0 for block in each.touching), default=0):
+            threads = "1 thread" if strayed == 1 else f"{strayed} threads"
+            message = f"{threads} of the phase's workers could run on cores outside of their slice"
+            yield Finding(rule="in_its_slice", severity="invalid", about=each.key, message=message)
+
+
+def never_stopped(evidence: Evidence) -> Iterator[Finding]:
+    """No process of the workers was stopped in the window, so that another one had its share of the machine."""
+    for each in evidence.measured:
+        blocks = [block for block in each.touching if block.stopped_processes]
+        if blocks:
+            message = f"a process of the phase's workers was stopped by a signal, in {len(blocks)} blocks of the window"
+            yield Finding(rule="never_stopped", severity="invalid", about=each.key, message=message)
+
+
+def no_traffic(evidence: Evidence) -> Iterator[Finding]:
+    """The network carried no more in the window than that of a machine at rest: work that is done elsewhere costs no
+    joule here. The kernel does not tell whose traffic it was, so it is a warning."""
+    for each in evidence.measured:
+        blocks = [block for block in each.touching if block.received_bytes is not None and block.sent_bytes is not None]
+        seconds = sum(block.end_ns - block.begin_ns for block in blocks) / 1e9
+        carried = sum((block.received_bytes or 0) + (block.sent_bytes or 0) for block in blocks)
+        if blocks and carried / seconds > AT_REST_BYTES_PER_S:
+            message = (
+                f"the machine's network carried {carried / seconds / 1000:,.0f} kB a second in the window, for this run "
+                f"or for others (at rest: {AT_REST_BYTES_PER_S // 1000} kB)"
+            )
+            yield Finding(rule="no_traffic", severity="warning", about=each.key, message=message)
+
+
 def on_device(evidence: Evidence) -> Iterator[Finding]:
     """All of the work ran on the record's device; a GPU computed, and for us, as far as its driver tells."""
     for each in evidence.measured:
@@ -249,6 +283,9 @@ RULES: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
     units_counted,
     clock_bracketed,
     in_turn,
+    in_its_slice,
+    never_stopped,
+    no_traffic,
     on_device,
     slower_than_light,
     probed,

@@ -41,6 +41,10 @@ class Reading:
     """The clock of each CPU."""
     switches: Mapping[int, int]
     """The involuntary context switches of each thread of the workers."""
+    stopped: int | None
+    """How many of the workers' processes were stopped by a signal now, or since the reading before."""
+    strayed: int | None
+    """How many threads of workers that are pinned to some cores may run on others now."""
     temperature_c: float | None
     accelerators: tuple[AcceleratorConditions, ...]
 
@@ -65,6 +69,8 @@ def between(before: Reading, after: Reading) -> Conditions:
             "clock_mean_mhz": sum(mhz * each for mhz, each in clocks) / weight if weight else None,
             "clock_min_mhz": min(loaded, default=None),
             "temperature_c": after.temperature_c,
+            "stopped_processes": after.stopped,
+            "strayed_threads": after.strayed,
             "clock_step_ns": (after.wall_ns - before.wall_ns) - elapsed_ns,
             "accelerators": after.accelerators,
             **rises,
@@ -75,8 +81,9 @@ def between(before: Reading, after: Reading) -> Conditions:
 class Machine:
     """Reads the counters. pids: the workers, whose children count with them; this process is ours too.
 
-    accelerators: the vendors' watchers, opened by the caller; None: accelerators are not read. A process that vanishes
-    takes its CPU time with it, so a block in which a worker died has no `own_ns`.
+    pinned: the cores of the workers that may use no others. accelerators: the vendors' watchers, opened by the caller;
+    None: accelerators are not read. A process that vanishes takes its CPU time with it, so a block in which a worker
+    died has no `own_ns`.
     """
 
     def __init__(
@@ -86,8 +93,10 @@ class Machine:
         clock: Callable[[], int] = time.monotonic_ns,
         wall: Callable[[], int] = time.time_ns,
         accelerators: Accelerators | None = None,
+        pinned: Mapping[int, Sequence[int]] | None = None,
     ) -> None:
         self._pids = pids
+        self._pinned = {pid: frozenset(cores) for pid, cores in (pinned or {}).items() if cores}
         self._proc = root / "proc"
         self._clock = clock
         self._wall = wall
@@ -101,6 +110,9 @@ class Machine:
 
     def read(self) -> Reading:
         workers = _tree(self._proc, self._pids)
+        parents = {} if workers is not None else _parents(self._proc)  # a kernel that lists no children
+        seen = workers if workers is not None else _below(self._proc, self._pids, parents)
+        statuses = {thread: text(f"{thread}/status") for threads in seen.values() for thread in threads}
         stat = text(self._proc / "stat")
         per_cpu = {int(cpu): _busy_ns(row) for cpu, row in re.findall(r"^cpu(\d+) (.*)$", stat, re.MULTILINE)}
         counters = {
@@ -109,6 +121,7 @@ class Machine:
             **_cgroup_counters(self._groups),
             **dict(_stalls(self._proc / "pressure")),
             **dict(_swaps(text(self._proc / "vmstat"))),
+            **dict(_traffic(text(self._proc / "net/dev"))),
         }
         throttles = [*_integers(self._throttles)]
         if throttles:
@@ -120,10 +133,22 @@ class Machine:
             counters=counters,
             busy_ns=per_cpu,
             clocks_mhz=self._clocks_mhz(),
-            switches=dict(_switches(thread for threads in (workers or {}).values() for thread in threads)),
+            switches=dict(_switches(statuses)) if workers is not None else {},
+            stopped=_stopped(seen, statuses, self._pids) if any(statuses.values()) else None,
+            strayed=self._strayed(parents, statuses) if any(statuses.values()) else None,
             temperature_c=max(temperatures) / 1000 if temperatures else None,
             accelerators=self._states({os.getpid(), *(workers or self._pids)}),
         )
+
+    def _strayed(self, parents: Mapping[int, int], statuses: Mapping[str, str]) -> int | None:
+        if not self._pinned:
+            return None
+        strayed = 0
+        for pid, cores in self._pinned.items():
+            family = _tree(self._proc, [pid]) or _below(self._proc, [pid], parents)
+            allowed = [_cores(statuses.get(thread, "")) for threads in family.values() for thread in threads]
+            strayed += sum(not each <= cores for each in allowed)
+        return strayed
 
     def _clocks_mhz(self) -> dict[int, float]:
         if self._clocks:
@@ -197,9 +222,66 @@ def _process_counters(proc: Path, workers: Iterable[int] | None) -> Iterator[tup
         yield "major_faults", sum(fields[8] + fields[9] for fields in each)
 
 
-def _switches(threads: Iterable[str]) -> Iterator[tuple[int, int]]:
-    for thread in threads:
-        _, _, count = text(f"{thread}/status").rpartition("nonvoluntary_ctxt_switches:")
+def _parents(proc: Path) -> dict[int, int]:
+    """The parent of each process of the machine."""
+    with suppress(OSError):
+        pids = [int(name) for name in os.listdir(proc) if name.isdecimal()]
+        return {pid: fields[0] for pid in pids if (fields := _fields(proc, pid))}
+    return {}
+
+
+def _below(proc: Path, pids: Iterable[int], parents: Mapping[int, int]) -> dict[int, list[str]]:
+    """What `_tree` returns, by the parent of each process: it takes longer, since it looks at every process."""
+    found: dict[int, list[str]] = {}
+    todo = list(pids)
+    while todo:
+        pid = todo.pop()
+        found[pid] = []
+        tasks = f"{proc}/{pid}/task"
+        with suppress(OSError):
+            found[pid] = [f"{tasks}/{thread}" for thread in os.listdir(tasks)]
+        todo += [child for child, parent in parents.items() if parent == pid and child not in found]
+    return found
+
+
+def _cores(status: str) -> frozenset[int]:
+    """The cores that a thread may run on, of `Cpus_allowed_list: 0-3,8`; none where that is not told."""
+    found = re.search(r"^Cpus_allowed_list:\s*([\d,-]+)$", status, re.MULTILINE | re.ASCII)
+    cores: set[int] = set()
+    for part in found[1].split(",") if found else ():
+        first, _, last = part.partition("-")
+        cores |= set(range(int(first), int(last or first) + 1))
+    return frozenset(cores)
+
+
+def _stopped(workers: Mapping[int, Sequence[str]], statuses: Mapping[str, str], children: Iterable[int]) -> int:
+    """How many processes are stopped (state T, or t for a debugger), or were stopped and went on since the last call.
+
+    children: those that may be this process's own children; of these the kernel remembers that they went on.
+    """
+    stopped = {
+        pid
+        for pid, threads in workers.items()
+        if any(re.search(r"^State:\s*[Tt]\b", statuses.get(each, ""), re.MULTILINE) for each in threads)
+    }
+    for pid in children:
+        with suppress(OSError, AttributeError):  # it is no child of ours, or this system has no waitid
+            if os.waitid(os.P_PID, pid, os.WSTOPPED | os.WCONTINUED | os.WNOHANG):
+                stopped.add(pid)
+    return len(stopped)
+
+
+def _traffic(table: str) -> Iterator[tuple[str, int]]:
+    """The bytes of all network interfaces but the loopback, in this process's network namespace."""
+    rows = re.findall(r"^\s*([^\s:]+):\s*(\d+)(?:\s+\d+){7}\s+(\d+)", table, re.MULTILINE | re.ASCII)
+    if rows:
+        yield "received_bytes", sum(int(received) for name, received, _ in rows if name != "lo")
+        yield "sent_bytes", sum(int(sent) for name, _, sent in rows if name != "lo")
+
+
+def _switches(statuses: Mapping[str, str]) -> Iterator[tuple[int, int]]:
+    for thread, status in statuses.items():
+        _, _, count = status.rpartition("nonvoluntary_ctxt_switches:")
         if found := re.match(r"\s*(\d+)", count):
             yield int(os.path.basename(thread)), int(found[1])
 

@@ -31,7 +31,9 @@ class Watched:
 class Watch:
     """Samples the machine from `start` to `stop`.
 
-    pids: the workers, whose children count with them. watchers: by default the plugins of that kind.
+    pids: the workers, whose children count with them. pinned: the cores of those that may use no others. watchers: by
+    default the plugins of that kind.
+
     However slow the machine's counters are to read, watching takes at most half a percent of one core: the pause grows
     with the CPU time of a sample. Stop it before the worker is ended, or the last block does not know the worker's CPU
     time.
@@ -43,9 +45,10 @@ class Watch:
         root: Path = ROOT,
         clock: Callable[[], int] = time.monotonic_ns,
         watchers: Mapping[str, Plugin] | None = None,
+        pinned: Mapping[int, Sequence[int]] | None = None,
     ) -> None:
         self._accelerators = Accelerators(watchers)
-        self._machine = Machine(pids, root, clock, accelerators=self._accelerators)
+        self._machine = Machine(pids, root, clock, accelerators=self._accelerators, pinned=pinned)
         self._blocks: list[Conditions] = []
         self._begun, self._stopped = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watch", daemon=True)

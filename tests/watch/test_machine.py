@@ -125,6 +125,7 @@ def test_a_block_is_what_the_counters_rose_by(tmp_path: Path) -> None:
         thermal_throttles=7,
         temperature_c=61.5,  # the disk is hotter, and does not matter
         clock_step_ns=0,
+        stopped_processes=0,
     )
 
 
