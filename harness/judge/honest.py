@@ -181,8 +181,8 @@ def no_traffic(evidence: Evidence) -> Iterator[Finding]:
         carried = sum((block.received_bytes or 0) + (block.sent_bytes or 0) for block in blocks)
         if blocks and carried / seconds > AT_REST_BYTES_PER_S:
             message = (
-                f"the machine's network carried {carried / seconds / 1000:,.0f} kB a second in the window, for this run "
-                f"or for others (at rest: {AT_REST_BYTES_PER_S // 1000} kB)"
+                f"the machine's network carried {carried / seconds / 1000:,.0f} kB a second in the window, for this "
+                f"run or for others (at rest: {AT_REST_BYTES_PER_S // 1000} kB)"
             )
             yield Finding(rule="no_traffic", severity="warning", about=each.key, message=message)
 
