@@ -227,10 +227,14 @@ def _times(result: Result) -> Iterator[str]:
         yield "it was resumed after more records than there are"
         return
     troubled = {each.phase for each in result.records if each.error or each.cut_short}
+    last_ns: dict[str, int] = {}
+    for each in result.records:
+        if each.completions is not None:
+            last_ns[each.phase] = max(last_ns.get(each.phase, 0), int(each.completions.marks_ns.max()))
     spans: dict[str, _Span] = {}
     for at, record in enumerate(result.records):
         span = spans.setdefault(record.phase, _Span(sum(count <= at for count in result.resumed)))
-        yield from _watched(record, record.phase in troubled)
+        yield from _watched(record, last_ns.get(record.phase, 0), record.phase in troubled)
         for block in record.conditions:
             span.add(block.begin_ns, block.end_ns)
         if record.bracket_ns is not None:
@@ -257,9 +261,12 @@ def _times(result: Result) -> Iterator[str]:
             yield from _metered(metering, around)
 
 
-def _watched(record: Record, troubled: bool) -> Iterator[str]:
+def _watched(record: Record, last_ns: int, troubled: bool) -> Iterator[str]:
     """The blocks of a record follow each other. Those of the watch cover its window and little more; the canaries ran
-    before and after. troubled: whether a worker of the phase failed, which the others may have waited for.
+    before and after.
+
+    last_ns: the last mark of the phase, whose other parts may have ended later. troubled: whether a worker of the phase
+    failed, for which the others may have waited.
     """
     blocks = record.conditions
     if any(after.begin_ns < before.end_ns for before, after in pairwise(blocks)):
@@ -273,7 +280,7 @@ def _watched(record: Record, troubled: bool) -> Iterator[str]:
         yield f"a canary ran inside the window of {record.key}"
     if watch := [each for each in blocks if not each.canary_ns]:
         begin_ns, end_ns = watch[0].begin_ns, watch[-1].end_ns
-        over_ns = max(bracket[1], int(record.completions.marks_ns.max()))
+        over_ns = max(bracket[1], last_ns)
         around_ns = max(0, bracket[0] - begin_ns) + max(0, end_ns - over_ns)
         if begin_ns > bracket[0] or end_ns < bracket[1]:
             yield f"{record.key} was watched at another time than it was measured"

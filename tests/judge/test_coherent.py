@@ -173,6 +173,28 @@ def test_a_mix_is_as_long_as_it_was_planned() -> None:
     ]
 
 
+def test_the_parts_of_a_mix_wait_for_the_last_feed() -> None:
+    """A slow feed of one part runs on after the phase was over, and the watch with it."""
+    by_ns = 20 * NS_PER_S
+    parts = [each for each in RUNS.records if each.phase == "mix3"]
+    slow, *others = parts
+    canary = slow.conditions[-1]
+    moved_canary = canary.model_copy(update={"begin_ns": canary.begin_ns + by_ns, "end_ns": canary.end_ns + by_ns})
+    block = slow.conditions[-2].model_copy(update={"end_ns": slow.conditions[-2].end_ns + by_ns})
+    conditions = (*slow.conditions[:-2], block, moved_canary)
+    done = slow.completions
+    assert done is not None
+    marks_ns = done.marks_ns.copy()
+    marks_ns[-1] += by_ns
+    late = Completions(done.due_ns, done.issued_ns, done.ends, marks_ns, done.units)
+    watched = [each.model_copy(update={"conditions": conditions}) for each in others]
+    before = tuple(each for each in RUNS.records if each.phase != "mix3")
+    waited = slow.model_copy(update={"conditions": conditions, "completions": late})
+    assert told(records=(*before, waited, *watched), meterings=()) == []
+    idle = slow.model_copy(update={"conditions": conditions})
+    assert "longer than it was measured" in told(records=(*before, idle, *watched), meterings=())[0]
+
+
 def test_a_copy_of_a_run_is_found_wherever_it_was_moved_to() -> None:
     second = next(each for each in RUNS.records if each.key == FIRST.key.replace("mix1", "mix2"))
     assert FIRST.completions is not None and second.completions is not None
