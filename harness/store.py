@@ -331,10 +331,10 @@ def _metering(source: _Source, content: Any) -> Metering:
         samples = {}
         for id, names in zip(ids, named, strict=True):
             id.encode()  # a lone surrogate is no text
-            columns = [arrays.read(name) for name in names]
-            if [column.dtype for column in columns] != [np.int64, np.int64, np.float64]:
-                raise ValueError("samples must be int64 stamps and float64 values")
-            samples[id] = Samples(*columns)
+            shaped = [arrays.shaped(name) for name in names]
+            if [each.dtype for each in shaped] != [np.int64, np.int64, np.float64] or len(shaped[0].shape) != 1:
+                raise ValueError("samples must be columns of int64 stamps and float64 values")
+            samples[id] = Samples(*(arrays.read(name) for name in names))
     return metering.model_copy(update={"samples": samples})
 
 

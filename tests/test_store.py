@@ -353,7 +353,7 @@ SAMPLES = {"before_ns": [0], "after_ns": [1], "values": [5.0]}
 
 
 @pytest.mark.parametrize(
-    "case", ["missing", "truncated", "another's", "a column short", "backwards", "beyond", "nan", "integers"]
+    "case", ["missing", "truncated", "another's", "a column short", "backwards", "beyond", "nan", "integers", "scalars"]
 )
 def test_samples_that_are_not_the_meterings_are_refused(folder: Path, case: str) -> None:
     path = folder / "raw" / "a.energy.npz"
@@ -367,6 +367,8 @@ def test_samples_that_are_not_the_meterings_are_refused(folder: Path, case: str)
         columns["after_ns_0"] = np.array([1 << 60])
     elif case == "nan":
         columns["values_0"] = np.array([np.nan])
+    elif case == "scalars":
+        columns = {name: np.array(column[0]) for name, column in columns.items()}
     elif case == "integers":
         columns["values_0"] = np.array([5])
     content = path.read_bytes()
