@@ -1,0 +1,119 @@
+"""What an engine could keep: how far answers that are made of earlier ones are from the right one.
+
+    python -m bench.kept SUITE TIER [--kept N] [--feeds N]
+
+The engine has the answers to N earlier feeds and computes no network. It answers with the earlier one of the feed that
+is most like the new one, with the mean of all, or with the combination of all whose feeds come closest to the new feed
+(least squares with a ridge of 1 % of the mean square). For llm, whose answers are tokens: with the answer from 16 feeds
+before, and with the most frequent token of 16 answers at each place. The row `oracle` knows the right answer: it is the
+combination of 32 earlier answers that comes closest to it, which no engine can find. For dlrm it also counts the pairs
+of neighbouring lookups in a bag that an earlier sample had too, whose sum of rows could be kept, and how many there are
+where all rows are drawn anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import islice
+
+import numpy as np
+
+from bench.false_alarms import opened
+from harness import drive, plugins
+from harness.audit import REFERENCE
+from harness.contracts import Array, Feed, Suite
+from suites.dlrm import HOTNESS, Dlrm, _popular
+
+SEED = 5
+VOTES = 16
+ORACLE = 32
+
+
+def issued(suite: Suite, batch: int, count: int) -> list[Feed]:
+    return list(islice(suite.feeds(batch, SEED), count))
+
+
+def described(feed: Feed) -> Array:
+    """A feed's numbers in one row, on which likeness is judged."""
+    parts = [each.reshape(-1).astype(np.float64) for each in feed.values() if each.dtype.kind == "f"]
+    return np.concatenate(parts)
+
+
+def combined(before: Array, feed: Array, answers: Array) -> Array:
+    """The combination of answers [kept, …] whose feeds `before` [kept, numbers] come closest to `feed`."""
+    gram = before @ before.T
+    gram[np.diag_indices_from(gram)] += 0.01 * gram.trace() / len(gram)
+    return np.tensordot(np.linalg.solve(gram, before @ feed), answers, 1)
+
+
+def ways(feeds: list[Feed], answers: Array, at: int, kept: int) -> Iterator[tuple[str, Array]]:
+    """answers: [feeds, …] of each. at: the feed that is asked; those before it are kept."""
+    earlier = answers[at - kept : at].astype(np.float64)
+    if answers.dtype.kind != "f":
+        yield f"the answer from {VOTES} feeds before", answers[at - VOTES]
+        votes = answers[at - VOTES : at]
+        yield f"the most frequent token of {VOTES}", np.array([np.bincount(column).argmax() for column in votes.T])
+        return
+    before = np.array([described(each) for each in feeds[at - kept : at]])
+    now = described(feeds[at])
+    likeness = before @ now / np.linalg.norm(before, axis=1)
+    yield "the answer to the feed that is most alike", answers[at - kept + int(likeness.argmax())]
+    yield "the mean of all", earlier.mean(0).astype(answers.dtype)
+    yield "the combination by feeds", combined(before, now, earlier).astype(answers.dtype)
+    chosen = earlier[np.argsort(-likeness)[:ORACLE]].reshape(ORACLE, -1)
+    truth = answers[at].reshape(-1).astype(np.float64)
+    if len(truth) > ORACLE:
+        factors, *_ = np.linalg.lstsq(chosen.T, truth, rcond=None)
+        yield "oracle", (factors @ chosen).reshape(answers[at].shape).astype(answers.dtype)
+
+
+def recurring(suite: Dlrm, samples: int) -> str:
+    """Pairs of neighbouring lookups in one bag that an earlier feed had too, in feeds as issued and drawn anew."""
+    rows = np.repeat(np.array(suite.shape.rows), HOTNESS)
+    bags = np.repeat(np.arange(len(HOTNESS)), HOTNESS)
+    pairs = np.flatnonzero(bags[1:] == bags[:-1])
+    issues = issued(suite, samples, 16)
+    told = []
+    anew = np.random.default_rng(0)
+    for indices in (
+        [feed["indices"] for feed in issues],
+        [_popular(anew, samples, rows) for _ in issues],
+    ):
+        before, last = np.concatenate(indices[:-1]), indices[-1]
+        shares = [
+            np.isin(last[:, at] * 2**32 + last[:, at + 1], before[:, at] * 2**32 + before[:, at + 1]).mean()
+            for at in pairs
+        ]
+        told.append(f"{float(np.mean(shares)) * 100:.1f} %")
+    return f"Pairs of lookups that recur after {15 * samples:,} samples: {told[0]} as issued, {told[1]} drawn anew."
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("suite")
+    parser.add_argument("tier", choices=("smoke", "edge"))
+    parser.add_argument("--kept", type=int, default=64)
+    parser.add_argument("--feeds", type=int, default=8)
+    asked = parser.parse_args()
+    suite: Suite = plugins.suite(asked.suite, plugins.BUILT_IN["suites"][asked.suite], asked.tier, {})
+    feeds = issued(suite, 1, asked.kept + asked.feeds)
+    found: dict[str, list[float]] = {}
+    with ExitStack() as stack:
+        runner = opened(stack, REFERENCE, suite, "fp32")
+        answers = np.stack([np.concatenate([drive.plain(out) for out in runner(feed)]) for feed in feeds])
+        referee = opened(stack, REFERENCE, suite.reference(), "fp32")
+        for at in range(asked.kept, len(feeds)):
+            for name, answer in ways(feeds, answers, at, asked.kept):
+                right = np.concatenate([drive.plain(out) for out in referee({**feeds[at], "answer": answer})])
+                found.setdefault(name, []).append(suite.quality(answer, right))
+    print(f"| {asked.kept} earlier answers kept | least | median | most |\n|---|---|---|---|")
+    for name, values in found.items():
+        print(f"| {name} | {min(values):.2g} | {float(np.median(values)):.2g} | {max(values):.2g} |")
+    if isinstance(suite, Dlrm):
+        print(f"\n{recurring(suite, 256)}")
+
+
+if __name__ == "__main__":
+    main()
