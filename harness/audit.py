@@ -42,6 +42,13 @@ def kept_at(folder: Path, key: str) -> Path:
     return folder / "raw" / f"{key}.answers.npz"
 
 
+def answer_bytes(kept: Path) -> int:
+    """The size of the answer to one feed, in a file of audited answers."""
+    with np.load(kept, allow_pickle=False) as stored:
+        answers = stored["answers"]
+        return int(answers[0].nbytes) if len(answers) else 0
+
+
 Sealed = Callable[[Sequence[bytes]], bool]
 """Whether answers with these digests, in this order, are those that the worker had when they were timed."""
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import psutil
 
-from harness import audit, drive, plugins, wire
+from harness import audit, drive, gaps, plugins, wire
 from harness.audit import Sealed
 from harness.config import Config
 from harness.contracts import Suite
@@ -278,6 +278,9 @@ def _end(part: Part, folder: Path) -> None:
             return
         done, into = len(fields["completions"]), audit.kept_at(folder, share.key)
         fields["audit"] = audit.draw(answers, gate, share.limits.audits, part.batch, done, part.sealed, into)
+        if share.scenario not in ("mixed", "probe", "server") and into.exists():
+            feeds = part.suite.feeds(part.batch, 0)
+            fields["gap_ns"] = gaps.cost_ns(lambda: next(feeds), audit.answer_bytes(into))
     except Exception as error:
         del fields["completions"]
         fields["error"] = failure_of(error)

@@ -533,6 +533,9 @@ class Record(Fact):
     """The number of units in each feed."""
     bracket_ns: tuple[int, int] | None = None
     """The begin and end of the window, or of the dispatching of a mixed phase, on the parent's clock."""
+    gap_ns: int | None = Field(default=None, ge=0)
+    """The time from one feed to the next that making a feed and keeping an answer take, as the parent measured it after
+    the window of a closed loop."""
     skew_ns: int | None = None
     """In a mixed phase, the largest distance of a stamp from the time between the feed's request and its answer.
     Below 0: no stamp lay outside."""

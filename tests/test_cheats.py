@@ -131,7 +131,7 @@ CAUGHT = {
     "Bending": ("audited", WRONG),
     "BendingFeeds": ("audited", WRONG),
     "BendingUnits": ("units_counted", "1 to 1 units were counted for feeds of 4"),
-    "Foreseeing": ("little_between", "% of the window lies between feeds"),
+    "Foreseeing": ("little_between", "; making the feeds takes 0.0"),
     # a harness bent to suit
     "SlowingTheLoop": ("clock_bracketed", "the worker's clock tells"),
     "TurningBack": ("finished", "raised: ValueError: time runs backwards"),

@@ -65,6 +65,7 @@ LAYERS = (
         "harness.run",
         "harness.slices",
         "harness.store",
+        "harness.gaps",
         "harness.guarded",
         "harness.watch",
         "harness.watch.accelerators",

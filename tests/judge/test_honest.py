@@ -211,6 +211,26 @@ def test_work_between_feeds_shows() -> None:
     ]
 
 
+def test_no_more_lies_between_feeds_than_making_them_takes() -> None:
+    """Twenty feeds of 10 ms and of gaps that make the window a second longer."""
+
+    def paused(gap_ms: int) -> Completions:
+        issued = np.arange(20) * (10 + gap_ms) * 1_000_000
+        return Completions(issued, issued, np.arange(1, 21), issued + 10_000_000, np.ones(20, np.int64))
+
+    def found(gap_ms: int, **changed: Any) -> list[tuple[str, str]]:
+        return told(honest.little_between, cell(completions=paused(gap_ms), **changed))
+
+    share = "warning", "83 % of the window lies between feeds, where nothing is timed"
+    assert found(50) == [share]  # nothing is known of what a gap takes
+    assert found(50, gap_ns=12_000_000) == [share]  # four times 12 ms, and some slack: an honest one on a busy machine
+    assert found(50, gap_ns=10_000) == [
+        ("invalid", "0.95 s of the window lie between feeds, where nothing is timed; making the feeds takes 0.00 s")
+    ]
+    assert found(1, gap_ns=10_000) == []
+    assert found(50, gap_ns=10_000, scenario="mixed") == []  # its window counts all time
+
+
 def test_what_fell_back_to_the_cpu_is_invalid() -> None:
     assert told(honest.on_device, cell(facts={"nodes of see": "cuda 9", "elsewhere": ""})) == []
     [(severity, message)] = told(honest.on_device, cell(facts={"elsewhere": "see: 2 Conv by CPUExecutionProvider"}))
