@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from harness import drive, plugins
+from harness.answers import Answers
 from harness.audit import CPU, REFERENCE
 from harness.contracts import Array, Feed, Runner, Use
 from harness.judge import intervals
@@ -51,7 +52,7 @@ class Null:
 
 
 def kept(runner: Runner, feeds: Iterator[Feed]) -> str:
-    logs = {True: drive.Log(answers=drive.Answers()), False: drive.Log()}
+    logs = {True: drive.Log(answers=Answers()), False: drive.Log()}
     took: dict[bool, list[tuple[int, int]]] = {True: [], False: []}
     begin = time.perf_counter()
     for pair in range(PAIRS):
@@ -85,7 +86,7 @@ def copied(answers: list[Array], took_ns: int) -> str:
 def compared(suite: Any, batch: int, answer: Array, window_s: float) -> str:
     """Compares feeds as the auditor does, without its process and without making the feeds between those audited."""
     count = max(STANDARD.audits, math.ceil(suite.gate("fp32").samples / batch))
-    feeds = suite.feeds(batch, 1)
+    feeds = map(suite.feeds(batch, 1), itertools.count())
     stamps = [(time.perf_counter(), time.process_time())]
     with adapter(REFERENCE).open(CPU, suite.reference(), "fp32", Use.of("single-stream")) as runner:
         stamps.append((time.perf_counter(), time.process_time()))
@@ -108,10 +109,10 @@ def adapter(name: str) -> Any:
 def measured(name: str, tier: str, batch: int, by: str) -> Iterator[str]:
     suite = plugins.suite(name, plugins.BUILT_IN["suites"][name], tier, {})
     with adapter(by).open(CPU, suite, "fp32", Use.of("single-stream")) as runner:
-        feeds = suite.feeds(batch, 1)
+        feeds = map(suite.feeds(batch, 1), itertools.count())
         yield f"time without keeping over time with, {kept(runner, feeds)}"
         begin = time.perf_counter_ns()
-        answers = list(runner(next(suite.feeds(batch, 1))))
+        answers = list(runner(suite.feeds(batch, 1)(0)))
         took_ns = time.perf_counter_ns() - begin
         yield copied(answers, took_ns)
     whole = max(STANDARD.min_feeds, math.ceil(STANDARD.min_ns / took_ns))  # a window ends at the end of a feed

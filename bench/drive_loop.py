@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.contracts import Array, Feed
-from harness.drive import closed_loop
+from harness.drive import closed_loop, one_by_one
 from harness.schema import Limits
 
 QUERIES = 20_000
@@ -50,7 +50,7 @@ def feeds() -> Iterator[Feed]:
 def ours(queries: int, units: int = 1) -> npt.NDArray[np.int64]:
     """The ns from each issue to the next."""
     limits = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=10**15, min_feeds=queries)
-    done = closed_loop(NullRunner(units), feeds(), limits)
+    done = closed_loop(NullRunner(units), one_by_one(feeds()), limits)
     return np.diff(done.issued_ns)
 
 

@@ -68,7 +68,7 @@ def measured(suite: Suite, engine: str, seeds: Sequence[int]) -> Iterator[list[f
         runner = opened(stack, adapter, suite, precision)
         referee = opened(stack, REFERENCE, suite.reference(), "fp32")
         for seed in seeds:
-            feed = next(suite.feeds(BATCH.get(suite.name, 1), seed))
+            feed = suite.feeds(BATCH.get(suite.name, 1), seed)(0)
             answer = np.concatenate([drive.plain(out) for out in runner(feed)])
             reference = np.concatenate([drive.plain(out) for out in referee({**feed, "answer": answer})])
             yield judged(suite, answer, reference)

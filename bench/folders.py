@@ -102,7 +102,6 @@ class Maker:
         phases = plan.solo(ways, chosen, "smoke", plan.PRESETS["quick"], probe=work["probe"])
         result = Result(
             created_utc="2026-01-02T03:04:05+00:00",
-            seed=7,
             tier="smoke",
             preset="quick",
             command=("run", "--tier", "smoke"),
@@ -244,7 +243,10 @@ def write(folder: Path, result: Result, answers: Mapping[str, Any] | None = None
             shape = (len(record.audit.feeds), record.feed_units or 1, 3)
             made = (answers or {}).get(record.key, np.full(shape, 0.5, np.float32))
             serials = np.array(record.audit.feeds)
-            np.savez_compressed(folder / "raw" / f"{record.key}.answers.npz", serials=serials, answers=made)
+            befores = np.zeros((len(serials), 16), np.uint8)
+            np.savez_compressed(
+                folder / "raw" / f"{record.key}.answers.npz", serials=serials, befores=befores, answers=made
+            )
         keeper.append(record)
     for metering in result.meterings:
         keeper.meter(metering)

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from contextlib import ExitStack
-from itertools import islice
 
 import numpy as np
 
@@ -32,7 +31,7 @@ ORACLE = 32
 
 
 def issued(suite: Suite, batch: int, count: int) -> list[Feed]:
-    return list(islice(suite.feeds(batch, SEED), count))
+    return list(map(suite.feeds(batch, SEED), range(count)))
 
 
 def described(feed: Feed) -> Array:

@@ -47,7 +47,7 @@ def measure(adapter_name: str, tier: str) -> Measured:
     largest = max(cost.bytes for cost in kernels if cost.name.startswith("read"))
     use = Use.of("single-stream")
     with adapter.open(device, llm, "fp32", use) as writer, adapter.open(device, probe, "fp32", use) as prober:
-        prompts, nonces = llm.feeds(1, 0), probe.feeds(1, 0)
+        prompts, nonces = (map(suite.feeds(1, 0), itertools.count()) for suite in (llm, probe))
         for _ in prober(next(nonces)):  # warms up
             pass
 

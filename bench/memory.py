@@ -50,6 +50,7 @@ def peak(suite: str, adapter: str, tier: Any) -> tuple[int, int, dict[str, str]]
             )
             opened = worker.call(opening, TIMEOUT_S)
             worker.call(wire.Prepare(key="a", scenario="single-stream", batch=1, seed=0, limits=LIMITS), TIMEOUT_S)
+            worker.call(wire.Begin(key="a", pool=0, seed=0), TIMEOUT_S)
             worker.call(wire.Measure(key="a", limits=LIMITS, out=str(scratch / "out.npz")), TIMEOUT_S)
             status = Path(f"/proc/{worker.pid}/status").read_text()
             high_water = next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM"))

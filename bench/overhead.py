@@ -24,7 +24,7 @@ import numpy as np
 
 from harness import plugins
 from harness.contracts import Array, Feed, Graph, Use
-from harness.drive import closed_loop
+from harness.drive import closed_loop, one_by_one
 from harness.judge import stamps
 from harness.schema import Limits
 
@@ -180,7 +180,7 @@ def measure(suite_name: str, adapter_name: str, tier: str, batch: int) -> Row:
     with adapter.open(device, suite, "fp32", Use.of("single-stream")) as runner:
         bare = BARE[adapter_name](runner.session, suite.graphs())
         loop = LOOPS[suite_name](suite, bare)
-        feeds = suite.feeds(batch, 0)
+        feeds = map(suite.feeds(batch, 0), itertools.count())
         first = next(feeds)
         theirs = [np.array(out) for out in runner(first)]  # this also warms up
         with bare.around():
@@ -194,7 +194,7 @@ def measure(suite_name: str, adapter_name: str, tier: str, batch: int) -> Row:
 
         def harness_block() -> tuple[float, float]:
             begin = time.monotonic_ns()
-            done = closed_loop(runner, feeds, limits)
+            done = closed_loop(runner, one_by_one(feeds), limits)
             wall = stamps.units(done) * 1e9 / (time.monotonic_ns() - begin)
             return stamps.throughput_per_s(done) or 0.0, wall
 

@@ -25,7 +25,7 @@ import numpy as np
 from bench.drive_loop import feeds
 from harness.arrivals import poisson
 from harness.contracts import Array, Feed
-from harness.drive import open_loop
+from harness.drive import one_by_one, open_loop
 from harness.judge import stamps
 from harness.schema import Limits
 
@@ -53,7 +53,7 @@ class Sleeper:
 def ours(sleep_s: float, rate_per_s: float, queries: int, seed: int) -> list[float]:
     """Percentiles of the response time in ms, counted from the due time."""
     limits = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=10**12, min_feeds=queries)
-    done = open_loop(Sleeper(sleep_s), feeds(), poisson(rate_per_s, seed), limits)
+    done = open_loop(Sleeper(sleep_s), one_by_one(feeds()), poisson(rate_per_s, seed), limits)
     ordered = np.sort(stamps.latencies_ns(done))
     return [float(ordered[math.ceil(q * queries) - 1]) / 1e6 for q in PERCENTILES]
 

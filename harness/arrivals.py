@@ -6,9 +6,11 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 
 from harness.errors import UsageError
 
+LONGEST_GAP = 37  # times the mean: no uniform number of 53 bits gives more
 LOWEST_PER_S = 1e-6  # one in twelve days; much below it the stamps leave 64 bits
 
 
@@ -24,6 +26,18 @@ def poisson(rate_per_s: float, seed: int) -> Iterator[int]:
             hint=f"choose a number from {LOWEST_PER_S:g} up",
         )
     return _due_ns(1e9 / rate_per_s, np.random.Philox(seed))
+
+
+def schedule(rate_per_s: float, seed: int, count: int) -> npt.NDArray[np.int64]:
+    """The first due times of `poisson`, to the nanosecond, in a tenth of its time. Raises UsageError where it does, and
+    for a rate at which so many leave 64 bits."""
+    poisson(rate_per_s, seed)
+    mean_gap_ns = 1e9 / rate_per_s
+    if count * mean_gap_ns * LONGEST_GAP > 2**62:
+        raise UsageError(f"{count} arrivals at a rate of {rate_per_s:g} take longer than any run")
+    uniform = ((np.random.Philox(seed).random_raw(count) >> np.uint64(11)) + 0.5) / 2**53
+    logarithms = np.fromiter(map(math.log, uniform.tolist()), np.float64, count)
+    return np.cumsum(np.rint(-logarithms * mean_gap_ns).astype(np.int64))
 
 
 def _due_ns(mean_gap_ns: float, bits: np.random.Philox) -> Iterator[int]:

@@ -1,8 +1,8 @@
 """Compares answers of the timed window with an fp32 reference on the same feeds, after the clock has stopped.
 
 The worker hands over what was yielded; only then does this process draw, from the system's randomness, which answers
-are audited. Once no worker lives any more, a fresh process makes the feeds anew from their seed and runs the reference,
-by the built-in torch adapter in fp32. `harness.isolation` keeps that process apart from the vendor's code.
+are audited. Once no worker lives any more, a fresh process makes the feeds anew from the window's seed and runs the
+reference, by the built-in torch adapter in fp32. `harness.isolation` keeps that process apart from the vendor's code.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 import zipfile
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from harness import drive, isolation, plugins, wire
+from harness import isolation, plugins, wire
+from harness.answers import DIGEST_BYTES, Told, digest, most_kept
 from harness.errors import PluginError, WrongAnswer
 from harness.failures import WorkerFailed
 from harness.isolation import Isolation
@@ -49,15 +50,11 @@ def answer_bytes(kept: Path) -> int:
         return int(answers[0].nbytes) if len(answers) else 0
 
 
-Sealed = Callable[[Sequence[bytes]], bool]
-"""Whether answers with these digests, in this order, are those that the worker had when they were timed."""
-
-
-def draw(answers: Path, gate: Gate, feeds: int, batch: int, done: int, sealed: Sealed, into: Path) -> Audit:
+def draw(answers: Path, gate: Gate, feeds: int, batch: int, done: int, told: Told, into: Path) -> Audit:
     """Draws the answers that will be audited, at least `feeds` and as many as hold the gate's samples, and keeps them.
 
     answers: what the worker handed over. All that was is looked at for values that are not finite. done: the feeds of
-    the window, each of which has an answer unless they outgrew `KEPT_BYTES`. A problem with them is the audit's:
+    the window. told: what the worker told of its answers while they were timed. A problem with them is the audit's:
     nothing is raised.
     """
     try:
@@ -66,31 +63,50 @@ def draw(answers: Path, gate: Gate, feeds: int, batch: int, done: int, sealed: S
                 raise WrongAnswer("the worker handed over answers that unpack to more than their file")
         with answers.open("rb") as file, np.load(file, allow_pickle=False) as handed:  # ours to close if it is torn
             serials, values = handed["serials"], handed["answers"]
-        _handed(serials, values, done, sealed)
+            finished, befores, digests = handed["finished"], handed["befores"], handed["digests"]
+        among = _handed(serials, values, finished, digests, done, told)
+        before = told.before(finished, befores, digests)
     except WrongAnswer as error:
         return Audit(gate=gate, finished=0, problem=str(error))
     except DAMAGE as error:
         return Audit(gate=gate, finished=0, problem=f"the worker's answers cannot be used: {error}")
-    count = min(len(serials), max(feeds, math.ceil(gate.samples / batch)))
-    chosen = sorted(random.SystemRandom().sample(range(len(serials)), count), key=lambda at: int(serials[at]))
+    count = min(len(among), max(feeds, math.ceil(gate.samples / batch)))
+    chosen = np.sort(random.SystemRandom().sample(among.tolist(), count))
     with into.open("wb") as kept:
-        np.savez_compressed(kept, serials=serials[chosen], answers=values[chosen])
-    return Audit(gate=gate, finished=len(serials), feeds=tuple(serials[chosen].tolist()))
+        followed = [np.frombuffer(before[serial] or bytes(DIGEST_BYTES), np.uint8) for serial in chosen.tolist()]
+        np.savez_compressed(kept, serials=chosen, befores=followed, answers=values[np.searchsorted(serials, chosen)])
+    return Audit(gate=gate, finished=len(serials), feeds=tuple(chosen.tolist()))
 
 
-def _handed(serials: npt.NDArray[Any], values: npt.NDArray[Any], done: int, sealed: Sealed) -> None:
-    """Raises WrongAnswer where these are not the answers of a whole window."""
-    if serials.dtype != np.int64 or serials.ndim != 1 or len(serials) != len(values) or not len(serials):
+def _handed(
+    serials: npt.NDArray[Any],
+    values: npt.NDArray[Any],
+    finished: npt.NDArray[Any],
+    digests: npt.NDArray[Any],
+    done: int,
+    told: Told,
+) -> npt.NDArray[np.int64]:
+    """The feeds from which audits may be drawn. Raises WrongAnswer where these are not the answers of the window."""
+    columns = serials.dtype == finished.dtype == np.int64 and digests.dtype == np.uint8
+    whole = serials.ndim == finished.ndim == 1 and digests.shape == (len(finished), DIGEST_BYTES)
+    if not (columns and whole and len(serials) == len(values) and len(serials)):
         raise WrongAnswer("the worker handed over no answers")
-    if (np.diff(np.sort(serials)) < 1).any() or serials.min() < 0:
+    if (np.diff(serials) < 1).any() or (np.diff(np.sort(finished)) < 1).any():
         raise WrongAnswer("the worker handed over two answers to one feed")
-    all_fit = done * (values[0].nbytes + drive.AROUND_BYTES) <= drive.KEPT_BYTES
-    if serials.max() >= done or (len(serials) < done and all_fit):
-        raise WrongAnswer(f"the worker handed over {len(serials)} answers of the {done} feeds that it finished")
-    pairs = zip(serials.tolist(), values, strict=True)
-    if not sealed([drive.digest(serial, answer.tobytes()) for serial, answer in pairs]):
-        raise WrongAnswer("the answers are not those that were sealed when they were timed")
+    if len(finished) != done:
+        raise WrongAnswer(f"the worker handed over the digests of {len(finished)} answers of {done} finished feeds")
+    told.check(finished, digests)
+    most = most_kept(values[0].nbytes)
+    asked = np.sort(told.kept(finished, most))
+    if not np.array_equal(serials, asked):
+        here = int(np.isin(asked, serials).sum())
+        raise WrongAnswer(f"the worker handed over {here} answers of the {len(asked)} that it had to keep")
+    rows = dict(zip(finished.tolist(), digests, strict=True))
+    for serial, answer in zip(serials.tolist(), values, strict=True):
+        if digest(serial, answer.tobytes()) != rows[serial].tobytes():
+            raise WrongAnswer("the answers are not those that were sealed when they were timed")
     _finite(values)
+    return told.sample(finished, most)
 
 
 def _finite(values: npt.NDArray[Any]) -> None:
@@ -122,21 +138,20 @@ class Reference:
 class Auditor:
     """Runs the audits that are drawn and not done, the reference of each suite loaded once.
 
-    folder: the result, whose answers are compared. suite: the suite of a record, as a worker builds it. seed: the seed
-    of its feeds. device: where the reference runs; where that is not the CPU, the first feed is repeated on the CPU.
-    logs: the folder for the log of each reference; by default that of the result.
+    folder: the result, whose answers are compared. suite: the suite of a record, as a worker builds it. device: where
+    the reference runs; where that is not the CPU, the first feed is repeated on the CPU. logs: the folder for the log
+    of each reference; by default that of the result.
     """
 
     def __init__(
         self,
         folder: Path,
         suite: Callable[[Record], wire.SuiteChoice],
-        seed: Callable[[Record], int],
         device: Device,
         timeout_s: float,
         logs: Path | None = None,
     ) -> None:
-        self._folder, self._suite, self._seed = folder, suite, seed
+        self._folder, self._suite = folder, suite
         self._device, self._timeout_s = device, timeout_s
         self._logs = logs or folder / "logs"
         isolation.remember()
@@ -213,8 +228,8 @@ class Auditor:
         return record.model_copy(update={"audit": done})
 
     def _compared(self, reference: Reference, record: Record, answers: Path) -> wire.Audited:
-        assert record.batch is not None  # an audit was drawn from its feeds
-        request = wire.Audit(key=REFERENCE, batch=record.batch, seed=self._seed(record), answers=str(answers))
+        assert record.batch is not None and record.seed is not None  # an audit was drawn from its feeds
+        request = wire.Audit(key=REFERENCE, batch=record.batch, seed=record.seed, answers=str(answers))
         # Each feed is a stage: thirty of them may take longer than a hang is given.
         return reference.worker.call(request, self._timeout_s, each_stage=True)
 
@@ -227,7 +242,7 @@ class Auditor:
         with tempfile.TemporaryDirectory(prefix="mixmark-") as scratch, self._open(record, CPU) as reference:
             first = Path(scratch) / "first.npz"
             with np.load(kept_at(self._folder, record.key), allow_pickle=False) as kept:
-                np.savez(first, serials=kept["serials"][:1], answers=kept["answers"][:1])
+                np.savez(first, **{name: column[:1] for name, column in kept.items()})
             (value,) = self._compared(reference, record, first).values
         disagreement = abs(value - audit.values[0])
         return record.model_copy(update={"audit": audit.model_copy(update={"disagreement": disagreement})})

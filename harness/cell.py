@@ -1,10 +1,13 @@
-"""A suite alone on a device: the worker drives its own closed or open loop."""
+"""A suite alone on a device: the worker drives its own closed or open loop.
+
+The worker gets the window's seed when the window begins. Each feed follows from it and from the answer before in the
+same lane, so that nobody can work ahead, and no feed waits for the parent.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness import drive as loops
 from harness import wire
 from harness.failures import WorkerFailed
 from harness.phase import SECOND, Part
@@ -21,15 +24,16 @@ def _drive(part: Part) -> None:
     worker, limits = part.worker, part.share.limits
     stamps = part.scratch / f"{part.share.key}.stamps.npz"
     longest_s = (limits.min_ns + limits.max_ns) / SECOND  # an open loop's last feed may wait as long as `max_ns`
+    part.begin(tell=True)
+    part.told.lanes = 1 if part.share.scenario == "single-stream" else part.slots
     request = wire.Measure(key=part.share.key, limits=limits, out=str(stamps))
-    measured = worker.call(request, part.timeout_s + longest_s, part.stage)
+    measured = worker.call(request, part.timeout_s + longest_s, part.stage, replies=part.drop)
     try:
         done = worker.completions(stamps)
     except (ValueError, TypeError, OSError, EOFError) as error:
         message = f"the worker's stamps cannot be used: {error}"
         raise WorkerFailed(Failure(kind="no result", message=message)) from error
-    seal = worker.seal
-    part.sealed = lambda digests: loops.seal(digests) == seal
+    part.told.seal = worker.seal or ""
     part.fields |= {
         "completions": done,
         "ended_by": measured.ended_by,

@@ -57,6 +57,8 @@ Feed = Mapping[str, Array]
 """The input of one call of a runner: a batch of samples, as C-contiguous arrays on the host by the names that the suite
 gives them. It belongs to the harness: a runner reads it and writes nothing into it, and copies what it needs after its
 last yield."""
+Feeds = Callable[[int], Feed]
+"""Gives the feed of a nonce, a whole number below 2⁶³: the same feed whenever it is asked for."""
 Tensor = Any
 """An adapter's own handle on memory of its device. The memory lives as long as the handle does."""
 State = Any
@@ -256,9 +258,12 @@ class Suite(Protocol):
     def graphs(self) -> Mapping[str, Graph]:
         """The networks by name. Cheap: nothing is built or exported yet."""
 
-    def feeds(self, batch: int, seed: int) -> Iterator[Feed]:
-        """Feeds without end, each of `batch` samples, no two alike; the same seed gives the same feeds everywhere. They
-        come from a pool, which is made at the first `next`."""
+    def feeds(self, batch: int, seed: int) -> Feeds:
+        """Feeds of `batch` samples each, by their nonces. The same seed and nonce give the same feed on every platform,
+        and any other two give feeds that share nothing from which an answer could be told.
+
+        Where drawing a whole feed anew is expensive, the suite makes a pool from the seed, at this call, and alters it
+        by the nonce: making a feed must take little next to running it. Several threads do not call at once."""
 
     def units(self, batch: int) -> int:
         """How many units one feed holds, all of its yields together."""

@@ -2,29 +2,29 @@
 
 The harness owns the clock. A stamp is taken after the yielded value has become a plain numpy array on the
 host, so nothing lazy passes. The next feed is made between one feed's last stamp and the next issue: that time is in
-no latency, and it is short because feeds come from a pool.
+no latency, and it is short.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
-import random
 import threading
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
+from harness.answers import Answers
 from harness.contracts import Array, Feed, Preparer, Runner
 from harness.errors import WrongAnswer
 from harness.schema import Completions, Limits, RateTrial, Trial
 
 Clock = Callable[[], int]
+NextFeed = Callable[[int, bytes], Feed]
+"""Makes a feed from its number and from the digest of the answer before it in its lane, empty for a lane's first."""
 PLAIN = frozenset(np.dtype(name) for name in ("float32", "int32", "int64"))
 NOTHING = "the runner yielded nothing for a feed"
 RISE = 1.03  # a doubled batch must bring 3 %…
@@ -32,9 +32,7 @@ CLOSE = 1.05  # a rate is found when the lowest that failed is within 5 % of the
 MISSES = 2  # …or the next one must: a single slow trial on a noisy machine must not end the search at batch 1
 LOOKS_GROW = 1.5  # each look at the precision comes so much later than the one before: every look is a chance to
 # stop by luck, and at 1.1 the intervals of autocorrelated steps covered the truth too seldom
-KEPT_BYTES = 128 << 20  # the answers that are kept: minutes of images from two cores, seconds from a fast GPU
 UNIT_BYTES = 64 << 20  # the largest answer for one unit: five images of the largest tier
-AROUND_BYTES = 256  # the Python objects in which an answer and its digest lie
 
 
 class Overloaded(Exception):
@@ -62,86 +60,6 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or any(sign in words for sign in signs)
 
 
-def feed_seed(seed: int, *of: object) -> int:
-    """A seed derived from another one: who has seen the feeds of the one cannot tell those of the other."""
-    return int.from_bytes(hashlib.sha256("/".join(map(str, (seed, *of))).encode()).digest()[:4], "big")
-
-
-def digest(serial: int, answer: bytes) -> bytes:
-    """A hash of one answer. It is sent when the feed ends, or within the seal of all when the window ends, and binds
-    what is handed over later.
-
-    It is SHA-256, since processors have instructions for it: between two feeds it took half of blake2b's time.
-    """
-    of = hashlib.sha256(serial.to_bytes(8, "little"))
-    of.update(answer)
-    return of.digest()[:16]
-
-
-def seal(digests: Iterable[bytes]) -> str:
-    """A hash of digests in their order."""
-    return hashlib.sha256(b"".join(digests)).hexdigest()
-
-
-class Answers:
-    """What the runner yielded, feed by feed, for the auditor to draw from; thinned by chance where it grows too large.
-
-    Chance is asked once a feed is over: which ones are kept cannot be known while they are computed. Each is hashed
-    then, so that the seal of all costs nothing when the window ends.
-    """
-
-    def __init__(self, most_bytes: int = KEPT_BYTES, chance: Callable[[], float] | None = None) -> None:
-        self._most_bytes = most_bytes
-        self._chance = chance or random.SystemRandom().random
-        self._lock = threading.Lock()
-        self._kept: list[tuple[int, bytes, bytes]] = []
-        """Serial, answer and digest."""
-        self._like: tuple[np.dtype[np.generic], tuple[int, ...]] | None = None
-        self._bytes = 0
-        self._portion = 1.0
-
-    def add(self, serial: int, parts: list[bytes], last: Array) -> bytes:
-        """Keeps an answer and returns its digest, which is empty where chance does not keep it. parts: the bytes of a
-        feed's yields, the last of which came from `last`. Raises WrongAnswer where two feeds' answers differ in
-        shape."""
-        answer = b"".join(parts)
-        if not answer:
-            raise WrongAnswer("the answer to a feed is empty")
-        like = last.dtype, last.shape[1:]
-        with self._lock:
-            self._like = self._like or like
-            row = self._like[0].itemsize * math.prod(self._like[1])
-            longer = self._kept and len(answer) != len(self._kept[0][1])
-            if like != self._like or longer or not row or len(answer) % row:
-                raise WrongAnswer("the answers to two feeds differ in shape")
-            if self._portion < 1 and self._chance() >= self._portion:
-                return b""
-            told = digest(serial, answer)
-            self._kept.append((serial, answer, told))
-            self._bytes += len(answer) + AROUND_BYTES
-            if self._bytes > self._most_bytes and len(self._kept) > 1:
-                self._portion /= 2
-                self._kept = [each for each in self._kept if self._chance() < 0.5] or self._kept[:1]
-                self._bytes = len(self._kept) * (len(answer) + AROUND_BYTES)
-            return told
-
-    @property
-    def seal(self) -> str:
-        """The seal of the answers that are kept."""
-        return seal(told for _, _, told in self._kept)
-
-    def save(self, path: Path) -> None:
-        """Writes serials, [kept] int64 from 0 in the order of the feeds, and answers, [kept, units, …]."""
-        dtype, tail = self._like or (np.dtype(np.int64), ())
-        answers = np.frombuffer(b"".join(answer for _, answer, _ in self._kept), dtype)
-        with path.open("wb") as file:
-            np.savez(
-                file,
-                serials=np.array([serial for serial, _, _ in self._kept], np.int64),
-                answers=answers.reshape(len(self._kept), -1, *tail) if len(answers) else answers,
-            )
-
-
 class Log:
     """Stamps as flat machine integers. A feed's go through a list, the cheapest thing to append to while the
     device waits, and from there into the arrays in one step.
@@ -154,6 +72,8 @@ class Log:
         self.flat = array("q")
         """A stamp and its units, by turns."""
         self.units, self.answers = units, answers
+        self.before, self.told = -1, b""
+        """The number of the feed that ran last, and the digest of its answer."""
 
     def feed(
         self, runner: Runner, feed: Feed, clock: Clock, due_ns: int | None = None, serial: int = 0
@@ -187,12 +107,14 @@ class Log:
         if self.units and sum(marks[1::2]) != self.units:
             more = "at least " if len(marks) > most else ""
             raise WrongAnswer(f"the runner yielded {more}{sum(marks[1::2])} units for a feed of {self.units}")
-        told = self.answers.add(serial, parts, out) if self.answers else b""
+        if self.answers:
+            self.told = self.answers.add(serial, parts, out, self.before)
+            self.before = serial
         self.flat.fromlist(marks)
         self.due_ns.append(issued if due_ns is None else due_ns)
         self.issued_ns.append(issued)
         self.ends.append(len(self.flat) // 2)
-        return issued, marks, told
+        return issued, marks, self.told
 
 
 def merged(logs: Iterable[Log]) -> Completions:
@@ -212,7 +134,7 @@ def merged(logs: Iterable[Log]) -> Completions:
 
 def closed_loop(
     runner: Runner,
-    feeds: Iterator[Feed],
+    feeds: NextFeed,
     limits: Limits,
     clock: Clock = time.monotonic_ns,
     lanes: int = 1,
@@ -228,15 +150,15 @@ def closed_loop(
     """
     begin = clock()
     lock = threading.Lock()
-    numbered = enumerate(feeds)
-    done = 0
+    issued = done = 0
 
     def lane(log: Log) -> None:
-        nonlocal done
+        nonlocal issued, done
         look_ns = limits.min_ns
         while True:
             with lock:
-                serial, feed = next(numbered)
+                serial, feed = issued, feeds(issued, log.told)
+                issued += 1
             elapsed = log.feed(runner, feed, clock, serial=serial)[1][-2] - begin
             done += 1
             if elapsed >= limits.max_ns:
@@ -251,7 +173,7 @@ def closed_loop(
 
 def open_loop(
     runner: Runner,
-    feeds: Iterator[Feed],
+    feeds: NextFeed,
     arrivals_ns: Iterator[int],
     limits: Limits,
     clock: Clock = time.monotonic_ns,
@@ -277,8 +199,7 @@ def open_loop(
                 due = next(arrivals_ns)
                 if due >= limits.min_ns and arrived >= limits.min_feeds:
                     return
-                feed = next(feeds)
-                serial = arrived
+                serial, feed = arrived, feeds(arrived, log.told)
                 arrived += 1
             while (late := clock() - begin - due) < 0:
                 sleep(-late / 1e9)
@@ -287,6 +208,11 @@ def open_loop(
             log.feed(runner, feed, clock, begin + due, serial)
 
     return _in_lanes(lane, [Log(units, answers) for _ in range(lanes)])
+
+
+def one_by_one(feeds: Iterator[Feed]) -> NextFeed:
+    """Feeds that depend on no answer."""
+    return lambda serial, before: next(feeds)
 
 
 def _in_lanes(lane: Callable[[Log], None], logs: list[Log]) -> Completions:

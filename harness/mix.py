@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from harness import wire
+from harness import seeds, wire
 from harness.dispatch import Dispatcher, Pair, Planner
 from harness.errors import MixmarkError
 from harness.failures import WorkerFailed, failure_of
@@ -24,7 +24,7 @@ from harness.judge.stamps import is_in_time
 from harness.phase import Part
 from harness.schema import Completions, Failure, Mix, Placement, ServiceLimits
 
-BRIEF_NS = 1_000_000_000  # a feed that takes less has the next one queued behind it; else the wait is no part of it
+BRIEF_NS = 50_000_000  # a feed that takes less has the next one queued behind it; else the wait is hardly a part of it
 TICK_S = 0.25  # the display's pace, and how long a device that has to wait sleeps at most
 
 
@@ -51,8 +51,10 @@ class _Stream:
     part: Part
     done: list[tuple[int, list[int]]] = field(default_factory=list)
     """The issue of each finished feed and its marks, (stamp in ns, units) in turn."""
-    digests: set[bytes] = field(default_factory=set)
-    """The digests of their answers, each sent when its feed was finished."""
+    seed: int = 0
+    """The seed of the window, once it has begun."""
+    sent: int = 0
+    """How many feeds were sent."""
     posted_ns: deque[int] = field(default_factory=deque)
     """When the feeds that are at the worker were sent."""
     skew_ns: int | None = None
@@ -60,6 +62,13 @@ class _Stream:
     @property
     def pair(self) -> Pair:
         return self.part.share.route.suite, self.part.share.route.device
+
+    def send(self) -> None:
+        """Sends the next feed to its worker."""
+        self.posted_ns.append(time.monotonic_ns())
+        nonce = seeds.nonce(self.seed, self.sent)
+        self.part.worker.post(wire.Feed(key=self.part.share.key, serial=self.sent, nonce=nonce))
+        self.sent += 1
 
     def may_have_behind(self, held: int) -> bool:
         """Whether, with so many feeds at a worker, one more may be sent behind this suite's."""
@@ -85,7 +94,6 @@ class Drive:
             raise WorkerFailed(Failure(kind="no result", message=f"the plan cannot be run: {error}")) from error
         for stream in devices.streams.values():
             if stream.done:
-                stream.part.sealed = stream.digests.issuperset
                 stream.part.fields |= {
                     "completions": _columns(stream.done),
                     "ended_by": "time",
@@ -115,6 +123,8 @@ class _Devices:
         for (_, device), stream in self.streams.items():
             slots[device] = max(slots[device], stream.part.slots)
         quanta = {pair: stream.part.units for pair, stream in self.streams.items()}
+        for stream in streams:
+            stream.seed = stream.part.begin(tell=False)
         self.begin_ns = time.monotonic_ns()
         self.dispatcher = Dispatcher(self.mix.units, placement, quanta, slots, how.plan, self.begin_ns)
 
@@ -178,8 +188,7 @@ class _Devices:
                         suite = self.dispatcher.next(device, time.monotonic_ns())
                         chosen = self.streams[suite, device] if suite else None
                     if chosen and (not held or held[0].part.worker is chosen.part.worker):
-                        chosen.posted_ns.append(time.monotonic_ns())
-                        chosen.part.worker.post(wire.Feed(key=chosen.part.share.key))
+                        chosen.send()
                         held.append(chosen)
                         chosen = None
                         continue
@@ -189,9 +198,9 @@ class _Devices:
                             return
                         self.changed.wait(TICK_S)
                         continue
-                answer = held[0].part.worker.answer(wire.Fed, held[0].part.timeout_s)
+                answer = held[0].part.worker.answer(wire.Fed, held[0].part.timeout_s, replies=self._drop)
                 held.remove(stream := self.by_key[answer.key])
-                stream.digests.add(bytes.fromhex(answer.digest))
+                stream.part.told.digests[answer.serial] = answer.digest
                 self._finished(stream, answer.issued_ns, answer.marks)
         except Exception as error:  # whatever it is, the other devices go on
             failure = failure_of(error)
@@ -203,6 +212,9 @@ class _Devices:
                 self.running[device] = ""
                 self.dispatcher.lost(device, time.monotonic_ns())
                 self.changed.notify_all()
+
+    def _drop(self, question: wire.Question) -> wire.Reply:
+        return self.by_key[question.key].part.drop(question)
 
     def _finished(self, stream: _Stream, issued_ns: int, marks: list[int]) -> None:
         """Keeps the stamps of a feed. Raises ValueError, TypeError or OverflowError where they cannot be stamps."""

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import secrets
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,14 +16,14 @@ from typing import Any, cast
 
 import psutil
 
-from harness import audit, drive, gaps, plugins, wire
-from harness.audit import Sealed
+from harness import audit, gaps, plugins, seeds, wire
+from harness.answers import Told
 from harness.config import Config
 from harness.contracts import Suite
 from harness.failures import WorkerFailed, failure_of
 from harness.hosts import orphans
 from harness.plugins import Plugin
-from harness.schema import NO_GATE, NOT_ASKED, Absent, Device, Failure, Phase, Record, Route, ScenarioName, Share
+from harness.schema import NO_GATE, NOT_ASKED, Absent, Device, Failure, Phase, Record, Route, Share
 from harness.text import plain
 from harness.watch import memory
 from harness.watch.canary import canary
@@ -45,7 +47,8 @@ class Equipment:
     devices: Mapping[tuple[str, str], Device]
     """A device as an adapter sees it, by (device id, adapter)."""
     config: Config
-    seed: int
+    seed: int | None
+    """The seed that was given, from which all others follow; None: each is drawn when it is needed."""
     timeout_s: float
     """How long a worker may be silent beyond what a share's limits allow, before it counts as hung."""
 
@@ -58,12 +61,10 @@ class Equipment:
         """A suite built in this process, which no adapter gets into its hands."""
         return cast(Suite, plugins.suite(**dict(self.choice(route))))
 
-    def feed_seed(self, route: Route, scenario: ScenarioName, run: int) -> int:
-        """The seed of a share's feeds. Alone, all routes of a suite see the same feeds in the same order; in a mixed
-        phase each has its own. No scenario or run sees the feeds of another, whose answers an engine that outlives its
-        worker could have kept."""
-        place = (route.device, route.adapter) if scenario == "mixed" else ()
-        return drive.feed_seed(self.seed, route.suite, scenario, run, *place)
+    def drawn(self, share: Share, use: str) -> int:
+        """A seed that nobody knew before this call, unless a seed was given. No two shares and no two uses have the
+        same one, so that answers which an engine kept are asked for by none."""
+        return secrets.randbits(63) if self.seed is None else seeds.derived(self.seed, use, share.key)
 
     def worker(self, route: Route, scratch: Path, log: Path) -> Worker:
         """A fresh process for the route's way onto its device, pinned where that is a slice. Raises WorkerFailed."""
@@ -88,16 +89,35 @@ class Part:
     scratch: Path
     stage: Callable[[str], None]
     """Told what the worker does."""
+    seed: Callable[[], int]
+    """Draws the seed of the window."""
     cores: tuple[int, ...] = ()
     """The cores that the worker is pinned to; empty: it may use any."""
     processes: tuple[int, ...] = ()
     """The processes outside of the worker's tree that work for it."""
     fields: dict[str, Any] = field(default_factory=dict)
     """The fields of the record, as far as they are known."""
+    told: Told = field(default_factory=Told)
+    """What the worker tells of its answers while they are timed."""
     failure: Failure | None = None
     """What ended the part, before or after it had finished feeds."""
-    sealed: Sealed = field(default=lambda digests: False)
-    """Whether answers with these digests are what the worker had when they were timed."""
+
+    def begin(self, tell: bool) -> int:
+        """Draws the seed of the window, now that the worker is warm, and lets it make what feeds are made from.
+
+        tell: whether the worker gets the seed; else it gets each feed's nonce when the feed is due.
+        """
+        seed = self.fields["seed"] = self.seed()
+        begin = wire.Begin(key=self.share.key, pool=seeds.pool(seed), seed=seed if tell else None)
+        self.worker.call(begin, self.timeout_s, self.stage)
+        return seed
+
+    def drop(self, question: wire.Question) -> wire.Key:
+        """Draws which answers stay, where they have outgrown the worker's memory for them. Raises Garbled for another
+        question."""
+        if not isinstance(question, wire.Outgrown):
+            raise wire.Garbled(f"{type(question).__name__} was not due")
+        return wire.Key(key=self.told.draw(question.done, question.seal))
 
 
 Drive = Callable[[Sequence[Part]], None]
@@ -211,7 +231,7 @@ def _prepared(
             scenario=share.scenario,
             batch=share.batch,
             rate_per_s=share.rate_per_s,
-            seed=equipment.feed_seed(route, share.scenario, share.run),
+            seed=equipment.drawn(share, "preparation"),
             limits=limits,
         ),
         equipment.timeout_s + (limits.warmup_ns + limits.search_ns) / SECOND,
@@ -235,6 +255,7 @@ def _prepared(
         timeout_s=equipment.timeout_s,
         scratch=scratch,
         stage=stage,
+        seed=lambda: equipment.drawn(share, "window"),
         cores=device.cores,
         processes=prepared.processes,
         fields=fields,
@@ -277,9 +298,9 @@ def _end(part: Part, folder: Path) -> None:
             fields["unaudited"] = NOT_ASKED if gate else NO_GATE
             return
         done, into = len(fields["completions"]), audit.kept_at(folder, share.key)
-        fields["audit"] = audit.draw(answers, gate, share.limits.audits, part.batch, done, part.sealed, into)
+        fields["audit"] = audit.draw(answers, gate, share.limits.audits, part.batch, done, part.told, into)
         if share.scenario not in ("mixed", "probe", "server") and into.exists():
-            feeds = part.suite.feeds(part.batch, 0)
+            feeds = map(part.suite.feeds(part.batch, 0), itertools.count())
             fields["gap_ns"] = gaps.cost_ns(lambda: next(feeds), audit.answer_bytes(into))
     except Exception as error:
         del fields["completions"]

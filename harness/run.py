@@ -175,7 +175,6 @@ def auditor(equipment: Equipment, folder: Path, tier: Tier, logs: Path | None = 
     return Auditor(
         folder,
         lambda record: equipment.choice(record.route),
-        lambda record: equipment.feed_seed(record.route, record.scenario, record.run),
         device,
         equipment.timeout_s,
         logs,

@@ -5,7 +5,7 @@ is stored. All times are integer nanoseconds on CLOCK_MONOTONIC, which parent an
 """
 
 # History of SCHEMA: 1 first shape; 2 a phase says its purpose, a probe is a scenario, what is absent has a kind,
-# the conditions of accelerators are the same for every vendor.
+# the conditions of accelerators are the same for every vendor, each record has its window's seed.
 
 from __future__ import annotations
 
@@ -400,7 +400,7 @@ class Audit(Fact):
     finished: int = Field(ge=0)
     """The number of feeds whose answers were kept. The audited ones were drawn from them."""
     feeds: tuple[int, ...] = ()
-    """The serial numbers of the audited feeds, in the order of their issue, from 0."""
+    """The numbers of the audited feeds, counted from 0 in the order in which they were asked for."""
     values: tuple[float, ...] = ()
     """The error of each audited feed, in the gate's metric."""
     device: str = HOST_PROCESSOR
@@ -521,6 +521,8 @@ class Record(Fact):
     search_ended_by: Literal["no gain", "memory", "time"] | None = None
     """What ended the search for the best batch: two doublings in turn brought nothing, a larger batch does not fit, or
     the search's time was used up. None: no batch was searched for."""
+    seed: int | None = Field(default=None, ge=0)
+    """The seed of the window, drawn when it began: its feeds and its arrivals follow from it. None: it never began."""
     rate_per_s: float | None = Field(default=None, gt=0)
     """The arrival rate of a server in feeds per second."""
     rate_trials: tuple[RateTrial, ...] = ()
@@ -810,9 +812,8 @@ class Result(Fact):
 
     schema_version: Literal[2] = SCHEMA
     created_utc: str
-    seed: int = Field(ge=0)
-    seed_given: bool = False
-    """Whether the user gave the seed, and so could know every feed beforehand."""
+    seed: int | None = Field(default=None, ge=0)
+    """The seed that the user gave, who could know every feed beforehand. None: each window drew its own."""
     tier: Tier
     preset: str
     command: tuple[str, ...] = ()
@@ -842,6 +843,10 @@ class Result(Fact):
     """False where the run was interrupted; `--resume` goes on."""
     resumed: tuple[int, ...] = ()
     """How many records there were each time the run was resumed: the clock may have begun anew there."""
+
+    @property
+    def seed_given(self) -> bool:
+        return self.seed is not None
 
     @model_validator(mode="after")
     def _keys_are_unique(self) -> Result:

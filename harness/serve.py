@@ -20,18 +20,19 @@ import sys
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Literal, TypeVar
 
 import numpy as np
 
-from harness import VERSION, drive, isolation, plugins, wire
+from harness import VERSION, drive, isolation, plugins, seeds, wire
+from harness.answers import Answers
 from harness.arrivals import poisson
-from harness.contracts import Adapter, Discloses, Feed, Helpers, Runner, Suite, Use
-from harness.drive import feed_seed
+from harness.contracts import Adapter, Discloses, Feed, Feeds, Helpers, Runner, Suite, Use
 from harness.errors import MixmarkError, PluginError, Unsupported, WrongAnswer
 from harness.failures import WorkerFailed, failure_of
 from harness.judge import intervals, stamps, steady
@@ -40,6 +41,8 @@ from harness.schema import BITS_PER_WEIGHT, Completions, Device, Failure, Limits
 from harness.text import plain
 from harness.watch import memory
 from harness.watch.disclosure import packages
+
+ReplyT = TypeVar("ReplyT", bound=wire.Reply)
 
 MOST_SLOTS = 64
 MOST_TEXT = 200  # characters of a name or a value that an adapter discloses
@@ -57,21 +60,69 @@ class Opened:
     """The suite's class."""
     lanes: int = 1
     """How many feeds are in flight at once."""
-    feeds: Iterator[tuple[int, Feed]] = field(default_factory=lambda: iter(()))
-    arrivals_ns: Iterator[int] | None = None
+    batch: int = 1
     rate_per_s: float | None = None
+    feeds: Feeds | None = None
+    """Makes the feeds of the window, once it has begun."""
+    seed: int | None = None
+    """The seed of the window; None: the nonces of its feeds come one by one."""
     log: drive.Log = field(default_factory=drive.Log)
+
+
+class Line:
+    """What the parent says. Replies to questions overtake the requests that nobody has read: whoever waits for either
+    reads, and leaves what is for others."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._changed = threading.Condition()
+        self._reading = self._over = False
+        self._read: tuple[deque[wire.Message], deque[wire.Message]] = (deque(), deque())
+        """Requests and replies."""
+
+    def request(self) -> wire.Message | None:
+        """The next request; None once the parent is gone."""
+        return self._next(0)
+
+    def reply(self, kind: type[ReplyT]) -> ReplyT:
+        """The reply to a question that was asked."""
+        message = self._next(1)
+        if not isinstance(message, kind):
+            raise MixmarkError(f"{kind.__name__} was due, {type(message).__name__} came")
+        return message
+
+    def _next(self, box: int) -> wire.Message | None:
+        while True:
+            with self._changed:
+                while self._reading and not self._read[box]:
+                    self._changed.wait()
+                if self._read[box]:
+                    return self._read[box].popleft()
+                if self._over:
+                    return None
+                self._reading = True
+            message = None
+            try:
+                line = self._stream.readline()
+                message = wire.read(line) if line else None
+            finally:
+                with self._changed:
+                    self._reading = False
+                    self._over = message is None
+                    if message is not None:
+                        self._read[isinstance(message, wire.Reply)].append(message)
+                    self._changed.notify_all()
 
 
 class Served:
     """The state of a worker: its adapter and what it has open, by the key of the share.
 
-    say: sends a message to the parent; several threads may call it at once. Each request has a method, which returns
-    the answer, or None where it sends the answer itself.
+    line: what the parent says. say: sends a message to the parent; several threads may call it at once. Each request
+    has a method, which returns the answer, or None where it sends the answer itself.
     """
 
-    def __init__(self, setup: wire.Setup, say: Callable[[wire.Message], None]) -> None:
-        self.say = say
+    def __init__(self, setup: wire.Setup, line: Line, say: Callable[[wire.Message], None]) -> None:
+        self.line, self.say = line, say
         loaded = _plugin(setup).load()
         if loaded.name != setup.adapter:
             raise MixmarkError(f"the adapter listed as {setup.adapter} calls itself {loaded.name}")
@@ -88,10 +139,12 @@ class Served:
                 return self.discover()
             case wire.Open():
                 return self.open(request)
-            case wire.Measure():
-                return self.measure(request)
             case wire.Prepare():
                 return self.prepare(request)
+            case wire.Begin():
+                return self.begin(request)
+            case wire.Measure():
+                return self.measure(request)
             case wire.Feed():
                 self.feed(request)
                 return None
@@ -137,7 +190,7 @@ class Served:
         if batch is None:
             found = drive.best_batch(
                 it.runner,
-                lambda size: it.suite.feeds(size, feed_seed(seed, "search")),
+                lambda size: _untimed(it.suite, size, seed, "search"),
                 limits.search_ns,
                 lambda: _room(it.device),
                 units=it.suite.units,
@@ -146,7 +199,7 @@ class Served:
                 searching=lambda: self.say(wire.Stage(name="searching the best batch")),
             )
             batch = found.batch
-        warm_up = it.suite.feeds(batch, feed_seed(seed, "warm-up"))
+        warm_up = _untimed(it.suite, batch, seed, "warm-up")
         if found is None:
             self.say(wire.Stage(name="preparing a batch size"))
             drive.prepare(it.runner, warm_up)
@@ -155,11 +208,7 @@ class Served:
         if asked.scenario == "server" and rate_per_s is None:
             self.say(wire.Stage(name="searching the highest rate"))
             rate_per_s, rate_trials = _highest_rate(it, limits, seed)
-        feeds = it.suite.feeds(batch, seed)
-        it.feeds = enumerate(itertools.chain([next(feeds)], feeds))  # the pool is made before the window
-        it.log = drive.Log(it.suite.units(batch), drive.Answers())
-        it.arrivals_ns = poisson(rate_per_s, seed) if rate_per_s else None
-        it.rate_per_s = rate_per_s
+        it.batch, it.rate_per_s = batch, rate_per_s
         return wire.Prepared(
             batch=batch,
             trials=found.trials if found else (),
@@ -170,22 +219,36 @@ class Served:
             processes=_processes(it.runner),
         )
 
+    def begin(self, asked: wire.Begin) -> wire.Begun:
+        it = self.opened[asked.key]
+
+        def draw(done: int, sealed: str) -> int:
+            self.say(wire.Outgrown(key=asked.key, done=done, seal=sealed))
+            return self.line.reply(wire.Key).key
+
+        it.feeds, it.seed = it.suite.feeds(it.batch, asked.pool), asked.seed
+        it.log = drive.Log(it.suite.units(it.batch), Answers(draw))
+        return wire.Begun()
+
     def measure(self, asked: wire.Measure) -> wire.Measured:
-        """A closed loop, or an open one where there are arrivals."""
-        it, limits, answers = self.opened[asked.key], asked.limits, self.opened[asked.key].log.answers
-        assert answers is not None  # `prepare` made it
-        feeds, units = (feed for _, feed in it.feeds), it.log.units
+        """A closed loop, or an open one where there is a rate of arrivals."""
+        it, limits = self.opened[asked.key], asked.limits
+        make, seed, answers, units = it.feeds, it.seed, it.log.answers, it.log.units
+        assert make is not None and seed is not None and answers is not None  # `begin` was told them
+
+        def feeds(serial: int, before: bytes) -> Feed:
+            return make(seeds.nonce(seed, serial, before))
+
         self.say(wire.Stage(name="measuring"))
-        if it.rate_per_s is None or it.arrivals_ns is None:
+        if it.rate_per_s is None:
             enough = functools.partial(steady.enough, limits)
             done = drive.closed_loop(
                 it.runner, feeds, limits, lanes=it.lanes, enough=enough, units=units, answers=answers
             )
         else:
             limits = _enough(it.suite, limits, it.rate_per_s)
-            done = drive.open_loop(
-                it.runner, feeds, it.arrivals_ns, limits, lanes=it.lanes, units=units, answers=answers
-            )
+            arrivals_ns = poisson(it.rate_per_s, seeds.arrivals(seed))
+            done = drive.open_loop(it.runner, feeds, arrivals_ns, limits, lanes=it.lanes, units=units, answers=answers)
         self.say(wire.Stage(name="measured", seal=answers.seal))
         with open(asked.out, "wb") as file:
             np.savez(file, allow_pickle=False, **vars(done))
@@ -198,12 +261,13 @@ class Served:
         if self.running != key:
             wait(self.in_flight)
             self.in_flight, self.running = [], key
-        serial, feed = next(it.feeds)
+        assert it.feeds is not None  # `begin` made it
+        feed, serial = it.feeds(asked.nonce), asked.serial
 
         def run() -> None:
             try:
                 issued_ns, marks, digest = it.log.feed(it.runner, feed, time.monotonic_ns, serial=serial)
-                self.say(wire.Fed(key=key, issued_ns=issued_ns, marks=marks, digest=digest.hex()))
+                self.say(wire.Fed(key=key, serial=serial, issued_ns=issued_ns, marks=marks, digest=digest.hex()))
             except Exception as error:
                 self.say(failed(error))
 
@@ -217,23 +281,22 @@ class Served:
 
     def hand_over(self, asked: wire.HandOver) -> wire.HandedOver:
         kept = self.opened[asked.key].log.answers
-        assert kept is not None  # `prepare` made it
+        assert kept is not None  # `begin` made it
         kept.save(Path(asked.answers))
         return wire.HandedOver(facts=_facts(self.opened[asked.key].runner))
 
     def audit(self, asked: wire.Audit) -> wire.Audited:
-        """The feeds are made anew from the seed."""
+        """The feeds are made anew from the window's seed."""
         it = self.opened[asked.key]
         with np.load(asked.answers, allow_pickle=False) as kept:
-            wanted = dict(zip(kept["serials"].tolist(), kept["answers"], strict=True))
+            befores = [row.tobytes() if row.any() else b"" for row in kept["befores"]]
+            rows = list(zip(kept["serials"].tolist(), befores, kept["answers"], strict=True))
         values: dict[int, float] = {}
         problem = ""
-        feeds = enumerate(it.suite.feeds(asked.batch, asked.seed))
-        while wanted and not problem:
-            serial, feed = next(feeds)
-            if (answer := wanted.pop(serial, None)) is None:
-                continue
+        feeds = it.suite.feeds(asked.batch, seeds.pool(asked.seed))
+        for serial, before, answer in rows:
             self.say(wire.Stage(name="auditing"))
+            feed = feeds(seeds.nonce(asked.seed, serial, before))
             try:
                 reference = np.concatenate([drive.plain(out) for out in it.runner({**feed, "answer": answer})])
                 values[serial] = float(it.suite.quality(answer, reference))
@@ -241,6 +304,7 @@ class Served:
                     raise WrongAnswer(f"the gate's metric of feed {serial} is {values.pop(serial)}")
             except WrongAnswer as error:
                 problem = f"feed {serial}: {error}"
+                break
         ran = getattr(sys.modules["__main__"], "RAN", {})  # where this process is isolated
         return wire.Audited(
             feeds=tuple(values),
@@ -255,6 +319,12 @@ class Served:
         self.stack.close()
         self.opened.clear()
         return wire.Closed()
+
+
+def _untimed(suite: Suite, batch: int, seed: int, *use: object) -> Iterator[Feed]:
+    """Feeds that no window has."""
+    own = seeds.derived(seed, *use)
+    return map(suite.feeds(batch, seeds.pool(own)), (seeds.nonce(own, serial) for serial in itertools.count()))
 
 
 def _plugin(setup: wire.Setup) -> Plugin:
@@ -328,11 +398,12 @@ def _highest_rate(it: Opened, bounds: Limits, seed: int) -> tuple[float, tuple[R
     limits = it.suite.latency
     if limits is None:
         raise Unsupported(f"{it.suite.name} has no latency limits, so it has no highest rate", "give a --rate")
-    seeds = (feed_seed(seed, "rate", trial) for trial in itertools.count())
+    trials_so_far = itertools.count()
     units = it.suite.units(1)
     begin = time.monotonic_ns()
     once = bounds.model_copy(update={"min_ns": bounds.warmup_ns // 2, "max_ns": bounds.warmup_ns, "min_feeds": 1})
-    closed = drive.closed_loop(it.runner, it.suite.feeds(1, next(seeds)), once, units=units)
+    first = _untimed(it.suite, 1, seed, "rate", next(trials_so_far))
+    closed = drive.closed_loop(it.runner, drive.one_by_one(first), once, units=units)
     service_s = stamps.in_flight_ns(closed) / len(closed) / 1e9
     needed = intervals.sample_needed(limits.percentile)
     if needed * service_s * 1e9 > bounds.max_ns:
@@ -342,8 +413,9 @@ def _highest_rate(it: Opened, bounds: Limits, seed: int) -> tuple[float, tuple[R
     trial = bounds.model_copy(update={"min_ns": 0, "max_ns": longest_ns, "min_feeds": needed})
 
     def keeps(rate_per_s: float) -> tuple[int, bool]:
-        seed = next(seeds)
-        feeds, arrivals = it.suite.feeds(1, seed), poisson(rate_per_s, seed)
+        use = "rate", next(trials_so_far)
+        feeds = drive.one_by_one(_untimed(it.suite, 1, seed, *use))
+        arrivals = poisson(rate_per_s, seeds.derived(seed, *use, "arrivals"))
         try:
             done = drive.open_loop(it.runner, feeds, arrivals, trial, lanes=it.runner.slots, units=units)
         except drive.Overloaded:
@@ -401,11 +473,12 @@ def serve(requests: BinaryIO, answers: BinaryIO, setup: wire.Setup) -> None:
             answers.flush()
 
     say(_hello(setup))
+    line = Line(requests)
     served: Served | None = None
-    for line in requests:
+    while (request := line.request()) is not None:
         try:
-            served = served or Served(setup, say)
-            answer = served.answer(wire.read(line))
+            served = served or Served(setup, line, say)
+            answer = served.answer(request)
             if answer is not None:
                 say(answer)
         except (Exception, SystemExit) as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import secrets
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -68,13 +67,12 @@ class Workbench:
         mix: Mix | None = None,
         objective: Objective = "throughput",
     ) -> Result:
-        """A run that has not begun; without a seed, one is drawn now."""
+        """A run that has not begun. Without a seed, each window draws its own."""
         with Accelerators() as accelerators:
             system = disclose(accelerators=accelerators.disclose())
         return Result(
             created_utc=datetime.now(UTC).isoformat(timespec="seconds"),
-            seed=secrets.randbits(62) if seed is None else seed,
-            seed_given=seed is not None,
+            seed=seed,
             tier=tier,
             preset=preset,
             command=command_line(),
@@ -91,8 +89,8 @@ class Workbench:
             finished=False,
         )
 
-    def equipment(self, seed: int, timeout_s: float) -> Equipment:
-        """What the phases of a run with this seed are measured with."""
+    def equipment(self, seed: int | None, timeout_s: float) -> Equipment:
+        """What the phases of a run are measured with. seed: the one that was given."""
         options = {name: dict(self.config.suites.get(name, {})) for name in self.suites}
         for name, path in self.checkpoints.items():
             options[name]["weights"] = str(path)

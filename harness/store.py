@@ -32,6 +32,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from harness import expected
+from harness.answers import DIGEST_BYTES
 from harness.arrays import DAMAGE, Arrays, Budget
 from harness.errors import ResultError
 from harness.judge.coherent import contradictions
@@ -303,10 +304,12 @@ def _record(source: _Source, content: Any) -> Record:
 def _answers(source: _Source, record: Record, audit: Audit) -> None:
     """Checks that the audited answers are stored, each with all of its units, so that anybody can audit them again."""
     with _raw(source, f"{record.key}.answers.npz", source.answers) as arrays:
-        if arrays.names != {"serials", "answers"}:
-            raise ValueError("it must hold serials and answers")
-        serials, answers = arrays.shaped("serials"), arrays.shaped("answers")
+        if arrays.names != {"serials", "befores", "answers"}:
+            raise ValueError("it must hold serials, befores and answers")
+        serials, befores, answers = (arrays.shaped(name) for name in ("serials", "befores", "answers"))
         count = (len(audit.feeds),)
+        if befores.shape != (*count, DIGEST_BYTES) or befores.dtype != np.uint8:
+            raise ValueError(f"befores must be a digest of {DIGEST_BYTES} bytes for each answer")
         if serials.shape != count or answers.shape[:1] != count or arrays.read("serials").tolist() != [*audit.feeds]:
             raise ValueError(f"it does not hold the answers to the audited feeds {', '.join(map(str, audit.feeds))}")
         units = answers.shape[1] if len(answers.shape) > 1 else "no"

@@ -1,8 +1,9 @@
 """The messages between a worker and its parent: one model for each request and each answer, one line of JSON a message.
 
 A worker's first line is its `Hello`. The parent sends a request; the worker sends any number of `Stage` messages and
-then the request's own answer, or a `Failed` in its place. Answers come in the order of the requests, but for feeds that
-a runner with several slots has in flight, which may overtake each other.
+then the request's own answer, or a `Failed` in its place. While it runs feeds it may also ask a `Question`, which the
+parent replies to at once. Answers come in the order of the requests, but for feeds that a runner with several slots has
+in flight, which may overtake each other.
 
 Arrays do not travel in messages: both sides name a file that the other one reads or writes.
 """
@@ -122,6 +123,21 @@ class Stage(Message):
     """With `measured`: the hash of the answers that the window had. What is handed over later must have the same."""
 
 
+class Question(Message):
+    """What the worker asks while it runs feeds, and the parent replies to at once. key: the share that it is about."""
+
+    key: str
+
+
+class Outgrown(Question):
+    """The answers take more memory than is given to them: which of them stay? The reply is a `Key`."""
+
+    done: int
+    """How many feeds are finished."""
+    seal: str
+    """The hash of the digests of their answers."""
+
+
 class Failed(Message):
     """Stands in place of an answer."""
 
@@ -154,6 +170,10 @@ class Prepared(Answer):
     """The processes that work for the runner and are not the worker's children."""
 
 
+class Begun(Answer):
+    pass
+
+
 class Measured(Answer):
     ended_by: Literal["precision", "cap", "time"]
 
@@ -162,11 +182,12 @@ class Fed(Answer):
     """One feed is finished."""
 
     key: str
+    serial: int
     issued_ns: int
     marks: list[int]
     """Each stamp in ns, followed by the units that were finished then."""
     digest: str
-    """The hash of the answer in hexadecimal; empty where the answer is not kept."""
+    """The digest of the answer in hexadecimal."""
 
     def moved(self, by_ns: int) -> Fed:
         """The same with all stamps moved."""
@@ -236,7 +257,7 @@ class Open(Request[Opened]):
 
 
 class Prepare(Request[Prepared]):
-    """Finds the best batch and the highest rate where they are asked for, warms up, and makes the first feeds."""
+    """Finds the best batch and the highest rate where they are asked for, and warms up."""
 
     doing = "making feeds"
     key: str
@@ -246,11 +267,24 @@ class Prepare(Request[Prepared]):
     rate_per_s: float | None = None
     """The arrival rate of a server; None: search the highest one."""
     seed: int
+    """The seed of the feeds that are run meanwhile, none of which is timed."""
     limits: Limits
 
 
+class Begin(Request[Begun]):
+    """The window begins: makes what its feeds are made from. It comes once the worker is warm."""
+
+    doing = "making feeds"
+    key: str
+    pool: int
+    """The seed of the suite's pool."""
+    seed: int | None
+    """The seed of the window, from which with the answers the nonces of the feeds follow, and the arrivals; None: each
+    nonce comes with the request for its feed."""
+
+
 class Measure(Request[Measured]):
-    """Runs a closed or an open loop over the feeds that were prepared."""
+    """Runs a closed or an open loop."""
 
     doing = "measuring"
     key: str
@@ -260,10 +294,12 @@ class Measure(Request[Measured]):
 
 
 class Feed(Request[Fed]):
-    """Runs the next of the feeds that were prepared."""
+    """Runs a feed."""
 
     doing = "running a feed"
     key: str
+    serial: int
+    nonce: int
 
 
 class HandOver(Request[HandedOver]):
@@ -281,7 +317,7 @@ class Audit(Request[Audited]):
     key: str
     batch: int
     seed: int
-    """The seed of the feeds that the answers are said to belong to."""
+    """The seed of the window that the answers are said to belong to."""
     answers: str
 
 
@@ -291,13 +327,23 @@ class Close(Request[Closed]):
     doing = "closing its suites"
 
 
+class Reply(Message):
+    """What the parent replies to a question. It overtakes the requests that the worker has not begun."""
+
+
+class Key(Reply):
+    key: int
+
+
 # --- the line ---------------------------------------------------------------------------------------------------------
 
 MESSAGES: dict[str, type[Message]] = {
     each.__name__: each
     for each in (
-        *(Hello, Missing, Stage, Failed, Discovered, Opened, Measured, Prepared, Fed, HandedOver, Audited, Closed),
-        *(Discover, Open, Measure, Prepare, Feed, HandOver, Audit, Close),
+        *(Hello, Missing, Stage, Outgrown, Failed),
+        *(Discovered, Opened, Prepared, Begun, Measured, Fed, HandedOver, Audited, Closed),
+        *(Discover, Open, Prepare, Begin, Measure, Feed, HandOver, Audit, Close),
+        Key,
     )
 }
 

@@ -28,6 +28,13 @@ from harness.wire import AnswerT, Request
 FINISHES_WITHIN_S = 30.0
 SAMPLE_S = 0.5  # how often the memory is looked at while the worker is waited for
 
+Replies = Callable[[wire.Question], wire.Reply]
+
+
+def unasked(question: wire.Question) -> wire.Reply:
+    """Raises Garbled: a worker has questions only while it runs feeds of a window."""
+    raise wire.Garbled(f"{type(question).__name__} was not due")
+
 
 class Worker:
     """A running worker. Use it as a context manager: leaving it kills the process and all its children.
@@ -107,19 +114,21 @@ class Worker:
         timeout_s: float,
         on_stage: Callable[[str], None] = lambda stage: None,
         each_stage: bool = False,
+        replies: Replies = unasked,
     ) -> AnswerT:
         """Sends a request and waits for its answer. Raises WorkerFailed; after a hang or a death the worker is gone.
 
-        each_stage: each stage has the whole time, for a worker that is trusted to come to an end.
+        each_stage: each stage has the whole time, for a worker that is trusted to come to an end. replies: replies to
+        the worker's questions.
         """
         self.post(request)
-        return self.answer(request.answered_by(), timeout_s, on_stage, each_stage)
+        return self.answer(request.answered_by(), timeout_s, on_stage, each_stage, replies)
 
     def post(self, request: Request[AnswerT]) -> None:
         """Sends a request, whose answer `answer` returns. Raises WorkerFailed where the worker is gone."""
         self._doing, self._timed = request.doing, isinstance(request, wire.Feed)
         try:
-            self._process.send(wire.write(request))
+            self._send(request)
         except BrokenPipeError:
             if self.hello is None and (line := self._line(time.monotonic())):
                 self._greeted(line)  # which says why it went, if it could
@@ -131,6 +140,7 @@ class Worker:
         timeout_s: float,
         on_stage: Callable[[str], None] = lambda stage: None,
         each_stage: bool = False,
+        replies: Replies = unasked,
     ) -> AnswerT:
         """The next answer that is due, which must be of that kind. Raises WorkerFailed as `call` does."""
         deadline = time.monotonic() + timeout_s
@@ -160,6 +170,8 @@ class Worker:
                 self.stages_ns[message.name] = time.monotonic_ns()
                 self.seal = message.seal or self.seal
                 on_stage(message.name)
+            elif isinstance(message, wire.Question):
+                self._reply(message, replies)
             elif isinstance(message, wire.Failed):
                 raise WorkerFailed(message.failure)
             elif isinstance(message, kind):
@@ -168,6 +180,17 @@ class Worker:
                 return message
             else:
                 raise self._garbled(f"{kind.__name__} was due, {type(message).__name__} came")
+
+    def _reply(self, question: wire.Question, replies: Replies) -> None:
+        try:
+            self._send(replies(question))
+        except wire.Garbled as error:
+            raise self._garbled(str(error)) from error
+        except BrokenPipeError:
+            raise WorkerFailed(self._death()) from None
+
+    def _send(self, message: wire.Message) -> None:
+        self._process.send(wire.write(message))
 
     def completions(self, stamps: Path) -> Completions:
         """The stamps that the worker left in a file, on this process's clock. Raises ValueError, TypeError, OSError or

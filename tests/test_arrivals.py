@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from harness.arrivals import poisson
+from harness.arrivals import poisson, schedule
 from harness.errors import UsageError
 
 
@@ -16,6 +16,17 @@ def first(count: int, rate_per_s: float, seed: int) -> list[int]:
 def test_a_schedule_repeats_to_the_nanosecond() -> None:
     assert first(5, 5.0, 7) == [151508348, 322103079, 524783650, 812424243, 1207461501]
     assert first(3, 5.0, 8) != first(3, 5.0, 7)
+
+
+@pytest.mark.parametrize("rate_per_s", [1e-3, 5.0, 1e5])
+def test_a_whole_schedule_is_the_same_to_the_nanosecond(rate_per_s: float) -> None:
+    assert schedule(rate_per_s, 7, 10_000).tolist() == first(10_000, rate_per_s, 7)
+
+
+@pytest.mark.parametrize(("rate_per_s", "count"), [(0.0, 1), (1e-9, 1), (1e-6, 10**6)])
+def test_a_schedule_beyond_any_run_is_refused(rate_per_s: float, count: int) -> None:
+    with pytest.raises(UsageError):
+        schedule(rate_per_s, 7, count)
 
 
 def test_twice_the_rate_is_the_same_pattern_in_half_the_time() -> None:

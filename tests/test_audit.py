@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from harness import audit, drive, plugins
-from harness.audit import CPU, Auditor, Sealed, draw, kept_at, pending
+from harness import audit, plugins, seeds
+from harness.answers import Told, digest
+from harness.audit import CPU, Auditor, draw, kept_at, pending
 from harness.schema import Audit, Gate, Record
 from tests.fakes.null import Null
 from tests.fakes.workers import NULL
@@ -17,11 +19,27 @@ from tests.golden.sample import closed_loop, record
 
 pytestmark = pytest.mark.slow
 
+SEED = 7
 GATE = Gate(metric="difference", at_most=0.5)
 
 
-def handed(path: Path, answers: Any, serials: Any = None) -> Path:
-    np.savez(path / "answers.npz", serials=np.arange(len(answers)) if serials is None else serials, answers=answers)
+def handed(path: Path, answers: Any, serials: Any = None, finished: Any = None, digests: Any = None) -> Path:
+    serials = np.arange(len(answers)) if serials is None else serials
+    finished = serials if finished is None else finished
+    told = b"".join(
+        digest(int(serial), np.asarray(each).tobytes()) for serial, each in zip(serials, answers, strict=False)
+    )
+    made = np.zeros((len(finished), 16), np.uint8)
+    made[: len(told) // 16] = np.frombuffer(told, np.uint8).reshape(-1, 16)[: len(made)]
+    digests = made if digests is None else digests
+    np.savez(
+        path / "answers.npz",
+        serials=serials,
+        answers=answers,
+        finished=finished,
+        befores=finished * 0 - 1,
+        digests=digests,
+    )
     return path / "answers.npz"
 
 
@@ -32,12 +50,12 @@ def drawn(
     gate: Gate = GATE,
     batch: int = 1,
     done: int | None = None,
-    sealed: Sealed = lambda digests: True,
+    told: Told | None = None,
     **more: Any,
 ) -> Audit:
     kept_at(tmp_path, "a").parent.mkdir(exist_ok=True)
     done = len(answers) if done is None else done
-    return draw(handed(tmp_path, answers, **more), gate, feeds, batch, done, sealed, kept_at(tmp_path, "a"))
+    return draw(handed(tmp_path, answers, **more), gate, feeds, batch, done, told or Told(), kept_at(tmp_path, "a"))
 
 
 def test_some_answers_are_drawn_by_chance_and_kept(tmp_path: Path) -> None:
@@ -73,37 +91,69 @@ def test_what_cannot_be_compared_is_the_audits_problem(
     assert not found.passed
 
 
-@pytest.mark.parametrize(("serials", "done"), [([0, 1], 3), ([0, 3], 2)])
-def test_every_feed_of_the_window_has_its_answer(tmp_path: Path, serials: list[int], done: int) -> None:
+@pytest.mark.parametrize(
+    ("finished", "done", "problem"),
+    [
+        ([0, 1], 3, "the worker handed over the digests of 2 answers of 3 finished feeds"),
+        ([0, 1, 2], 2, "the worker handed over the digests of 3 answers of 2 finished feeds"),
+        ([0, 1, 2], 3, "the worker handed over 2 answers of the 3 that it had to keep"),
+        ([0, 3], 2, "the worker handed over 1 answers of the 2 that it had to keep"),
+        ([0, 0], 2, "the worker handed over two answers to one feed"),
+    ],
+)
+def test_every_feed_of_the_window_has_its_answer(tmp_path: Path, finished: list[int], done: int, problem: str) -> None:
     """Else who hands over the right ones only would look good."""
-    found = drawn(tmp_path, np.zeros((2, 1)), done=done, serials=np.array(serials))
-    assert found.problem == f"the worker handed over 2 answers of the {done} feeds that it finished"
+    found = drawn(tmp_path, np.zeros((2, 1)), done=done, finished=np.array(finished))
+    assert found.problem == problem
 
 
-def test_answers_that_outgrew_memory_may_be_fewer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drive, "KEPT_BYTES", 16)
-    assert drawn(tmp_path, np.zeros((2, 1)), done=3).problem == ""
+def test_answers_that_outgrew_memory_are_fewer_and_those_that_were_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "most_kept", lambda size: 4)
+    answers, finished = np.arange(9.0).reshape(9, 1), np.arange(9)
+    told = Told()
+    digests = np.array([[*digest(serial, answers[serial].tobytes())] for serial in range(9)], np.uint8)
+    for done in (5, 8):
+        told.draw(done, hashlib.sha256(digests[:done].tobytes()).hexdigest())
+    stay = np.sort(told.kept(finished, 4))
+    assert 2 < len(stay) < 5
+    same: dict[str, Any] = {"done": 9, "told": told, "finished": finished, "digests": digests}
+    assert drawn(tmp_path, answers[stay], serials=stay, **same).problem == ""
+    for others in (stay[1:], np.setdiff1d(finished, stay), finished):
+        found = drawn(tmp_path, answers[others], serials=others, **same)
+        assert f"of the {len(stay)} that it had to keep" in found.problem
 
 
 def test_answers_bear_the_seal_of_the_window(tmp_path: Path) -> None:
     answers = np.arange(3.0).reshape(3, 1)
-    told = {drive.digest(serial, answer.tobytes()) for serial, answer in enumerate(answers)}
-    assert drawn(tmp_path, answers, sealed=told.issuperset).problem == ""
-    for others, serials in ((answers + 1, [0, 1, 2]), (answers, [0, 2, 1])):
-        found = drawn(tmp_path, others, sealed=told.issuperset, serials=np.array(serials))
+    told = Told(digests={serial: digest(serial, answer.tobytes()).hex() for serial, answer in enumerate(answers)})
+    assert drawn(tmp_path, answers, told=told).problem == ""
+    for others, serials in ((answers + 1, [0, 1, 2]), (answers[[0, 2, 1]], [0, 1, 2])):
+        found = drawn(tmp_path, others, told=told, serials=np.array(serials))
         assert found.problem == "the answers are not those that were sealed when they were timed"
+
+
+def test_answers_have_the_digests_that_were_handed_over(tmp_path: Path) -> None:
+    found = drawn(tmp_path, np.arange(3.0).reshape(3, 1), digests=np.zeros((3, 16), np.uint8))
+    assert found.problem == "the answers are not those that were sealed when they were timed"
 
 
 def test_a_missing_or_torn_file_is_the_audits_problem(tmp_path: Path) -> None:
     (tmp_path / "torn.npz").write_bytes(b"PK\x03\x04")
     for name in ("absent.npz", "torn.npz"):
-        assert "cannot be used" in draw(tmp_path / name, GATE, 1, 1, 1, bool, tmp_path / "into.npz").problem
+        assert "cannot be used" in draw(tmp_path / name, GATE, 1, 1, 1, Told(), tmp_path / "into.npz").problem
 
 
 def test_answers_that_unpack_without_end_are_not_unpacked(tmp_path: Path) -> None:
     np.savez_compressed(tmp_path / "bomb.npz", serials=np.zeros(1, np.int64), answers=np.zeros((1, 1 << 20)))
-    found = draw(tmp_path / "bomb.npz", GATE, 1, 1, 1, bool, tmp_path / "into.npz")
+    found = draw(tmp_path / "bomb.npz", GATE, 1, 1, 1, Told(), tmp_path / "into.npz")
     assert found.problem == "the worker handed over answers that unpack to more than their file"
+
+
+def answer(serial: int) -> Any:
+    """The null suite's answer to a feed of two samples."""
+    return Null("smoke", {}).feeds(2, 0)(seeds.nonce(SEED, serial))["x"]
 
 
 class Run:
@@ -113,16 +163,15 @@ class Run:
         (folder / "logs").mkdir(exist_ok=True)
         self.folder, self.spec = folder, spec
         self.kept: list[Record] = []
-        feeds = Null("smoke", {}).feeds(2, 7)
-        answers = [next(feeds)["x"][:units] for _ in range(4)]
-        for serial, answer in (wrong or {}).items():
-            answers[serial] = answer
+        answers = [answer(serial)[:units] for serial in range(4)]
+        for serial, other in (wrong or {}).items():
+            answers[serial] = other
         self.record = record("a", "null", "sample", closed_loop([[100]] * 4), batch=2).model_copy(
-            update={"audit": drawn(folder, np.array(answers), feeds=4), "unaudited": ""}
+            update={"audit": drawn(folder, np.array(answers), feeds=4), "seed": SEED, "unaudited": ""}
         )
 
     def audited(self) -> Record:
-        Auditor(self.folder, lambda record: self.spec, lambda record: 7, CPU, 60).run([self.record], self.kept.append)
+        Auditor(self.folder, lambda record: self.spec, CPU, 60).run([self.record], self.kept.append)
         return self.kept[-1]
 
 
@@ -140,9 +189,7 @@ def test_right_answers_pass_and_one_wrong_one_fails(tmp_path: Path) -> None:
 
 def test_answers_to_other_feeds_fail(tmp_path: Path) -> None:
     """Of the feed before: what a stale cache would give."""
-    feeds = Null("smoke", {}).feeds(2, 7)
-    first = next(feeds)["x"]
-    stale = Run(tmp_path, {1: first}).audited().audit
+    stale = Run(tmp_path, {1: answer(0)}).audited().audit
     assert stale is not None
     assert not stale.passed
 
@@ -170,7 +217,7 @@ def test_a_reference_that_cannot_run_leaves_the_record_unaudited(
 def test_a_reference_elsewhere_is_repeated_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere = CPU.model_copy(update={"kind": "gpu"})  # the adapter sees the CPU, the auditor an accelerator
     run = Run(tmp_path)
-    Auditor(tmp_path, lambda record: NULL, lambda record: 7, elsewhere, 60).run([run.record], run.kept.append)
+    Auditor(tmp_path, lambda record: NULL, elsewhere, 60).run([run.record], run.kept.append)
     found = run.kept[-1].audit
     assert found is not None
     assert found.disagreement == 0.0

@@ -5,11 +5,11 @@ What each of them gains is told by a finding or a failure here, or in docs/metho
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,6 +44,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent
 ROUTE = Route(suite="chain", tier="smoke", suite_version="1", device=DEVICE.id, adapter="cheats", precision="fp32")
+RATE_PER_S = 100.0
 LIMITS = Limits(
     warmup_ns=20_000_000, search_ns=100_000_000, min_ns=200_000_000, max_ns=2 * 10**9, min_feeds=20, audits=30
 )
@@ -57,24 +58,56 @@ def equipment(options: Mapping[str, str]) -> Equipment:
         suites={
             "chain": Plugin("suites", "chain", "tests.fakes.cheats:Chain", ""),
             "probe": Plugin("suites", "probe", "suites.probe:Probe", ""),
+            "bulky": Plugin("suites", "bulky", "tests.fakes.cheats:Bulky", ""),
         },
         suite_options={},
-        units={"chain": "token", "probe": "kernel"},
+        units={"chain": "token", "bulky": "token", "probe": "kernel"},
         devices={(DEVICE.id, "cheats"): DEVICE},
         config=Config(adapters={"cheats": AdapterConfig(options=options)}),
-        seed=7,
+        seed=None,
         timeout_s=60,
     )
 
 
-def measured(folder: Path, engine: str, batch: int | None = 1, run: int = 1, **options: str) -> Record:
+def limits(scenario: ScenarioName, suite: str = "chain") -> Limits:
+    more = {"bulky": {"min_feeds": 60}, "server": {"min_ns": 500_000_000}}
+    return LIMITS.model_copy(update=more.get(suite) or more.get(scenario))
+
+
+def measured(
+    folder: Path,
+    engine: str,
+    batch: int | None = 1,
+    run: int = 1,
+    scenario: ScenarioName = "single-stream",
+    suite: str = "chain",
+    **options: str,
+) -> Record:
     """On its own."""
     (folder / "raw").mkdir(parents=True, exist_ok=True)
-    key = f"{engine.lower()}.{run}"
-    share = Share(key=key, route=ROUTE, scenario="single-stream", batch=batch, run=run, limits=LIMITS)
+    share = Share(
+        key=f"{engine.lower()}.{suite}.{scenario}.{run}",
+        route=ROUTE.model_copy(update={"suite": suite}),
+        scenario=scenario,
+        batch=batch,
+        rate_per_s=RATE_PER_S if scenario == "server" else None,
+        run=run,
+        limits=limits(scenario, suite),
+    )
+    key = share.key
     phase = Phase(name=key, purpose="solo", tasks=(Task(device=DEVICE.id, shares=(share,)),))
     (record,) = attend(phase, equipment({"as": engine, **options}), folder, cell.drive)
     return record
+
+
+def served(folder: Path, engine: str) -> Record:
+    """On its own, where feeds arrive by themselves."""
+    return measured(folder, engine, scenario="server")
+
+
+def stored(folder: Path, engine: str) -> Record:
+    """On its own, with answers that outgrow the memory for them."""
+    return measured(folder, engine, scenario="offline", suite="bulky")
 
 
 def played(folder: Path, engine: str) -> Record:
@@ -137,13 +170,13 @@ CAUGHT = {
     "TurningBack": ("finished", "raised: ValueError: time runs backwards"),
     "Amending": ("audited", "the answers are not those that were sealed when they were timed"),
     "AmendingSooner": ("clock_bracketed", "the worker's clock tells"),
-    "Choosing": ("audited", "answers of the"),
+    "Choosing": ("audited", "the worker handed over the digests of"),
     "Loading": ("audited", WRONG),
-    "Forging": ("audited", "answers of the"),
+    "Forging": ("audited", "the worker handed over the digests of"),
     "Babbling": ("finished", "cannot be read"),
 }
 """By which rule, and in which words."""
-HARMLESS = ("Honest", "SlowingTime", "TurningBackTime", "Owing", "Listed", "Reusing", "Stubborn")
+HARMLESS = ("Honest", "Overhearing", "SlowingTime", "TurningBackTime", "Owing", "Listed", "Reusing", "Stubborn")
 CAUGHT_IN_THE_MIX = {
     "Narrow": CAUGHT["Narrow"],
     "NotANumber": CAUGHT["NotANumber"],
@@ -156,7 +189,17 @@ CAUGHT_IN_THE_MIX = {
     "AmendingSooner": ("audited", WRONG),
     "Choosing": CAUGHT["Choosing"],
 }
-"""Where each feed is asked for by itself; the others are as they are alone."""
+"""Where the parent hands out the feeds; the others are as they are alone."""
+CAUGHT_AS_SERVERS = {
+    "SlowingTheLoop": CAUGHT["SlowingTheLoop"],
+    "Shifting": ("on_schedule", "the feeds were not due when the window's seed says"),
+    "Quitting": ("on_schedule", "it left the feed out that was due after"),
+}
+CAUGHT_WITH_BULK = {
+    "Hiding": ("audited", "that it had to keep"),
+    "EverySecond": CAUGHT["EverySecond"],
+}
+"""Where the answers outgrow the memory for them."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -171,11 +214,19 @@ def importable() -> Iterator[None]:
 def records(importable: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Record]:
     """Of all engines, some at a time; one auditor compares what they answered."""
     folder = tmp_path_factory.mktemp("cheats")
-    alone, together = (*HARMLESS, *CAUGHT), ("Honest", *CAUGHT_IN_THE_MIX)
+    alone, together = (*HARMLESS, *CAUGHT), ("Honest", "Overhearing", *CAUGHT_IN_THE_MIX)
+    servers, bulky = ("Honest", *CAUGHT_AS_SERVERS), ("Honest", *CAUGHT_WITH_BULK)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        solo = pool.map(lambda engine: measured(folder / engine, engine), alone)
-        mix = pool.map(lambda engine: played(folder / mixing(engine), engine), together)
-        kept = dict(zip([*alone, *map(mixing, together)], [*solo, *mix], strict=True))
+        found = {
+            **{each: pool.submit(measured, folder / each, each) for each in alone},
+            **{mixing(each): pool.submit(played, folder / mixing(each), each) for each in together},
+            **{
+                serving(each): pool.submit(measured, folder / serving(each), each, scenario="server")
+                for each in servers
+            },
+            **{with_bulk(each): pool.submit(stored, folder / with_bulk(each), each) for each in bulky},
+        }
+        kept = {name: each.result() for name, each in found.items()}
     kept_at(folder, "all").parent.mkdir()
     (folder / "logs").mkdir()
     by_key = {record.key: engine for engine, record in kept.items()}
@@ -190,10 +241,20 @@ def mixing(engine: str) -> str:
     return f"{engine} in the mix"
 
 
+def serving(engine: str) -> str:
+    return f"{engine} as a server"
+
+
+def with_bulk(engine: str) -> str:
+    return f"{engine} with bulk"
+
+
 def findings(record: Record) -> Iterator[Finding]:
     """By the rules that a cheat breaks; a smoke run's disturbances are another matter."""
+    share = Share(key=record.key, route=record.route, scenario=record.scenario, limits=limits(record.scenario))
+    phase = Phase(name=record.phase, purpose="solo", tasks=(Task(device=DEVICE.id, shares=(share,)),))
     for rule in (finished, *honest.RULES):
-        yield from rule(gather(result(record)))
+        yield from rule(gather(result(record).model_copy(update={"phases": (phase,)})))
 
 
 @pytest.mark.parametrize("engine", CAUGHT)
@@ -213,13 +274,37 @@ def test_it_is_caught_in_the_mixed_phase(records: dict[str, Record], engine: str
     assert [message for named, message in found if named == rule and words in message], (found, record.error)
 
 
-@pytest.mark.parametrize("engine", [*HARMLESS, mixing("Honest")])
+@pytest.mark.parametrize("engine", [serving(each) for each in CAUGHT_AS_SERVERS])
+def test_it_is_caught_as_a_server(records: dict[str, Record], engine: str) -> None:
+    rule, words = CAUGHT_AS_SERVERS[engine.split()[0]]
+    found = [(each.rule, each.message) for each in findings(records[engine])]
+    assert [message for named, message in found if named == rule and words in message], (found, records[engine].error)
+
+
+@pytest.mark.parametrize("engine", [with_bulk(each) for each in CAUGHT_WITH_BULK])
+def test_it_is_caught_where_answers_are_dropped(records: dict[str, Record], engine: str) -> None:
+    rule, words = CAUGHT_WITH_BULK[engine.split()[0]]
+    audit, done = records[engine].audit, records[engine].completions
+    assert audit is not None and done is not None and audit.finished < len(done)
+    found = [(each.rule, each.message) for each in findings(records[engine])]
+    assert [message for named, message in found if named == rule and words in message], (found, records[engine].error)
+
+
+@pytest.mark.parametrize("engine", [*HARMLESS, mixing("Honest"), mixing("Overhearing"), serving("Honest")])
 def test_an_honest_engine_breaks_no_rule(records: dict[str, Record], engine: str) -> None:
-    """And one that patches the time module gains nothing: the loop holds the clock that it was defined with."""
+    """And one that patches the time module gains nothing, since the loop holds the clock that it was defined with;
+    nor does one that reads seeds, since those that it can read are of no feed that will be timed."""
     assert [each for each in findings(records[engine]) if each.severity != "note"] == []
     done = records[engine].completions
     assert done is not None
     assert stamps.in_flight_ns(done) >= len(done) * TOKENS * WORK_S * 1e9
+
+
+def test_an_honest_engine_may_have_answers_dropped(records: dict[str, Record]) -> None:
+    record = records[with_bulk("Honest")]
+    assert record.audit is not None and record.audit.passed
+    assert record.audit.finished < len(record.completions or ())
+    assert not any(each.severity == "invalid" for each in findings(record))
 
 
 @pytest.mark.parametrize("engine", ["Honest", mixing("Honest")])
@@ -233,7 +318,7 @@ def test_every_engine_is_tried() -> None:
     classes = {
         name for name, each in vars(cheats).items() if isinstance(each, type) and issubclass(each, cheats.Honest)
     }
-    assert classes - {"Skipping", "Odd"} == {*CAUGHT, *HARMLESS, "Outliving"}
+    assert classes - {"Skipping", "Odd"} == {*CAUGHT, *HARMLESS, *CAUGHT_AS_SERVERS, *CAUGHT_WITH_BULK, "Outliving"}
 
 
 def test_answers_kept_for_the_next_process_are_never_asked_for(tmp_path: Path) -> None:
@@ -244,13 +329,13 @@ def test_answers_kept_for_the_next_process_are_never_asked_for(tmp_path: Path) -
     assert not (tmp_path / "memory/hits").exists()
 
 
-def test_each_scenario_and_run_has_feeds_of_its_own() -> None:
-    scenarios: tuple[ScenarioName, ...] = ("single-stream", "offline", "server", "mixed")
-    seeds = {equipment({}).feed_seed(ROUTE, scenario, run) for scenario, run in itertools.product(scenarios, (1, 2, 3))}
-    assert len(seeds) == 12
-    other = ROUTE.model_copy(update={"adapter": "torch"})
-    same = [equipment({}).feed_seed(ROUTE, each, 1) == equipment({}).feed_seed(other, each, 1) for each in scenarios]
-    assert same == [True, True, True, False]
+def test_each_share_has_feeds_of_its_own() -> None:
+    """Drawn when they are needed; or, where a seed was given, derived from it, so that they come again."""
+    shares = [Share(key=key, route=ROUTE, scenario="offline", limits=LIMITS) for key in ("a", "b")]
+    asked = [(share, use) for share in shares for use in ("preparation", "window")]
+    drawn, given = equipment({}), replace(equipment({}), seed=7)
+    assert len({drawn.drawn(*each) for each in (*asked, *asked)}) == 8
+    assert len({given.drawn(*each) for each in (*asked, *asked)}) == 4
 
 
 def test_an_endless_feed_ends_the_search_for_a_batch(tmp_path: Path) -> None:

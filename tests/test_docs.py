@@ -9,7 +9,6 @@ import math
 import re
 import tomllib
 from collections.abc import Mapping
-from itertools import islice
 from pathlib import Path
 from typing import Any, get_args
 
@@ -55,7 +54,7 @@ def outputs(adapter: Adapter, suite: Any, feeds: int = 2) -> list[list[Array]]:
     batch = 1 if suite.name == "llm" else 3
     (device,) = adapter.discover()
     with adapter.open(device, suite, "fp32", Use.of("single-stream")) as runner:
-        return [list(runner(feed)) for feed in islice(suite.feeds(batch, 7), feeds)]
+        return [list(runner(feed)) for feed in map(suite.feeds(batch, 7), range(feeds))]
 
 
 # vendors.md
@@ -131,7 +130,7 @@ def test_the_entry_points_of_the_page_are_groups_that_are_searched() -> None:
 def test_the_page_lists_what_each_suite_is_fed() -> None:
     for name, feed, _ in table(VENDORS, "suite", "a feed"):
         suite = plugins.find("suites")[name].load()("smoke", {})
-        given = next(suite.feeds(1 if name in ("llm", "probe") else 2, 1))
+        given = suite.feeds(1 if name in ("llm", "probe") else 2, 1)(0)
         assert re.findall(r"`(\w+)`", feed) == list(given)
 
 
@@ -217,10 +216,8 @@ def test_suites_and_scenarios() -> None:
     for name, version, unit, scenarios, feeds in rows:
         suite = plugins.find("suites")[name].load()
         assert (version, unit, scenarios) == (suite.version, suite.unit, ", ".join(suite.scenarios))
-        if name != "probe":
-            pool = importlib.import_module(suite.__module__).POOL
-            assert f"a pool of {pool} " in feeds
-    assert f"replaces {diffusion.ALTERED} tokens of each prompt and {diffusion.ALTERED} values" in RULES
+        pool = getattr(importlib.import_module(suite.__module__), "POOL", None)
+        assert feeds.startswith(f"a pool of {pool} " if pool else "nothing: ")
 
 
 def test_tiers_of_llm() -> None:

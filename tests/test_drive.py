@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from harness.answers import Answers, digest
 from harness.contracts import Array, Feed, Runner
 from harness.drive import (
-    AROUND_BYTES,
-    Answers,
-    Log,
+    NextFeed,
     Overloaded,
     best_batch,
     closed_loop,
-    digest,
     highest_rate,
+    one_by_one,
     open_loop,
     plain,
-    seal,
     warm_up,
 )
 from harness.errors import WrongAnswer
@@ -68,13 +64,17 @@ def numbered(clock: Clock | None = None, making: int = 0) -> Iterator[Feed]:
         serial += 1
 
 
+def given(clock: Clock | None = None, making: int = 0) -> NextFeed:
+    return one_by_one(numbered(clock, making))
+
+
 def limits(**changes: int) -> Limits:
     return Limits(**{"warmup_ns": 0, "search_ns": 1000, "min_ns": 0, "max_ns": 10**12, "min_feeds": 1, **changes})
 
 
 def test_every_yield_is_a_stamp() -> None:
     clock = Clock()
-    done = closed_loop(Simulated(clock, 100, 10, units=3), numbered(), limits(min_feeds=2), clock)
+    done = closed_loop(Simulated(clock, 100, 10, units=3), given(), limits(min_feeds=2), clock)
     assert [(c.due_ns, c.issued_ns, c.marks) for c in done] == [
         (0, 0, ((100, 1), (110, 1), (120, 1))),
         (120, 120, ((220, 1), (230, 1), (240, 1))),
@@ -83,7 +83,7 @@ def test_every_yield_is_a_stamp() -> None:
 
 def test_making_a_feed_is_in_no_latency() -> None:
     clock = Clock()
-    done = closed_loop(Simulated(clock, 100), numbered(clock, making=7), limits(min_feeds=2), clock)
+    done = closed_loop(Simulated(clock, 100), given(clock, making=7), limits(min_feeds=2), clock)
     assert [c.done_ns - c.issued_ns for c in done] == [100, 100]
     assert done.issued_ns.tolist() == [7, 114]
 
@@ -99,7 +99,7 @@ def test_making_a_feed_is_in_no_latency() -> None:
 )
 def test_the_window_ends_after_a_finished_feed(bounds: Limits, feeds: int) -> None:
     clock = Clock()
-    assert len(closed_loop(Simulated(clock, 100), numbered(), bounds, clock)) == feeds
+    assert len(closed_loop(Simulated(clock, 100), given(), bounds, clock)) == feeds
 
 
 def test_the_window_goes_on_until_enough_is_known() -> None:
@@ -110,12 +110,10 @@ def test_the_window_goes_on_until_enough_is_known() -> None:
         asked.append(len(done))
         return len(done) >= 20
 
-    done = closed_loop(Simulated(clock, 100), numbered(), limits(min_ns=1000), clock, enough=enough)
+    done = closed_loop(Simulated(clock, 100), given(), limits(min_ns=1000), clock, enough=enough)
     assert asked == [10, 15, 23]  # ever more seldom
     assert len(done) == 23
-    assert (
-        len(closed_loop(Simulated(clock, 100), numbered(), limits(max_ns=500), clock, enough=lambda done: False)) == 5
-    )
+    assert len(closed_loop(Simulated(clock, 100), given(), limits(max_ns=500), clock, enough=lambda done: False)) == 5
 
 
 def test_what_is_lazy_is_forced_before_the_stamp() -> None:
@@ -129,7 +127,7 @@ def test_what_is_lazy_is_forced_before_the_stamp() -> None:
     def runner(feed: Feed) -> Iterator[object]:
         yield Lazy()
 
-    done = closed_loop(as_runner(runner), numbered(), limits(), clock)
+    done = closed_loop(as_runner(runner), given(), limits(), clock)
     assert done.marks_ns.tolist() == [50]
     assert done.units.tolist() == [4]
 
@@ -169,12 +167,12 @@ def test_only_plain_arrays_pass(value: object) -> None:
 
 def test_a_runner_must_yield() -> None:
     with pytest.raises(WrongAnswer, match="yielded nothing"):
-        closed_loop(as_runner(lambda feed: iter(())), numbered(), limits(), Clock())
+        closed_loop(as_runner(lambda feed: iter(())), given(), limits(), Clock())
 
 
 def test_a_yield_without_units_is_refused() -> None:
     with pytest.raises(ValueError, match="without units"):
-        closed_loop(as_runner(lambda feed: iter([np.zeros(0, np.int64)])), numbered(), limits(), Clock())
+        closed_loop(as_runner(lambda feed: iter([np.zeros(0, np.int64)])), given(), limits(), Clock())
 
 
 def test_what_a_runner_raises_passes_through_every_lane() -> None:
@@ -184,7 +182,7 @@ def test_what_a_runner_raises_passes_through_every_lane() -> None:
 
     for lanes in (1, 3):
         with pytest.raises(OSError, match="device lost"):
-            closed_loop(as_runner(broken), numbered(), limits(), Clock(), lanes=lanes)
+            closed_loop(as_runner(broken), given(), limits(), Clock(), lanes=lanes)
 
 
 def test_lanes_share_the_feeds_and_overlap() -> None:
@@ -202,7 +200,7 @@ def test_lanes_share_the_feeds_and_overlap() -> None:
         with lock:
             return next(serial)
 
-    done = closed_loop(as_runner(both_in_flight), numbered(), limits(min_feeds=2), ticking, lanes=2)
+    done = closed_loop(as_runner(both_in_flight), given(), limits(min_feeds=2), ticking, lanes=2)
     assert len(done) >= 2
     assert done.issued_ns.tolist() == sorted(done.issued_ns.tolist())
     assert done.issued_ns[1] < done.marks_ns[0]
@@ -352,6 +350,22 @@ def test_the_search_keeps_every_slot_of_the_runner_busy() -> None:
     assert [(trial.batch, trial.units, trial.elapsed_ns) for trial in found.trials][:2] == [(1, 2, 100), (2, 4, 100)]
 
 
+def test_each_feed_is_asked_for_with_the_answer_before_it_in_its_lane() -> None:
+    asked: list[tuple[int, bytes]] = []
+    kept = Answers()
+
+    def feed(serial: int, before: bytes) -> Feed:
+        asked.append((serial, before))
+        return {"x": np.array([serial])}
+
+    closed_loop(units(1), feed, limits(min_feeds=3), Clock(), answers=kept)
+    nothing = np.zeros(1, np.float32).tobytes()
+    assert asked == [(0, b""), (1, digest(0, nothing)), (2, digest(1, nothing))]
+    once, asked = asked, []
+    open_loop(units(1), feed, iter([0] * 10), limits(min_feeds=3), Clock(), answers=Answers())
+    assert asked == once
+
+
 def test_in_an_open_loop_the_queue_shows() -> None:
     clock = Clock()
 
@@ -359,7 +373,7 @@ def test_in_an_open_loop_the_queue_shows() -> None:
         clock.now += round(seconds * 1e9)
 
     arrivals = iter([10, 20, 30, 200, 10**6])
-    done = open_loop(Simulated(clock, 50), numbered(), arrivals, limits(min_ns=201), clock, sleep)
+    done = open_loop(Simulated(clock, 50), given(), arrivals, limits(min_ns=201), clock, sleep)
     assert [(c.due_ns, c.issued_ns, c.done_ns) for c in done] == [
         (10, 10, 60),
         (20, 60, 110),
@@ -375,14 +389,21 @@ def test_an_open_loop_waits_for_its_feeds_however_few_arrive() -> None:
         clock.now += round(seconds * 1e9)
 
     arrivals = iter(range(0, 10**6, 1000))
-    assert len(open_loop(Simulated(clock, 50), numbered(), arrivals, limits(min_feeds=7), clock, sleep)) == 7
+    assert len(open_loop(Simulated(clock, 50), given(), arrivals, limits(min_feeds=7), clock, sleep)) == 7
 
 
 def test_a_queue_that_grows_is_given_up() -> None:
     clock = Clock()
     with pytest.raises(Overloaded, match="the queue grows"):
         arrivals = iter(range(0, 10**9, 10))
-        open_loop(Simulated(clock, 50), numbered(), arrivals, limits(min_ns=10**6, max_ns=1000), clock, lambda s: None)
+        open_loop(
+            Simulated(clock, 50),
+            given(),
+            arrivals,
+            limits(min_ns=10**6, max_ns=1000),
+            clock,
+            lambda s: None,
+        )
 
 
 def test_the_highest_rate_is_found_to_five_percent() -> None:
@@ -440,74 +461,5 @@ def units(*counts: int) -> Yielding:
 )
 def test_a_feed_holds_its_units(runner: Runner, told: str) -> None:
     with pytest.raises(WrongAnswer, match=told):
-        closed_loop(runner, numbered(), limits(), Clock(), units=4)
-    assert len(closed_loop(units(3, 1), numbered(), limits(), Clock(), units=4)) == 1
-
-
-def test_an_answer_is_what_was_there_when_it_was_stamped(tmp_path: Path) -> None:
-    class Late(Yielding):
-        """Fills its array in once it has been stamped."""
-
-        def __call__(self, feed: Feed) -> Iterator[Array]:
-            out = np.zeros((1, 2), np.float32)
-            yield out
-            out[...] = 7
-
-    kept = Answers()
-    closed_loop(Late(), numbered(), limits(min_feeds=3), Clock(), answers=kept)
-    kept.save(tmp_path / "answers.npz")
-    with np.load(tmp_path / "answers.npz") as handed:
-        assert handed["serials"].tolist() == [0, 1, 2]
-        assert handed["answers"].tolist() == [[[0, 0]]] * 3
-
-
-def test_views_are_kept_as_what_they_show(tmp_path: Path) -> None:
-    whole = np.arange(12, dtype=np.float32).reshape(3, 4)
-    whole.flags.writeable = False
-    overlapping = np.lib.stride_tricks.as_strided(whole, (3, 4), (4, 4), writeable=False)
-    for view in (whole, whole[:, ::-1], whole.reshape(4, 3).T, np.broadcast_to(whole[0], (3, 4)), overlapping):
-        kept = Answers()
-        closed_loop(Yielding(view), numbered(), limits(min_feeds=1), Clock(), units=3, answers=kept)
-        kept.save(tmp_path / "answers.npz")
-        with np.load(tmp_path / "answers.npz") as handed:
-            assert np.array_equal(handed["answers"], [view])
-
-
-def test_answers_that_outgrow_memory_are_thinned_by_chance(tmp_path: Path) -> None:
-    kept = Answers(most_bytes=10 * (16 + AROUND_BYTES), chance=random.Random(1).random)
-    closed_loop(units(1, 1), numbered(), limits(min_feeds=1000), Clock(), answers=kept)
-    kept.save(tmp_path / "answers.npz")
-    with np.load(tmp_path / "answers.npz") as handed:
-        serials = handed["serials"]
-    assert 1 <= len(serials) <= 10
-    assert (np.diff(serials) > 0).all()
-    assert serials[-1] > 500  # and not the first ones only
-
-
-def test_the_seal_is_of_what_is_handed_over(tmp_path: Path) -> None:
-    for most in (10 * (16 + AROUND_BYTES), 10**9):
-        kept = Answers(most_bytes=most, chance=random.Random(1).random)
-        closed_loop(units(1, 1), numbered(), limits(min_feeds=50), Clock(), answers=kept)
-        kept.save(tmp_path / "answers.npz")
-        with np.load(tmp_path / "answers.npz") as handed:
-            told = [digest(int(serial), answer.tobytes()) for serial, answer in zip(*handed.values(), strict=True)]
-        assert seal(told) == kept.seal
-        assert seal(told[1:]) != kept.seal
-
-
-def test_each_feed_tells_its_answers_digest_where_it_is_kept() -> None:
-    kept = Answers(most_bytes=1, chance=lambda: 0.6)  # the first outgrows the bytes; of the others none is kept
-    log = Log(answers=kept)
-    feeds = numbered()
-    told = [log.feed(units(1), next(feeds), Clock(), serial=serial)[2] for serial in range(3)]
-    assert [len(each) for each in told] == [16, 16, 0]
-    assert told[0] != told[1]
-
-
-def test_answers_of_different_shapes_are_wrong() -> None:
-    class Growing(Yielding):
-        def __call__(self, feed: Feed) -> Iterator[Array]:
-            yield np.zeros((1, 1 + int(feed["x"][0])), np.float32)
-
-    with pytest.raises(WrongAnswer, match="differ in shape"):
-        closed_loop(Growing(), numbered(), limits(min_feeds=3), Clock(), answers=Answers())
+        closed_loop(runner, given(), limits(), Clock(), units=4)
+    assert len(closed_loop(units(3, 1), given(), limits(), Clock(), units=4)) == 1

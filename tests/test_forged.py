@@ -192,7 +192,6 @@ def test_a_forgery_is_refused(folder: Path, forgery: Callable[[Path], None], sai
     ("changed", "said"),
     [
         ({"preset": "official"}, "preset"),
-        ({"seed_given": True}, "seed_given"),
         ({"seed": 8}, "seed"),
         ({"created_utc": "2030-01-01T00:00:00+00:00"}, "created_utc"),
         ({"absent": [{"kind": "meter", "name": "rapl", "reason": "none"}]}, "absent"),

@@ -208,7 +208,7 @@ for name, plugin in plugins.find("suites").items():
     for each in weights.names():
         weights.read(each, np.empty([int(size) for size in weights.spec(each).shape], np.float32))
     assert all(graph.onnx() for graph in suite.graphs().values())
-    next(suite.feeds(1, seed=1))
+    suite.feeds(1, seed=1)(0)
     suite.gate("fp32"), suite.units(1), suite.costs("fp32", 1)
     print(name, serve.needed_bytes(suite, "fp32"))
 print(intervals.mean_half_width(np.arange(20.0)), intervals.early_stopping(np.arange(64), 0.9))

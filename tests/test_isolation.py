@@ -219,6 +219,6 @@ def test_a_compiled_file_that_differs_from_its_source_is_not_run(tmp_path: Path)
 def test_a_suite_that_is_nowhere_is_told(tmp_path: Path) -> None:
     run = Run(tmp_path)
     gone = NULL.model_copy(update={"spec": "no_such_suite:Null"})
-    Auditor(tmp_path, lambda record: gone, lambda record: 7, CPU, 60).run([run.record], run.kept.append)
+    Auditor(tmp_path, lambda record: gone, CPU, 60).run([run.record], run.kept.append)
     assert "there is no module no_such_suite" in run.kept[-1].unaudited
     assert audit.pending(run.record)

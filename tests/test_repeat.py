@@ -48,7 +48,7 @@ def audited(folder: Path, exit_code: int) -> list[dict[str, Any]]:
     assert done.exit_code == exit_code, done.output
     told = json.loads(done.stdout)
     assert told["passed"] == (exit_code == 0)
-    return list(told["audits"])
+    return [each for each in told["audits"] if "resnet50" in each["key"]]
 
 
 def changed(folder: Path, change: Any) -> None:
@@ -100,7 +100,7 @@ def test_answers_that_were_replaced_are_found(folder: Path) -> None:
     (path,) = (folder / "raw").glob("*resnet50*.answers.npz")
     with np.load(path) as stored:
         answers = dict(stored)
-    np.savez_compressed(path, serials=answers["serials"], answers=np.ascontiguousarray(answers["answers"][..., ::-1]))
+    np.savez_compressed(path, **answers | {"answers": np.ascontiguousarray(answers["answers"][..., ::-1])})
     changed(folder, lambda record: None)
     (found,) = audited(folder, 1)
     assert "answers are wrong" in found["problem"]

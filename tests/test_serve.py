@@ -56,15 +56,16 @@ def test_single_feeds_come_one_by_one_and_their_answers_are_handed_over(tmp_path
     with worker(tmp_path) as acme:
         opened(acme)
         acme.call(wire.Prepare(key="a", scenario="mixed", batch=2, seed=1, limits=LIMITS), 30)
-        acme.post(wire.Feed(key="a"))
-        acme.post(wire.Feed(key="a"))  # queued while the first one runs
+        acme.call(wire.Begin(key="a", pool=1, seed=None), 30)
+        acme.post(wire.Feed(key="a", serial=0, nonce=2))
+        acme.post(wire.Feed(key="a", serial=1, nonce=3))  # queued while the first one runs
         first, second = acme.answer(wire.Fed, 30), acme.answer(wire.Fed, 30)
         acme.call(wire.HandOver(key="a", answers=str(tmp_path / "answers.npz")), 30)
-    assert [each.key for each in (first, second)] == ["a", "a"]
+    assert [(each.key, each.serial) for each in (first, second)] == [("a", 0), ("a", 1)]
     assert first.issued_ns <= first.marks[0] <= second.issued_ns
     assert first.marks[1] == 2
     with np.load(tmp_path / "answers.npz") as handed:
-        assert handed["answers"].tolist() == [[2, 2], [3, 3]]  # the feeds of seed 1, in order
+        assert handed["answers"].tolist() == [[2, 2], [3, 3]]  # the null suite's feeds hold their nonces
 
 
 def test_several_slots_overlap_feeds_of_one_suite_but_never_two_suites(tmp_path: Path) -> None:
@@ -72,8 +73,9 @@ def test_several_slots_overlap_feeds_of_one_suite_but_never_two_suites(tmp_path:
         for key in ("a", "b"):
             assert opened(acme, key=key).slots == 2
             acme.call(wire.Prepare(key=key, scenario="mixed", batch=1, seed=1, limits=LIMITS), 30)
-        for key in ("a", "a", "b"):
-            acme.post(wire.Feed(key=key))
+            acme.call(wire.Begin(key=key, pool=1, seed=None), 30)
+        for serial, key in enumerate(("a", "a", "b")):
+            acme.post(wire.Feed(key=key, serial=serial, nonce=serial))
         spans: dict[str, list[tuple[int, int]]] = {"a": [], "b": []}
         for _ in range(3):
             done = acme.answer(wire.Fed, 30)

@@ -34,6 +34,9 @@ from harness.schema import (
 )
 from tests.golden.sample import DOMAINS, apart, closed_loop, phase, record, result, sample
 
+BEFORES = np.zeros((2, 16), np.uint8)
+"""The digests of the answers before two feeds."""
+
 
 def header(whole: Result) -> Result:
     return whole.model_copy(update={"records": (), "meterings": (), "finished": False})
@@ -44,7 +47,7 @@ def written(path: Path, whole: Result) -> store.Store:
     for each in whole.records:
         if each.audit:  # of two feeds of a probe of two kernels
             kept, answers = path / "raw" / f"{each.key}.answers.npz", np.zeros((2, 2, 1), np.float32)
-            np.savez(kept, serials=np.array((0, 2)), answers=answers)
+            np.savez(kept, serials=np.array((0, 2)), befores=BEFORES, answers=answers)
         keeper.append(each)
     for metering in whole.meterings:
         keeper.meter(metering)
@@ -255,7 +258,7 @@ def test_a_result_that_was_edited_is_refused(folder: Path, changes: dict[str, ob
 
 def test_a_name_that_comes_twice_is_refused(folder: Path) -> None:
     content = (folder / "result.json").read_bytes()
-    (folder / "result.json").write_bytes(content.replace(b'"seed": 7', b'"seed": 8, "seed": 7'))
+    (folder / "result.json").write_bytes(content.replace(b'"tier": "edge"', b'"tier": "smoke", "tier": "edge"'))
     with pytest.raises(ResultError, match="a name is repeated"):
         store.open(folder)
 
@@ -385,13 +388,20 @@ def test_samples_that_are_not_the_meterings_are_refused(folder: Path, case: str)
 GATE = Gate(metric="m", at_most=0.1)
 
 
-def audited(path: Path, serials: Sequence[int] = (0, 2), shape: tuple[int, ...] = (2, 1, 3), fill: float = 0.5) -> Path:
+def audited(
+    path: Path,
+    serials: Sequence[int] = (0, 2),
+    shape: tuple[int, ...] = (2, 1, 3),
+    fill: float = 0.5,
+    befores: int = 2,
+) -> Path:
     """A record of three feeds of a unit each, of which 0 and 2 were audited, and answers that were kept."""
     audit = Audit(gate=GATE, finished=3, feeds=(0, 2), values=(0.0, 0.0))
     done = record("a", "llm", "token", closed_loop([[5]] * 3)).model_copy(update={"audit": audit, "feed_units": 1})
     whole = apart(result(done))
     written(path, whole).finish(whole)
-    np.savez(path / "raw" / "a.answers.npz", serials=np.array(serials), answers=np.full(shape, fill, np.float32))
+    answers = np.full(shape, fill, np.float32)
+    np.savez(path / "raw" / "a.answers.npz", serials=np.array(serials), befores=BEFORES[:befores], answers=answers)
     rehashed(path)
     return path
 
@@ -405,6 +415,7 @@ def test_answers_that_were_audited_lie_beside_the_stamps(tmp_path: Path) -> None
     [
         ({"serials": (0, 1)}, "does not hold the answers to the audited feeds 0, 2"),
         ({"serials": (0,)}, "does not hold the answers to the audited feeds 0, 2"),
+        ({"befores": 1}, "a digest of 16 bytes for each answer"),
         ({"shape": (1, 1, 3)}, "does not hold the answers to the audited feeds 0, 2"),
         ({"shape": (2, 2, 3)}, "an answer has 2 units, but a feed has 1"),
         ({"shape": (2,)}, "an answer has no units, but a feed has 1"),
@@ -427,7 +438,7 @@ def test_answers_that_were_audited_may_not_be_left_out(tmp_path: Path) -> None:
 
 def test_answers_of_texts_are_refused(tmp_path: Path) -> None:
     answers = np.array([["a"], ["b"]])
-    np.savez(audited(tmp_path) / "raw" / "a.answers.npz", serials=np.array([0, 2]), answers=answers)
+    np.savez(audited(tmp_path) / "raw" / "a.answers.npz", serials=np.array([0, 2]), befores=BEFORES, answers=answers)
     rehashed(tmp_path)
     with pytest.raises(ResultError, match="damaged"):
         store.open(tmp_path)
@@ -443,9 +454,10 @@ def packed(header: bytes, values: bytes, pack: int = zipfile.ZIP_STORED) -> byte
     """A raw file whose answers have this header."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", pack) as archive:
-        serials = io.BytesIO()
-        np.save(serials, np.array([0, 2]))
-        archive.writestr("serials.npy", serials.getvalue())
+        for name, column in (("serials", np.array([0, 2])), ("befores", BEFORES)):
+            saved = io.BytesIO()
+            np.save(saved, column)
+            archive.writestr(f"{name}.npy", saved.getvalue())
         begin = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little")
         archive.writestr("answers.npy", begin + header + values)
     return buffer.getvalue()

@@ -39,15 +39,19 @@ EACH = [
         processes=(1, 2),
     ),
     wire.Measured(ended_by="time"),
-    wire.Fed(key="a", issued_ns=2**60, marks=[2**60 + 1, 1], digest="00ff"),
+    wire.Begun(),
+    wire.Outgrown(key="a", done=3, seal="12ab"),
+    wire.Key(key=0),
+    wire.Fed(key="a", serial=0, issued_ns=2**60, marks=[2**60 + 1, 1], digest="00ff"),
     wire.HandedOver(facts={}),
     wire.Audited(feeds=(0, 7), values=(0.0, 1e-300), problem="", code={"/a.py": "12ab"}, software={"torch": "2"}),
     wire.Closed(),
     wire.Discover(),
     wire.Open(key="a", device=DEVICE, suite=NULL, precision="fp32", scenario="server", free_bytes=None),
     wire.Prepare(key="a", scenario="offline", batch=None, rate_per_s=None, seed=2**62, limits=LIMITS),
+    wire.Begin(key="a", pool=2**63 - 1, seed=None),
     wire.Measure(key="a", limits=LIMITS, out="o"),
-    wire.Feed(key="a"),
+    wire.Feed(key="a", serial=0, nonce=1),
     wire.HandOver(key="a", answers="a"),
     wire.Audit(key="a", batch=1, seed=1, answers="a"),
     wire.Close(),
@@ -100,7 +104,7 @@ def test_a_number_that_is_not_finite_is_not_sent() -> None:
 
 def test_a_request_knows_the_type_of_its_answer() -> None:
     assert wire.Discover.answered_by() is wire.Discovered
-    assert wire.Feed(key="a").answered_by() is wire.Fed
+    assert wire.Feed(key="a", serial=0, nonce=1).answered_by() is wire.Fed
 
 
 HELLO = {

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness import wire
+from harness import seeds, wire
 from harness.failures import WorkerFailed
 from harness.hosts import local
 from harness.plugins import Plugin
@@ -45,8 +45,13 @@ def test_what_goes_wrong_in_a_worker_is_told(tmp_path: Path, mode: str, kind: st
 
 
 def test_an_audit_has_its_time_for_each_feed(tmp_path: Path) -> None:
-    feeds, file = Null("smoke", {}).feeds(1, 7), tmp_path / "answers.npz"
-    np.savez(file, serials=np.arange(6), answers=np.array([next(feeds)["x"] for _ in range(6)]))
+    feed, file = Null("smoke", {}).feeds(1, 0), tmp_path / "answers.npz"
+    np.savez(
+        file,
+        serials=np.arange(6),
+        befores=np.zeros((6, 16), np.uint8),
+        answers=np.array([feed(seeds.nonce(7, at))["x"] for at in range(6)]),
+    )
     with worker(tmp_path, work_s="0.5") as acme:
         opened(acme)
         request = wire.Audit(key="a", batch=1, seed=7, answers=str(file))
@@ -140,7 +145,7 @@ def test_stamps_of_another_hosts_clock_become_ours(tmp_path: Path) -> None:
     with Worker(ACME, {}, tmp_path, tmp_path / "log", host=Ahead()) as acme:
         opened(acme)
         measured(acme, tmp_path)
-        acme.post(wire.Feed(key="a"))
+        acme.post(wire.Feed(key="a", serial=0, nonce=1))
         fed = acme.answer(wire.Fed, 30)
         alone = acme.completions(tmp_path / "stamps.npz")
     now_ns = time.monotonic_ns() - 10**15

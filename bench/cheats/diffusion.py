@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -42,7 +41,7 @@ class Networks:
         modules = {name: graph.module().to_empty(device="cpu") for name, graph in suite.graphs().items()}
         self.encode, self.denoise, self.decode = modules["encode"], modules["denoise"], modules["decode"]
         self.all = (self.encode, self.denoise, self.decode)
-        issued = list(islice(suite.feeds(1, SEED), feeds + 1))
+        issued = list(map(suite.feeds(1, SEED), range(feeds + 1)))
         self.ids, self.noise = (np.concatenate([feed[name] for feed in issued[:-1]]) for name in ("ids", "noise"))
         self.other_ids, self.other_noise = (
             np.concatenate([feed[name] for feed in issued[1:]]) for name in ("ids", "noise")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -80,7 +80,7 @@ def opened(tier: str, feeds: int) -> tuple[Way, Array, Way]:
     Both ways hold FIXED samples and then the feeds. The ranks are those of each index by popularity, from 0.
     """
     suite = Dlrm(tier, {})
-    samples = [next(suite.feeds(FIXED, seed=0)), *islice(suite.feeds(BATCH, seed=1), feeds)]
+    samples = [suite.feeds(FIXED, seed=0)(0), *map(suite.feeds(BATCH, seed=1), range(feeds))]
     dense = torch.from_numpy(np.concatenate([each["dense"] for each in samples]))
     indices = np.concatenate([each["indices"] for each in samples])
     source, weights = suite.weights(), {}

@@ -194,7 +194,7 @@ def values(tier: str, feeds: int, weights: str | None = None) -> Iterator[Row]:
     """The rows of the suite. weights: the path of a checkpoint that replaces the drawn weights."""
     suite = Llm(tier, {"weights": weights} if weights else {})
     right, drawn = suite.weights(), Llm(tier, {}).weights()
-    prompts = np.stack([feed["ids"] for feed in itertools.islice(suite.feeds(1, 0), feeds)])
+    prompts = np.stack([feed["ids"] for feed in map(suite.feeds(1, 0), range(feeds))])
     (graph,) = suite.reference().graphs().values()
     network = graph.module().to_empty(device="cpu")
     assert isinstance(network, Network)

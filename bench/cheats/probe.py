@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import islice
 
 import numpy as np
 import torch
@@ -22,7 +21,7 @@ Change = Callable[[Tensor], Tensor]
 
 def values(tier: str, feeds: int) -> Iterator[Row]:
     suite = Probe(tier, {})
-    given = list(islice(suite.feeds(1, SEED), feeds + 1))
+    given = list(map(suite.feeds(1, SEED), range(feeds + 1)))
     session = _Session(suite, torch.device("cpu"), torch.float32, {})
     matrices = {name: tensor for module in session._modules.values() for name, tensor in module.named_parameters()}
     whole = {name: tensor.data for name, tensor in matrices.items()}

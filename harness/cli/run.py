@@ -94,7 +94,7 @@ SELFTEST_TIMEOUT_S = 600
 @click.option(
     "--seed",
     type=click.IntRange(0, 2**63 - 1),
-    help="Seed for the inputs. A score under a chosen seed is only indicative.  [default: drawn when the run starts]",
+    help="Seed for the inputs. A score under a chosen seed is only indicative.  [default: each window draws its own]",
 )
 @click.option("--resume", type=click.Path(path_type=Path), metavar="FOLDER", help="Continue the interrupted run there.")
 @click.option(

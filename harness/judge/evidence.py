@@ -6,6 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from harness import seeds
+from harness.arrivals import schedule
+from harness.errors import UsageError
 from harness.judge import roofline, stamps, steady
 from harness.judge.diagnosis import Diagnosis
 from harness.judge.energy import total
@@ -14,7 +17,7 @@ from harness.judge.intervals import Interval
 from harness.judge.roofline import Achieved, Ceiling, CeilingKey, Light
 from harness.judge.score import Score
 from harness.judge.steady import Window
-from harness.schema import AcceleratorConditions, Completions, Conditions, Record, Result
+from harness.schema import AcceleratorConditions, Completions, Conditions, Int64s, Record, Result
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +65,18 @@ class Measured:
     def interval(self) -> Interval | None:
         """The throughput of a closed loop. None: not steady, too few blocks, not known, or a server."""
         return None if self.record.scenario == "server" or self.window is None else self.window.interval
+
+    @cached_property
+    def schedule_ns(self) -> Int64s | None:
+        """When the feeds of a server were due, counted from the begin of its window, and last when the next one would
+        have been. None for another scenario, and where the seed is missing or no such rate can be offered."""
+        rate_per_s, seed = self.record.rate_per_s, self.record.seed
+        if self.record.scenario != "server" or rate_per_s is None or seed is None:
+            return None
+        try:
+            return schedule(rate_per_s, seeds.arrivals(seed), len(self.completions) + 1)
+        except UsageError:
+            return None
 
     @cached_property
     def energy(self) -> Total | None:

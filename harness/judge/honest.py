@@ -105,6 +105,28 @@ def units_counted(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(rule="units_counted", severity="invalid", about=record.key, message=message)
 
 
+def on_schedule(evidence: Evidence) -> Iterator[Finding]:
+    """The feeds of a server were due when the window's seed says, and all of them were run."""
+    shares = [share for phase in evidence.result.phases for task in phase.tasks for share in task.shares]
+    least_ns = {share.key: share.limits.min_ns for share in shares}
+    for each in evidence.measured:
+        record, schedule_ns = each.record, each.schedule_ns
+        if record.scenario != "server":
+            continue
+        if schedule_ns is None:
+            message = "its window has no seed or no possible rate, so that nobody can tell when its feeds were due"
+        elif np.ptp(np.sort(each.completions.due_ns) - schedule_ns[:-1]):
+            message = "the feeds were not due when the window's seed says"
+        elif schedule_ns[-1] < least_ns.get(record.key, 0):
+            message = (
+                f"it left the feed out that was due after {schedule_ns[-1] / 1e9:.2f} s, and all later ones, of a "
+                f"window of {least_ns[record.key] / 1e9:.2f} s"
+            )
+        else:
+            continue
+        yield Finding(rule="on_schedule", severity="invalid", about=record.key, message=message)
+
+
 def clock_bracketed(evidence: Evidence) -> Iterator[Finding]:
     """The worker's window lies inside the parent's, and is as long: else its clock was touched, or work was done after
     the last stamp and before it was handed over."""
@@ -113,6 +135,8 @@ def clock_bracketed(evidence: Evidence) -> Iterator[Finding]:
         if bracket is None:
             continue
         begin_ns, end_ns = each.window_ns
+        if each.schedule_ns is not None:
+            begin_ns = int(done.due_ns.min() - each.schedule_ns[0])  # the window is open before the first feed arrives
         seen_ns = bracket[1] - bracket[0]
         if record.scenario == "mixed":
             late = int((done.issued_ns > bracket[1] + SLACK_NS).sum())  # what was queued when it stopped still runs
@@ -126,7 +150,7 @@ def clock_bracketed(evidence: Evidence) -> Iterator[Finding]:
             continue
         slack_ns = SLACK_NS + SLACK_SHARE * seen_ns
         outside_ns = max(bracket[0] - begin_ns, end_ns - bracket[1])
-        missing_ns = seen_ns - (end_ns - begin_ns) if record.scenario != "server" else 0
+        missing_ns = seen_ns - (end_ns - begin_ns)
         if outside_ns > slack_ns or missing_ns > slack_ns:
             told_s, took_s = (end_ns - begin_ns) / 1e9, seen_ns / 1e9
             message = f"the worker's clock tells {told_s:.2f} s of a window that took {took_s:.2f} s"
@@ -297,6 +321,7 @@ RULES: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
     alone,
     units_counted,
     clock_bracketed,
+    on_schedule,
     in_turn,
     in_its_slice,
     never_stopped,

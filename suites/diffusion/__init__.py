@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.contracts import Array, Feed, Graph, Session, Spec, Value, Weights
+from harness.contracts import Array, Feed, Feeds, Graph, Session, Spec, Value, Weights
 from harness.errors import Unsupported
 from harness.schema import BITS_PER_WEIGHT, Cost, Gate, UnitNames, weight_class
 from suites import answers, exported, weights
 from suites.diffusion import shapes
 from suites.diffusion.shapes import PROMPT_TOKENS, TextShape, UNetShape, VaeShape
-from suites.keys import key
+from suites.keys import generator
 from suites.latency import SECOND, mlperf, ours
 from suites.weights import Draw, Fill
 
@@ -32,10 +32,6 @@ if TYPE_CHECKING:
 
 HOME = Path(__file__).parent
 
-POOL = 4
-"""The number of feeds made before the window; each feed that is issued is one of them, altered."""
-ALTERED = 4
-"""The number of values of each noise, and of tokens of each prompt, that are replaced in each feed."""
 LATENT_SCALE = 8
 """Pixels of an image for each position of the latent, along one side."""
 
@@ -280,26 +276,17 @@ class Diffusion:
 
         return exported.graph(HOME, self.tier, name, inputs, {}, outputs, module)
 
-    def feeds(self, batch: int, seed: int) -> Iterator[Feed]:
-        """Random prompts and normal noise; each feed of the pool has some tokens and values replaced when issued."""
-        source = _generator(f"pool/{batch}", seed)
+    def feeds(self, batch: int, seed: int) -> Feeds:
+        """Random prompts and normal noise, each drawn anew as a whole: there is no pool."""
         tier = self.shape
-        pool = [
-            (
-                np.stack([_prompts(source, tier.prompts, tier.text.vocabulary) for _ in range(batch)]),
-                source.standard_normal((batch, 4, tier.latent_size, tier.latent_size), dtype=np.float32),
-            )
-            for _ in range(POOL)
-        ]
-        nonces = _generator(f"nonces/{batch}", seed)
-        words = tier.text.vocabulary - 2
-        issue = 0
-        while True:
-            ids, noise = (array.copy() for array in pool[issue % POOL])
-            ids[:, :, 1 : 1 + ALTERED] = nonces.integers(words, size=(batch, tier.prompts, ALTERED))
-            noise[:, :, 0, :1] = nonces.standard_normal((batch, ALTERED, 1), dtype=np.float32)
-            yield {"ids": ids, "noise": noise}
-            issue += 1
+
+        def feed(nonce: int) -> Feed:
+            random = generator("diffusion", seed, nonce)
+            ids = np.stack([_prompts(random, tier.prompts, tier.text.vocabulary) for _ in range(batch)])
+            noise = random.standard_normal((batch, 4, tier.latent_size, tier.latent_size), dtype=np.float32)
+            return {"ids": ids, "noise": noise}
+
+        return feed
 
     def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
         encoded = session.run("encode", session.put(feed["ids"]))
@@ -388,7 +375,3 @@ def _prompts(generator: np.random.Generator, prompts: int, vocabulary: int) -> A
         length = generator.integers(8, PROMPT_TOKENS - 1)
         row[: 1 + length] = [begin, *generator.integers(begin, size=length)]
     return ids
-
-
-def _generator(use: str, seed: int) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(key=key(f"diffusion/{use}/{seed}")))

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from harness.contracts import Array, Feed, Graph, Session, Spec, Suite, Value, Weights
+from harness.contracts import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
 from harness.errors import Unsupported
 from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames, weight_class
 from suites import exported
 from suites.answers import checked
+from suites.keys import generator
 from suites.latency import MS, SECOND, mlperf, ours
 from suites.weights import Draw, Fill, checkpoint, drawn
 
@@ -44,7 +45,7 @@ BOTTOM = (DENSE, 512, 256)  # followed by the width of an embedding
 TOP = (1024, 1024, 512, 256, 1)
 CROSS_LAYERS = 3
 
-POOL = 8192  # samples made before the window
+POOL = 1 << 18  # row numbers of each table drawn before the window; a power of two
 SCRAMBLE = 2_654_435_761  # a prime larger than every table: rank · prime mod rows is a permutation of the rows
 
 SET_ASIDE = 256  # the worst one in so many samples is not judged; also the minimum number of samples per audit
@@ -137,20 +138,30 @@ class Dlrm:
         module = partial(_module, self.shape)
         return {"rank": exported.graph(HOME, self._variant, "rank", inputs, {}, outputs, module)}
 
-    def feeds(self, batch: int, seed: int) -> Iterator[Feed]:
+    def feeds(self, batch: int, seed: int) -> Feeds:
         """Samples with log-uniform ranks: the k-th most popular row of a table is looked up 1/k as often as the first.
 
-        `dense` [batch, 13] float32, `indices` [batch, 214] int64. A feed takes samples from the pool, then draws all
-        dense features and one index of each bag anew, so that neither a sample nor a bag of several rows repeats.
+        `dense` [batch, 13] float32, `indices` [batch, 214] int64. The pool holds row numbers for each table. In each
+        feed each of the 214 lookups reads them from a start of its own, one after the other for the samples of the
+        batch. Two lookups of a bag are at the same distance in the pool once in 2¹⁸ feeds, so that no bag and no
+        part of one repeats, and no sum of rows that an engine keeps is that of a later bag. The dense features are
+        drawn anew.
         """
-        random = np.random.Generator(np.random.Philox(key=[seed, *b"D"]))
-        rows = np.array(self.shape.rows)
-        pool = _popular(random, POOL, np.repeat(rows, HOTNESS))
-        heads = np.cumsum((0, *HOTNESS[:-1]))
-        while True:
-            indices = pool[random.integers(POOL, size=batch)]
-            indices[:, heads] = _popular(random, batch, rows)
-            yield {"dense": random.standard_normal((batch, DENSE), np.float32), "indices": indices}
+        tables = len(self.shape.rows)
+        random = generator("dlrm/pool", seed)
+        drawn = [_popular(random, POOL, np.array([rows])) for rows in self.shape.rows]
+        pool = np.concatenate(drawn, dtype=np.int32).ravel()  # no table is longer; half of the memory to read
+        begins = np.repeat(np.arange(tables) * POOL, HOTNESS)
+        samples = np.arange(batch)[:, None]
+
+        def feed(nonce: int) -> Feed:
+            random = generator("dlrm/feed", seed, nonce)
+            places = (samples + random.integers(POOL, size=LOOKUPS)) & (POOL - 1)
+            places += begins
+            dense = random.standard_normal((batch, DENSE), np.float32)
+            return {"dense": dense, "indices": pool.take(places).astype(np.int64)}
+
+        return feed
 
     def units(self, batch: int) -> int:
         return batch
@@ -219,7 +230,7 @@ class Reference(Dlrm):
     def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
         yield from super().infer(session, feed)
         if self._variance is None:
-            (logits,) = super().infer(session, next(self.feeds(FIXED, seed=0)))
+            (logits,) = super().infer(session, self.feeds(FIXED, seed=0)(0))
             self._variance = logits.var(keepdims=True)
         yield self._variance
 

@@ -7,7 +7,6 @@ that chose the other one of two nearly equal tokens is not penalised for differi
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,12 +16,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.contracts import Array, Feed, Graph, Session, Spec, Suite, Value, Weights
+from harness.contracts import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
 from harness.errors import Unsupported, WrongAnswer
 from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames, weight_class
 from suites import exported
 from suites.answers import checked
-from suites.keys import key
+from suites.keys import generator
 from suites.latency import MS, SECOND, mlperf, ours
 from suites.weights import Draw, Fill, checkpoint, drawn
 
@@ -65,7 +64,6 @@ SHAPES = {
     "server": Shape(32, 4096, 32, 8, 14_336, 128_256, False, 8.0, 1024, 256, head_dim=128),  # Llama-3.1-8B
 }
 
-POOL = 16  # prompts made before the window
 SHARP_LAYERS = 2
 
 
@@ -195,22 +193,19 @@ class Llm:
         with torch.device("meta"):
             return Step(self.shape).eval()
 
-    def feeds(self, batch: int, seed: int) -> Iterator[Feed]:
-        """Prompts of random tokens: `ids` [tokens_in] int64.
+    def feeds(self, batch: int, seed: int) -> Feeds:
+        """Prompts of random tokens, `ids` [tokens_in] int64, each drawn anew as a whole: there is no pool.
 
-        The number of the feed is added to the first two tokens, on which all later ones depend. So a prefix cache gains
-        nothing, and no prompt repeats within vocabulary² feeds. Raises Unsupported for a batch other than 1.
+        Raises Unsupported for a batch other than 1.
         """
         if batch != 1:
             raise Unsupported("llm decodes one sequence at a time", "ask for batch 1")
-        size = self.shape.vocabulary
-        pool = np.random.Generator(np.random.Philox(key(f"{self.name}/feeds/{seed}"))).integers(
-            size, size=(POOL, self.shape.tokens_in)
-        )
-        for issue in itertools.count():
-            ids = pool[issue % POOL].copy()
-            ids[:2] = (ids[:2] + np.array((issue % size, issue // size))) % size
-            yield {"ids": ids}
+        shape = self.shape
+
+        def feed(nonce: int) -> Feed:
+            return {"ids": generator("llm", seed, nonce).integers(shape.vocabulary, size=shape.tokens_in)}
+
+        return feed
 
     def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
         """Yields one token at a time; token and position stay on the device between steps."""

@@ -30,12 +30,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from harness.contracts import Array, Feed, Graph, Session, Spec, Suite, Value, Weights
+from harness.contracts import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
 from harness.errors import Unsupported
 from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames, weight_class
 from suites import exported
 from suites.answers import checked
-from suites.keys import key
+from suites.keys import generator, key
 from suites.weights import RMS, Draw, Fill, drawn
 
 if TYPE_CHECKING:
@@ -107,13 +107,15 @@ class Probe:
         module = partial(_module, kind, size)
         return exported.graph(HOME, self.tier, f"{kind}-{size}", inputs, state, {"result": Spec((1,))}, module)
 
-    def feeds(self, batch: int, seed: int) -> Iterator[Feed]:
-        """A feed is a new nonce: normal, rounded to bf16. `batch` is 1: the probe takes one feed at a time."""
-        random = np.random.Generator(np.random.Philox(key=[seed, *b"P"]))
-        while True:
-            nonce = random.standard_normal((VECTORS, self._nonce), np.float32)
-            nonce.view(np.uint32)[...] &= np.uint32(0xFFFF0000)
-            yield {"nonce": nonce}
+    def feeds(self, batch: int, seed: int) -> Feeds:
+        """A feed is a row of random numbers: normal, rounded to bf16. `batch` is 1: the probe takes one at a time."""
+
+        def feed(nonce: int) -> Feed:
+            values = generator("probe", seed, nonce).standard_normal((VECTORS, self._nonce), np.float32)
+            values.view(np.uint32)[...] &= np.uint32(0xFFFF0000)
+            return {"nonce": values}
+
+        return feed
 
     def units(self, batch: int) -> int:
         return 1 + len(self._kernels)

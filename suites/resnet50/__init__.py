@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from harness.contracts import Array, Feed, Graph, Session, Spec, Suite, Value, Weights
+from harness.contracts import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
 from harness.errors import Unsupported
 from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames, weight_class
 from suites import exported
 from suites.answers import checked, unexplained
+from suites.keys import generator
 from suites.latency import MS, SECOND, mlperf, ours
 from suites.weights import Draw, Fill, checkpoint, drawn
 
@@ -38,7 +39,7 @@ CLASSES = 1000
 PARAMETERS = 25_557_032
 
 PIXELS = {"smoke": 64, "edge": 224, "server": 224}
-POOL = 32  # images made before the window; rolling them gives 32 · pixels² different ones
+POOL = 32  # fields of noise made before the window; each image is a rotation of two of them, rolled
 
 FIXED = 16  # images whose mean logits are the centre of the metric
 
@@ -107,20 +108,36 @@ class ResNet50:
         outputs = {"logits": Spec(("batch", CLASSES))}
         return {"classify": exported.graph(HOME, self.tier, "classify", inputs, {}, outputs, _module)}
 
-    def feeds(self, batch: int, seed: int) -> Iterator[Feed]:
+    def feeds(self, batch: int, seed: int) -> Feeds:
         """Images of tinted 1/f noise, `images` [batch, 3, pixels, pixels] float32.
 
-        They have the spectrum of photographs, and correlated channels like them.
+        They have the spectrum of photographs, and correlated channels like them. The pattern of an image is
+        cos α · F + sin α · G for two fields of the pool, each rolled by a distance of its own, and any angle α. A sum
+        of two independent Gaussian fields with these factors has the distribution of one of them, so the image is as
+        good as one by `noise`; and since the fields are periodic, so is a rolled one.
         """
-        random = np.random.Generator(np.random.Philox(key=[seed, *b"R"]))
-        pool = noise(random, POOL, self.pixels)
-        while True:
-            images = np.empty((batch, 3, self.pixels, self.pixels), np.float32)
-            for image in images:
-                # The noise is periodic, so a rolled image is as good as a new one.
-                image[...] = np.roll(pool[random.integers(POOL)], random.integers(self.pixels, size=2), (1, 2))
-            images[:, :, 0, 0] += random.standard_normal((batch, 3), np.float32)
-            yield {"images": images}
+        side = self.pixels
+        fields = np.tile(patterns(generator("resnet50/pool", seed), POOL, side), (1, 2, 2))  # a roll is a view
+
+        def feed(nonce: int) -> Feed:
+            random = generator("resnet50/feed", seed, nonce)
+            first = random.integers(POOL, size=batch)
+            second = (first + random.integers(1, POOL, size=batch)) % POOL
+            rolls = random.integers(side, size=(batch, 4))
+            angles = random.uniform(0, 2 * math.pi, batch)
+            tints = random.standard_normal((batch, 3), np.float32)
+            images = np.empty((batch, 3, side, side), np.float32)
+            for image, i, j, (y, x, v, u), angle, tint in zip(
+                images, first, second, rolls.tolist(), angles.tolist(), tints, strict=True
+            ):
+                pattern = math.cos(angle) * fields[i, y : y + side, x : x + side]
+                pattern += math.sin(angle) * fields[j, v : v + side, u : u + side]
+                # The pattern's mean is 0, so the variance of the image is that of the pattern times the mean of tint².
+                scale = math.sqrt(np.vdot(pattern, pattern) / pattern.size * np.vdot(tint, tint) / len(tint))
+                np.multiply(pattern, (tint / np.float32(scale))[:, None, None], out=image)
+            return {"images": images}
+
+        return feed
 
     def units(self, batch: int) -> int:
         return batch
@@ -211,11 +228,17 @@ def noise(random: np.random.Generator, count: int, pixels: int) -> npt.NDArray[n
     Each image has one pattern in one random tint. With an independent pattern in every channel, all images would look
     alike to a network that averages over pixels.
     """
+    pattern = patterns(random, count, pixels)[:, None]
+    images = pattern * random.standard_normal((count, 3, 1, 1), np.float32)
+    return np.asarray(images / images.std((1, 2, 3), keepdims=True), np.float32)
+
+
+def patterns(random: np.random.Generator, count: int, pixels: int) -> npt.NDArray[np.float32]:
+    """Fields of 1/f noise, [count, pixels, pixels], periodic, with mean 0 and no particular scale."""
     frequency = np.hypot(np.fft.fftfreq(pixels)[:, None], np.fft.rfftfreq(pixels))
     frequency[0, 0] = np.inf
-    spectrum = np.fft.rfft2(random.standard_normal((count, 1, pixels, pixels), np.float32)) / frequency
-    images = np.fft.irfft2(spectrum, (pixels, pixels)) * random.standard_normal((count, 3, 1, 1), np.float32)
-    return np.asarray(images / images.std((1, 2, 3), keepdims=True), np.float32)
+    spectrum = np.fft.rfft2(random.standard_normal((count, pixels, pixels), np.float32)) / frequency
+    return np.asarray(np.fft.irfft2(spectrum, (pixels, pixels)), np.float32)
 
 
 # Weights

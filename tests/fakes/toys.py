@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from harness.contracts import Array, Feed, Graph, Session, Spec, Suite, Value
+from harness.contracts import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value
 from harness.errors import Unsupported
 from harness.schema import Cost, Gate, LatencyLimits, UnitNames
 from suites import exported
@@ -124,9 +124,9 @@ class Toy:
     def weights(self) -> Random:
         return Random(exported.specs(HOME, self.tier, self.graphs))
 
-    def feeds(self, batch: int, seed: int) -> Iterator[Feed]:
-        rng = np.random.default_rng(seed)
-        while True:
+    def feeds(self, batch: int, seed: int) -> Feeds:
+        def made(nonce: int) -> Feed:
+            rng = np.random.default_rng((seed, nonce))
             feed: Feed = {
                 "tokens": rng.integers(0, WORDS, 7),
                 "image": rng.standard_normal((batch, 3, 9, 9)).astype(np.float32),
@@ -134,7 +134,9 @@ class Toy:
             }
             for array in feed.values():
                 array.flags.writeable = False
-            yield feed
+            return feed
+
+        return made
 
     def units(self, batch: int) -> int:
         return 2 + 2 * batch

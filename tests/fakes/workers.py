@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from harness import wire
+from harness import seeds, wire
 from harness.plugins import Plugin
 from harness.schema import Limits, ScenarioName
 from harness.worker import Worker
@@ -15,6 +15,8 @@ FAKES = Path(__file__).parent
 ROOT = FAKES.parent.parent
 ACME = Plugin("adapters", "acme", f"{FAKES / 'acme.py'}:Acme", "test")
 NULL = wire.SuiteChoice(name="null", spec=f"{FAKES / 'null.py'}:Null", tier="smoke")
+SEED = 7
+"""The seed of the window."""
 LIMITS = Limits(warmup_ns=0, search_ns=10**8, min_ns=0, max_ns=10**9, min_feeds=3)
 
 
@@ -45,6 +47,8 @@ def measured(
     bounds = LIMITS.model_copy(update=limits)
     request = wire.Prepare(key="a", scenario=scenario, batch=batch, rate_per_s=rate_per_s, seed=1, limits=bounds)
     prepared = worker.call(request, timeout_s, on_stage)
-    worker.call(wire.Measure(key="a", limits=bounds, out=str(tmp_path / "stamps.npz")), timeout_s, on_stage)
+    worker.call(wire.Begin(key="a", pool=seeds.pool(SEED), seed=SEED), timeout_s)
+    measure = wire.Measure(key="a", limits=bounds, out=str(tmp_path / "stamps.npz"))
+    worker.call(measure, timeout_s, on_stage, replies=lambda outgrown: wire.Key(key=1))
     worker.call(wire.HandOver(key="a", answers=str(tmp_path / "answers.npz")), timeout_s, on_stage)
     return prepared

@@ -180,7 +180,6 @@ def apart(whole: Result) -> Result:
 def result(*records: Record, finished: bool = True, absent: tuple[Absent, ...] = ()) -> Result:
     return Result(
         created_utc="2026-01-02T03:04:05+00:00",
-        seed=7,
         tier="edge",
         preset="quick",
         command=("mixmark", "run"),

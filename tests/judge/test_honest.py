@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness import seeds
+from harness.arrivals import schedule
 from harness.judge import honest
 from harness.judge.evidence import Evidence, gather
 from harness.schema import (
@@ -125,8 +127,55 @@ def test_the_parents_clock_brackets_the_workers() -> None:
     ]
     shifted = ten.model_copy(update={"bracket_ns": (5 * SECOND, 15 * SECOND)})
     assert [severity for severity, _ in told(honest.clock_bracketed, shifted)] == ["invalid"]
-    server = slowed.model_copy(update={"scenario": "server"})  # the first feed may come late
-    assert told(honest.clock_bracketed, server) == []
+
+
+def served(count: int = 40, rate_per_s: float = 4.0, seed: int = 7, begin_ns: int = 0, each_ns: int = 1000) -> Record:
+    """A server whose feeds each wait for nothing, and are due when its seed says."""
+    due = schedule(rate_per_s, seeds.arrivals(seed), count) + begin_ns
+    done = Completions(due, due, np.arange(1, count + 1), due + each_ns, np.ones(count, np.int64))
+    plain = record("b", "llm", "token", done, costs=COSTS).model_copy(update={"scenario": "server"})
+    bracket = (begin_ns - SECOND // 100, int(done.marks_ns[-1]) + SECOND // 100)
+    return plain.model_copy(update={"rate_per_s": rate_per_s, "seed": seed, "bracket_ns": bracket})
+
+
+def test_the_parents_clock_brackets_a_server_from_the_begin_of_its_window() -> None:
+    """The first feed may come late, and a busy machine be slow to tell."""
+    honestly = served(rate_per_s=0.5, begin_ns=5 * SECOND)
+    assert told(honest.clock_bracketed, honestly) == []
+    bracket = honestly.bracket_ns
+    assert bracket is not None
+    late = honestly.model_copy(update={"bracket_ns": (bracket[0] - SECOND // 10, bracket[1] + SECOND // 10)})
+    assert told(honest.clock_bracketed, late) == []
+    slowed = honestly.model_copy(update={"bracket_ns": (bracket[0], bracket[0] + 4 * (bracket[1] - bracket[0]))})
+    [(severity, message)] = told(honest.clock_bracketed, slowed)
+    assert (severity, "of a window that took" in message) == ("invalid", True)
+
+
+def test_a_servers_feeds_are_due_when_its_seed_says() -> None:
+    assert told(honest.on_schedule, served()) == []
+    for changed in ({"seed": 8}, {"rate_per_s": 2.0}):
+        [(severity, message)] = told(honest.on_schedule, served().model_copy(update=changed))
+        assert (severity, message) == ("invalid", "the feeds were not due when the window's seed says")
+    for unknown in ({"seed": None}, {"rate_per_s": 1e-12}):
+        [(severity, message)] = told(honest.on_schedule, served().model_copy(update=unknown))
+        assert (severity, "nobody can tell" in message) == ("invalid", True)
+    assert told(honest.on_schedule, cell()) == []
+
+
+def test_a_server_leaves_no_feed_of_its_window_out() -> None:
+    def found(count: int) -> list[str]:
+        one = served(count)
+        limits = Limits(warmup_ns=0, search_ns=0, min_ns=10 * SECOND, max_ns=20 * SECOND, min_feeds=1)
+        share = Share(key=one.key, route=one.route, scenario="server", limits=limits)
+        phase = Phase(name=one.phase, purpose="solo", tasks=(Task(device=one.route.device, shares=(share,)),))
+        return [
+            each.message for each in honest.on_schedule(gather(result(one).model_copy(update={"phases": (phase,)})))
+        ]
+
+    due = int(np.searchsorted(schedule(4.0, seeds.arrivals(7), 100), 10 * SECOND))
+    assert found(due) == []
+    [message] = found(due - 1)
+    assert message.startswith("it left the feed out that was due after 9.") and "of a window of 10.00 s" in message
 
 
 def test_the_parents_clock_may_differ_by_a_quarter_of_a_second_and_a_hundredth() -> None:
@@ -410,7 +459,7 @@ def test_a_stamp_of_the_mixed_phase_lies_in_its_feeds_own_time() -> None:
 def test_a_given_seed_is_told() -> None:
     drawn = gather(result(cell()))
     assert list(honest.seed_drawn(drawn)) == []
-    [finding] = honest.seed_drawn(gather(drawn.result.model_copy(update={"seed_given": True})))
+    [finding] = honest.seed_drawn(gather(drawn.result.model_copy(update={"seed": 7})))
     assert (finding.severity, finding.about) == ("warning", "run")
     assert "the seed was given" in finding.message
 

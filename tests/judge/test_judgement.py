@@ -71,7 +71,7 @@ def test_the_rules_have_names_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("told", "code"),
     [
-        (one_run(WATTS_AT_THE_WALL).model_copy(update={"seed_given": True}), 0),
+        (one_run(WATTS_AT_THE_WALL).model_copy(update={"seed": 7}), 0),
         (result(finished=False), 130),
         (result(), 1),
         (result(record("a", "llm", "token", error=Failure(kind="crashed", message="gone"))), 1),
@@ -96,6 +96,7 @@ ENERGY = {
 HONESTY = {
     "units_counted",
     "clock_bracketed",
+    "on_schedule",
     "alone",
     "in_its_slice",
     "never_stopped",

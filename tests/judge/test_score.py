@@ -342,7 +342,7 @@ def test_what_an_official_score_needs() -> None:
 
 def test_whose_seed_was_given_is_only_indicative() -> None:
     """And the same runs with one that was drawn are official, as above."""
-    found = scored(five().model_copy(update={"seed_given": True}))
+    found = scored(five().model_copy(update={"seed": 7}))
     assert lacking(found) == ("indicative", "its seed was given")
     assert found.mixes_per_kj
     assert found.mixes_per_kj.half_width is None

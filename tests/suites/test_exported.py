@@ -114,7 +114,7 @@ def test_both_ways_compute_the_same(name: str) -> None:
     """Every yield of one feed; decoded tokens are identical, everything else agrees to 1e-4 of its size."""
     each = suite(name, "smoke")
     batch = 2 if "offline" in each.scenarios else 1
-    feed = next(each.feeds(batch, seed=1))
+    feed = each.feeds(batch, seed=1)(0)
     answers = []
     for adapter in (Torch({"threads": "1"}), OnnxRuntime({"threads": "1"})):
         device = next(device for device in adapter.discover() if device.id == "cpu:0")
