@@ -7,13 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness import compare
+from harness import compare, seeds
+from harness.arrivals import schedule
 from harness.compare import Comparison, Ratio, Run, ratio_of_runs, ratio_of_windows, verdict_of
 from harness.judge.intervals import Interval
 from harness.judge.judgement import judge
+from harness.judge.stamps import latencies_ns
 from harness.schema import Audit, Completions, Device, Failure, Gate, LatencyLimits, RateTrial, Record, Result
 from tests.golden.sample import GPU, closed_loop, probe, record, result
 
+SEED = 7
 FLOOR = 0.01  # a noise floor, with which one run on each side may say something
 LIMITS = LatencyLimits(percentile=0.9, total_ns=10**9, source="test")
 
@@ -40,9 +43,17 @@ def one(a: Sequence[Result], b: Sequence[Result], noise_floor: float | None = No
     return comparison
 
 
-def server(done: Completions, **others: Any) -> Result:
-    made = record("a", "llm", "token", done, scenario="server")
-    return result(made.model_copy(update={"rate_per_s": 5.0, "latency_limits": LIMITS, **others}))
+def server(done: Completions, rate_per_s: float = 5.0, **others: Any) -> Result:
+    """A server that takes as long for each feed as the closed loop did; its seed says when they are due."""
+    due = schedule(rate_per_s, seeds.arrivals(SEED), len(done))
+    ends = [0]
+    for when, took in zip(due.tolist(), latencies_ns(done).tolist(), strict=True):
+        ends.append(max(when, ends[-1]) + took)
+    issued = np.array(ends[1:]) - latencies_ns(done)
+    served = Completions(due, issued, np.arange(1, len(due) + 1), np.array(ends[1:]), np.ones(len(due), np.int64))
+    made = record("a", "llm", "token", served, scenario="server")
+    told = {"rate_per_s": rate_per_s, "seed": SEED, "latency_limits": LIMITS, "bracket_ns": (0, ends[-1]), **others}
+    return result(made.model_copy(update=told))
 
 
 @pytest.mark.parametrize(

@@ -212,7 +212,8 @@ def test_images_are_as_unlike_as_those_that_are_drawn_whole() -> None:
     whole = noise(np.random.Generator(np.random.Philox(key=1)), 600, 64)
     for one, other in ((made, whole), (np.diff(made, axis=3), np.diff(whole, axis=3))):
         for power in (2, 4):
-            assert (one**power).mean() == pytest.approx((other**power).mean(), rel=0.06)
+            # The draw of the pool moves the variance by up to 5 %, and so the fourth moment by twice as much.
+            assert (one**power).mean() == pytest.approx((other**power).mean(), rel=0.03 * power)
     alike = [np.abs(np.corrcoef(each[:200, 0].reshape(200, -1)) - np.eye(200)) for each in (made, whole)]
     assert alike[0].max() < 0.7
     assert alike[0].mean() == pytest.approx(alike[1].mean(), rel=0.1)
