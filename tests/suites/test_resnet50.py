@@ -216,7 +216,7 @@ def test_images_are_as_unlike_as_those_that_are_drawn_whole() -> None:
             assert (one**power).mean() == pytest.approx((other**power).mean(), rel=0.03 * power)
     alike = [np.abs(np.corrcoef(each[:200, 0].reshape(200, -1)) - np.eye(200)) for each in (made, whole)]
     assert alike[0].max() < 0.7
-    assert alike[0].mean() == pytest.approx(alike[1].mean(), rel=0.1)
+    assert alike[0].mean() == pytest.approx(alike[1].mean(), rel=0.2)
 
 
 @pytest.mark.parametrize("tier", ["smoke", "edge"])
