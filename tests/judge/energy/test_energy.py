@@ -50,7 +50,7 @@ def samples(at_ns: Any, values: Any, took_ns: int = 20_000) -> Samples:
 
 
 def joules_until(at_ns: Any) -> Any:
-    """Of a machine that draws 200 W, and 80 W more in a sine of 7 s."""
+    """The energy of a machine that draws 200 W, and 80 W more in a sine of 7 s."""
     t = np.asarray(at_ns, np.float64) / S
     return 200 * t + 80 * 7 / (2 * np.pi) * (1 - np.cos(2 * np.pi * t / 7))
 
@@ -105,7 +105,7 @@ def test_a_counter_misses_nothing_in_a_gap_and_power_does() -> None:
 
 
 def test_two_reads_in_quick_succession_make_no_jump() -> None:
-    """Of which the second sees a whole update."""
+    """Two reads, of which the second sees a whole update."""
     at = np.sort(np.append(EVERY, 30 * S - MS))
     values = joules_until(np.where(at == 30 * S - MS, 30 * S - 100 * MS, at))
     read = reading(domain(), samples(at[at != 30 * S - 100 * MS], values[at != 30 * S - 100 * MS]), 1 * S, 69 * S)
@@ -694,7 +694,7 @@ class Curve:
     power: bool
     wrap: int | None
     edges: list[float]
-    """Of two windows, one after the other, as parts of the whole."""
+    """The energy of two windows, one after the other, as parts of the whole."""
 
 
 @st.composite
@@ -716,7 +716,7 @@ def curves(draw: st.DrawFn) -> Curve:
 @MACHINES
 @given(curves())
 def test_joules_are_true_and_add_up_or_there_are_none(made: Curve) -> None:
-    """Of a power from 0 to 1 kW that changes every so often, read as power or as a counter that may wrap."""
+    """Samples of a power from 0 to 1 kW that changes every so often, read as power or as a counter that may wrap."""
     lengths, power, wrap, period = np.array(made.lengths_ms) * MS, made.power, made.wrap, made.period_ms * MS
     turns = np.concatenate(([0], np.cumsum(lengths)))
     sums = np.concatenate(([0.0], np.cumsum(lengths / S * made.watts)))
