@@ -236,7 +236,7 @@ class Request(Message, Generic[AnswerT]):
 
 
 class Discover(Request[Discovered]):
-    """Which devices does the adapter reach?"""
+    """Asks for the devices that the adapter reaches."""
 
     doing = "discovering devices"
 

@@ -188,7 +188,7 @@ def test_right_answers_pass_and_one_wrong_one_fails(tmp_path: Path) -> None:
 
 
 def test_answers_to_other_feeds_fail(tmp_path: Path) -> None:
-    """Of the feed before: what a stale cache would give."""
+    """A stale cache would give the answer to the feed before."""
     stale = Run(tmp_path, {1: answer(0)}).audited().audit
     assert stale is not None
     assert not stale.passed

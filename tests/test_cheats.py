@@ -212,7 +212,7 @@ def importable() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def records(importable: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Record]:
-    """Of all engines, some at a time; one auditor compares what they answered."""
+    """The records of all engines, some run at a time; one auditor compares their answers."""
     folder = tmp_path_factory.mktemp("cheats")
     alone, together = (*HARMLESS, *CAUGHT), ("Honest", "Overhearing", *CAUGHT_IN_THE_MIX)
     servers, bulky = ("Honest", *CAUGHT_AS_SERVERS), ("Honest", *CAUGHT_WITH_BULK)

@@ -81,7 +81,10 @@ def squeezed(folder: Path) -> None:
     def change(content: Content) -> None:
         for record in mixed(content):
             begin_ns, end_ns = record["bracket_ns"]
-            half: Any = lambda at: begin_ns + (at - begin_ns) // 2  # noqa: B023, E731
+
+            def half(at: Any, begin_ns: int = begin_ns) -> Any:
+                return begin_ns + (at - begin_ns) // 2
+
             record["bracket_ns"] = [begin_ns, half(end_ns)]
             stamps(folder, record["key"], due_ns=half, issued_ns=half, marks_ns=half)
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -160,9 +161,9 @@ def test_the_auditor_keeps_few_variables_and_attaches_to_no_one(
     seen: dict[str, object] = {}
     start = Local.start
 
-    def noted(self: Local, *given: object, **more: object) -> LocalProcess:
+    def noted(self: Local, *given: Any, **more: Any) -> LocalProcess:
         seen["variables"], seen["isolated"] = given[3], given[5]
-        return start(self, *given, **more)  # type: ignore[arg-type]
+        return start(self, *given, **more)
 
     monkeypatch.setattr(Local, "start", noted)
     assert Run(tmp_path).audited().audit is not None

@@ -28,7 +28,7 @@ PLAN = Placement(
 
 
 def cell(key: str, placement: Placement | None = None) -> Phase:
-    """Of 20 s: 10 s to start, 10 s of work."""
+    """A cell that is expected to take 20 s: 10 s to start, 10 s of work."""
     limits = Limits(warmup_ns=0, search_ns=0, min_ns=10 * S, max_ns=40 * S, min_feeds=1)
     scenario = "mixed" if placement else "single-stream"
     share = Share.model_validate(

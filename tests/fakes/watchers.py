@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Mapping
+from typing import Any, cast
 
 from mixmark import AcceleratorState, Check, Watcher
 
@@ -69,14 +70,16 @@ class Babbling(Onyx):
     """Tells a reason that the schema does not know."""
 
     def read(self) -> Iterable[AcceleratorState]:
-        return [AcceleratorState(ID, reasons=("it felt like it",))]  # type: ignore[arg-type]
+        reasons: Any = ("it felt like it",)  # typed away: the harness must refuse what the types forbid
+        return [AcceleratorState(ID, reasons=reasons)]
 
 
 class Vague(Onyx):
     """Answers what is no answer."""
 
     def read(self) -> Iterable[AcceleratorState]:
-        return None  # type: ignore[return-value]
+        nothing: Any = None  # typed away: the harness must refuse what the types forbid
+        return cast(Iterable[AcceleratorState], nothing)
 
 
 class Slow(Onyx):

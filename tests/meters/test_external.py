@@ -39,7 +39,7 @@ for step in range(20):
 
 
 class Hands:
-    """Of both clocks, moved by the test."""
+    """Both clocks, which the test moves."""
 
     def __init__(self) -> None:
         self.now_ns, self.step_ns = 1000 * SECOND, 0
