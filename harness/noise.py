@@ -1,4 +1,7 @@
-"""The noise floor of this machine: how far two measurements of the same thing differ. It is stored between runs."""
+"""The noise floor of this machine: how far two measurements of the same thing differ. It is stored between runs.
+
+Each tier has its own, because a short measurement of a small network scatters more than a long one of a large network.
+"""
 
 from __future__ import annotations
 
@@ -8,38 +11,59 @@ from contextlib import suppress
 from pathlib import Path
 
 import platformdirs
+from pydantic import BaseModel, ConfigDict
 
 from harness.errors import ResultError
+from harness.schema import NoiseFloor, Tier
 from harness.watch import memory, processor
+
+IMPLAUSIBLE = 10.0  # a stored floor of more than 1000 % is damage
+
+
+class _Kept(BaseModel):
+    """What is stored: the latest floor of each tier, and the machine that they are of."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    machine: tuple[str | int | None, ...]
+    floors: dict[Tier, NoiseFloor] = {}
 
 
 def path() -> Path:
+    """Returns the file that holds the floors."""
     return Path(platformdirs.user_data_dir("mixmark")) / "noise-floor.json"
 
 
-def keep(floor: float, created_utc: str) -> Path:
-    """Stores the noise floor of this machine; returns the path of the file. Raises ResultError if that fails."""
+def keep(floor: NoiseFloor) -> Path:
+    """Stores the noise floor of this machine at a tier, in place of an earlier one; returns the path of the file.
+
+    Raises ResultError if the file cannot be written.
+    """
     target = path()
-    content = {"noise_floor": floor, "created_utc": created_utc, "machine": _machine()}
+    content = _Kept(machine=_machine(), floors={**_read().floors, floor.tier: floor})
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         fresh = target.with_suffix(f".{os.getpid()}")
-        fresh.write_text(json.dumps(content, allow_nan=False))
+        fresh.write_text(content.model_dump_json())
         fresh.replace(target)
     except OSError as error:
         raise ResultError(f"cannot store the noise floor in {target}: {error.strerror}") from error
     return target
 
 
-def recall() -> float | None:
-    """Returns the noise floor that `mixmark selftest` measured, or None if it was not measured on this machine."""
-    with suppress(OSError, ValueError, TypeError, KeyError):
-        content = json.loads(path().read_text())
-        floor = float(content["noise_floor"])
-        if content["machine"] == _machine() and 0 <= floor < 10:
-            return floor
-    return None
+def recall(tier: Tier) -> NoiseFloor | None:
+    """Returns the noise floor that `mixmark selftest` measured at the tier, or None if it was not on this machine."""
+    return _read().floors.get(tier)
 
 
-def _machine() -> list[str | int | None]:
-    return [processor.name(), os.cpu_count(), memory.total_bytes()]
+def _read() -> _Kept:
+    """What is stored of this machine; nothing where the file is missing, damaged, or of another machine."""
+    with suppress(OSError, ValueError):
+        kept = _Kept.model_validate(json.loads(path().read_text()))
+        if kept.machine == _machine() and all(floor.share < IMPLAUSIBLE for floor in kept.floors.values()):
+            return kept
+    return _Kept(machine=_machine())
+
+
+def _machine() -> tuple[str | int | None, ...]:
+    return processor.name(), os.cpu_count(), memory.total_bytes()

@@ -5,7 +5,8 @@ is stored. All times are integer nanoseconds on CLOCK_MONOTONIC, which parent an
 """
 
 # History of SCHEMA: 1 first shape; 2 a phase says its purpose, a probe is a scenario, what is absent has a kind,
-# the conditions of accelerators are the same for every vendor, each record has its window's seed.
+# the conditions of accelerators are the same for every vendor, each record has its window's seed; 3 a noise floor has a
+# tier and a date, a suite says what its units are called in a sentence.
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, SkipValidation, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-SCHEMA: Literal[2] = 2
+SCHEMA: Literal[3] = 3
 
 Precision = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4"]
 BITS_PER_WEIGHT: dict[str, int] = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4}
@@ -741,10 +742,22 @@ class UnitNames(Fact):
 
     short: str = Field(min_length=1)
     """The unit in a rate: `tok` in 3.96 tok/s."""
+    work: str = Field(min_length=1)
+    """What the units of a mix are called in a sentence: `LLM tokens`, `pictures classified`."""
     first: str = "Time to first unit"
     """The time from a feed's issue to its first unit, for suites whose feeds yield several times."""
     each: str = "Time per unit"
     """The mean time of a feed's further units."""
+
+
+class NoiseFloor(Fact):
+    """How far two measurements of the same thing differ on this machine, as `mixmark selftest` measured it."""
+
+    share: float = Field(ge=0)
+    """95 % of the pairs differ by at most this: 0.02 is 2 %."""
+    tier: Tier
+    created_utc: str
+    """When the self-test began."""
 
 
 class SuiteFacts(Fact):
@@ -810,7 +823,7 @@ class System(Fact):
 class Result(Fact):
     """A whole run."""
 
-    schema_version: Literal[2] = SCHEMA
+    schema_version: Literal[3] = SCHEMA
     created_utc: str
     seed: int | None = Field(default=None, ge=0)
     """The seed that the user gave, who could know every feed beforehand. None: each window drew its own."""
@@ -825,8 +838,8 @@ class Result(Fact):
     """The software that each adapter's workers ran in, by the name of the adapter."""
     absent: tuple[Absent, ...] = ()
     """What could not be used: adapters, devices, meters, suites, the mix, sections of the configuration."""
-    noise_floor: float | None = Field(default=None, ge=0)
-    """The noise floor of this machine, by `mixmark selftest`, when the run began: 0.02 is 2 %. None: not measured."""
+    noise_floor: NoiseFloor | None = None
+    """The noise floor of this machine at the run's tier, as known when the run began. None: not measured."""
     domains: tuple[Domain, ...] = ()
     """The domains that were sampled. What could not be read is in `absent`."""
     mix: Mix | None = None

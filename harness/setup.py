@@ -81,7 +81,7 @@ class Workbench:
             devices=self.found.devices,
             environments=dict(self.found.environments),
             absent=(*self.absent, *accelerators.absent),
-            noise_floor=noise.recall(),
+            noise_floor=noise.recall(tier),
             mix=mix,
             objective=objective,
             suites=tuple(self.facts.values()),

@@ -231,8 +231,8 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"schema_version": 3}, "written by a newer version of Mixmark"),
-        ({"schema_version": 1}, "written by an older version of Mixmark"),
+        ({"schema_version": 4}, "written by a newer version of Mixmark"),
+        ({"schema_version": 2}, "written by an older version of Mixmark"),
         ({"schema_version": None}, "no schema_version"),
         ({"records": 5}, "is not a journal line"),
         ({"records": [5]}, "is not a journal line"),
@@ -244,8 +244,14 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
         ({"surprise": 1}, "surprise"),
         ({"seed": float("nan")}, "NaN is not a number"),
         ({"seed": 1 << 63}, "is larger than any number of a run"),
-        ({"noise_floor": 1e100}, "is larger or smaller than any number of a run"),
-        ({"noise_floor": 1e-300}, "is larger or smaller than any number of a run"),
+        (
+            {"noise_floor": {"share": 1e100, "tier": "edge", "created_utc": ""}},
+            "is larger or smaller than any number of a run",
+        ),
+        (
+            {"noise_floor": {"share": 1e-300, "tier": "edge", "created_utc": ""}},
+            "is larger or smaller than any number of a run",
+        ),
         ({"tier": "server"}, "contradicts itself: a run of the server tier holds something of the edge tier"),
         ({"domains": []}, "in a a meter read plug, which is not among the domains"),
     ],

@@ -83,7 +83,7 @@ def compare(a: Path, b: Path, gate: float | None, format_: str, as_json: bool) -
     from harness import compare as comparing
 
     before, after = _judged(a), _judged(b)
-    floors = [each.result.noise_floor for each in (*before, *after) if each.result.noise_floor is not None]
+    floors = [each.result.noise_floor.share for each in (*before, *after) if each.result.noise_floor is not None]
     found = comparing.compare(before, after, max(floors, default=None))
     worse = [each for each in found if gate is not None and each.proven_slower(gate / 100)]
     if as_json:

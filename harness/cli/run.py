@@ -225,6 +225,7 @@ def selftest(
     from harness import noise, plan, setup, store
     from harness.judge.judgement import judge
     from harness.metering import Meters
+    from harness.schema import NoiseFloor
 
     bench = setup.prepare(adapters, config)
     phases = plan.solo(
@@ -238,7 +239,9 @@ def selftest(
     judgement = judge(result)
     floors = comparing.floors(judgement)
     known = [floor for floor in floors.values() if floor is not None]
-    where = str(noise.keep(max(known), result.created_utc)) if known and result.finished else None
+    where = None
+    if known and result.finished:
+        where = str(noise.keep(NoiseFloor(share=max(known), tier=tier, created_utc=result.created_utc)))
     if as_json:
         print_json(
             {"noise_floor": max(known, default=None), "by_cell": floors, "kept_in": where, "result": str(folder)}

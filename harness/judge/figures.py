@@ -122,7 +122,7 @@ def _row(evidence: Evidence, each: Measured, invalid: bool) -> Row:
 def unit_names(result: Result, record: Record) -> UnitNames:
     """The words that the result discloses for the record's suite. Where it discloses none, the unit's own name."""
     named = (each.unit_names for each in result.suites if each.name == record.route.suite)
-    return next(named, UnitNames(short=record.unit))
+    return next(named, UnitNames(short=record.unit, work=f"{record.unit}s"))
 
 
 def _energy(each: Measured) -> Energy | None:

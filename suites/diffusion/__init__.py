@@ -168,7 +168,7 @@ class Diffusion:
     name = "diffusion"
     version = "1"
     unit = "image"
-    unit_names = UnitNames(short="img")
+    unit_names = UnitNames(short="img", work="images drawn")
     scenarios: Sequence[str] = ("single-stream", "offline", "server")
 
     def __init__(self, tier: str, options: Mapping[str, str]) -> None:

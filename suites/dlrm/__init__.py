@@ -97,7 +97,7 @@ class Dlrm:
     name = "dlrm"
     version = "1"
     unit = "sample"
-    unit_names = UnitNames(short="samples")
+    unit_names = UnitNames(short="samples", work="recommendations")
     scenarios: Sequence[str] = ("offline", "single-stream", "server")
 
     def __init__(self, tier: str, options: Mapping[str, str]) -> None:

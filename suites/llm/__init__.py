@@ -130,7 +130,9 @@ class Llm:
     name = "llm"
     version = "1"
     unit = "token"
-    unit_names = UnitNames(short="tok", first="Time to first token (TTFT)", each="Time per token (TPOT)")
+    unit_names = UnitNames(
+        short="tok", work="LLM tokens", first="Time to first token (TTFT)", each="Time per token (TPOT)"
+    )
     scenarios: Sequence[str] = ("single-stream", "server")
 
     def __init__(self, tier: str, options: Mapping[str, str]) -> None:

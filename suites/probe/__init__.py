@@ -75,7 +75,7 @@ class Probe:
     name = "probe"
     version = "1"
     unit = "kernel"
-    unit_names = UnitNames(short="kernel")
+    unit_names = UnitNames(short="kernel", work="kernels")
     scenarios: Sequence[str] = ("probe",)
 
     def __init__(self, tier: str, options: Mapping[str, str]) -> None:

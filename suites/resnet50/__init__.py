@@ -63,7 +63,7 @@ class ResNet50:
     name = "resnet50"
     version = "1"
     unit = "image"
-    unit_names = UnitNames(short="img")
+    unit_names = UnitNames(short="img", work="pictures classified")
     scenarios: Sequence[str] = ("offline", "single-stream", "server")
 
     def __init__(self, tier: str, options: Mapping[str, str]) -> None:

@@ -63,7 +63,7 @@ class Chain:
     name = "chain"
     version = "1"
     unit = "token"
-    unit_names = UnitNames(short="tok")
+    unit_names = UnitNames(short="tok", work="LLM tokens")
     config: Mapping[str, Value] = {}
     scenarios: Sequence[str] = ("single-stream", "offline")
     latency: LatencyLimits | None = None

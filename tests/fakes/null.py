@@ -47,7 +47,7 @@ class Null:
     name = "null"
     version = "1"
     unit = "sample"
-    unit_names = UnitNames(short="samples")
+    unit_names = UnitNames(short="samples", work="samples")
     config: Mapping[str, Value] = {}
     scenarios: Sequence[str] = ("offline", "single-stream", "server")
 

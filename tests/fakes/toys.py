@@ -95,7 +95,7 @@ class Toy:
     name = "toy"
     version = "1"
     unit = "token"
-    unit_names = UnitNames(short="tok")
+    unit_names = UnitNames(short="tok", work="LLM tokens")
     config: Mapping[str, Value] = {}
     scenarios: Sequence[str] = ("single-stream",)
     latency: LatencyLimits | None = None

@@ -136,10 +136,14 @@ def probe(key: str, gemm_ns: int, read_ns: int, device: str = "cpu:0", precision
 SUITES = tuple(
     SuiteFacts(name=name, version="1", unit=unit, unit_names=names)
     for name, unit, names in (
-        ("llm", "token", UnitNames(short="tok", first="Time to first token (TTFT)", each="Time per token (TPOT)")),
-        ("diffusion", "image", UnitNames(short="img")),
-        ("dlrm", "sample", UnitNames(short="samples")),
-        ("resnet50", "image", UnitNames(short="img")),
+        (
+            "llm",
+            "token",
+            UnitNames(short="tok", work="LLM tokens", first="Time to first token (TTFT)", each="Time per token (TPOT)"),
+        ),
+        ("diffusion", "image", UnitNames(short="img", work="images drawn")),
+        ("dlrm", "sample", UnitNames(short="samples", work="recommendations")),
+        ("resnet50", "image", UnitNames(short="img", work="pictures classified")),
     )
 )
 

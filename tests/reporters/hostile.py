@@ -50,7 +50,12 @@ def hostile(text: str = HOSTILE) -> Result:
             "preset": text,
             "command": (text,),
             "suites": (
-                SuiteFacts(name=text, version=text, unit=text, unit_names=UnitNames(short=text, first=text, each=text)),
+                SuiteFacts(
+                    name=text,
+                    version=text,
+                    unit=text,
+                    unit_names=UnitNames(short=text, work=text, first=text, each=text),
+                ),
             ),
         }
     )
