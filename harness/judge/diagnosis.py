@@ -60,6 +60,10 @@ class Diagnosis:
     other: Placement | None
     """The plan for the other objective, from the same rates. None: not all power was known."""
 
+    def lowest_kappa(self, run: Run) -> float:
+        """The low end of the interval of κ or, where that is not known, κ with one stamp less of the slowest suite."""
+        return self.kappa.estimate * (1 - run.coarseness) if self.kappa.low is None else self.kappa.low
+
 
 @dataclass(frozen=True)
 class _Planned:

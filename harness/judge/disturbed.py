@@ -29,35 +29,36 @@ CLOCK_STEP_NS = 100_000_000  # NTP slews by 0.5 ms a second at most; the rest is
 
 def speed_held(evidence: Evidence) -> Iterator[Finding]:
     """The figures of the same probe, before and after the suites, lie within 10 % of each other."""
+    for (device, adapter, precision), what, drift in speed_drifts(evidence):
+        if drift > DRIFT:
+            yield Finding(
+                rule="speed_held",
+                severity="warning",
+                about=device,
+                message=f"the machine's speed drifted during the run: the probe by {adapter} in {precision} "
+                f"moved by {drift * 100:.0f} % in {what}",
+            )
+
+
+def speed_drifts(evidence: Evidence) -> Iterator[tuple[CeilingKey, str, float]]:
+    """(probe, unit of its figure, how far its highest figure lies above its lowest one, as a share)."""
     probed: dict[CeilingKey, list[Ceiling]] = defaultdict(list)
     for record in evidence.result.records:
         for key, ceiling in ceilings([record]).items():
             probed[key].append(ceiling)
-    for (device, adapter, precision), seen in probed.items():
+    for key, seen in probed.items():
         for rate, what in (("flops_per_s", "flop/s"), ("bytes_per_s", "byte/s")):
             rates = [value for ceiling in seen if (value := getattr(ceiling, rate)) is not None]
-            if rates and max(rates) > min(rates) * (1 + DRIFT):
-                yield Finding(
-                    rule="speed_held",
-                    severity="warning",
-                    about=device,
-                    message=f"the machine's speed drifted during the run: the probe by {adapter} in {precision} "
-                    f"moved by {(max(rates) / min(rates) - 1) * 100:.0f} % in {what}",
-                )
+            if rates:
+                yield key, what, max(rates) / min(rates) - 1
 
 
 def not_stolen(evidence: Evidence) -> Iterator[Finding]:
     """The hypervisor gave at most 0.5 % of the CPUs' time to others, and at most 2 % in any block."""
     for each in evidence.measured:
-        shares = [
-            (block.stolen_ns, (block.end_ns - block.begin_ns) * block.cpus)
-            for block in each.watched
-            if block.stolen_ns is not None and block.cpus
-        ]
-        if not shares:
+        if each.stolen is None:
             continue
-        mean = sum(stolen for stolen, _ in shares) / sum(whole for _, whole in shares)
-        worst = max(stolen / whole for stolen, whole in shares)
+        mean, worst = each.stolen
         if mean > STOLEN or worst > STOLEN_IN_BLOCK:
             yield _disturbed(
                 not_stolen,
@@ -79,17 +80,11 @@ def not_throttled(evidence: Evidence) -> Iterator[Finding]:
 
 
 def machine_ours(evidence: Evidence) -> Iterator[Finding]:
-    """Others used at most 1 % of the machine's CPU time, and a quarter of a core. Counters tick every 10 ms."""
+    """Others used at most 1 % of the machine's CPU time, and a quarter of a core."""
     for each in evidence.measured:
-        blocks = [
-            (block.busy_ns - block.own_ns, block.end_ns - block.begin_ns, block.cpus)
-            for block in each.watched
-            if block.busy_ns is not None and block.own_ns is not None and block.cpus
-        ]
-        if not blocks:
+        if each.foreign_cores is None:
             continue
-        cores = sum(foreign for foreign, _, _ in blocks) / sum(elapsed for _, elapsed, _ in blocks)
-        cpus = max(cpus for _, _, cpus in blocks)
+        cores, cpus = each.foreign_cores
         limit = min(FOREIGN * cpus, FOREIGN_CORES)
         if cores > limit:
             yield _disturbed(

@@ -97,6 +97,34 @@ class Measured:
         return tuple(inside) or self.touching
 
     @cached_property
+    def foreign_cores(self) -> tuple[float, int] | None:
+        """(the mean number of CPUs that other processes kept busy, the number of CPUs). None: the machine does not say.
+        Counters tick every 10 ms."""
+        blocks = [
+            (block.busy_ns - block.own_ns, block.end_ns - block.begin_ns, block.cpus)
+            for block in self.watched
+            if block.busy_ns is not None and block.own_ns is not None and block.cpus
+        ]
+        if not blocks:
+            return None
+        cores = sum(foreign for foreign, _, _ in blocks) / sum(elapsed for _, elapsed, _ in blocks)
+        return cores, max(cpus for _, _, cpus in blocks)
+
+    @cached_property
+    def stolen(self) -> tuple[float, float] | None:
+        """(the share of the CPUs' time that the hypervisor gave to others, that of the worst block). None: the machine
+        does not say."""
+        shares = [
+            (block.stolen_ns, (block.end_ns - block.begin_ns) * block.cpus)
+            for block in self.watched
+            if block.stolen_ns is not None and block.cpus
+        ]
+        if not shares:
+            return None
+        mean = sum(stolen for stolen, _ in shares) / sum(whole for _, whole in shares)
+        return mean, max(stolen / whole for stolen, whole in shares)
+
+    @cached_property
     def silicon(self) -> frozenset[str]:
         """The ids of the silicon that the record's device is made of, that of the device itself included."""
         known = (device.silicon for device in self.result.devices if device.id == self.record.route.device)

@@ -14,6 +14,7 @@ from harness.judge.evidence import Evidence, Measured, gather
 from harness.judge.figures import Matrix, Row
 from harness.judge.roofline import Ceiling, CeilingKey
 from harness.judge.score import Score
+from harness.judge.trust import Trust, trust
 from harness.schema import Finding, Result
 
 Rule = Callable[[Evidence], Iterator[Finding]]
@@ -71,6 +72,8 @@ class Judgement:
     diagnoses: Mapping[str, Diagnosis]
     """What explains each run of the score, by its phase."""
     findings: tuple[Finding, ...]
+    trust: Trust
+    """Whether the figures are good for anything, in one word with its reasons."""
     exit_code: int
     """0 all went well, notes and warnings included; 1 something is invalid or nothing was measured; 130 interrupted."""
 
@@ -87,17 +90,20 @@ def judge(result: Result) -> Judgement:
     findings = (*_found(FIRST, evidence), *doubts, *_found(LAST, evidence))
     invalid = honest.invalid(findings)
     rows = figures.rows(evidence, invalid)
+    cells = figures.cells(rows)
+    exit_code = _exit_code(evidence, bool(invalid))
     return Judgement(
         result=result,
         measured={each.key: each for each in evidence.measured},
         ceilings=evidence.ceilings,
         rows=rows,
-        cells=figures.cells(rows),
+        cells=cells,
         matrix=figures.matrix(evidence, rows),
         score=score,
         diagnoses=evidence.diagnoses,
         findings=findings,
-        exit_code=_exit_code(evidence, bool(invalid)),
+        trust=trust(evidence, findings, cells, exit_code),
+        exit_code=exit_code,
     )
 
 

@@ -36,8 +36,7 @@ def mix_bounded(evidence: Evidence) -> Iterator[Finding]:
         seen = evidence.diagnoses.get(run.phase)
         if seen is None:
             continue
-        kappa = seen.kappa
-        lowest = kappa.estimate * (1 - run.coarseness) if kappa.low is None else kappa.low
+        kappa, lowest = seen.kappa, seen.lowest_kappa(run)
         if lowest > 1 and seen.estimate:
             message = f"{run.phase}: κ is {kappa.estimate:.2f}: feeds that overlap did more than one at a time"
             yield Finding(rule="mix_bounded", severity="note", about="run", message=message)

@@ -1,0 +1,226 @@
+"""The verdict of trust: in one word, with its reasons, whether the figures of a result are good for anything.
+
+    solid        several runs agree within ±5 %, and nothing disturbed them
+    fair         nothing disturbed the measurement much, but something is missing or was noticed: the reasons say what
+    disturbed    something changed the figures by more than a reader would accept: measure again
+    invalid      something failed or is wrong, so that the command exits with 1
+    unfinished   the run was interrupted
+
+Each rule is Evidence and Judgement's findings -> reasons. No reason changes a figure.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.judge.disturbed import speed_drifts
+from harness.judge.evidence import Evidence
+from harness.judge.figures import Row
+from harness.schema import Finding
+
+Verdict = Literal["solid", "fair", "disturbed", "invalid", "unfinished"]
+
+MUCH_FOREIGN = 0.05  # of the machine's CPU time: others moved the figures by more than an official score may be wide
+MUCH_STOLEN = 0.05  # the same, taken by the hypervisor
+MUCH_DRIFT = 0.25  # of a probe's figure: the machine at the end is not the machine at the start
+MUCH_MOVED = 0.05  # of a window's throughput, by a stretch of it that ran at another level
+SOLID_HALF_WIDTH = 0.05
+SOLID_RUNS = 2  # one run does not show how far runs differ
+
+AGAIN = "run again on an idle machine, or with --wait-idle 60"
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a result is not solid."""
+
+    rule: str
+    """The rule whose finding, or whose figure, it rests on."""
+    text: str
+    remedy: str = ""
+    """What the reader can do about it; empty where nothing is known."""
+
+
+@dataclass(frozen=True)
+class Trust:
+    """The verdict with its reasons, the most serious first."""
+
+    verdict: Verdict
+    reasons: tuple[Reason, ...]
+
+    @property
+    def reason(self) -> str:
+        """The reasons as one phrase, at most two in full."""
+        told = [each.text for each in self.reasons[:2]]
+        more = len(self.reasons) - len(told)
+        return "; ".join(told) + (f"; and {more} more" if more else "")
+
+    @property
+    def remedy(self) -> str:
+        """What the reader can do about the most serious reason that can be helped."""
+        return next((each.remedy for each in self.reasons if each.remedy), "")
+
+    def __str__(self) -> str:
+        return f"{self.verdict}: {self.reason}"
+
+
+def trust(evidence: Evidence, findings: Sequence[Finding], cells: Sequence[Row], exit_code: int) -> Trust:
+    """The verdict over all findings.
+
+    cells: the rows of the report, all runs of a cell in one. exit_code: that of the command.
+    """
+    if exit_code == 130:
+        return Trust("unfinished", (Reason("finished", "the run was interrupted", "continue it with --resume"),))
+    if exit_code:
+        return Trust("invalid", tuple(_wrong(findings)) or (Reason("finished", "nothing was measured"),))
+    much = tuple(reason for rule in DISTURBED for reason in rule(evidence))
+    if much:
+        return Trust("disturbed", much)
+    little = (*_open(evidence, cells), *_noticed(findings, len(evidence.measured)))
+    if little:
+        return Trust("fair", little)
+    return Trust("solid", (Reason("", _agreement(evidence, cells)),))
+
+
+def _wrong(findings: Sequence[Finding]) -> Iterator[Reason]:
+    """What is invalid, each message once."""
+    for message, rule in dict.fromkeys((each.message, each.rule) for each in findings if each.severity == "invalid"):
+        yield Reason(rule, message)
+
+
+def loaded(evidence: Evidence) -> Iterator[Reason]:
+    """Other programs used much of the machine."""
+    shares = [cores / cpus for cores, cpus in (each.foreign_cores for each in evidence.measured if each.foreign_cores)]
+    if shares and max(shares) > MUCH_FOREIGN:
+        text = f"other programs used up to {max(shares) * 100:.0f} % of the machine"
+        yield Reason("machine_ours", f"{text} {_of(shares, MUCH_FOREIGN)}", AGAIN)
+
+
+def stolen(evidence: Evidence) -> Iterator[Reason]:
+    """The hypervisor gave much of the CPUs' time to others."""
+    shares = [mean for mean, _ in (each.stolen for each in evidence.measured if each.stolen)]
+    if shares and max(shares) > MUCH_STOLEN:
+        text = f"the hypervisor gave up to {max(shares) * 100:.0f} % of the CPUs' time to others"
+        yield Reason("not_stolen", f"{text} {_of(shares, MUCH_STOLEN)}", "run again when the host is quiet")
+
+
+def impossible(evidence: Evidence) -> Iterator[Reason]:
+    """The mix was faster than the same devices alone, by more than its interval."""
+    for run in evidence.score.runs if evidence.score else ():
+        seen = evidence.diagnoses.get(run.phase)
+        if seen is not None and not seen.estimate and seen.lowest_kappa(run) > 1:
+            text = f"the mix was faster than its devices alone allow (κ {seen.kappa.estimate:.2f})"
+            yield Reason("mix_bounded", f"{text}, so those were slowed down", AGAIN)
+            return
+
+
+def drifted(evidence: Evidence) -> Iterator[Reason]:
+    """The machine changed speed between the start and the end of the run."""
+    furthest = max((drift for _, _, drift in speed_drifts(evidence)), default=0.0)
+    if furthest > MUCH_DRIFT:
+        yield Reason("speed_held", f"the machine's speed drifted by {furthest * 100:.0f} % during the run", AGAIN)
+
+
+def collapsed(evidence: Evidence) -> Iterator[Reason]:
+    """A stretch of a window ran at another level and moved the figure much."""
+    moved = [
+        each.window.stretch.moved
+        for each in evidence.cells
+        if each.record.scenario != "server" and each.window and each.window.stretch
+    ]
+    if moved and max(moved) > MUCH_MOVED:
+        text = f"a change of speed within a window moved its figure by {max(moved) * 100:.0f} %"
+        yield Reason("steady", f"{text} {_of(moved, MUCH_MOVED)}", AGAIN)
+
+
+DISTURBED: tuple[Callable[[Evidence], Iterator[Reason]], ...] = (loaded, stolen, impossible, drifted, collapsed)
+"""The rules by which a result is disturbed."""
+
+NOTICED: dict[str, tuple[str, str]] = {
+    "seed_drawn": ("the inputs were known beforehand, by --seed", "leave --seed away"),
+    "slower_than_light": ("a figure exceeds the ceilings that the probe measured", ""),
+    "suites_known": ("a suite is not installed here, so its records were not compared with its code", ""),
+    "on_device": ("the driver saw hardly any work on an accelerator", ""),
+    "accelerators_ours": ("other programs computed on an accelerator", "stop them"),
+    "accelerators_unhindered": ("an accelerator slowed down to protect itself", "improve its cooling or its supply"),
+    "accelerators_watched": ("an accelerator could not be watched to the end", ""),
+    "not_throttled": ("a container's CPU quota ran out", "raise the quota"),
+    "cool_enough": ("a CPU slowed down for heat", "improve its cooling"),
+    "clocks_held": ("a clock frequency fell", "fix the clocks; mixmark doctor says how"),
+    "memory_sufficed": ("programs waited for memory", "free some memory"),
+    "no_paging": ("pages came from a disk or went there", "free some memory"),
+    "clock_kept": ("the wall clock was set, or the machine slept", ""),
+    "speed_held": ("the machine's speed drifted", "mixmark doctor lists what can disturb"),
+    "batch_found": ("the search for the best batch ran out of time", "a longer preset searches longer"),
+    "interval_known": ("the interval is not known", "a longer preset measures longer"),
+    "steady": ("the speed was not steady", "mixmark doctor lists what can disturb"),
+    "latency_kept": ("the latency limits were not kept", "a lower --rate"),
+    "machine_ours": ("other programs ran", AGAIN),
+    "not_stolen": ("the hypervisor took CPU time away", ""),
+    "canary_held": ("a fixed loop changed its speed", "mixmark doctor lists what can disturb"),
+    "little_between": ("much time passed between the feeds", ""),
+    "no_traffic": ("the network carried traffic", ""),
+    "energy_valid": ("an energy source gave no joules", "mixmark meters shows what it reads"),
+    "energy_agrees": ("two energy sources disagree", "mixmark meters shows what they read"),
+    "energy_on_time": ("the clock of a meter is late", ""),
+    "metering_cheap": ("reading the meters took much CPU time", ""),
+}
+"""(what was noticed, its remedy) for each rule that warns, the most serious first. Three are missing: an interruption
+and an impossible κ have a verdict of their own, and the score itself says which part of the machine is not metered."""
+ELSEWHERE = ("finished", "mix_bounded", "energy_whole")
+
+
+def _noticed(findings: Sequence[Finding], measurements: int) -> Iterator[Reason]:
+    """The warnings, each rule once, with the number of measurements that it is about."""
+    about: dict[str, set[str]] = defaultdict(set)
+    for each in findings:
+        if each.severity == "warning":
+            about[each.rule].add(each.about)
+    for rule, (text, remedy) in NOTICED.items():
+        if rule in about:
+            single = about[rule] == {"run"}
+            yield Reason(
+                rule, text if single else f"{text} ({len(about[rule])} of {measurements} measurements)", remedy
+            )
+
+
+def _open(evidence: Evidence, cells: Sequence[Row]) -> Iterator[Reason]:
+    """What the figures lack to be solid."""
+    if evidence.result.tier == "smoke":
+        yield Reason("mix_graded", "the smoke tier only shows that everything works", "--tier edge measures")
+    found = evidence.score
+    if found is not None:
+        figure = found.mixes_per_kj or found.mixes_per_s
+        if figure is None or figure.half_width is None:
+            longer = "--preset standard gives an interval" if evidence.result.preset == "quick" else ""
+            yield Reason("mix_graded", f"the score is {found.grade} and has no interval", longer)
+        elif len(found.runs) < SOLID_RUNS:
+            yield Reason("mix_graded", "one run does not show how far runs differ", "--preset official makes five")
+        elif figure.half_width > SOLID_HALF_WIDTH:
+            yield Reason("mix_graded", f"the score is known to ±{figure.half_width * 100:.0f} %")
+        return
+    single = [row for row in cells if row.throughput_per_s is not None and row.runs < SOLID_RUNS]
+    if single:
+        yield Reason("interval_known", "one run does not show how far runs differ", "--runs 5 does")
+    widths = [row.half_width for row in cells if row.throughput_per_s is not None and row.runs >= SOLID_RUNS]
+    if any(width is None for width in widths):
+        yield Reason("interval_known", "an interval over the runs is not known", "more --runs")
+    elif (widest := max((width for width in widths if width is not None), default=0.0)) > SOLID_HALF_WIDTH:
+        yield Reason("interval_known", f"a figure is known to ±{widest * 100:.0f} %", "more --runs")
+
+
+def _agreement(evidence: Evidence, cells: Sequence[Row]) -> str:
+    found = evidence.score
+    figure = (found.mixes_per_kj or found.mixes_per_s) if found else None
+    if found and figure and figure.half_width is not None:
+        return f"{len(found.runs)} runs agree within ±{figure.half_width * 100:.1f} %, and nothing disturbed them"
+    runs = min((row.runs for row in cells), default=0)
+    return f"{runs} runs agree within ±{SOLID_HALF_WIDTH * 100:.0f} %, and nothing disturbed them"
+
+
+def _of(shares: Sequence[float], limit: float) -> str:
+    """(3 of 9 measurements)."""
+    return f"({sum(share > limit for share in shares)} of {len(shares)} measurements)"
