@@ -47,6 +47,8 @@ LAYERS = (
         "harness.rates",
         "harness.judge.score",
         "harness.judge.steady",
+        "harness.judge.trust",
+        "harness.references",
     },
     {
         "harness.answers",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness import rates
@@ -15,6 +15,7 @@ from harness.judge.figures import Matrix, Row
 from harness.judge.roofline import Ceiling, CeilingKey
 from harness.judge.score import Score
 from harness.judge.trust import Trust, trust
+from harness.references import Reference
 from harness.schema import Finding, Result
 
 Rule = Callable[[Evidence], Iterator[Finding]]
@@ -74,11 +75,14 @@ class Judgement:
     findings: tuple[Finding, ...]
     trust: Trust
     """Whether the figures are good for anything, in one word with its reasons."""
+    against: tuple[Reference, ...]
+    """The scores of other machines that a reader may hold this one against, of the same mix."""
     exit_code: int
     """0 all went well, notes and warnings included; 1 something is invalid or nothing was measured; 130 interrupted."""
 
 
-def judge(result: Result) -> Judgement:
+def judge(result: Result, against: Sequence[Reference] = ()) -> Judgement:
+    """against: the scores of other machines; those of another mix are left out."""
     evidence = gather(result)
     doubts = honest.findings(evidence)
     score = scoring.score(result, doubts)
@@ -103,6 +107,7 @@ def judge(result: Result) -> Judgement:
         diagnoses=evidence.diagnoses,
         findings=findings,
         trust=trust(evidence, findings, cells, exit_code),
+        against=tuple(each for each in against if result.mix and each.mix == result.mix.name),
         exit_code=exit_code,
     )
 

@@ -19,6 +19,7 @@ from typing import Literal
 from harness.judge.disturbed import speed_drifts
 from harness.judge.evidence import Evidence
 from harness.judge.figures import Row
+from harness.judge.records import interval_known
 from harness.schema import Finding
 
 Verdict = Literal["solid", "fair", "disturbed", "invalid", "unfinished"]
@@ -79,7 +80,7 @@ def trust(evidence: Evidence, findings: Sequence[Finding], cells: Sequence[Row],
     much = tuple(reason for rule in DISTURBED for reason in rule(evidence))
     if much:
         return Trust("disturbed", much)
-    little = (*_open(evidence, cells), *_noticed(findings, len(evidence.measured)))
+    little = (*_open(evidence, cells), *_noticed(evidence, findings))
     if little:
         return Trust("fair", little)
     return Trust("solid", (Reason("", _agreement(evidence, cells)),))
@@ -136,7 +137,16 @@ def collapsed(evidence: Evidence) -> Iterator[Reason]:
         yield Reason("steady", f"{text} {_of(moved, MUCH_MOVED)}", AGAIN)
 
 
-DISTURBED: tuple[Callable[[Evidence], Iterator[Reason]], ...] = (loaded, stolen, impossible, drifted, collapsed)
+def wandering(evidence: Evidence) -> Iterator[Reason]:
+    """The speed in a window wandered so much that its figure has no interval."""
+    unknown = sum(1 for _ in interval_known(evidence))
+    if unknown:
+        text = f"the speed wandered so much that {unknown} of {len(evidence.measured)} figures have no interval"
+        yield Reason("interval_known", text, AGAIN)
+
+
+Rule = Callable[[Evidence], Iterator[Reason]]
+DISTURBED: tuple[Rule, ...] = (loaded, stolen, impossible, drifted, collapsed, wandering)
 """The rules by which a result is disturbed."""
 
 NOTICED: dict[str, tuple[str, str]] = {
@@ -155,7 +165,6 @@ NOTICED: dict[str, tuple[str, str]] = {
     "clock_kept": ("the wall clock was set, or the machine slept", ""),
     "speed_held": ("the machine's speed drifted", "mixmark doctor lists what can disturb"),
     "batch_found": ("the search for the best batch ran out of time", "a longer preset searches longer"),
-    "interval_known": ("the interval is not known", "a longer preset measures longer"),
     "steady": ("the speed was not steady", "mixmark doctor lists what can disturb"),
     "latency_kept": ("the latency limits were not kept", "a lower --rate"),
     "machine_ours": ("other programs ran", AGAIN),
@@ -168,23 +177,23 @@ NOTICED: dict[str, tuple[str, str]] = {
     "energy_on_time": ("the clock of a meter is late", ""),
     "metering_cheap": ("reading the meters took much CPU time", ""),
 }
-"""(what was noticed, its remedy) for each rule that warns, the most serious first. Three are missing: an interruption
-and an impossible κ have a verdict of their own, and the score itself says which part of the machine is not metered."""
-ELSEWHERE = ("finished", "mix_bounded", "energy_whole")
+"""(what was noticed, its remedy) for each rule that warns, the most serious first."""
+ELSEWHERE = ("finished", "mix_bounded", "interval_known", "energy_whole")
+"""The rules that warn and have a verdict of their own. The score itself says which part of the machine is not
+metered."""
 
 
-def _noticed(findings: Sequence[Finding], measurements: int) -> Iterator[Reason]:
+def _noticed(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Reason]:
     """The warnings, each rule once, with the number of measurements that it is about."""
+    keys = {each.key for each in evidence.measured}
     about: dict[str, set[str]] = defaultdict(set)
     for each in findings:
         if each.severity == "warning":
             about[each.rule].add(each.about)
     for rule, (text, remedy) in NOTICED.items():
         if rule in about:
-            single = about[rule] == {"run"}
-            yield Reason(
-                rule, text if single else f"{text} ({len(about[rule])} of {measurements} measurements)", remedy
-            )
+            those = len(about[rule] & keys)
+            yield Reason(rule, f"{text} ({those} of {len(keys)} measurements)" if those else text, remedy)
 
 
 def _open(evidence: Evidence, cells: Sequence[Row]) -> Iterator[Reason]:

@@ -1,0 +1,177 @@
+"""What a reader learns in ten seconds, in words that every reporter lays out in its own way.
+
+Three questions are answered: is this number good for anything, what does the machine do, how does it compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from harness.judge.figures import Row
+from harness.judge.judgement import Judgement
+from harness.judge.score import Figure, Score
+from harness.judge.trust import Verdict
+from harness.references import Reference
+from harness.schema import Mix
+from reporters import figures
+from reporters.figures import significant
+
+MOST_REFERENCES = 2  # a scale has few marks
+MOST_OTHERS = 2  # routes that a line compares the best one with
+
+
+@dataclass(frozen=True)
+class Line:
+    """The best route of a suite."""
+
+    suite: str
+    rate: str
+    """With its interval where that is known; why there is none where nothing was measured."""
+    route: str
+    others: str
+    """How fast it is relative to the other routes; empty where there is none."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What stands first in every report."""
+
+    verdict: Verdict
+    reason: str
+    sentence: str
+    """What the machine does, for a reader who has never heard of κ."""
+    scale: tuple[str, ...]
+    """How that compares with other machines."""
+    score: str
+    """The score as it is ranked; empty where no mix was asked for."""
+    suites: tuple[Line, ...]
+    energy: str
+    better: str
+    """What would make the result better; empty where nothing is known."""
+
+
+def summary(judgement: Judgement) -> Summary:
+    trust = judgement.trust
+    remedies = dict.fromkeys(each.remedy for each in trust.reasons if each.remedy)
+    return Summary(
+        verdict=trust.verdict,
+        reason=trust.reason,
+        sentence=_sentence(judgement),
+        scale=tuple(_scale(judgement)),
+        score=_score(judgement),
+        suites=tuple(_suites(judgement)),
+        energy=_energy(judgement),
+        better="; ".join(list(remedies)[:2]),
+    )
+
+
+def work(judgement: Judgement, mix: Mix) -> str:
+    """The work of one mix: 50 LLM tokens, 5.5 images drawn, 234,000 recommendations, 917 pictures classified."""
+    called = {each.name: each.unit_names.work for each in judgement.result.suites}
+    return ", ".join(
+        f"{significant(units, 3 if units >= 100 else 2)} {figures.name(called.get(suite, f'units of {suite}'))}"
+        for suite, units in mix.units.items()
+    )
+
+
+def _sentence(judgement: Judgement) -> str:
+    found, mix = judgement.score, judgement.result.mix
+    if mix is None:
+        return "This run has no mix, and so no score: each suite was measured alone."
+    if found is None or found.mixes_per_s is None:
+        return f"This machine has no score for the mix {figures.name(mix.name)} ({work(judgement, mix)})."
+    seconds = figures.duration(1e9 / found.mixes_per_s.estimate)
+    joules = ""
+    if found.mixes_per_kj is not None:
+        joules = f" and takes {figures.prefixed(1000 / found.mixes_per_kj.estimate, 'J')} for it"
+    tier = f"{mix.tier} mix" if mix.frozen else f"mix {figures.name(mix.name)}"
+    speed = f"{seconds}{_within(found.mixes_per_s)}"
+    return f"This machine does one {tier} ({work(judgement, mix)}) in {speed}{joules}."
+
+
+def _within(figure: Figure) -> str:
+    return "" if figure.half_width is None else f" (± {figures.percent(figure.half_width)})"
+
+
+def _scale(judgement: Judgement) -> Iterator[str]:
+    found = judgement.score
+    if found is None or found.mixes_per_s is None:
+        return
+    for each in judgement.against[:MOST_REFERENCES]:
+        yield _against(found, found.mixes_per_s, each)
+    flops, bytes_per_s = found.mix.nominal_flops_per_s, found.mix.nominal_bytes_per_s
+    if flops and bytes_per_s and found.mix.frozen:
+        share = found.mixes_per_s.estimate * 100
+        nominal = f"{figures.prefixed(flops, 'FLOP/s')} and {figures.prefixed(bytes_per_s, 'B/s')}"
+        yield f"{significant(share, 2)} % of the speed of the mix's nominal device, which reaches {nominal} all the time"
+
+
+def _against(found: Score, mixes_per_s: Figure, other: Reference) -> str:
+    faster = f"{significant(mixes_per_s.estimate / other.mixes_per_s)} × the speed"
+    if found.mixes_per_kj is not None and other.mixes_per_kj is not None and found.boundary == other.boundary:
+        faster += f" and {significant(found.mixes_per_kj.estimate / other.mixes_per_kj)} × the mixes per kilojoule"
+    bits = "" if other.weight_class == found.weight_class else f", with {other.weight_class}-bit weights"
+    return f"{faster} of {figures.name(other.name)} ({other.grade}, {figures.name(other.created_utc[:10])}{bits})"
+
+
+def _score(judgement: Judgement) -> str:
+    if judgement.score is not None:
+        return judgement.score.headline
+    mix = judgement.result.mix
+    return "" if mix is None else f"NO SCORE: the run ended before its mix, {figures.name(mix.name)}"
+
+
+def _suites(judgement: Judgement) -> Iterator[Line]:
+    names = figures.device_names(judgement.result)
+    for suite in dict.fromkeys(row.record.route.suite for row in judgement.cells):
+        own = [row for row in judgement.cells if row.record.route.suite == suite]
+        best = _best(own)
+        if not best:
+            failed = own[0]
+            why = failed.record.error.message if failed.record.error else "an audit or a rule found it invalid"
+            yield Line(figures.name(suite), failed.status, _route(failed, names), why)
+            continue
+        first, *others = best
+        rate = figures.rate(first.throughput_per_s, first.names.short)
+        if first.half_width is not None:
+            rate += f" ±{figures.percent(first.half_width)}"
+        told = [f"{significant(_rate(first) / _rate(each))} × {_route(each, names)}" for each in others[:MOST_OTHERS]]
+        if len(others) > MOST_OTHERS:
+            told.append(f"{len(others) - MOST_OTHERS} more")
+        yield Line(figures.name(suite), rate, _route(first, names), ", ".join(told))
+
+
+def _best(own: Sequence[Row]) -> list[Row]:
+    """The fastest row of each route of a suite, the fastest route first. What is invalid or failed is left out."""
+    fastest: dict[tuple[str, str, str], Row] = {}
+    for row in own:
+        if row.status == "ok" and row.throughput_per_s is not None:
+            route = row.record.route
+            key = route.device, route.adapter, route.precision
+            if key not in fastest or _rate(row) > _rate(fastest[key]):
+                fastest[key] = row
+    return sorted(fastest.values(), key=_rate, reverse=True)
+
+
+def _rate(row: Row) -> float:
+    return row.throughput_per_s or 0.0
+
+
+def _route(row: Row, names: dict[str, str]) -> str:
+    """torch bf16; with its device where the machine has several."""
+    route = row.record.route
+    device = f"{names[route.device]} " if len(names) > 1 else ""
+    return f"{device}{figures.name(route.adapter)} {route.precision}"
+
+
+def _energy(judgement: Judgement) -> str:
+    found = judgement.score
+    if found is not None and found.mixes_per_kj is not None:
+        watts = [run.total.watts for run in found.runs if run.total.watts is not None]
+        power = f", {figures.prefixed(sum(watts) / len(watts), 'W')} on average" if watts else ""
+        return f"of the {found.boundary}, idle included{power}"
+    if told := figures.scope(judgement.rows):
+        return told
+    why = found.unmeasured if found is not None and found.unmeasured else "no meter covers the whole machine"
+    return f"not measured: {why}; mixmark meters says what is needed"
