@@ -3,8 +3,12 @@ PIP = .venv/bin/python -m pip install --quiet --disable-pip-version-check --cons
 
 .PHONY: run test docs clean
 
+# At Ctrl-C the shell waits for mixmark, which shows what was measured so far.
 run: .venv/run
-	.venv/bin/mixmark run
+	@trap : INT; .venv/bin/mixmark run; code=$$?; \
+	printf '\nTo call mixmark by its name:  export PATH="%s:$$PATH"\n' "$(CURDIR)/.venv/bin"; \
+	printf 'or in full from any folder:   "%s" --help\n' "$(CURDIR)/.venv/bin/mixmark"; \
+	exit $$code
 
 test: .venv/dev
 	scripts/check

@@ -1,4 +1,7 @@
-"""All that a plugin needs: `from mixmark import Device, GraphRunner, Unsupported, …`."""
+"""All that a plugin needs: `from mixmark import Device, GraphRunner, Unsupported, …`.
+
+`python -m mixmark` is the command line.
+"""
 
 from harness.contracts import (
     AcceleratorState,
@@ -99,3 +102,8 @@ __all__ = [
     "WrongAnswer",
     "refuse_options",
 ]
+
+if __name__ == "__main__":
+    from harness.cli import main
+
+    main(prog_name="mixmark")

@@ -38,7 +38,7 @@ class Shell:
         }
 
     def start(self, *words: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-P", "-c", "from harness.cli import main; main()", *words]
+        command = [sys.executable, "-P", "-m", "mixmark", *words]
         return subprocess.Popen(
             command, cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -285,3 +285,41 @@ def test_every_command_has_help_with_an_example(shell: Shell, command: str) -> N
     assert shown.returncode == 0
     assert f"mixmark {command}" in shown.stdout.split("Example", 1)[1]
     assert "--json" in shown.stdout
+
+
+def test_what_vendors_import_brings_no_command_line() -> None:
+    script = "import sys, mixmark; print([name for name in sys.modules if name == 'click' or 'harness.cli' in name])"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_bash_completes_commands_and_values(shell: Shell) -> None:
+    script = """
+    mixmark() { "$PYTHON" -P -m mixmark "$@"; }
+    env() { while [[ $1 == *=* ]]; do local -x "$1"; shift; done; "$@"; }
+    eval "$(mixmark completion bash)"
+    COMP_WORDS=(mixmark sel) COMP_CWORD=1; _mixmark_completion mixmark
+    COMP_WORDS=(mixmark run --tier e) COMP_CWORD=3; _mixmark_completion mixmark
+    echo "${COMPREPLY[@]}"
+    """
+    environment = {**shell.environment, "PYTHON": sys.executable}
+    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True)
+    assert done.stdout.strip() == "selftest edge", done.stderr
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_make_run_ends_with_how_to_call_mixmark(tmp_path: Path, code: int) -> None:
+    binary = tmp_path / ".venv/bin/mixmark"
+    binary.parent.mkdir(parents=True)
+    binary.write_text(f"#!/bin/sh\necho benchmarked\nexit {code}\n")
+    binary.chmod(0o755)
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    (tmp_path / ".venv/run").touch()
+    done = subprocess.run(["make", "run"], cwd=tmp_path, capture_output=True, text=True)
+    said = done.stdout.splitlines()
+    assert said[0] == "benchmarked"
+    assert f'export PATH="{binary.parent}:$PATH"' in said[-2]
+    assert f'"{binary}"' in said[-1]
+    assert (done.returncode == 0) == (code == 0)
+    assert f"Error {code}" in done.stderr if code else not done.stderr

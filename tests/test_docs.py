@@ -360,6 +360,7 @@ def test_rules_failures_and_exit_codes() -> None:
 
 def test_the_command_line_is_documented_as_it_is() -> None:
     assert golden_cli.PAGE.read_text("utf-8") == golden_cli.page(), "python -m tests.golden_cli writes it anew"
+    assert golden_cli.MANUAL.read_text("utf-8") == golden_cli.manual(), "python -m tests.golden_cli writes it anew"
 
 
 def test_every_command_and_option_is_documented() -> None:

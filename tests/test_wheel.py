@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -28,7 +29,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_holds_the_product_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    top = {name.split("/")[0] for name in names if ".dist-info" not in name}
+    top = {name.split("/")[0] for name in names if not re.match(r"mixmark-[^/]*\.(dist-info|data)/", name)}
     assert top <= {"harness", "suites", "reporters", "submissions", "mixmark.py"}
     assert {
         "mixmark.py",
@@ -37,6 +38,7 @@ def test_the_wheel_holds_the_product_and_nothing_else(wheel: Path) -> None:
         "suites/llm/graphs/edge-step.onnx.xz",
         "suites/resnet50/statistics.npz",
     } <= set(names)
+    assert [name for name in names if name.endswith(".data/data/share/man/man1/mixmark.1")]
     assert not [name for name in names if name.startswith("submissions/entries")]
     assert wheel.stat().st_size < 5_000_000
 

@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 import click
+from click.shell_completion import get_completion_class
 
 from harness.cli import look, results, run
 from harness.errors import MixmarkError
@@ -27,6 +28,9 @@ class Commands(click.Group):
             if error.hint:
                 click.echo(f"         {plain(error.hint)}", err=True)
             context.exit(2)
+        except KeyboardInterrupt:  # before or after a run; `until_interrupted` keeps what a run has measured
+            click.echo("mixmark: interrupted", err=True)
+            context.exit(130)
         except BrokenPipeError:  # the program that reads our output has ended
             sys.stderr.close()
             context.exit(0)
@@ -45,6 +49,21 @@ def main() -> None:
     """
 
 
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the script by which a shell completes the commands and options of mixmark.
+
+    \b
+    Examples: eval "$(mixmark completion bash)"     in ~/.bashrc
+              eval "$(mixmark completion zsh)"      in ~/.zshrc
+              mixmark completion fish | source      in ~/.config/fish/config.fish
+    """
+    scripts = get_completion_class(shell)
+    assert scripts is not None  # click has one for each of the choices
+    click.echo(scripts(main, {}, "mixmark", "_MIXMARK_COMPLETE").source())
+
+
 for command in (
     look.devices,
     look.suites,
@@ -56,5 +75,6 @@ for command in (
     look.doctor,
     run.selftest,
     results.compare,
+    completion,
 ):
     main.add_command(command)
