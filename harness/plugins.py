@@ -50,6 +50,7 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
     },
     "reporters": {
         "console": "reporters.console:report",
+        "full": "reporters.full:report",
         "json": "reporters.json:report",
         "csv": "reporters.csv:report",
         "markdown": "reporters.markdown:report",

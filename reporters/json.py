@@ -13,8 +13,8 @@ from harness.text import escaped
 
 
 def report(judgement: Judgement) -> str:
-    """Keys sorted; a reader may rely on `result`, `derived`, `ceilings`, `score`, `matrix` and `findings`; unknown is
-    null."""
+    """Keys sorted; a reader may rely on `result`, `derived`, `ceilings`, `score`, `matrix`, `trust`, `against` and
+    `findings`; unknown is null."""
     result, compared = judgement.result, judgement.matrix
     content = {
         "result": result.model_dump(mode="json"),
@@ -25,6 +25,8 @@ def report(judgement: Judgement) -> str:
         ],
         "score": _score(judgement),
         "matrix": None if compared is None else asdict(compared),
+        "trust": {"verdict": judgement.trust.verdict, "reasons": [asdict(each) for each in judgement.trust.reasons]},
+        "against": [each.model_dump(mode="json") for each in judgement.against],
         "findings": [finding.model_dump(mode="json") for finding in judgement.findings],
     }
     return escaped(json.dumps(content, indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False)) + "\n"

@@ -9,6 +9,7 @@ from harness.judge.judgement import Judgement
 from harness.text import plain
 from reporters import figures, scores
 from reporters.figures import UNKNOWN
+from reporters.summary import summary
 
 COLUMNS = (
     "suite", "device", "adapter", "scenario", "type", "feeds", "throughput", "latency", "tail", "first mark",
@@ -30,6 +31,12 @@ def _lines(judgement: Judgement) -> Iterator[str]:
     if told := figures.scope(judgement.rows):
         yield ""
         yield _cell(told)
+    yield ""
+    first = summary(judgement)
+    yield f"**{first.verdict}**: {_cell(first.reason)}"
+    yield ""
+    yield _cell(first.sentence)
+    yield from (f"- {_cell(each)}" for each in first.scale)
     yield ""
     if found := scores.told(judgement):
         yield f"**{_cell(found.headline)}**"

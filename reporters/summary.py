@@ -19,6 +19,7 @@ from reporters.figures import significant
 
 MOST_REFERENCES = 2  # a scale has few marks
 MOST_OTHERS = 2  # routes that a line compares the best one with
+LONGEST_REASON, LONGEST_FAILURE = 240, 80  # letters
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def summary(judgement: Judgement) -> Summary:
     remedies = dict.fromkeys(each.remedy for each in trust.reasons if each.remedy)
     return Summary(
         verdict=trust.verdict,
-        reason=trust.reason,
+        reason=figures.name(trust.reason, LONGEST_REASON),
         sentence=_sentence(judgement),
         scale=tuple(_scale(judgement)),
         score=_score(judgement),
@@ -104,7 +105,7 @@ def _scale(judgement: Judgement) -> Iterator[str]:
     if flops and bytes_per_s and found.mix.frozen:
         share = found.mixes_per_s.estimate * 100
         nominal = f"{figures.prefixed(flops, 'FLOP/s')} and {figures.prefixed(bytes_per_s, 'B/s')}"
-        yield f"{significant(share, 2)} % of the speed of the mix's nominal device, which reaches {nominal} all the time"
+        yield f"{significant(share, 2)} % of the speed of the mix's nominal device ({nominal} all the time)"
 
 
 def _against(found: Score, mixes_per_s: Figure, other: Reference) -> str:
@@ -130,16 +131,17 @@ def _suites(judgement: Judgement) -> Iterator[Line]:
         if not best:
             failed = own[0]
             why = failed.record.error.message if failed.record.error else "an audit or a rule found it invalid"
-            yield Line(figures.name(suite), failed.status, _route(failed, names), why)
+            told = figures.name(why, LONGEST_FAILURE)
+            yield Line(figures.name(suite), failed.status, _route(failed, names), told)
             continue
         first, *others = best
         rate = figures.rate(first.throughput_per_s, first.names.short)
         if first.half_width is not None:
             rate += f" ±{figures.percent(first.half_width)}"
-        told = [f"{significant(_rate(first) / _rate(each))} × {_route(each, names)}" for each in others[:MOST_OTHERS]]
+        beside = [f"{significant(_rate(first) / _rate(each))} × {_route(each, names)}" for each in others[:MOST_OTHERS]]
         if len(others) > MOST_OTHERS:
-            told.append(f"{len(others) - MOST_OTHERS} more")
-        yield Line(figures.name(suite), rate, _route(first, names), ", ".join(told))
+            beside.append(f"{len(others) - MOST_OTHERS} more")
+        yield Line(figures.name(suite), rate, _route(first, names), ", ".join(beside))
 
 
 def _best(own: Sequence[Row]) -> list[Row]:

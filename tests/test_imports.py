@@ -94,6 +94,7 @@ LAYERS = (
     {"harness.progress"},
     {
         "harness.cli",
+        "harness.cli.answer",
         "harness.cli.look",
         "harness.cli.options",
         "harness.cli.results",

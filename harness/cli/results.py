@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from harness.cli.answer import AGAINST, VERBOSE, references
 from harness.cli.options import JSON
 from harness.cli.tables import print_json, print_markdown, print_table
 from harness.text import plain
@@ -27,11 +28,15 @@ if TYPE_CHECKING:
     metavar="NAME",
     default="console",
     show_default=True,
-    help="Form of the report: console, json, csv, markdown or html.",
+    help="Form of the report: console, full, json, csv, markdown or html.",
 )
 @click.option("--baseline", metavar="ID", help="Device to compare the others with.  [default: the first device]")
+@AGAINST
+@VERBOSE
 @JSON
-def report(result: Path, format_: str, baseline: str | None, as_json: bool) -> None:
+def report(
+    result: Path, format_: str, baseline: str | None, against: tuple[Path, ...], verbose: bool, as_json: bool
+) -> None:
     """Show the report of a result folder. Every figure is computed again from the raw data.
 
     The exit code is that of `mixmark run`: 1 if something is invalid or nothing was measured.
@@ -43,13 +48,14 @@ def report(result: Path, format_: str, baseline: str | None, as_json: bool) -> N
     from harness.pick import pick
 
     reporters = plugins.find("reporters")
-    (name,) = pick("format", ["json" if as_json else format_], reporters)
+    form = "json" if as_json else "full" if verbose and format_ == "console" else format_
+    (name,) = pick("format", [form], reporters)
     found = store.open(result)
     if baseline is not None:
         (first,) = pick("device", [baseline], [device.id for device in found.devices])
         devices = tuple(sorted(found.devices, key=lambda device: device.id != first))
         found = found.model_copy(update={"devices": devices})
-    judgement = judge(found)
+    judgement = judge(found, references(against))
     click.echo(reporters[name].load()(judgement), nl=False)
     sys.exit(judgement.exit_code)
 

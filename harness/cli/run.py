@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from harness.cli.answer import AGAINST, VERBOSE, references, write_page
 from harness.cli.options import ADAPTER, CONFIG, JSON, TIER, arrival_rate
 from harness.cli.tables import plugins_print_to_stderr, print_json, print_table
+from harness.text import plain
 
 if TYPE_CHECKING:
     from harness.judge.judgement import Judgement
@@ -104,6 +106,8 @@ SELFTEST_TIMEOUT_S = 600
     show_default=True,
     help="Seconds after which a worker that does not answer counts as hung.",
 )
+@AGAINST
+@VERBOSE
 @CONFIG
 @JSON
 def run(
@@ -124,6 +128,8 @@ def run(
     seed: int | None,
     resume: Path | None,
     timeout: float,
+    against: tuple[Path, ...],
+    verbose: bool,
     config: Path | None,
     as_json: bool,
 ) -> None:
@@ -146,6 +152,7 @@ def run(
         raise UsageError("--rate applies only to the server scenario", hint="add --scenario server")
     if resume and out:
         raise UsageError("--resume continues in the folder of the interrupted run", hint="leave --out away")
+    others = references(against)
     before = store.open(resume) if resume else None
     if before and before.finished:
         raise UsageError(f"the run in {resume} is finished", hint="there is nothing to resume; start a new run")
@@ -178,8 +185,8 @@ def run(
             header = header.model_copy(update=changes)
             keeper = store.create(folder, header, needs_bytes=FREE_DISK_BYTES)
         result = _performed(header, bench.equipment(header.seed, timeout), folder, keeper, meters)
-    judgement = judge(result)
-    _show(judgement, folder, as_json)
+    judgement = judge(result, others)
+    _show(judgement, folder, "json" if as_json else "full" if verbose else "console")
     sys.exit(judgement.exit_code)
 
 
@@ -275,11 +282,15 @@ def _performed(header: Result, equipment: Equipment, folder: Path, keeper: Store
     return benchmark.result
 
 
-def _show(judgement: Judgement, folder: Path, as_json: bool) -> None:
+def _show(judgement: Judgement, folder: Path, form: str) -> None:
+    """Prints the report and where the result lies. With JSON on stdout, the verdict goes to stderr."""
     from harness import plugins
 
-    click.echo(plugins.find("reporters")["json" if as_json else "console"].load()(judgement), nl=False)
-    result = judgement.result
-    click.echo(f"Mixmark {result.system.mixmark} wrote the result to {folder}", err=as_json)
-    if not result.finished:
+    as_json = form == "json"
+    click.echo(plugins.find("reporters")[form].load()(judgement), nl=False)
+    if as_json:
+        click.echo(plain(str(judgement.trust)), err=True)
+    page = write_page(judgement, folder)
+    click.echo(f"page    {page}" if page else f"result  {folder}", err=as_json)
+    if not judgement.result.finished:
         click.echo(f"The run was interrupted. Continue it with: mixmark run --resume {folder}", err=True)

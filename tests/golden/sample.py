@@ -12,6 +12,7 @@ import numpy as np
 
 import reporters.console
 import reporters.csv
+import reporters.full
 import reporters.json
 import reporters.markdown
 from harness.judge.judgement import Judgement
@@ -46,6 +47,7 @@ from harness.schema import (
 FOLDER = Path(__file__).parent
 REPORTERS: dict[str, Callable[[Judgement], str]] = {
     "report.txt": reporters.console.report,
+    "full.txt": reporters.full.report,
     "report.md": reporters.markdown.report,
     "report.csv": reporters.csv.report,
     "report.json": reporters.json.report,

@@ -9,8 +9,8 @@ from io import StringIO
 
 import pytest
 
-import reporters.console
 import reporters.csv
+import reporters.full
 import reporters.html
 import reporters.json
 import reporters.markdown
@@ -23,7 +23,7 @@ from tests.golden.sample import closed_loop, record
 from tests.golden.sample import result as bare
 
 Report = Callable[[Judgement], str]
-LINES: tuple[Report, ...] = (reporters.console.report, reporters.markdown.report)
+LINES: tuple[Report, ...] = (reporters.full.report, reporters.markdown.report)
 TEXTS: tuple[Report, ...] = (*LINES, reporters.html.report)
 
 
@@ -159,7 +159,7 @@ def test_the_matrix_compares_every_device_with_the_first() -> None:
     page = reporters.html.report(judge(beside()))
     assert '<td class="number" style="--heat: 45%">10.0×<small>10,000,000 tok/s</small></td>' in page
     assert '<td class="number behind" style="--heat: 27%">0.250×<small>2,500,000 samples/s</small></td>' in page
-    assert "10.0×" in reporters.console.report(judge(beside()))
+    assert "10.0×" in reporters.full.report(judge(beside()))
     assert "10.0×" in reporters.markdown.report(judge(beside()))
 
 
