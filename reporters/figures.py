@@ -120,13 +120,13 @@ def tail(latency: Latency) -> str:
 def work(record: Record) -> str:
     """Scenario and batch, or arrivals: `offline ×2048`, `server 5/s`, `server max 12.3/s`."""
     if record.rate_per_s is not None:
-        return f"{record.scenario} {'max ' if record.rate_trials else ''}{_bare(record.rate_per_s)}/s"
+        return f"{record.scenario} {'max ' if record.rate_trials else ''}{bare(record.rate_per_s)}/s"
     return f"{record.scenario} ×{record.batch}" if (record.batch or 1) > 1 else record.scenario
 
 
-def _bare(value: float) -> str:
-    """3 digits without zeros behind the point: 5.00 -> 5."""
-    text = significant(value)
+def bare(value: float, digits: int = 3) -> str:
+    """Without zeros behind the point: 5.00 -> 5."""
+    text = significant(value, digits)
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 

@@ -71,7 +71,7 @@ def work(judgement: Judgement, mix: Mix) -> str:
     """The work of one mix: 50 LLM tokens, 5.5 images drawn, 234,000 recommendations, 917 pictures classified."""
     called = {each.name: each.unit_names.work for each in judgement.result.suites}
     return ", ".join(
-        f"{significant(units, 3 if units >= 100 else 2)} {figures.name(called.get(suite, f'units of {suite}'))}"
+        f"{figures.bare(units, 3 if units >= 100 else 2)} {figures.name(called.get(suite, f'units of {suite}'))}"
         for suite, units in mix.units.items()
     )
 
@@ -174,6 +174,6 @@ def _energy(judgement: Judgement) -> str:
         power = f", {figures.prefixed(sum(watts) / len(watts), 'W')} on average" if watts else ""
         return f"of the {found.boundary}, idle included{power}"
     if told := figures.scope(judgement.rows):
-        return told
+        return told.removeprefix("energy ")
     why = found.unmeasured if found is not None and found.unmeasured else "no meter covers the whole machine"
     return f"not measured: {why}; mixmark meters says what is needed"

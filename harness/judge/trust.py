@@ -76,7 +76,7 @@ def trust(evidence: Evidence, findings: Sequence[Finding], cells: Sequence[Row],
     if exit_code == 130:
         return Trust("unfinished", (Reason("finished", "the run was interrupted", "continue it with --resume"),))
     if exit_code:
-        return Trust("invalid", tuple(_wrong(findings)) or (Reason("finished", "nothing was measured"),))
+        return Trust("invalid", tuple(_wrong(evidence, findings)) or (Reason("finished", "nothing was measured"),))
     much = tuple(reason for rule in DISTURBED for reason in rule(evidence))
     if much:
         return Trust("disturbed", much)
@@ -86,10 +86,12 @@ def trust(evidence: Evidence, findings: Sequence[Finding], cells: Sequence[Row],
     return Trust("solid", (Reason("", _agreement(evidence, cells)),))
 
 
-def _wrong(findings: Sequence[Finding]) -> Iterator[Reason]:
+def _wrong(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Reason]:
     """What is invalid, each message once."""
-    for message, rule in dict.fromkeys((each.message, each.rule) for each in findings if each.severity == "invalid"):
-        yield Reason(rule, message)
+    labels = {record.key: f"{record.route.label}: " for record in evidence.result.records}
+    told = {(each.message, each.rule): labels.get(each.about, "") for each in findings if each.severity == "invalid"}
+    for (message, rule), label in told.items():
+        yield Reason(rule, label + message)
 
 
 def loaded(evidence: Evidence) -> Iterator[Reason]:

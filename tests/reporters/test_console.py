@@ -1,0 +1,127 @@
+"""The answer of ten seconds: its words, its length, and that it fits the terminal."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+
+import pytest
+
+from harness import mixes, references
+from harness.judge.judgement import judge
+from harness.references import Reference
+from harness.schema import Result
+from reporters import console, full
+from reporters.summary import summary
+from tests.fakes.machine import EDGE, WATTS_AT_THE_WALL, one_run
+from tests.golden.sample import SUITES, sample
+from tests.reporters.hostile import LONG, hostile
+
+COLOUR = re.compile(r"\x1b\[[\d;]*m")
+OTHER = Reference(
+    name="Acme box",
+    mix="edge-9",
+    mixes_per_s=0.1,
+    mixes_per_kj=0.25,
+    boundary="wall",
+    weight_class=16,
+    grade="official",
+    created_utc="2026-10-02T03:04:05+00:00",
+)
+
+
+@pytest.fixture(autouse=True)
+def _published(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
+
+
+@pytest.fixture
+def measured() -> Result:
+    return one_run(WATTS_AT_THE_WALL).model_copy(update={"suites": SUITES})
+
+
+def test_the_verdict_is_the_first_word() -> None:
+    text = console.report(judge(sample()))
+    found = judge(sample()).trust
+    assert text.startswith(f"{found.verdict}: ")
+
+
+def test_the_sentence_says_what_the_machine_does(measured: Result) -> None:
+    told = summary(judge(measured))
+    assert told.sentence == (
+        "This machine does one edge mix (200 LLM tokens, 1 images drawn, 40,000 recommendations, "
+        "1,000 pictures classified) in 4.22 s (± 1.5 %) and takes 2.53 kJ for it."
+    )
+
+
+def test_the_scale_holds_the_score_against_others_of_the_same_mix(measured: Result) -> None:
+    of_another_mix = OTHER.model_copy(update={"mix": "edge-8"})
+    told = summary(judge(measured, (of_another_mix, OTHER)))
+    assert told.scale == ("2.37 × the speed and 1.58 × the mixes per kilojoule of Acme box (official, 2026-10-02)",)
+    narrower = OTHER.model_copy(update={"boundary": "node", "weight_class": 8})
+    told = summary(judge(measured, (narrower,)))
+    assert told.scale == ("2.37 × the speed of Acme box (official, 2026-10-02, with 8-bit weights)",)
+
+
+def test_any_result_with_a_score_is_a_reference(measured: Result) -> None:
+    found = judge(measured)
+    reference = references.of(found, "the same")
+    assert reference is not None
+    assert summary(judge(measured, (reference,))).scale[0].startswith("1.00 × the speed and 1.00 × the mixes")
+    assert references.of(judge(sample()), "without a mix") is None
+
+
+def test_the_published_references_can_be_read() -> None:
+    assert all(each.mixes_per_s > 0 for each in references.published())
+
+
+def test_without_a_meter_the_words_say_so(measured: Result) -> None:
+    told = summary(judge(one_run(None)))
+    assert told.energy == "not measured: no meter was read; mixmark meters says what is needed"
+    assert "kJ" not in told.sentence
+    assert "EFFICIENCY NOT MEASURED" in told.score
+
+
+def test_without_a_score_no_sentence_claims_one(measured: Result) -> None:
+    unreached = measured.model_copy(update={"records": (), "phases": (), "meterings": (), "finished": False})
+    told = summary(judge(unreached))
+    assert told.sentence.startswith("This machine has no score for the mix edge-9 (")
+    assert told.score == "NO SCORE: the run ended before its mix, edge-9"
+    assert summary(judge(sample())).sentence == "This run has no mix, and so no score: each suite was measured alone."
+
+
+def test_a_suite_has_one_line_with_its_best_route_first() -> None:
+    lines = {line.suite: line for line in summary(judge(sample())).suites}
+    assert lines["dlrm"].rate == "5,380 samples/s"
+    assert lines["dlrm"].route == "cpu:0 torch fp32"
+    assert lines["dlrm"].others == "1.47 × cpu:0 onnxruntime fp32"
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_it_fits_the_terminal_and_breaks_no_word(
+    columns: int, measured: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    piped = console.report(judge(measured, (OTHER,)))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((columns, 24)))
+    coloured = console.report(judge(measured, (OTHER,)))
+    text = COLOUR.sub("", coloured)
+    assert coloured != text, "a terminal has colours"
+    assert not COLOUR.search(piped), "a pipe has none"
+    assert max(map(len, text.splitlines())) <= columns
+    assert sorted(re.findall(r"[\w.%×]+", text)) == sorted(re.findall(r"[\w.%×]+", piped))
+    assert len(piped.splitlines()) <= 16
+
+
+@pytest.mark.parametrize("text", [LONG, "x" * 10_000], ids=["hostile", "long"])
+def test_whatever_things_are_called_it_stays_short(text: str) -> None:
+    lines = console.report(judge(hostile(text))).splitlines()
+    assert len(lines) < 60
+    assert max(map(len, lines)) <= console.WIDTH
+
+
+def test_the_full_report_ends_with_the_answer(measured: Result) -> None:
+    found = judge(measured)
+    assert full.report(found).endswith(console.report(found))
