@@ -6,13 +6,18 @@ import importlib.util
 import re
 import subprocess
 import sys
+import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from harness import cli
+from harness import cli, config, mixes, plan, plugins, schema
+from harness.judge import score, trust
+from harness.judge.energy import cover
+from harness.judge.energy.reading import ENOUGH_PERIODS, FEWEST_PERIODS
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -91,6 +96,90 @@ def test_every_option_that_a_page_names_exists() -> None:
     for page in (*DOCS.glob("*.md"), ROOT / "CHANGELOG.md"):
         named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", page.read_text("utf-8")))
         assert named <= known | {"--help", "--version"}, page.name
+
+
+# score.md, glossary.md, faq.md
+
+
+def test_the_example_of_the_score_is_computed_right() -> None:
+    page = (DOCS / "score.md").read_text("utf-8")
+    units = mixes.frozen()["edge-1"].units
+    rows = re.findall(r"^\| (\w+) \| ([\d,]+) \| ([\d.,]+) \| ([\d.]+) \|$", page, re.MULTILINE)
+    done = {}
+    for suite, finished, in_one, told in rows:
+        assert float(in_one.replace(",", "")) == units[suite]
+        done[suite] = int(finished.replace(",", "")) / units[suite]
+        assert told == f"{done[suite]:.2f}"
+    assert done.keys() == units.keys()
+    seconds, least = 120.2, min(done.values())
+    for words in (
+        f"{least:.2f} mixes ÷ {seconds} s = {least / seconds:.4f} mixes per second",
+        f"takes {seconds / least:.1f} s, or {3600 * least / seconds:.1f} of them",
+        f"150 W × {seconds} s = {0.15 * seconds:.1f} kJ",
+        f"{least / (0.15 * seconds):.3f} mixes per kilojoule, or {0.15 * seconds / least:.2f} kJ",
+    ):
+        assert words in " ".join(page.split()), words
+    for suite, count in units.items():
+        assert re.search(rf"^\| {suite} \| {count:,g} ", page, re.MULTILINE), suite
+
+
+def test_the_glossary_is_in_order_and_knows_the_words_of_the_program() -> None:
+    page = (DOCS / "glossary.md").read_text("utf-8")
+    terms = re.findall(r"^### (.+)$", page, re.MULTILINE)
+    assert terms == sorted(terms, key=str.casefold)
+    words = {*get_args(trust.Verdict), *get_args(score.Grade), *get_args(schema.Tier), *plan.PRESETS, *cover.CLASSES}
+    assert not [word for word in words if f"*{word}*" not in page.lower()]
+    for definition in re.split(r"^### .+$", page, flags=re.MULTILINE)[1:]:
+        assert 1 <= sentences(definition) <= 6, definition  # six: what each verdict means
+    assert sum(sentences(each) > 2 for each in re.split(r"^### .+$", page, flags=re.MULTILINE)[1:]) <= 2
+
+
+def test_each_question_is_answered_briefly_and_leads_on() -> None:
+    answers = re.split(r"^### ", (DOCS / "faq.md").read_text("utf-8"), flags=re.MULTILINE)[1:]
+    assert len(answers) >= 20
+    for each in answers:
+        question, answer = each.split("\n", 1)
+        answer = re.split(r"^## ", answer, flags=re.MULTILINE)[0]
+        assert question.endswith("?")
+        assert 3 <= sentences(answer) <= 8, question
+        assert list(re.finditer(r"\]\(", answer)), question
+
+
+def sentences(text: str) -> int:
+    return len(re.findall(r"[.?!:](?=\s+[A-Z*`]|\s*$)", re.sub(r"^#.*$|\([^)]*\)", "", text, flags=re.MULTILINE)))
+
+
+# meters.md
+
+SNIPPETS = re.findall(r"^ *```toml\n(.*?)```", (DOCS / "meters.md").read_text("utf-8"), re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("snippet", SNIPPETS, ids=lambda snippet: "+".join(re.findall(r"\[(.+)\]", snippet)))
+def test_each_declaration_of_a_meter_is_one_that_its_meter_takes(snippet: str, tmp_path: Path) -> None:
+    (tmp_path / "mixmark.toml").write_text(textwrap.dedent(snippet), "utf-8")
+    meters = config.load(tmp_path / "mixmark.toml").meters
+    assert meters
+    for section, options in meters.items():
+        plugin = plugins.find("meters")[section.partition(".")[0]]
+        plugin.load()(options)
+
+
+def test_the_meters_page_says_how_often_a_meter_must_have_a_new_value() -> None:
+    page = (DOCS / "meters.md").read_text("utf-8")
+    spans = {
+        "mix of the presets quick and standard": plan.PRESETS["quick"].mix.min_ns,
+        "mix of the preset official": plan.PRESETS["official"].mix.min_ns,
+        "one measurement of the preset standard": plan.PRESETS["standard"].limits.min_ns,
+    }
+    assert plan.PRESETS["standard"].mix.min_ns == plan.PRESETS["quick"].mix.min_ns
+    for what, span_ns in spans.items():
+        seconds = span_ns / 1e9
+        row = f"| {what}, {seconds:g} s | {seconds / FEWEST_PERIODS:g} s | {seconds / ENOUGH_PERIODS:g} s |"
+        assert row in page
+    words = (
+        f"A window needs {FEWEST_PERIODS} of these periods to have any joules, and {ENOUGH_PERIODS} not to be marked"
+    )
+    assert words in " ".join(page.split())
 
 
 # The site
