@@ -1,7 +1,9 @@
 """Charts as inline SVG: numbers in, markup out. Colours and type belong to the style sheet of the page.
 
-Each chart picks the unit of its time axis, and says what it shows in a title and a description, for those who do not
-see it. Names and units may come from any file: `Markup.format` escapes them.
+There are two sorts. A chart of a measurement keeps its proportions, picks the unit of its time axis, and says what it
+shows in a title and a description, for those who do not see it. A strip (`lane`, `curve`, `bar`) is marks without any
+text: it is stretched to the width of its place in the page, and the page writes beside it what it shows. Names and
+units may come from any file: `Markup.format` escapes them.
 """
 
 from __future__ import annotations
@@ -20,12 +22,15 @@ from reporters import figures
 
 Floats = npt.NDArray[np.float64]
 
-WIDTH, HEIGHT = 480, 190
+WIDTH, HEIGHT = 360, 180  # px: as wide as a telephone leaves room for, so that the type is never scaled down there
 RIGHT, BOTTOM, ROW = 14, 40, 15  # px: two margins, and the height of a row of labels
 LETTER = 6.2  # px: a little more than a letter of the style sheet's 11 px type is wide
 FEW = 20  # below that each value is drawn for itself: bins of two or three say nothing
 MOST_BINS = 48
+HUES = 6  # of the palette of suites in the style sheet
 LOGARITHMIC_FROM = 20  # times that the largest value exceeds the smallest
+LANE = 100  # the height of a strip that shows a device: a percent of its time each
+ACROSS = 1000  # the width of a strip that shows power or a rate
 NARROWEST = 0.01  # of the largest value: an axis spans at least this, or noise of a nanosecond would fill it
 
 
@@ -69,6 +74,85 @@ def decades(low: float, high: float) -> list[float]:
     return [value for each in exponents for factor in factors if low <= (value := factor * 10.0**each) <= high]
 
 
+def lane(columns: Floats, edges: Iterable[float], window: tuple[float, float]) -> Markup:
+    """A strip of what a device did: each column of time is filled from the bottom by the shares of the suites.
+
+    columns: [suites, columns], shares that add up to 1 at most. edges: where long feeds begin. window: the part of the
+    strip that counts. Neighbouring columns that are alike become one rectangle, so many feeds make no large page.
+    """
+    count = columns.shape[1]
+    tops = np.round(LANE * (1 - np.cumsum(columns, axis=0))).astype(int)
+    floors = np.concatenate((np.full((1, count), LANE), tops[:-1]))
+    body = Markup("")
+    for hue, (top, floor) in enumerate(zip(tops, floors, strict=True)):
+        starts = np.flatnonzero(np.concatenate(([True], (np.diff(top) != 0) | (np.diff(floor) != 0))))
+        stops = [*starts[1:].tolist(), count]
+        drawn = "".join(
+            f"M{start} {top[start]}h{stop - start}v{floor[start] - top[start]}h{start - stop}z"
+            for start, stop in zip(starts.tolist(), stops, strict=True)
+            if floor[start] > top[start]
+        )
+        if drawn:
+            body += Markup('<path class="{}" d="{}"/>').format(hue_of(hue), drawn)
+    began = "".join(f"M{edge * count:.1f} 0V{LANE}" for edge in edges if edge > 0)
+    if began:
+        body += Markup('<path class="began" d="{}"/>').format(began)
+    return _strip(count, LANE, body + _outside(window, count, LANE))
+
+
+def curve(
+    values: Floats, most: float, window: tuple[float, float], mean: float | None, ticks: Iterable[float]
+) -> Markup:
+    """A strip of a quantity over time, as steps with holes where it is not known (NaN); its axis goes from 0 to most.
+
+    values: [blocks], evenly over the strip. mean: that of the window, drawn as a dotted line. ticks: values at which a
+    line is drawn from side to side.
+    """
+    tall = Axis(0, most, LANE, 0)
+    step = ACROSS / len(values)
+    line, drawing = "", False
+    for at, value in enumerate(values.tolist()):
+        if known := math.isfinite(value):
+            line += (f"V{tall(value):g}" if drawing else f"M{at * step:g} {tall(value):g}") + f"H{(at + 1) * step:g}"
+        drawing = known
+    body = _joined('<path class="grid" d="M0 {}H{}"/>', ((tall(value), ACROSS) for value in ticks))
+    body += Markup('<path class="power" d="{}"/>').format(line)
+    if mean is not None:
+        begin, end = (round(edge * ACROSS) for edge in window)
+        body += Markup('<path class="overall" d="M{} {}H{}"/>').format(begin, tall(mean), end)
+    return _strip(ACROSS, LANE, body + _outside(window, ACROSS, LANE))
+
+
+def bar(value: float, interval: tuple[float, float] | None, most: float, hue: int) -> Markup:
+    """A strip with a bar from 0 to the value, and a whisker for its interval below; its axis ends at most."""
+    wide = Axis(0, most, 0, ACROSS)
+    body = Markup('<path class="{}" d="M0 2H{}V12H0z"/>').format(hue_of(hue), wide(value))
+    if interval is not None:
+        low, high = map(wide, interval)
+        body += Markup('<path class="whisker" d="M{0} 16H{1}M{0} 13V19M{1} 13V19"/>').format(low, high)
+    return _strip(ACROSS, 20, body)
+
+
+def hue_of(number: int) -> str:
+    """The class of the style sheet that gives a suite its colour; those beyond the palette share the last one."""
+    return f"hue{min(number, HUES - 1)}"
+
+
+def _outside(window: tuple[float, float], width: int, height: int) -> Markup:
+    """A veil over what lies outside of the window that counts, and a line at each of its edges inside the strip."""
+    begin, end = (round(edge * width, 1) for edge in window)
+    sides = [(left, right) for left, right in ((0.0, begin), (end, float(width))) if right - left > 0]
+    veil = _joined('<path class="veil" d="M{0} 0H{1}V{2}H{0}z"/>', ((*side, height) for side in sides))
+    inside = [(edge, height) for edge in (begin, end) if 0 < edge < width]
+    return veil + _joined('<path class="limit" d="M{} 0V{}"/>', inside)
+
+
+def _strip(width: int, height: int, body: Markup) -> Markup:
+    return Markup(
+        '<svg class="strip" aria-hidden="true" viewBox="0 0 {} {}" preserveAspectRatio="none">{}</svg>'
+    ).format(width, height, body)
+
+
 def throughput(
     key: str,
     edges_ns: Int64s,
@@ -83,7 +167,7 @@ def throughput(
     edges_ns: [blocks + 1] since the first feed; per_s: [blocks]. A band marks the `stretch` of blocks, from the
     first to behind the last, that ran at another level than the rest.
     """
-    time, time_ns = _time_unit(int(edges_ns[-1]))
+    time, time_ns = time_unit(int(edges_ns[-1]))
     floor, top = HEIGHT - BOTTOM, 2 * ROW
     tall = Axis(0, float(max(per_s.max(), overall_per_s)) * 1.08, floor, top)
     marks = tall.ticks(5)
@@ -122,7 +206,7 @@ def power(key: str, edges_ns: Int64s, watts: Floats, *, window_ns: tuple[int, in
     edges_ns: [blocks + 1] since the window began; watts: [blocks], NaN where unknown, and somewhere known. A band marks
     the window.
     """
-    time, time_ns = _time_unit(int(edges_ns[-1] - edges_ns[0]))
+    time, time_ns = time_unit(int(edges_ns[-1] - edges_ns[0]))
     floor, top = HEIGHT - BOTTOM, 2 * ROW
     known = watts[np.isfinite(watts)]
     tall = Axis(0, max(float(known.max()), 1e-3) * 1.08, floor, top)
@@ -164,7 +248,7 @@ def distribution(
     """
     least, most = int(values_ns.min()), int(values_ns.max())
     logarithmic = 0 < least * LOGARITHMIC_FROM < most
-    time, time_ns = _time_unit(math.sqrt(least * most) if logarithmic else most)
+    time, time_ns = time_unit(math.sqrt(least * most) if logarithmic else most)
     values = values_ns / time_ns
     low, high = _domain(float(values.min()), float(values.max()), logarithmic)
     dots = len(values) < FEW
@@ -201,7 +285,8 @@ def distribution(
     return _svg(key, title, description, body)
 
 
-def _time_unit(typical_ns: float) -> tuple[str, float]:
+def time_unit(typical_ns: float) -> tuple[str, float]:
+    """(name, its length in ns) of the unit in which times like this are written."""
     units = (("s", 1e9), ("ms", 1e6), ("µs", 1e3))
     return next(((name, size) for name, size in units if typical_ns >= size), ("ns", 1.0))
 
@@ -251,7 +336,7 @@ def _across(tall: Axis, ticks: Iterable[tuple[float, str]], left: float) -> Mark
 
 def _below(wide: Axis, name: str) -> Markup:
     floor = HEIGHT - BOTTOM
-    ticks = [(wide(value), label) for value, label in wide.ticks(6)]
+    ticks = [(wide(value), label) for value, label in wide.ticks(5)]
     axis = Markup('<path class="axis" d="M{} {}H{}"/>').format(wide.start_px, floor, wide.end_px)
     axis += _joined('<path class="axis" d="M{} {}v4"/>', ((x, floor) for x, _ in ticks))
     axis += Markup("").join(_text("tick middle", x, floor + 17, label) for x, label in ticks)

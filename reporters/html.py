@@ -1,6 +1,8 @@
 """One page that needs nothing else: it opens offline, prints, follows the reader's light or dark mode, runs no script.
 
-`html.jinja` is the page and its style sheet, `charts` draws. What a result says is text to both, whoever wrote it.
+It begins with what a reader learns in ten seconds, in the words of `summary`, and one picture of the mix; then come the
+suites in one chart, then every figure in tables. `html.jinja` is the page and its style sheet, `charts` draws. What a
+result says is text to both, whoever wrote it.
 """
 
 from __future__ import annotations
@@ -17,16 +19,15 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from harness.judge import stamps
-from harness.judge.energy.total import Total, metered, profile
+from harness.judge.energy.total import metered, profile
 from harness.judge.evidence import Measured
 from harness.judge.figures import Latency, Row
 from harness.judge.judgement import Judgement
-from harness.judge.score import Run
 from harness.schema import Finding, Int64s, LatencyLimits, Result, System
 from harness.text import plain
-from reporters import charts, figures, scores
+from reporters import charts, figures, pictures, scores, summary
 
-POWER_BLOCKS = 160  # of a chart 480 px wide
+POWER_BLOCKS = 160  # of a chart 360 px wide
 
 
 def report(judgement: Judgement) -> str:
@@ -38,11 +39,15 @@ def report(judgement: Judgement) -> str:
         result=result,
         names=figures.device_names(result),
         date=_date(result.created_utc),
+        first=summary.summary(judgement),
+        mixes=pictures.mixes(judgement),
+        bars=pictures.suites(judgement),
+        hues=pictures.hues(judgement),
+        tint=pictures.tint,
         runs=max((record.run for record in result.records), default=1),
         suites=[(suite, list(each)) for suite, each in groupby(judgement.cells, lambda row: row.record.route.suite)],
         ceilings=judgement.ceilings,
         told=told,
-        mixed=[chart for run in (told.runs if told else ()) for chart in _mixed_power(run, result)],
         matrix=judgement.matrix,
         shorts={each.name: each.unit_names.short for each in result.suites},
         panels=[_panel(row, judgement.measured[row.record.key], found) for row in rows if row.record.completions],
@@ -72,23 +77,33 @@ PAGE = Environment(
 
 
 @dataclass(frozen=True)
+class Chart:
+    """A chart of a measured record."""
+
+    caption: str
+    drawn: Markup
+    said: str = ""
+    """What there is to know before it is believed."""
+
+
+@dataclass(frozen=True)
 class Panel:
     """A measured record as the page shows it."""
 
     row: Row
     figures: tuple[tuple[str, str], ...]
-    charts: tuple[tuple[str, Markup], ...]
-    """(caption, SVG)."""
+    charts: tuple[Chart, ...]
     remarks: tuple[Finding, ...]
     facts: tuple[tuple[str, str], ...]
 
 
 def _panel(row: Row, measured: Measured, found: Iterable[Finding]) -> Panel:
+    about = tuple(finding for finding in found if finding.about == row.record.key)
     return Panel(
         row,
         tuple(_figures(row)),
-        (*_charts(row, measured), *_power(measured)),
-        tuple(finding for finding in found if finding.about == row.record.key),
+        (*_charts(row, measured, about), *_power(measured)),
+        tuple(finding for finding in about if finding.rule != "steady" or not _is_drawn(row, measured)),
         tuple(_facts(measured, row.names.short)),
     )
 
@@ -130,10 +145,10 @@ def _marks(latency: Latency) -> list[tuple[str, int]]:
     return carried or ([] if latency.mean_ns is None else [("mean", latency.mean_ns)])
 
 
-def _charts(row: Row, measured: Measured) -> Iterator[tuple[str, Markup]]:
-    """(caption, SVG); none where there is nothing that varies."""
+def _charts(row: Row, measured: Measured, found: Iterable[Finding]) -> Iterator[Chart]:
+    """None where there is nothing that varies."""
     key, done, seen = measured.key, measured.completions, measured.window
-    if seen is not None and len(seen.blocks) > 1 and row.throughput_per_s is not None:
+    if seen is not None and row.throughput_per_s is not None and _is_drawn(row, measured):
         since_ns = seen.blocks.edges_ns - seen.blocks.edges_ns[0]
         closed_loop = row.record.scenario != "server"  # an open one's rate is that of the arrivals
         drawn = charts.throughput(
@@ -144,8 +159,7 @@ def _charts(row: Row, measured: Measured) -> Iterator[tuple[str, Markup]]:
             unit=row.names.short,
             stretch=(seen.stretch.begin, seen.stretch.end) if closed_loop and seen.stretch else None,
         )
-        said = {True: ", steady", False: ", not steady", None: ""}[seen.steady if closed_loop else None]
-        yield f"Throughput over the window{said}", drawn
+        yield Chart("Throughput over the window", drawn, _steadiness(row, measured, found))
     first, each = figures.name(row.names.first), figures.name(row.names.each)
     streams = stamps.time_per_unit_ns(done)
     spreads: tuple[tuple[str, str, Int64s, Latency], ...] = (
@@ -156,40 +170,42 @@ def _charts(row: Row, measured: Measured) -> Iterator[tuple[str, Markup]]:
         spreads = (("service", _total_name(row), stamps.latencies_ns(done), row.latency),)
     for name, caption, values_ns, latency in spreads:
         if len(values_ns) > 1:
-            yield caption, charts.distribution(f"{key}-{name}", values_ns, _marks(latency), title=caption)
+            yield Chart(caption, charts.distribution(f"{key}-{name}", values_ns, _marks(latency), title=caption))
     if len(gaps_ns := stamps.gaps_ns(done)) > 1:
         caption = f"Time between {row.record.unit}s"  # those of a feed hang together: they carry no percentile
-        yield caption, charts.distribution(f"{key}-gaps", gaps_ns, (), title=caption, of="gaps")
+        yield Chart(caption, charts.distribution(f"{key}-gaps", gaps_ns, (), title=caption, of="gaps"))
 
 
-def _power(measured: Measured) -> Iterator[tuple[str, Markup]]:
-    """(caption, SVG) of the phase around the record, where it has it for itself."""
-    if measured.energy is not None:
-        name, phase = f"{measured.key}-power", measured.record.phase
-        yield from _power_of(name, phase, measured.window_ns, measured.energy, measured.result)
+def _is_drawn(row: Row, measured: Measured) -> bool:
+    """Whether the throughput over the window is drawn: then its caption says whether it was steady."""
+    return measured.window is not None and len(measured.window.blocks) > 1 and row.throughput_per_s is not None
 
 
-def _mixed_power(run: Run, result: Result) -> Iterator[tuple[str, Markup]]:
-    """(caption, SVG) of a mixed phase around the window that counts."""
-    for caption, chart in _power_of(f"{run.phase}-power", run.phase, (run.begin_ns, run.end_ns), run.total, result):
-        yield f"{caption}, {run.phase}", chart
+def _steadiness(row: Row, measured: Measured, found: Iterable[Finding]) -> str:
+    """What the caption says of a window: steady, or the words of the finding that says when it was not, how slow it ran
+    and what that cost."""
+    for finding in found:
+        if finding.rule == "steady":
+            return finding.message
+    held = measured.window is not None and measured.window.steady and row.record.scenario != "server"
+    return "steady" if held else ""
 
 
-def _power_of(
-    key: str, phase: str, window_ns: tuple[int, int], found: Total, result: Result
-) -> Iterator[tuple[str, Markup]]:
-    """(caption, SVG) of the power of a phase, where something is metered."""
+def _power(measured: Measured) -> Iterator[Chart]:
+    """The power of the phase around the record, where it shares it with none and is metered."""
+    found, result, phase = measured.energy, measured.result, measured.record.phase
     metering = metered(result, phase)
-    if metering is None:
+    if found is None or metering is None:
         return
-    begin_ns, end_ns = window_ns
+    begin_ns, end_ns = measured.window_ns
     first_ns, last_ns = min(metering.begin_ns, begin_ns), max(metering.end_ns, end_ns)
     edges_ns = np.linspace(first_ns, last_ns, POWER_BLOCKS + 1).astype(np.int64)
     watts = profile(result, phase, edges_ns)
     if np.isfinite(watts).any():
-        of = f"Power of the {found.boundary}" if found.boundary else "Power of what is metered"
-        drawn = charts.power(key, edges_ns - begin_ns, watts, window_ns=(0, end_ns - begin_ns), mean_watts=found.watts)
-        yield of, drawn
+        window_ns = 0, end_ns - begin_ns
+        name, since_ns = f"{measured.key}-power", edges_ns - begin_ns
+        drawn = charts.power(name, since_ns, watts, window_ns=window_ns, mean_watts=found.watts)
+        yield Chart(pictures.powered(found.boundary), drawn)
 
 
 def _facts(measured: Measured, short: str) -> Iterator[tuple[str, str]]:

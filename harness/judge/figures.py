@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
@@ -186,8 +185,6 @@ class Relative:
     """None: one of both is not known."""
     per_s: float | None
     unit: str
-    heat: float
-    """How far above 1 (up to 1) or below (down to -1), as a part of the furthest of the matrix; of logarithms."""
 
 
 @dataclass(frozen=True)
@@ -216,14 +213,12 @@ def matrix(evidence: Evidence, rows: Sequence[Row]) -> Matrix | None:
         for (suite, device), (speed, _) in best.items()
         if (suite, baseline) in best
     }
-    furthest = max((abs(math.log(ratio)) for ratio in ratios.values()), default=0.0)
     found = []
     for suite in dict.fromkeys(suite for suite, _ in best):
         relatives = []
         for device in devices:
             ratio = ratios.get((suite, device))
             per_s, unit = best.get((suite, device), (None, ""))
-            heat = math.log(ratio) / furthest if ratio and furthest else 0.0
-            relatives.append(Relative(ratio, per_s, unit, heat))
+            relatives.append(Relative(ratio, per_s, unit))
         found.append((suite, relatives))
     return Matrix(baseline, devices, found)

@@ -1,0 +1,114 @@
+"""The page as a reader sees it, in a real browser: one browser, and every sort of result in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness import mixes
+from harness.judge.judgement import judge
+from harness.schema import Result
+from reporters import html
+from tests.fakes.machine import EDGE, WATTS_AT_THE_WALL, one_run
+from tests.golden.sample import closed_loop, record, result, sample
+from tests.reporters.browser import CHROMIUM, Tab, tab
+from tests.reporters.hostile import hostile
+from tests.reporters.test_scores import beside
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome on PATH"),
+]
+
+AXE = Path(__file__).parent / "axe" / "axe.min.js"
+"""axe-core 4.14.1, the rules of accessibility of Deque Systems (MPL-2.0), as npm has it."""
+WINDOWS = ((390, 844), (768, 1024), (1440, 900))
+SCHEMES = ("light", "dark")
+TOO_WIDE = """
+[...document.querySelectorAll('body *')]
+  .filter(each => !each.closest('.wide, details, svg') && each.getBoundingClientRect().right > innerWidth + 0.5)
+  .map(each => each.outerHTML.slice(0, 120))
+"""
+FAULTS = """
+axe.run(document, {runOnly: ['wcag2a', 'wcag2aa']}).then(found => found.violations.map(
+  each => each.id + ': ' + each.nodes.map(node => node.html.slice(0, 200)).join(' ')))
+"""
+
+
+def unscored() -> Result:
+    whole = one_run(WATTS_AT_THE_WALL)
+    return whole.model_copy(update={"records": tuple(each for each in whole.records if each.route.suite != "resnet50")})
+
+
+def interrupted() -> Result:
+    whole = one_run(WATTS_AT_THE_WALL)
+    solo = tuple(each for each in whole.records if each.scenario != "mixed")
+    return whole.model_copy(update={"records": solo, "phases": (), "meterings": (), "finished": False})
+
+
+RESULTS = {
+    "metered": lambda: one_run(WATTS_AT_THE_WALL),
+    "several runs": lambda: one_run(None, runs=3),
+    "failures": sample,
+    "devices": beside,
+    "one suite": lambda: result(record("a", "llm", "token", closed_loop([[1000]] * 8))),
+    "no score": unscored,
+    "interrupted": interrupted,
+    "hostile": hostile,
+}
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+    with tab(tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
+
+
+@pytest.fixture(params=RESULTS)
+def page(
+    request: pytest.FixtureRequest, browser: Tab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Tab]:
+    monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
+    written = tmp_path / "report.html"
+    written.write_text(html.report(judge(RESULTS[request.param]())), encoding="utf-8")
+    browser.look(*WINDOWS[0])
+    browser.open(written)
+    yield browser
+
+
+def test_it_fits_every_window_and_everybody_can_read_it(page: Tab) -> None:
+    assert page.run("document.title").startswith("Mixmark: "), "no script of a hostile result changed it"
+    page.run("document.querySelectorAll('details').forEach(each => each.open = true)")
+    page.run(AXE.read_text(encoding="utf-8"))
+    for width_px, height_px in WINDOWS:
+        for scheme in SCHEMES:
+            page.look(width_px, height_px, scheme)
+            assert page.run("innerWidth") == width_px
+            assert page.run("document.scrollingElement.scrollWidth") <= width_px
+            assert page.run(TOO_WIDE) == []
+            assert page.run(FAULTS) == [], f"{width_px} px, {scheme}"
+
+
+def test_paper_is_wide_enough_for_every_column(page: Tab) -> None:
+    page("Emulation.setEmulatedMedia", media="print")
+    page("Emulation.setDeviceMetricsOverride", width=688, height=1000, deviceScaleFactor=1, mobile=False)  # A4, 14 mm
+    assert page.run("document.scrollingElement.scrollWidth") <= 688
+    assert page.paper().startswith(b"%PDF")
+
+
+@pytest.mark.parametrize("page", ["metered"], indirect=True)
+def test_the_first_screen_of_a_telephone_answers_the_three_questions(page: Tab) -> None:
+    for asked in (".verdict", ".sentence", ".score", ".timeline .lane"):
+        below = page.run(f"document.querySelector('{asked}').getBoundingClientRect().bottom")
+        assert below <= WINDOWS[0][1], asked
+
+
+def test_the_check_of_accessibility_finds_faults(browser: Tab, tmp_path: Path) -> None:
+    faulty = tmp_path / "faulty.html"
+    faulty.write_text("<!doctype html><title>x</title><img src='data:,'><p style='color: #ccc'>pale</p>")
+    browser.open(faulty)
+    browser.run(AXE.read_text(encoding="utf-8"))
+    found = " ".join(browser.run(FAULTS))
+    assert "image-alt" in found and "color-contrast" in found and "html-has-lang" in found

@@ -1,0 +1,146 @@
+"""The two pictures that come first on the page."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+
+from harness import mixes
+from harness.judge.figures import Relative
+from harness.judge.judgement import Judgement, judge
+from reporters import charts, html, pictures
+from reporters.timeline import timelines
+from tests.fakes.machine import EDGE, SECOND, WATTS_AT_THE_WALL, completions, one_run
+from tests.golden.sample import MS, closed_loop, record, result, sample
+
+
+@pytest.fixture(autouse=True)
+def _published(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
+
+
+@pytest.fixture(scope="module")
+def measured() -> Judgement:
+    return judge(one_run(WATTS_AT_THE_WALL))
+
+
+def test_what_a_device_did_adds_up_to_its_busy_time(measured: Judgement) -> None:
+    [seen] = timelines(measured)
+    diagnosis = measured.diagnoses["mixed.1"]
+    assert [lane.device for lane in seen.lanes] == ["gpu:0", "cpu:0"]
+    for lane in seen.lanes:
+        assert lane.busy == pytest.approx(diagnosis.busy[lane.device])
+        assert sum(lane.shares.values()) == pytest.approx(lane.busy, abs=1e-9), "one feed at a time"
+        assert (lane.columns.sum(axis=0) <= 1 + 1e-9).all()
+        drawn = lane.columns.mean(axis=1) * (seen.end_ns - seen.begin_ns) / seen.run.length_ns
+        taken = [lane.shares.get(suite, 0.0) for suite in seen.suites]
+        assert drawn.tolist() == pytest.approx(taken, abs=0.01), "the picture shows what the table says"
+
+
+def test_a_device_that_waits_is_shown_as_idle(measured: Judgement) -> None:
+    lazy = measured.result.model_copy(update={"devices": (*measured.result.devices, judge(sample()).result.devices[1])})
+    [picture] = pictures.mixes(judge(lazy))
+    assert [lane.value for lane in picture.lanes] == ["100 % busy", "100 % busy", "0 % busy"]
+    assert picture.rows[-1] == ("gpu:5d1c", "0 %", "0 %", "0 %", "0 %", "0 %", "100 %")
+    assert "gpu:5d1c was busy for 0 % of the window." in picture.told
+    assert "<path" not in picture.lanes[-1].drawn
+
+
+def test_the_run_that_the_figures_are_of_is_shown_first() -> None:
+    several = judge(one_run(None, runs=3))
+    phases = [picture.phase for picture in pictures.mixes(several)]
+    assert sorted(phases) == ["mixed.1", "mixed.2", "mixed.3"]
+    page = html.report(several)
+    first = f"What each device did over the 600 s of the mix, {phases[0]}"
+    assert page.index(first) < page.index("Each suite alone") < page.index(f"of the mix, {phases[1]}")
+
+
+def test_without_a_meter_no_power_is_drawn(measured: Judgement) -> None:
+    assert pictures.mixes(judge(one_run(None)))[0].power is None
+    power = pictures.mixes(measured)[0].power
+    assert power is not None
+    assert (power.label, power.value) == ("Power of the wall", "600 W on average")
+
+
+def test_a_lane_is_filled_from_the_bottom_and_alike_columns_are_one() -> None:
+    columns = np.array([[1.0, 1.0, 0.25, 0.0], [0.0, 0.0, 0.5, 0.0]])
+    drawn = charts.lane(columns, edges=(0.0, 0.5), window=(0, 1))
+    assert '<path class="hue0" d="M0 0h2v100h-2zM2 75h1v25h-1z"/>' in drawn
+    assert '<path class="hue1" d="M2 25h1v50h-1z"/>' in drawn
+    assert '<path class="began" d="M2.0 0V100"/>' in drawn
+    assert "veil" not in drawn
+    assert '<path class="veil" d="M3.0 0H4.0V100H3.0z"/><path class="limit" d="M3.0 0V100"/>' in charts.lane(
+        columns, (), window=(0, 0.75)
+    )
+
+
+def test_a_million_feeds_make_a_small_picture() -> None:
+    whole = one_run(WATTS_AT_THE_WALL)
+    short = completions([(at * 600, at * 600 + 590) for at in range(1_000_000)], 1)
+    done = dataclasses.replace(
+        short, **{name: getattr(short, name) * 1000 for name in ("due_ns", "issued_ns", "marks_ns")}
+    )
+    records = tuple(
+        each.model_copy(update={"completions": done, "feed_units": 1}) if each.key == "mixed.1.resnet50.gpu-0" else each
+        for each in whole.records
+    )
+    assert whole.records != records
+    assert len(html.report(judge(whole.model_copy(update={"records": records})))) < 400_000
+
+
+def test_the_pictures_of_many_devices_stay_small() -> None:
+    rng = np.random.Generator(np.random.Philox(3))
+    for devices in (1, 8, 64):
+        count = min(400, max(120, 3200 // devices))
+        columns = rng.dirichlet(np.ones(5), count).T[:4]
+        assert devices * len(charts.lane(columns, (), (0, 1))) < 700_000
+
+
+def test_the_suites_are_compared_with_the_fastest_route_of_each() -> None:
+    bars = dict(pictures.suites(judge(sample())))
+    fast, *slow = bars["llm"]
+    assert (fast.label, fast.rate, fast.said) == ("gpu:5d1c · torch · bf16 · single-stream", "219 tok/s", "±0.8 %")
+    assert [bar.said for bar in slow] == ["interval not known, 2 % of the best"] * 2
+    assert [bar.rate for bar in bars["diffusion"]] == ["0.0885 img/s", "failed"]
+    assert (bars["diffusion"][1].said, bars["diffusion"][1].drawn) == ("out of memory", None)
+    assert bars["diffusion"][1].href == "missing"
+    drawn = bars["dlrm"][1].drawn
+    assert drawn is not None
+    assert 'class="hue2"' in drawn and 'class="whisker"' in drawn
+    assert slow[0].drawn is not None and "whisker" not in slow[0].drawn
+
+
+def test_a_bar_is_as_long_as_its_rate() -> None:
+    [(_, [fast, slow])] = pictures.suites(
+        judge(
+            result(
+                record("a", "llm", "token", closed_loop([[MS]] * 8)),
+                record("b", "llm", "token", closed_loop([[4 * MS]] * 8), adapter="onnxruntime"),
+            )
+        )
+    )
+    lengths = [float(re.findall(r"M0 2H([\d.]+)V", str(bar.drawn))[0]) for bar in (fast, slow)]
+    assert lengths == [1000, 250]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "tint"), [(1.0, 0), (1.03, 1), (0.97, 1), (2.0, 30), (10.0, 100), (0.1, 100), (500.0, 100), (None, 0)]
+)
+def test_a_tint_is_as_strong_as_the_difference(ratio: float | None, tint: int) -> None:
+    assert pictures.tint(Relative(ratio, 1.0, "token")) == tint
+
+
+def test_power_has_holes_where_it_is_not_known() -> None:
+    drawn = charts.curve(np.array([50.0, np.nan, 100, 100]), 200.0, (0, 1), mean=None, ticks=(100.0,))
+    assert '<path class="power" d="M0 75H250M500 50H750V50H1000"/>' in drawn
+    assert '<path class="grid" d="M0 50.0H1000"/>' in drawn
+
+
+def test_the_axis_counts_from_the_begin_of_the_window(measured: Judgement) -> None:
+    [picture] = pictures.mixes(measured)
+    assert [label for _, label in picture.ticks] == ["0 s", "100 s", "200 s", "300 s", "400 s", "500 s"]
+    assert picture.ticks[0][0] == 0
+    assert measured.score is not None and measured.score.runs[0].length_ns < 601 * SECOND
