@@ -98,6 +98,11 @@ class Store:
         with _named(f"cannot write the plan of {phase.name} to {self.path}"):
             self._journal("phases", (phase,))
 
+    def went_on(self, records: int) -> None:
+        """Adds a line that says that the run was resumed when there were so many records."""
+        with _named(f"cannot write to {self.path}"):
+            _append_line(self.path / "journal.jsonl", json.dumps({"resumed": [records]}).encode() + b"\n")
+
     def _journal(self, name: str, facts: Iterable[Fact], raw: Iterable[str] = ()) -> None:
         """Adds a line with the facts and the hashes of those raw files that exist."""
         line: dict[str, Any] = {name: [fact.model_dump(mode="json") for fact in facts]}
@@ -151,8 +156,9 @@ def resume(path: Path) -> Store:
     with _named(f"cannot write to {path}"):
         with journal.open("r+b") as file:
             file.truncate(file.read().rfind(b"\n") + 1)
-        _append_line(journal, json.dumps({"resumed": [len(before.records)]}).encode() + b"\n")
-    return Store(path)
+    store = Store(path)
+    store.went_on(len(before.records))
+    return store
 
 
 def open(path: Path) -> Result:

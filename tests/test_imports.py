@@ -99,6 +99,7 @@ LAYERS = (
         "harness.cli.options",
         "harness.cli.results",
         "harness.cli.run",
+        "harness.cli.submissions",
         "harness.cli.tables",
     },
 )
@@ -163,6 +164,15 @@ def test_imports_point_one_way(level: int) -> None:
 def test_plugins_see_only_contracts_and_pure_modules() -> None:
     for path in (*BUILT_IN, *files("suites", "reporters")):
         assert {each for each in imports(path) if each in ENGINE} <= FOR_PLUGINS, path
+
+
+def test_only_the_command_line_knows_of_submissions_and_they_know_nothing_of_it() -> None:
+    measured = frozenset().union(*LAYERS[:4])
+    for path in files("submissions"):
+        assert {each for each in imports(path) if each in ENGINE} <= measured, path
+    for path in files("harness", "suites", "reporters"):
+        named = {each for each in imports(path) if each.split(".")[0] == "submissions"}
+        assert not named or name_of(path) == "harness.cli.submissions", path
 
 
 def test_the_engine_names_no_plugin() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
-from harness.cli import look, results, run
+from harness.cli import look, results, run, submissions
 from harness.errors import MixmarkError
 from harness.text import plain
 
@@ -75,6 +75,8 @@ for command in (
     look.doctor,
     run.selftest,
     results.compare,
+    submissions.submit,
+    submissions.check,
     completion,
 ):
     main.add_command(command)

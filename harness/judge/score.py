@@ -184,11 +184,47 @@ def score(result: Result, doubts: Sequence[Finding]) -> Score | None:
     reached = {each.phase for each in runs}
     problems += [Problem(f"{phase.name} was not run to its end") for phase in phases if phase.name not in reached]
     records = [record for record in result.records if record.phase in reached and record.completions]
+    return _scored(
+        mix,
+        runs,
+        problems,
+        result.seed_given,
+        weight_class=min((record.route.weight_class for record in records), default=16),
+        unranked=tuple(_unranked(mix, result, doubts)),
+    )
+
+
+def joined(scores: Sequence[Score], seed_given: bool) -> Score:
+    """The score over all runs of several results of one machine, which are all of one mix and have scores.
+
+    The phases are named with the number of their result: 2/mix1. seed_given: whether the seed of any result was given.
+    """
+    if len(scores) == 1:
+        return scores[0]
+    runs = [replace(run, phase=f"{at}/{run.phase}") for at, each in enumerate(scores, 1) for run in each.runs]
+    return _scored(
+        scores[0].mix,
+        tuple(runs),
+        [problem for each in scores for problem in each.problems],
+        seed_given,
+        weight_class=min(each.weight_class for each in scores),
+        unranked=tuple(dict.fromkeys(why for each in scores for why in each.unranked)),
+    )
+
+
+def _scored(
+    mix: Mix,
+    runs: tuple[Run, ...],
+    problems: Sequence[Problem],
+    seed_given: bool,
+    weight_class: int,
+    unranked: tuple[str, ...],
+) -> Score:
     blind = machine.unmeasured({each.phase: each.total for each in runs})
     widen = max((each.coarseness for each in runs), default=1.0)
     tx = None if problems else _over([each.mixes_per_s for each in runs])
     mx = None if problems or blind else _over([each.mixes_per_kj for each in runs if each.mixes_per_kj])
-    grade, missing = _grade(mix, runs, mx or tx, result.seed_given)
+    grade, missing = _grade(mix, runs, mx or tx, seed_given)
     if grade != "official":
         tx, mx = (_widened(each, widen) if grade == "provisional" else _bare(each) for each in (tx, mx))
     return Score(
@@ -199,10 +235,10 @@ def score(result: Result, doubts: Sequence[Finding]) -> Score | None:
         mixes_per_kj=mx,
         boundary=runs[0].total.boundary if mx else None,
         unmeasured="" if problems else blind,
-        weight_class=min((record.route.weight_class for record in records), default=16),
+        weight_class=weight_class,
         grade=grade,
         missing=missing,
-        unranked=tuple(_unranked(mix, result, doubts)),
+        unranked=unranked,
     )
 
 

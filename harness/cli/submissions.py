@@ -1,0 +1,224 @@
+"""The commands of a board that takes entries: submit, check."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.cli.options import JSON
+from harness.cli.tables import print_json, print_table
+from harness.errors import UsageError
+from harness.text import plain
+
+if TYPE_CHECKING:
+    from submissions.bundle import Bundle
+    from submissions.entry import Declaration, Verdict
+
+ENTRIES = Path("submissions/entries")
+NEEDED = {
+    "organisation": ("--org", "Organisation that enters the system"),
+    "system": ("--system", "Name of the system"),
+    "availability": ("--availability", "Availability: available, preview or research"),
+    "available_on": ("--available-on", "Day from which all of it can be ordered, as 2026-03-31"),
+    "cooling": ("--cooling", "Cooling: passive, air, liquid, immersion or other"),
+    "form_factor": ("--form-factor", "Form factor, such as laptop, desktop or rack server"),
+    "origin": ("--origin", "Makers and countries of hardware and software"),
+}
+"""(flag, question) of everything that a declaration must hold and no measurement tells."""
+
+
+@click.command()
+@click.argument("results", nargs=-1, required=True, metavar="RESULT...", type=click.Path(path_type=Path))
+@click.option("--org", "organisation", metavar="NAME", help="Organisation that enters the system.")
+@click.option("--system", metavar="NAME", help="Name of the system, as its maker calls it.")
+@click.option("--availability", metavar="WORD", help="Whether it is available, a preview, or research.")
+@click.option("--available-on", metavar="DATE", help="Day from which all of it can be ordered: 2026-03-31.")
+@click.option("--cooling", metavar="WORD", help="How it is cooled: passive, air, liquid, immersion or other.")
+@click.option("--form-factor", metavar="WORD", help="Its form: board, laptop, desktop, workstation, rack server, …")
+@click.option("--origin", metavar="TEXT", help="Makers and countries of hardware and software, as declared.")
+@click.option("--licence", metavar="TEXT", help="Licences of the software that ran, as declared.")
+@click.option("--provisioned-watts", type=int, metavar="W", help="Power for which its place must be equipped.")
+@click.option(
+    "--declaration",
+    "declared",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="TOML file with the same and more, such as the price. Flags win.",
+)
+@click.option("--redact", multiple=True, metavar="WORD", help="Remove this word everywhere, too. Repeatable.")
+@click.option("--sign", "key", metavar="KEY", type=click.Path(path_type=Path), help="Sign with this SSH key.")
+@click.option(
+    "--out",
+    default=ENTRIES,
+    show_default=True,
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    help="Folder of all entries.",
+)
+@click.option("--replace", is_flag=True, help="Replace an entry of the same system and mix.")
+@click.option("--dry-run", is_flag=True, help="Show all of it and write nothing.")
+def submit(
+    results: tuple[Path, ...],
+    declared: Path | None,
+    redact: tuple[str, ...],
+    key: Path | None,
+    out: Path,
+    replace: bool,
+    dry_run: bool,
+    **flags: Any,
+) -> None:
+    """Make an entry for a board of one or more results of one machine.
+
+    Names of hosts and users, paths, addresses and serial numbers are removed, and you are shown what was. Every figure
+    is computed from the raw samples, which the entry holds, so that anybody can compute it again. What no measurement
+    tells is asked for on a terminal, or comes from flags and a TOML file.
+
+    Example: mixmark submit results/X --org Acme --system "Acme One" --declaration submission.toml --dry-run
+    """
+    from submissions.bundle import bundle
+
+    declaration = _declaration(declared, flags)
+    words = [*_own_names(), *((word, "word") for word in redact)]
+    made = bundle(results, declaration, out, words, key, dry_run, replace)
+    _show(made, dry_run)
+    sys.exit(0 if made.verdict.entry else 1)
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(path_type=Path))
+@click.option("--markdown", is_flag=True, help="Print the verdict as Markdown, for a pull request.")
+@click.option(
+    "--reaudit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Repeat the audits of N entries drawn at random. Takes minutes.",
+)
+@click.option(
+    "--allowed-signers",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Verify signatures by this list, as ssh-keygen's manual describes it.",
+)
+@JSON
+def check(
+    paths: tuple[Path, ...], markdown: bool, reaudit: int | None, allowed_signers: Path | None, as_json: bool
+) -> None:
+    """Check entries of a board: compute every figure again from raw samples, and reject what breaks a rule.
+
+    A PATH is the folder of one entry, or one that holds entries. The rules and their codes are in docs/rules.md. The
+    exit code is 1 if any entry is rejected.
+
+    Example: mixmark check submissions/entries --markdown
+    """
+    from submissions import check as checking
+
+    folders = list(dict.fromkeys(entry for path in paths for entry in checking.find(path)))
+    verdicts = checking.check(folders, allowed_signers)
+    if reaudit is not None:
+        verdicts = checking.reaudit(verdicts, folders, reaudit)
+    rejected = sum(verdict.entry is None for verdict in verdicts)
+    if as_json:
+        print_json({"entries": [_told(verdict) for verdict in verdicts], "rejected": rejected})
+    else:
+        for verdict in verdicts:
+            _print_verdict(verdict, markdown)
+        click.echo(f"{len(verdicts) - rejected} of {len(verdicts)} entries obey all rules.")
+    sys.exit(1 if rejected else 0)
+
+
+def _declaration(path: Path | None, flags: dict[str, Any]) -> Declaration:
+    """The declaration by a file, by flags, and by questions for what is missing."""
+    import tomllib
+
+    from pydantic import ValidationError
+
+    from submissions.entry import Declaration
+
+    told: dict[str, Any] = {}
+    if path is not None:
+        try:
+            told = tomllib.loads(path.read_text("utf-8"))
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{path} cannot be read: {error}", "docs/submit.md shows such a file") from error
+    told |= {name: value for name, value in flags.items() if value is not None}
+    missing = [name for name in NEEDED if name not in told and not (name == "available_on" and _is_research(told))]
+    if missing and not sys.stdin.isatty():
+        named = ", ".join(NEEDED[name][0] for name in missing)
+        raise UsageError(f"an entry needs {named}", "give them as flags, or in a file by --declaration")
+    for name in missing:
+        if not (name == "available_on" and _is_research(told)):
+            told[name] = click.prompt(NEEDED[name][1])
+    try:
+        return Declaration.model_validate(told)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the declaration"
+        raise UsageError(f"{where}: {first['msg']}", "docs/submit.md lists what a declaration holds") from error
+
+
+def _is_research(told: dict[str, Any]) -> bool:
+    return bool(told.get("availability") == "research")
+
+
+def _own_names() -> list[tuple[str, str]]:
+    """The names of this host and of this user, which are removed wherever they stand."""
+    import getpass
+    import socket
+
+    host = socket.gethostname()
+    names = [(host, "host name"), (host.partition(".")[0], "host name"), (Path.home().name, "user name")]
+    with suppress(OSError, KeyError):  # there is no such user in a container
+        names.append((getpass.getuser(), "user name"))
+    return names
+
+
+def _show(made: Bundle, dry_run: bool) -> None:
+    click.echo(made.page)
+    rows = [(each.what, plain(each.old, 60), each.new, str(each.times)) for each in made.removed]
+    print_table(("removed", "was", "is", "times"), rows, "Nothing private was found in the results.")
+    for word in made.kept:
+        click.echo(f"{plain(word)} is the name of this host or user and also a word of the results, so it stays.")
+    click.echo()
+    size = sum(each.size_bytes for each in made.files)
+    files = [(each.path, f"{each.size_bytes}") for each in made.files]
+    print_table(("file", "bytes"), files, "")
+    click.echo()
+    if made.verdict.entry is None:
+        _print_verdict(made.verdict, False)
+        click.echo("Nothing was written.")
+    elif dry_run:
+        click.echo(f"A dry run: {made.folder} would have {len(files)} files, {size / 1e6:.1f} MB.")
+    else:
+        click.echo(f"{made.folder} has {len(files)} files, {size / 1e6:.1f} MB. Next: mixmark check {made.folder}")
+
+
+def _print_verdict(verdict: Verdict, markdown: bool) -> None:
+    from submissions import page
+
+    name = plain(verdict.path) or "the entry"
+    if verdict.entry is None:
+        title = f"{name} is rejected"
+        head = ("rule", "where", "what")
+        rows = [(each.code, each.where or "the entry", each.message) for each in verdict.problems]
+    else:
+        claim = verdict.entry.claim
+        title = f"{name} obeys all rules: MX {page.figure(claim.mixes_per_kj, 'mix/kJ')}"
+        title += f", TX {page.figure(claim.mixes_per_s, 'mix/s')}"
+        signed = verdict.entry.signed
+        head = ("class", "value", "why")
+        rows = [*page.classes(verdict.entry), ("signature", signed.state, signed.signer or "–")]
+    if markdown:
+        click.echo(f"### {page.text(title)}\n")
+        click.echo("\n".join(page.table(head, rows)))
+    else:
+        click.echo(title)
+        print_table(head, [tuple(plain(each) for each in row) for row in rows], "")
+    click.echo()
+
+
+def _told(verdict: Verdict) -> dict[str, object]:
+    return {"valid": verdict.entry is not None, **verdict.model_dump(mode="json")}

@@ -1,0 +1,145 @@
+"""Makes an entry of result folders: without what is private, with its claim, its page, its manifest and a signature."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness import store
+from harness.errors import MixmarkError, ResultError, UsageError
+from harness.judge.judgement import Judgement, judge
+from harness.schema import Result
+from submissions import check, form, page, redact, signature
+from submissions.conclude import Seen, entry, look
+from submissions.entry import (
+    CLAIM,
+    DECLARATION,
+    MANIFEST,
+    README,
+    RESULTS,
+    Declaration,
+    File,
+    Manifest,
+    Signed,
+    Verdict,
+)
+from submissions.redact import Redactor, Removed
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """An entry that was made, or would be."""
+
+    folder: Path
+    """Where it lies, or would lie."""
+    verdict: Verdict
+    """What a check says of it. A rejected one was not written."""
+    files: tuple[File, ...]
+    page: str
+    """Its README.md."""
+    removed: tuple[Removed, ...]
+    kept: tuple[str, ...]
+    """The names of hosts and users that are also words of the results, and were thus not removed."""
+
+
+def bundle(
+    results: Sequence[Path],
+    declaration: Declaration,
+    out: Path,
+    words: Iterable[tuple[str, str]] = (),
+    key: Path | None = None,
+    dry_run: bool = False,
+    replace: bool = False,
+) -> Bundle:
+    """Makes an entry below `out` and checks it; writes nothing where the check rejects it, and for a dry run.
+
+    words: (text, its kind) of what is to be removed beside what looks private. key: the SSH key to sign with.
+    replace: whether an entry that is there already is replaced. Raises MixmarkError.
+    """
+    found = sorted(((store.open(each), each) for each in results), key=lambda each: each[0].created_utc)
+    for result, path in found:
+        if result.mix is None or not result.finished:
+            raise ResultError(
+                f"{path} has no finished run of a mix", "give folders of `mixmark run` that went to its end"
+            )
+    known = frozenset[str]().union(*(redact.words_of(result) for result, _ in found))
+    asked = list(dict.fromkeys((text, kind) for text, kind in words if text))
+    kept = tuple(dict.fromkeys(text for text, _ in asked if text.lower() in known))
+    redactor = Redactor([each for each in asked if each[0] not in kept])
+    name = "/".join((*declaration.folders, found[0][0].mix.name if found[0][0].mix else ""))
+    target = out / name
+    if target.exists() and not (replace or dry_run):
+        raise UsageError(f"{target} exists", "give --replace, or another --system")
+    if not dry_run:
+        out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".mixmark-", dir=None if dry_run else out) as scratch:
+        folder = Path(scratch).resolve() / name
+        seen = [
+            _added(folder / RESULTS / str(number), result, path, redactor)
+            for number, (result, path) in enumerate(found, 1)
+        ]
+        text = _papers(folder, declaration, seen)
+        if key is not None:
+            signature.sign(folder, key)
+        (verdict,) = check.check([folder])
+        files = tuple(check.file(folder, each) for each in _names(folder))
+        if verdict.entry is not None and not dry_run:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if target.exists():
+                target.rename(Path(scratch) / "replaced")
+            folder.rename(target)
+    return Bundle(target, verdict, files, text, redactor.removed, kept)
+
+
+def _added(folder: Path, result: Result, source: Path, redactor: Redactor) -> Seen:
+    """Writes a result without what is private, and judges what was written."""
+    before = judge(result)
+    if before.score is None or before.score.problems:
+        raise ResultError(f"{source} has no score", before.score.headline if before.score else "it has no mixed run")
+    clean = redact.redacted(result, redactor)
+    _write(folder, clean, result, source.parent if source.name == "result.json" else source)
+    after = judge(store.open(folder))
+    if _figures(after) != _figures(before):
+        message = f"{source} has other figures without the names of hosts and users"
+        raise MixmarkError(message, "this is a mistake of Mixmark: report it")
+    return look(int(folder.name), after, form.sha256_of(folder / "journal.jsonl"))
+
+
+def _write(folder: Path, clean: Result, result: Result, source: Path) -> None:
+    """Writes a result as a run does, with the audited answers of the original."""
+    header = clean.model_copy(update={"records": (), "meterings": (), "finished": False, "resumed": ()})
+    keeper = store.create(folder, header)
+    for new, old in zip(clean.records, result.records, strict=True):
+        answers = source / "raw" / f"{old.key}.answers.npz"
+        if new.audit is not None and new.audit.feeds:
+            shutil.copyfile(answers, folder / "raw" / f"{new.key}.answers.npz")
+        keeper.append(new)
+    for metering in clean.meterings:
+        keeper.meter(metering)
+    for count in clean.resumed:
+        keeper.went_on(count)
+    keeper.finish(clean)
+
+
+def _figures(judgement: Judgement) -> object:
+    found = judgement.score
+    return found and (found.mixes_per_s, found.mixes_per_kj, found.grade, found.weight_class, found.boundary)
+
+
+def _papers(folder: Path, declaration: Declaration, seen: Sequence[Seen]) -> str:
+    """Writes the small files of an entry, and returns its page."""
+    found = entry(declaration, seen, Signed(state="none"))
+    (folder / DECLARATION).write_bytes(form.written(declaration))
+    (folder / CLAIM).write_bytes(form.written(found.claim))
+    text = page.page(found)
+    (folder / README).write_bytes(text)
+    files = tuple(check.file(folder, name) for name in _names(folder))
+    (folder / MANIFEST).write_bytes(form.written(Manifest(files=files)))
+    return text.decode()
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(each.relative_to(folder).as_posix() for each in folder.rglob("*") if each.is_file())

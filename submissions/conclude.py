@@ -1,0 +1,363 @@
+"""What follows from the results of an entry: its figures, its classes with their reasons, its claim.
+
+Nothing here reads a file. Every figure comes from a judgement, and thus from raw stamps and samples.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Literal, cast
+
+import numpy as np
+
+from harness import VERSION, mixes, plugins
+from harness.judge import score as scoring
+from harness.judge.energy.cover import rivals
+from harness.judge.energy.total import metered, twins
+from harness.judge.figures import Row
+from harness.judge.judgement import Judgement
+from harness.judge.score import Figure, Run, Score
+from harness.schema import Domain, Finding, Result, System
+from submissions.entry import (
+    RULES_VERSION,
+    Aspect,
+    Cell,
+    Claim,
+    Declaration,
+    Division,
+    Entry,
+    Estimate,
+    Item,
+    Level,
+    Machine,
+    MixedRun,
+    Signed,
+    Software,
+    Total,
+    Tuning,
+)
+
+SAME_STEPS = 16  # different steps of a counter or of power that two phases cannot have alike by chance
+ONCE_A_SECOND_NS = 1_000_000_000  # between samples of power, which levels 1 and 2 ask for
+ACCURACY: tuple[tuple[Level, float], ...] = ((3, 0.01), (2, 0.02), (1, 0.05))
+"""The accuracy that a meter must declare for each level of the point of measurement, the best first."""
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """What one result contributes to an entry, without its stamps and samples."""
+
+    number: int
+    """The number of the result's folder, from 1."""
+    journal_sha256: str
+    created_utc: str
+    command: tuple[str, ...]
+    tier: str
+    finished: bool
+    seed_given: bool
+    score: Score | None
+    trust: str
+    """`disturbed: …` where the figures were disturbed, else empty."""
+    machine: Machine
+    domains: tuple[Domain, ...]
+    doubled: tuple[str, ...]
+    """What is metered twice, a sentence each."""
+    weights: frozenset[str]
+    """The origins of the weights that are not drawn."""
+    suite_options: tuple[str, ...]
+    """The suites that have options."""
+    foreign: tuple[str, ...]
+    """The adapters of mixed records that are not the built-in ones."""
+    settings: tuple[str, ...]
+    """The adapters and devices that do not have the same options for all suites of the mix."""
+    suites: dict[str, str]
+    cells: tuple[Cell, ...]
+    findings: tuple[Finding, ...]
+    prints: tuple[tuple[str, str], ...]
+    """(digest, name) of the stamps of each mixed record and of the samples of each metering. A digest is the same
+    wherever they are moved to in time."""
+
+
+def look(number: int, judgement: Judgement, journal_sha256: str) -> Seen:
+    """What an entry needs of a result."""
+    result = judgement.result
+    mixed = [record.route for record in result.records if record.scenario == "mixed"]
+    built_in = {spec: name for name, spec in plugins.BUILT_IN["adapters"].items()}
+    foreign = [
+        name
+        for name in dict.fromkeys(route.adapter for route in mixed)
+        if (told := result.environments.get(name)) is None
+        or told.origin != "built in"
+        or built_in.get(told.spec) != name
+    ]
+    options: dict[tuple[str, str], set[str]] = {}
+    for route in mixed:
+        options.setdefault((route.adapter, route.device), set()).add(repr(sorted(route.options.items())))
+    versions = {route.suite: route.suite_version for route in mixed}
+    return Seen(
+        number=number,
+        journal_sha256=journal_sha256,
+        created_utc=result.created_utc,
+        command=result.command,
+        tier=result.tier,
+        finished=result.finished,
+        seed_given=result.seed_given,
+        score=judgement.score,
+        trust=str(judgement.trust) if judgement.trust.verdict == "disturbed" else "",
+        machine=_machine(result),
+        domains=result.domains,
+        doubled=tuple(_doubled(judgement)),
+        weights=frozenset(route.weights for route in mixed if route.weights != "drawn"),
+        suite_options=tuple(dict.fromkeys(route.suite for route in mixed if route.suite_options)),
+        foreign=tuple(foreign),
+        settings=tuple(f"{adapter} on {device}" for (adapter, device), each in options.items() if len(each) > 1),
+        suites={suite: versions[suite] for suite in sorted(versions)},
+        cells=tuple(_cells(judgement)),
+        findings=judgement.findings,
+        prints=(*_stamps(result), *_samples(result)),
+    )
+
+
+def entry(declaration: Declaration, seen: Sequence[Seen], signed: Signed) -> Entry:
+    """The entry that follows from its results, of which each has a score of the same mix."""
+    score = whole(seen)
+    organisation, system = declaration.folders
+    division, open_by = _division(seen)
+    tuning, peak_by = _tuning(seen)
+    unranked = tuple(_unranked(score, seen))
+    aspects = tuple(_aspects(score, seen)) if score.mixes_per_kj else ()
+    first = seen[0]
+    assert score.mixes_per_s is not None  # its caller saw to it
+    watts = [run.total.watts for run in score.runs if run.total.watts is not None]
+    claim = Claim(
+        rules_version=RULES_VERSION,
+        mixmark=VERSION,
+        mix=score.mix.name,
+        tier=score.mix.tier,
+        division=division,
+        tuning=tuning,
+        grade=score.grade,
+        ranked=not unranked,
+        weight_class=cast(Literal[16, 8, 4], score.weight_class),
+        boundary=score.runs[0].total.boundary if score.mixes_per_kj else None,
+        level=min((each.level for each in aspects), default=None),
+        runs=len(score.runs),
+        mixes_per_s=_estimate(score.mixes_per_s),
+        mixes_per_kj=_estimate(score.mixes_per_kj) if score.mixes_per_kj else None,
+        watts=sum(watts) / len(watts) if score.mixes_per_kj else None,
+        price=total(declaration.price),
+        results=tuple(each.journal_sha256 for each in seen),
+    )
+    return Entry(
+        organisation=organisation,
+        system=system,
+        mix=score.mix.name,
+        declaration=declaration,
+        claim=claim,
+        reasons={
+            "division": open_by,
+            "tuning": peak_by,
+            "grade": score.missing,
+            "ranked": unranked,
+            "weight_class": (f"the fewest bits of a weight in any part of the mix are {score.weight_class}",),
+            "boundary": _boundary(score),
+        },
+        aspects=aspects,
+        unmeasured=score.unmeasured,
+        machine=first.machine,
+        suites=first.suites,
+        began_utc=min(each.created_utc for each in seen),
+        ended_utc=max(each.created_utc for each in seen),
+        commands=tuple(each.command for each in seen),
+        runs=tuple(_run(each, run) for each in seen for run in (each.score.runs if each.score else ())),
+        cells=tuple(cell for each in seen for cell in each.cells),
+        findings=tuple(_numbered(seen)),
+        signed=signed,
+    )
+
+
+def whole(seen: Sequence[Seen]) -> Score:
+    """The score over the runs of all results."""
+    return scoring.joined([each.score for each in seen if each.score], any(each.seed_given for each in seen))
+
+
+def total(price: Iterable[Item]) -> Total | None:
+    """The sum of line items of one currency. None where there are none, or where their currencies differ."""
+    items = list(price)
+    if len({item.currency for item in items}) != 1:
+        return None
+    amount = sum((item.price for item in items), Decimal(0))
+    return Total(amount=f"{amount:f}", currency=items[0].currency)
+
+
+def _division(seen: Sequence[Seen]) -> tuple[Division, tuple[str, ...]]:
+    """closed where everybody does the same work: a published mix, the suites as they are defined, drawn weights and
+    inputs that nobody knew; and why it is open."""
+    why: list[str] = []
+    for each in seen:
+        assert each.score is not None
+        mix = each.score.mix
+        if mixes.frozen().get(mix.name) != mix:
+            why.append(f"{mix.name} is none of the published mixes")
+        why += [f"its weights are {name}" for name in sorted(each.weights)]
+        why += [f"the suite {name} has options" for name in each.suite_options]
+        if each.seed_given:
+            why.append("its seed was given")
+        why += [text for text in each.score.unranked if "was not compared with the code of its suite" in text]
+    return ("open" if why else "closed"), tuple(dict.fromkeys(why))
+
+
+def _tuning(seen: Sequence[Seen]) -> tuple[Tuning, tuple[str, ...]]:
+    """base where the mix ran by built-in adapters with one setting for all suites; and why it is peak."""
+    why = [f"the adapter {name} is not a built-in one" for each in seen for name in each.foreign]
+    why += [f"{name} has other options for some suites" for each in seen for name in each.settings]
+    why += [f"the suite {name} has options" for each in seen for name in each.suite_options]
+    return ("peak" if why else "base"), tuple(dict.fromkeys(why))
+
+
+def _unranked(score: Score, seen: Sequence[Seen]) -> Iterator[str]:
+    if score.grade == "indicative":
+        yield "an indicative score has no place among others"
+    yield from score.unranked
+    for each in seen:
+        if each.trust:
+            yield f"result {each.number} is {each.trust}"
+
+
+def _boundary(score: Score) -> tuple[str, ...]:
+    if not score.mixes_per_kj:
+        return (score.unmeasured,)
+    found = score.runs[0].total
+    left_out = f"it leaves out: {', '.join(found.unmetered)}" if found.unmetered else "it leaves nothing out"
+    return (f"the sum of {', '.join(found.domains)}; {left_out}",)
+
+
+def _aspects(score: Score, seen: Sequence[Seen]) -> Iterator[Aspect]:
+    """The four aspects of the energy measurement of the mixed runs. The worst run counts."""
+    domains = {domain.id: domain for each in seen for domain in each.domains}
+    totals = [run.total for run in score.runs]
+    added = [domains[id] for id in totals[0].domains]
+    gaps = [each.readings[domain.id].longest_gap_ns for each in totals for domain in added]
+    if all(domain.quantity == "energy" for domain in added):
+        yield Aspect(name="granularity", level=3, reason="energy is counted without a gap by the sources themselves")
+    elif all(gap is not None and gap <= ONCE_A_SECOND_NS for gap in gaps):
+        yield Aspect(name="granularity", level=2, reason="power is read at least once a second in the whole window")
+    else:
+        yield Aspect(name="granularity", level=0, reason="power is read less than once a second")
+    yield Aspect(name="fraction", level=3, reason="every device of the machine is metered; nothing is extrapolated")
+    boundary = totals[0].boundary
+    if boundary == "devices":
+        yield Aspect(name="subsystems", level=1, reason="only devices are metered, and memory where it has a meter")
+        yield Aspect(name="point", level=0, reason="inside the machine: losses of power supplies are not measured")
+        return
+    yield Aspect(name="subsystems", level=3, reason=f"the boundary {boundary} holds everything that works")
+    if boundary == "node":
+        yield Aspect(name="point", level=0, reason="behind the power supply, whose losses are not measured")
+        return
+    worst = max((domain.accuracy or 1.0 for domain in added), default=1.0)
+    level: Level = next((level for level, accuracy in ACCURACY if worst <= accuracy), 0)
+    told = "the meter declares no accuracy" if worst == 1.0 else f"the meter declares ±{worst * 100:g} %"
+    yield Aspect(name="point", level=level, reason=f"at the wall; {told}")
+
+
+def _estimate(figure: Figure) -> Estimate:
+    return Estimate(value=figure.estimate, low=figure.low, high=figure.high)
+
+
+def _run(seen: Seen, run: Run) -> MixedRun:
+    return MixedRun(
+        result=seen.number,
+        phase=run.phase,
+        seconds=run.length_ns / 1e9,
+        mixes_per_s=_estimate(run.mixes_per_s),
+        mixes_per_kj=_estimate(run.mixes_per_kj) if run.mixes_per_kj else None,
+        watts=run.total.watts,
+    )
+
+
+def _machine(result: Result) -> Machine:
+    system: System = result.system
+    return Machine(
+        cpu_model=system.cpu_model,
+        cpu_cores=system.cpu_cores,
+        cpu_threads=system.cpu_threads,
+        memory_bytes=system.memory_bytes,
+        operating_system=system.operating_system,
+        kernel=system.kernel,
+        virtualization=system.virtualization,
+        devices=result.devices,
+        software=tuple(
+            Software(
+                adapter=name,
+                origin=each.origin,
+                python=each.python,
+                packages=each.packages,
+                vendor=each.vendor,
+            )
+            for name, each in result.environments.items()
+        ),
+    )
+
+
+def _cells(judgement: Judgement) -> Iterator[Cell]:
+    for row in judgement.cells:
+        if row.throughput_per_s is not None and not row.invalid:
+            yield _cell(row)
+
+
+def _cell(row: Row) -> Cell:
+    route, value, half = row.record.route, row.throughput_per_s or 0.0, row.half_width
+    return Cell(
+        suite=route.suite,
+        suite_version=route.suite_version,
+        unit=row.record.unit,
+        short_unit=row.names.short,
+        device=route.device,
+        adapter=route.adapter,
+        precision=route.precision,
+        scenario=row.record.scenario,
+        batch=row.record.batch,
+        units_per_s=Estimate(
+            value=value,
+            low=None if half is None else value * (1 - half),
+            high=None if half is None else value * (1 + half),
+        ),
+        joules_per_unit=row.energy.joules_per_unit if row.energy else None,
+    )
+
+
+def _numbered(seen: Sequence[Seen]) -> Iterator[Finding]:
+    for each in seen:
+        for finding in each.findings:
+            about = f"{each.number}/{finding.about}" if len(seen) > 1 else finding.about
+            yield finding.model_copy(update={"about": about})
+
+
+def _doubled(judgement: Judgement) -> Iterator[str]:
+    """What the energy sources of a result claim twice."""
+    result = judgement.result
+    for one, other in rivals(each for each in result.domains if each.method != "modelled"):
+        yield f"{one.id} and {other.id} claim to meter the same thing"
+    for run in judgement.score.runs if judgement.score else ():
+        metering = metered(result, run.phase)
+        for one_id, other_id in twins(run.total.domains, metering) if metering else ():
+            yield f"{one_id} and {other_id} show one and the same reading in {run.phase}"
+
+
+def _stamps(result: Result) -> Iterator[tuple[str, str]]:
+    for record in result.records:
+        if record.scenario == "mixed" and record.completions is not None:
+            steps = np.diff(record.completions.marks_ns)
+            if len(np.unique(steps[: 64 * SAME_STEPS])) >= SAME_STEPS:
+                yield hashlib.sha256(steps.tobytes()).hexdigest(), f"the stamps of {record.key}"
+
+
+def _samples(result: Result) -> Iterator[tuple[str, str]]:
+    for metering in result.meterings:
+        for id, samples in metering.samples.items():
+            steps = np.diff(samples.values).round(6)  # joules or watts: a counter that is moved rounds otherwise
+            if len(np.unique(steps[: 64 * SAME_STEPS])) >= SAME_STEPS:
+                yield hashlib.sha256(steps.tobytes()).hexdigest(), f"the samples of {id} in {metering.phase}"

@@ -1,0 +1,224 @@
+"""Removes from a result what tells who measured and where: hosts, users, paths, addresses, serial numbers.
+
+What is removed is replaced by a word, the same everywhere, so that the facts of a result still agree with each other:
+the device `gpu:GPU-5d1cae40-…` becomes `gpu:0` in devices, routes, keys, domains and the names of arrays.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from harness.errors import ResultError
+from harness.schema import Device, Metering, Result
+
+SHORTEST = 3  # letters of a host's or user's name that is searched for: shorter ones are parts of many words
+PUBLIC = ("/sys", "/dev", "/proc", "/usr", "/opt", "/lib", "/lib64", "/bin", "/sbin", "/etc/os-release")
+"""Where the paths lie that every machine has, and that tell nothing of its owner."""
+VERSIONS = frozenset({"packages", "vendor", "software", "python", "mixmark", "suite_version", "version", "firmware"})
+"""Facts that hold version numbers, of which one of four parts looks like an IP address."""
+EVERYWHERE = frozenset({"localhost", "root", "user", "host", "admin", "nobody", "none", "default", "unknown"})
+
+UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
+MAC = r"(?<![0-9A-Za-z:.-])(?:[0-9a-fA-F]{2}[:-]){5}[0-9a-fA-F]{2}(?![0-9A-Za-z:-])"
+IPV4 = r"(?<![0-9A-Za-z.])(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?![0-9A-Za-z]|\.[0-9])"
+IPV6 = r"(?<![0-9A-Za-z:.])[0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){2,7}(?![0-9A-Za-z:])"
+EMAIL = r"[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})+"
+PATH = r"(?:(?<![\w./~\\-])|(?<=file://))(?:~[\w.-]*|[A-Za-z]:)?[/\\][\w.+@-]+(?:[/\\][\w.+@:-]*)*"
+SERIAL = r"(?i:\b(?:serial(?:\s?(?:number|no\.?))?|s/n))\s*[:=]?\s*(?=[A-Za-z0-9-]*[0-9])[A-Za-z0-9-]{6,}"
+PATTERNS = (("email address", EMAIL), ("UUID", UUID), ("MAC address", MAC), ("serial number", SERIAL))
+
+
+@dataclass(frozen=True)
+class Removed:
+    """Something that was replaced everywhere."""
+
+    what: str
+    """Its kind: host name, path, UUID, …"""
+    old: str
+    new: str
+    times: int
+
+
+@dataclass
+class Redactor:
+    """Replaces what is private in texts; equal texts by equal words.
+
+    words: (text, its kind) of what is known to be private, such as the name of this host.
+    """
+
+    words: Iterable[tuple[str, str]] = ()
+    devices: dict[str, str] = field(default_factory=dict)
+    """The new id of each device whose id is private."""
+    new: dict[tuple[str, str], str] = field(default_factory=dict)
+    times: dict[tuple[str, str], int] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        known = sorted({(text, kind) for text, kind in self.words if _private(text)}, key=lambda each: -len(each[0]))
+        self._known = [
+            (re.compile(rf"(?i)(?<![A-Za-z0-9]){re.escape(text)}(?![A-Za-z0-9])"), kind) for text, kind in known
+        ]
+
+    @property
+    def removed(self) -> tuple[Removed, ...]:
+        """Everything that was replaced so far."""
+        return tuple(Removed(what, old, self.new[what, old], times) for (what, old), times in self.times.items())
+
+    def text(self, text: str, version: bool = False) -> str:
+        """The text without what is private. version: whether it is a version number, and thus no IP address."""
+        for old, new in self.devices.items():
+            text = self._device(text, old, new)
+        text = re.sub(PATH, self._path, text)
+        for what, pattern in PATTERNS:
+            text = re.sub(pattern, partial(self._found, what), text)
+        if not version:
+            text = re.sub(IPV4, self._address, text)
+            text = re.sub(IPV6, self._address, text)
+        for known, what in self._known:
+            text = known.sub(partial(self._found, what), text)
+        return text
+
+    def content(self, content: Any, name: str = "", version: bool = False) -> Any:
+        """Parsed JSON without what is private, in keys and values."""
+        version = version or name in VERSIONS
+        if isinstance(content, str):
+            if "serial" in name.lower() and content:
+                return self._replaced("serial number", content)
+            return self.text(content, version)
+        if isinstance(content, list):
+            return [self.content(each, name, version) for each in content]
+        if isinstance(content, dict):
+            return {self.text(each, version): self.content(value, each, version) for each, value in content.items()}
+        return content
+
+    def _found(self, what: str, found: re.Match[str]) -> str:
+        return self._replaced(what, found[0])
+
+    def _replaced(self, what: str, old: str) -> str:
+        if re.fullmatch(rf"{_slug(what)}-[0-9]+", old):  # it was replaced before
+            return old
+        at = what, old
+        if at not in self.new:
+            self.counts[what] = self.counts.get(what, 0) + 1
+            self.new[at] = f"{_slug(what)}-{self.counts[what]}"
+        self.times[at] = self.times.get(at, 0) + 1
+        return self.new[at]
+
+    def _device(self, text: str, old: str, new: str) -> str:
+        """Replaces a device's id, in full, without its kind, and as it stands in the keys of records."""
+        (kind, number), (_, fresh) = old.split(":", 1), new.split(":", 1)
+        forms = {old: new, number: fresh, _slug(old): f"{kind}-{fresh}", _slug(number): fresh}
+        for form, by in forms.items():
+            found = re.compile(rf"(?i)(?<![A-Za-z0-9]){re.escape(form)}(?![A-Za-z0-9])")
+            text, times = found.subn(by, text)
+            if times:
+                at = "device", old
+                self.new[at] = new
+                self.times[at] = self.times.get(at, 0) + times
+        return text
+
+    def _path(self, found: re.Match[str]) -> str:
+        path = found[0]
+        tail = re.search(r"[.,:]*$", path)
+        end = tail[0] if tail else ""
+        path = path.removesuffix(end)
+        public = any(path == each or path.startswith(f"{each}/") for each in PUBLIC)
+        if (public and "/by-id/" not in path) or len(path) < 3:
+            return found[0]
+        return self._replaced("path", path) + end
+
+    def _address(self, found: re.Match[str]) -> str:
+        try:
+            address = ipaddress.ip_address(found[0])
+        except ValueError:
+            return found[0]
+        if address.is_loopback or address.is_unspecified or (address.version == 6 and found[0].count(":") < 2):
+            return found[0]
+        return self._replaced("IP address", found[0])
+
+
+def redacted(result: Result, redactor: Redactor) -> Result:
+    """The result without what is private. Raises ResultError where its facts do not agree afterwards."""
+    redactor.devices |= _new_ids(result.devices, redactor.devices)
+    content = redactor.content(result.model_dump(mode="json"))
+    stamps = {record.key: record.completions for record in result.records}
+    for record, told in zip(result.records, content["records"], strict=True):
+        told["completions"] = stamps[record.key]
+    for metering, told in zip(result.meterings, content["meterings"], strict=True):
+        told["samples"] = _samples(metering, redactor)
+    try:
+        return Result.model_validate(content)
+    except ValueError as error:
+        message = f"the result does not hold together without names of hosts and users: {error}"
+        raise ResultError(message, "report this, with the names that the host and the user have") from error
+
+
+def private(content: Any) -> Iterator[tuple[str, str]]:
+    """(what, text) of everything in parsed JSON that a redaction would have removed."""
+    redactor = Redactor()
+    for text, version in set(_texts(content)):
+        redactor.text(text, version)
+    yield from ((each.what, each.old) for each in redactor.removed)
+
+
+def _texts(content: Any, version: bool = False) -> Iterator[tuple[str, bool]]:
+    """Each text in parsed JSON, and whether it is a version number."""
+    if isinstance(content, str):
+        yield content, version
+    elif isinstance(content, list):
+        for each in content:
+            yield from _texts(each, version)
+    elif isinstance(content, dict):
+        for name, value in content.items():
+            yield name, version
+            yield from _texts(value, version or name in VERSIONS)
+
+
+def private_ids(result: Result) -> Iterator[str]:
+    """The ids of devices that hold a serial number or a UUID."""
+    yield from _new_ids(result.devices, {})
+
+
+def _samples(metering: Metering, redactor: Redactor) -> dict[str, Any]:
+    return {redactor.text(id): samples for id, samples in metering.samples.items()}
+
+
+def _new_ids(devices: Iterable[Device], known: dict[str, str]) -> dict[str, str]:
+    """The id that each device gets whose id holds a UUID or a serial number: the next free number of its kind."""
+    taken = {each.id for each in devices} | set(known.values())
+    found = {}
+    names = dict.fromkeys(name for each in devices for name in (each.id, *each.parts, each.slice_of or ""))
+    for id in names:
+        if id in known or not re.search(r"(?:[0-9a-fA-F]-?){8}", id.partition(":")[2]):
+            continue
+        kind = id.partition(":")[0]
+        number = next(at for at in range(len(taken) + 1) if f"{kind}:{at}" not in taken)
+        found[id] = f"{kind}:{number}"
+        taken.add(found[id])
+    return found
+
+
+def _slug(id: str) -> str:
+    """The id as it stands in the keys of records."""
+    return re.sub(r"[^a-z0-9.]+", "-", id.lower())
+
+
+def _private(word: str) -> bool:
+    return len(word) >= SHORTEST and word.lower() not in EVERYWHERE
+
+
+def words_of(result: Result) -> frozenset[str]:
+    """The words by which a result names its own parts. A host of the same name is not removed: it tells nothing."""
+    told = {result.tier, result.preset, *(each.name for each in result.suites), *result.environments}
+    told |= {word for record in result.records for word in (record.scenario, record.unit, record.route.precision)}
+    told |= {phase.purpose for phase in result.phases} | {each.meter for each in result.domains}
+    told |= {word for each in result.devices for word in (each.kind, each.memory_pool)}
+    if result.mix is not None:
+        told |= {result.mix.name, *result.mix.units}
+    told |= {"node", "memory", "built in", "wall", "energy", "power", "again", "feed"}
+    return frozenset(word for each in told for word in re.findall(r"[a-z0-9]+", each.lower()))

@@ -1,0 +1,65 @@
+"""Signs a manifest and verifies it by OpenSSH's `ssh-keygen`, offline: a list of allowed signers says who may sign."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from harness.errors import MixmarkError, UsageError
+from harness.text import plain
+from submissions.entry import MANIFEST, SIGNATURE, Signed
+
+NAMESPACE = "mixmark-entry"
+TIMEOUT_S = 120.0  # a person may have to type a passphrase or touch a key
+MAX_SIGNATURE_BYTES = 16_384
+
+
+def sign(entry: Path, key: Path) -> None:
+    """Writes the signature of an entry's manifest. Raises MixmarkError."""
+    if not key.is_file():
+        raise UsageError(f"{key} is not a file", "give the path of an SSH key, for example ~/.ssh/id_ed25519")
+    done = _ssh("-Y", "sign", "-q", "-f", str(key), "-n", NAMESPACE, str(entry / MANIFEST), interactive=True)
+    if done.returncode or not (entry / SIGNATURE).is_file():
+        raise MixmarkError(f"ssh-keygen cannot sign with {key}: {plain(done.stderr, 200)}", "try another --sign KEY")
+
+
+def verified(entry: Path, organisation: str, allowed: Path | None) -> Signed:
+    """The state of an entry's signature. Raises ValueError where it is bad, or where its signer does not belong to the
+    organisation: the signer is the name of the organisation's folder, or ends in @ and this name.
+
+    allowed: a file as ssh-keygen's manual describes it under ALLOWED SIGNERS. None: nothing is verified.
+    """
+    if not (entry / SIGNATURE).exists():
+        return Signed(state="none")
+    if allowed is None:
+        return Signed(state="not verified")
+    common = ("-n", NAMESPACE, "-s", str(entry / SIGNATURE), "-f", str(allowed))
+    found = _ssh("-Y", "find-principals", *common[2:])
+    signers = [each for each in found.stdout.splitlines() if each]
+    if found.returncode or not signers:
+        raise ValueError("it is signed by a key that is not in the list of allowed signers")
+    ours = [each for each in signers if each == organisation or each.endswith(f"@{organisation}")]
+    if not ours:
+        raise ValueError(f"it is signed by {plain(signers[0], 80)}, who does not sign for {organisation}")
+    done = _ssh("-Y", "verify", *common, "-I", ours[0], content=(entry / MANIFEST).read_bytes())
+    if done.returncode:
+        raise ValueError("its signature does not fit its manifest")
+    return Signed(state="good", signer=plain(ours[0], 80))
+
+
+def _ssh(*words: str, content: bytes = b"", interactive: bool = False) -> subprocess.CompletedProcess[str]:
+    program = shutil.which("ssh-keygen")
+    if program is None:
+        raise MixmarkError("ssh-keygen is not installed", "install OpenSSH 8.0 or later, or do without signatures")
+    try:
+        done = subprocess.run(
+            [program, *words],
+            input=None if interactive else content,
+            capture_output=True,
+            timeout=TIMEOUT_S,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise MixmarkError(f"ssh-keygen does not answer: {error}") from error
+    texts = (each.decode(errors="replace") for each in (done.stdout, done.stderr))
+    return subprocess.CompletedProcess(done.args, done.returncode, *texts)
