@@ -32,7 +32,7 @@ NEEDED = {
 
 
 @click.command()
-@click.argument("results", nargs=-1, required=True, metavar="RESULT...", type=click.Path(path_type=Path))
+@click.argument("results", nargs=-1, required=True, metavar="RESULTS...", type=click.Path(path_type=Path))
 @click.option("--org", "organisation", metavar="NAME", help="Organisation that enters the system.")
 @click.option("--system", metavar="NAME", help="Name of the system, as its maker calls it.")
 @click.option("--availability", metavar="WORD", help="Whether it is available, a preview, or research.")
@@ -89,7 +89,7 @@ def submit(
 
 
 @click.command()
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(path_type=Path))
+@click.argument("paths", nargs=-1, required=True, metavar="PATHS...", type=click.Path(path_type=Path))
 @click.option("--markdown", is_flag=True, help="Print the verdict as Markdown, for a pull request.")
 @click.option(
     "--reaudit",
