@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -24,7 +24,7 @@ from harness.judge.intervals import (
 )
 from harness.judge.judgement import Judgement
 from harness.judge.stamps import latencies_ns
-from harness.schema import Device, Record, System
+from harness.schema import Device, LatencyLimits, NoiseFloor, Record, Result, System
 
 Verdict = Literal["faster", "slower", "same", "ambiguous"]
 LEAST_DELTA = 0.01  # smaller differences do not matter, however sure they are
@@ -47,6 +47,8 @@ class Run:
     """The settings of the device, by name: a device with other settings is another device."""
     invalid: str = ""
     """Why a rule found the record invalid, for example a wrong answer; empty where none did."""
+    software: tuple[tuple[str, str], ...] = ()
+    """The versions of Mixmark and of what the adapter's workers ran in, by name."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,10 @@ class Comparison:
     delta: float
     verdict: Verdict | None
     reason: str = ""
+    floor: NoiseFloor | None = None
+    """The noise floor that δ is taken from, if it is wider than the least δ. None: none of the cell's tier is known."""
+    differing: tuple[str, ...] = ()
+    """What forbids to compare the two, by name and with both values; `reason` has it as a sentence."""
 
     @property
     def label(self) -> str:
@@ -86,21 +92,23 @@ class Comparison:
             "measure": self.measure,
             "ratio": asdict(self.ratio) if self.ratio else None,
             "delta": self.delta,
+            "noise_floor": self.floor.model_dump(mode="json") if self.floor else None,
             "verdict": self.verdict,
             "reason": self.reason,
             "runs": [len(self.a), len(self.b)],
         }
 
 
-def compare(a: Sequence[Judgement], b: Sequence[Judgement], noise_floor: float | None = None) -> tuple[Comparison, ...]:
+def compare(
+    a: Sequence[Judgement], b: Sequence[Judgement], names: tuple[str, str] = ("A", "B")
+) -> tuple[Comparison, ...]:
     """A is the baseline, B the candidate; each is a result or several of the same plan. Probes are left out.
 
-    noise_floor: what `mixmark selftest` measured, 0.02 is 2 %; None where it was not measured.
-    Raises ValueError for one that is negative or not finite.
+    The noise floor of a cell is the widest that the results know of the cell's tier: a self-test at another tier says
+    nothing about it.
     """
-    if noise_floor is not None and not 0 <= noise_floor < math.inf:
-        raise ValueError(f"{noise_floor} is no noise floor")
-    return tuple(_compared(before, after, noise_floor) for before, after in _pairs(_routes(a), _routes(b)))
+    known = [each.result.noise_floor for each in (*a, *b) if each.result.noise_floor is not None]
+    return tuple(_compared(before, after, known, names) for before, after in _pairs(cells(a), cells(b)))
 
 
 def floor_of(pairs: Sequence[tuple[float, float]]) -> float | None:
@@ -139,6 +147,8 @@ def verdict_of(ratio: Ratio, delta: float) -> Verdict:
 def unlike(a: Run, b: Run) -> tuple[str, ...]:
     """What forbids to compare the two, by name and with both values. Adapters and their options may differ."""
     told = (
+        ("device kind", lambda run: run.device.kind),
+        ("device model", lambda run: run.device.name),
         ("suite", lambda run: run.record.route.suite),
         ("suite version", lambda run: run.record.route.suite_version),
         ("suite options", lambda run: run.record.route.suite_options),
@@ -147,14 +157,21 @@ def unlike(a: Run, b: Run) -> tuple[str, ...]:
         ("precision", lambda run: run.record.route.precision),
         ("scenario", lambda run: run.record.scenario),
         ("rate", lambda run: "max" if run.record.rate_trials else run.record.rate_per_s),
-        ("latency limits", lambda run: run.record.latency_limits),
+        ("latency limits", lambda run: _limits(run.record.latency_limits)),
         ("unit", lambda run: run.record.unit),
-        ("device kind", lambda run: run.device.kind),
-        ("device model", lambda run: run.device.name),
         ("device state", lambda run: ", ".join(f"{name} {value}" for name, value in run.state)),
     )
     looks: Sequence[tuple[str, Callable[[Run], object]]] = told
     return tuple(f"{name}: {look(a)} and {look(b)}" for name, look in looks if look(a) != look(b))
+
+
+def _limits(limits: LatencyLimits | None) -> str:
+    """The numbers of latency limits; who set them does not matter."""
+    if limits is None:
+        return "none"
+    named = (("first", limits.first_ns), ("per unit", limits.per_unit_ns), ("total", limits.total_ns))
+    told = ", ".join(f"{name} {value / 1e9:g} s" for name, value in named if value is not None)
+    return f"p{limits.percentile * 100:g} of {told}"
 
 
 def figure(record: Record, measured: Measured | None) -> tuple[float | None, str]:
@@ -179,47 +196,100 @@ def figure(record: Record, measured: Measured | None) -> tuple[float | None, str
     return rate_per_s, "throughput" if rate_per_s else "the clock did not tick"
 
 
-def _compared(a: tuple[Run, ...], b: tuple[Run, ...], noise_floor: float | None) -> Comparison:
-    delta = max(noise_floor or 0.0, LEAST_DELTA)
+def _compared(
+    a: tuple[Run, ...], b: tuple[Run, ...], known: Sequence[NoiseFloor], names: tuple[str, str]
+) -> Comparison:
+    tier = (b or a)[0].record.route.tier
+    floor = max((each for each in known if each.tier == tier), key=lambda each: each.share, default=None)
+    delta = max(floor.share if floor else 0.0, LEAST_DELTA)
 
     def refused(reason: str) -> Comparison:
-        return Comparison(a, b, "", None, delta, None, reason)
+        return Comparison(a, b, "", None, delta, None, reason, floor)
 
     if not a or not b:
-        return refused(f"only in {'A' if a else 'B'}")
+        return refused(f"only in {names[0] if a else names[1]}")
     differing = dict.fromkeys(what for run in (*a, *b) for what in unlike(a[0], run))
     if differing:
-        return refused("not alike in " + "; ".join(differing))
-    found: list[list[float]] = []
-    measure = ""
-    for side, runs in (("A", a), ("B", b)):
-        figures = []
-        for run in runs:
-            if run.invalid:
-                return refused(f"{run.record.key} of {side} is invalid: {run.invalid}")
-            value, measure = figure(run.record, run.measured)
-            if value is None:
-                return refused(f"{run.record.key} of {side} has no figure: {measure}")
-            figures.append(value)
-        found.append(figures)
-    single = len(a) == len(b) == 1
-    ratio, reason = _ratio_of_single_runs(a[0], b[0]) if single else (ratio_of_runs(*found), "")
+        return replace(refused("not alike in " + "; ".join(differing)), differing=tuple(differing))
+    measure, ratio, reason = ratio_between(a, b, names)
     if ratio is None:
-        return Comparison(a, b, measure, None, delta, None, reason)
-    if ratio.high > WIDEST_RATIO * ratio.low:
-        reason = f"the interval of B / A is not known: its ends are more than a factor of {WIDEST_RATIO:g} apart"
-        return Comparison(a, b, measure, None, delta, None, reason)
-    if single and noise_floor is None:
+        return Comparison(a, b, measure, None, delta, None, reason, floor)
+    if len(a) == len(b) == 1 and floor is None:
         reason = (
             "one run on each side does not show how fresh processes differ: `mixmark run --runs 5` on both sides does, "
-            "or `mixmark selftest` measures the noise floor"
+            f"or `mixmark selftest --tier {tier}` measures the noise floor"
         )
         return Comparison(a, b, measure, ratio, delta, "ambiguous", reason)
     verdict = verdict_of(ratio, delta)
     if verdict == "ambiguous":
-        scatter = math.log1p(noise_floor or 0.0) / SCATTER if single else spread_of(*found)
-        reason = runs_that_would_tell(scatter, abs(math.log(ratio.estimate)) - math.log1p(delta))
-    return Comparison(a, b, measure, ratio, delta, verdict, reason)
+        single = len(a) == len(b) == 1
+        scatter = math.log1p(floor.share) / SCATTER if single and floor else spread_of(_figures(a), _figures(b))
+        told = runs_that_would_tell(scatter, abs(math.log(ratio.estimate)) - math.log1p(delta))
+        reason = "; ".join(filter(None, (told, reason)))
+    return Comparison(a, b, measure, ratio, delta, verdict, reason, floor)
+
+
+def ratio_between(
+    a: tuple[Run, ...], b: tuple[Run, ...], names: tuple[str, str] = ("A", "B")
+) -> tuple[str, Ratio | None, str]:
+    """(the name of the figure that is compared, B / A with its interval, why there is none or a caveat).
+
+    The caller has seen to it that both did the same work; that the runs of each side are runs of one thing is seen to
+    here.
+    """
+    for side, runs in zip(names, (a, b), strict=True):
+        if mixed := dict.fromkeys(what for run in runs for what in not_the_same(runs[0], run)):
+            return "", None, f"the runs of {side} are not of one thing: {'; '.join(mixed)}"
+        for run in runs:
+            if why := no_figure(run):
+                return "", None, f"{run.record.key} of {side} {why}"
+    _, measure = figure(b[0].record, b[0].measured)
+    if len(a) == len(b) == 1:
+        ratio, reason = _ratio_of_single_runs(a[0], b[0], names)
+    else:
+        ratio, reason = ratio_of_runs(_figures(a), _figures(b)), ""
+    if ratio is None:
+        return measure, None, reason
+    if ratio.high > WIDEST_RATIO * ratio.low:
+        reason = f"the interval is not known: its ends are more than a factor of {WIDEST_RATIO:g} apart"
+        return measure, None, reason
+    return measure, ratio, "; ".join(filter(None, map(_searched, names, (a, b))))
+
+
+def no_figure(run: Run) -> str:
+    """Why a run has no figure that could be compared, in words that follow its name; empty where it has one."""
+    if run.invalid:
+        return f"is invalid: {run.invalid}"
+    value, why = figure(run.record, run.measured)
+    return f"has no figure: {why}" if value is None else ""
+
+
+def not_the_same(a: Run, b: Run) -> tuple[str, ...]:
+    """What keeps two records of one side from being runs of the same thing, by name and with both values.
+
+    The batch is not among it. Where it is searched for, each run searches anew, and what it finds is a part of what
+    is measured; the caveat of the comparison says so.
+    """
+    before, after = dict(a.software), dict(b.software)
+    told: list[tuple[str, object, object]] = [("adapter options", a.record.route.options, b.record.route.options)]
+    told += [(name, before.get(name), after.get(name)) for name in {**before, **after}]
+    return tuple(f"{name}: {first} and {second}" for name, first, second in told if first != second)
+
+
+def _searched(side: str, runs: Sequence[Run]) -> str:
+    """The caveat that runs of a side chose different batches; empty where they did not."""
+    batches = sorted({run.record.batch for run in runs if run.record.batch is not None})
+    if len(batches) < 2:
+        return ""
+    return (
+        f"the runs of {side} chose batches of {', '.join(map(str, batches))}: each searches for its best one, and the "
+        "interval holds how the choice scatters"
+    )
+
+
+def _figures(runs: Sequence[Run]) -> list[float]:
+    """The figures of runs that all have one."""
+    return [value for run in runs if (value := figure(run.record, run.measured)[0]) is not None]
 
 
 def spread_of(*sides: Sequence[float]) -> float:
@@ -265,12 +335,12 @@ def ratio_of_runs(a: Sequence[float], b: Sequence[float]) -> Ratio:
     return _exponential(middle, -half, half)
 
 
-def _ratio_of_single_runs(a: Run, b: Run) -> tuple[Ratio | None, str]:
+def _ratio_of_single_runs(a: Run, b: Run, names: tuple[str, str]) -> tuple[Ratio | None, str]:
     """The ratio from the blocks of both windows or, for a server's response times, from the order statistics."""
     if a.record.scenario != "server":
         before, after = _interval(a), _interval(b)
         if before is None or after is None:
-            side = "B" if before else "A"
+            side = names[1] if before else names[0]
             return None, f"the window of {side} has no interval (it is short or not steady): several runs are needed"
         return ratio_of_windows(before, after), ""
     if a.record.rate_trials or b.record.rate_trials:
@@ -308,8 +378,8 @@ def _exponential(middle: float, below: float, above: float) -> Ratio:
     return Ratio(low, math.exp(middle), high)
 
 
-def _routes(judgements: Sequence[Judgement]) -> list[tuple[Run, ...]]:
-    """All runs of each route, in the order of the results."""
+def cells(judgements: Sequence[Judgement]) -> list[tuple[Run, ...]]:
+    """The runs of each cell, in the order of the results. Probes and the mix are no cells."""
     found: dict[Hashable, list[Run]] = defaultdict(list)
     for judgement in judgements:
         result = judgement.result
@@ -321,7 +391,8 @@ def _routes(judgements: Sequence[Judgement]) -> list[tuple[Run, ...]]:
                 continue
             device = devices[record.route.device]
             state, why = _state(result.system, device), invalid.get(record.key, "") if record.completions else ""
-            run = Run(record, device, judgement.measured.get(record.key), state, why)
+            measured = judgement.measured.get(record.key)
+            run = Run(record, device, measured, state, why, _software(result, record.route.adapter))
             key = (_cell(run), record.run)
             found[(_cell(run), seen[key])].append(run)  # the same cell again in one run is another phase of the plan
             seen[key] += 1
@@ -336,6 +407,14 @@ def _state(system: System, device: Device) -> tuple[tuple[str, str | None], ...]
         if facts.get("id") == device.id:
             return tuple((name, facts.get(name)) for name in ("power_limit_mw", "ecc", "mig"))
     return ()
+
+
+def _software(result: Result, adapter: str) -> tuple[tuple[str, str], ...]:
+    """The versions of what measured and of what ran."""
+    told = {"Mixmark": result.system.mixmark}
+    if ran := result.environments.get(adapter):
+        told |= {"Python": ran.python, **ran.packages, **ran.vendor}
+    return tuple(sorted(told.items()))
 
 
 def _cell(run: Run) -> Hashable:

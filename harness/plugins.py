@@ -22,7 +22,7 @@ from harness.errors import PluginError, UsageError
 from harness.schema import Absent
 from harness.text import plain
 
-Kind = Literal["adapters", "meters", "watchers", "suites", "reporters"]
+Kind = Literal["adapters", "meters", "watchers", "suites", "reporters", "comparisons"]
 
 BUILT_IN: dict[Kind, dict[str, str]] = {
     "adapters": {
@@ -56,6 +56,13 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
         "markdown": "reporters.markdown:report",
         "html": "reporters.html:report",
     },
+    "comparisons": {
+        "console": "reporters.comparison.console:report",
+        "markdown": "reporters.comparison.markdown:report",
+        "csv": "reporters.comparison.csv:report",
+        "html": "reporters.comparison.html:report",
+        "json": "reporters.comparison.json:report",
+    },
 }
 MEMBERS: dict[Kind, tuple[str, ...]] = {
     "adapters": ("name", "discover", "open"),
@@ -66,6 +73,7 @@ MEMBERS: dict[Kind, tuple[str, ...]] = {
         *("infer", "gate", "reference", "quality", "costs"),
     ),
     "reporters": ("__call__",),
+    "comparisons": ("__call__",),
 }
 
 

@@ -39,17 +39,17 @@ def _row(row: Row) -> list[object]:
     streams = (row.latency, row.first_mark, row.time_per_unit)
     return [
         record.key,
-        *(_cell(text) for text in (route.suite, route.suite_version, route.tier, route.device, route.adapter)),
+        *(safe(text) for text in (route.suite, route.suite_version, route.tier, route.device, route.adapter)),
         route.precision,
-        _cell(route.weights),
+        safe(route.weights),
         record.scenario,
         record.batch,
         record.rate_per_s,
         record.run,
         row.status,
-        _cell(f"{error.kind}: {error.message}") if error else "",
+        safe(f"{error.kind}: {error.message}") if error else "",
         row.feeds,
-        _cell(record.unit),
+        safe(record.unit),
         row.units,
         row.throughput_per_s,
         row.half_width,
@@ -65,13 +65,13 @@ def _mixed(found: Score, number: int, run: Run) -> list[object]:
     energy, idle = run.total, (*run.total.idle_watts, None, None)
     valid = not run.problems
     known: dict[str, object] = {
-        "key": _cell(run.phase),
-        "suite": _cell(found.mix.name),
+        "key": safe(run.phase),
+        "suite": safe(found.mix.name),
         "tier": found.mix.tier,
         "scenario": "mixed",
         "run": number,
         "status": found.grade if valid else "no score",
-        "reason": _cell("; ".join([each.text for each in run.problems] or found.missing)),
+        "reason": safe("; ".join([each.text for each in run.problems] or found.missing)),
         "feeds": sum(stream.feeds for stream in run.streams),
         "unit": "mix",
         "units": run.mixes,
@@ -96,7 +96,7 @@ def _energy(energy: Energy | None) -> tuple[object, ...]:
     return (*joules, energy.boundary, energy.edge_uncertainty)
 
 
-def _cell(text: str) -> str:
+def safe(text: str) -> str:
     """The text of a cell that no spreadsheet takes for a formula: they run what starts with =, +, - or @."""
     text = plain(text)
     return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text

@@ -25,34 +25,34 @@ def _lines(judgement: Judgement) -> Iterator[str]:
     result, system = judgement.result, judgement.result.system
     names = figures.device_names(result)
     state = "finished" if result.finished else "UNFINISHED"
-    yield f"## Mixmark: {result.tier} tier, {_cell(result.preset)}, {state}"
+    yield f"## Mixmark: {result.tier} tier, {cell(result.preset)}, {state}"
     yield ""
-    yield _cell(f"{system.cpu_model or 'CPU'}, {system.kernel}, {result.created_utc}, Mixmark {system.mixmark}")
+    yield cell(f"{system.cpu_model or 'CPU'}, {system.kernel}, {result.created_utc}, Mixmark {system.mixmark}")
     if told := figures.scope(judgement.rows):
         yield ""
-        yield _cell(told)
+        yield cell(told)
     yield ""
     first = summary(judgement)
-    yield f"**{first.verdict}**: {_cell(first.reason)}"
+    yield f"**{first.verdict}**: {cell(first.reason)}"
     yield ""
-    yield _cell(first.sentence)
-    yield from (f"- {_cell(each)}" for each in first.scale)
+    yield cell(first.sentence)
+    yield from (f"- {cell(each)}" for each in first.scale)
     yield ""
     if found := scores.told(judgement):
-        yield f"**{_cell(found.headline)}**"
+        yield f"**{cell(found.headline)}**"
         yield ""
-        yield from (f"- {_cell(name)}: {_cell(value)}" for name, value in found.facts)
+        yield from (f"- {cell(name)}: {cell(value)}" for name, value in found.facts)
         for each in found.tables:
             yield ""
-            yield from _table(each.header, each.rows, right_from=each.text_columns)
+            yield from table(each.header, each.rows, right_from=each.text_columns)
         yield ""
     rows = judgement.cells
-    yield from _table(COLUMNS, [_row(row, names, figures.told(rows)) for row in rows], right_from=5)
+    yield from table(COLUMNS, [_row(row, names, figures.told(rows)) for row in rows], right_from=5)
     if compared := judgement.matrix:
         yield ""
         relative = [(suite, *map(figures.ratio, relatives)) for suite, relatives in compared.rows]
         header = (f"alone, of {names[compared.baseline]}", *(names[device] for device in compared.devices))
-        yield from _table(header, relative, right_from=1)
+        yield from table(header, relative, right_from=1)
     if known := judgement.ceilings:
         yield ""
         ceilings = [
@@ -65,13 +65,13 @@ def _lines(judgement: Judgement) -> Iterator[str]:
             )
             for (device, adapter, precision), ceiling in known.items()
         ]
-        yield from _table(("ceiling of", "adapter", "type", "compute", "memory"), ceilings, right_from=3)
+        yield from table(("ceiling of", "adapter", "type", "compute", "memory"), ceilings, right_from=3)
     yield ""
     for severity, about, message in figures.merged(result, judgement.findings):
         subject = "" if about == "run" else f"{about}: "
-        yield f"- **{severity}** {_cell(subject + message)}"
+        yield f"- **{severity}** {cell(subject + message)}"
     for absent in result.absent:
-        yield f"- **absent** {_cell(f'{absent.label}: {absent.reason}')}"
+        yield f"- **absent** {cell(f'{absent.label}: {absent.reason}')}"
 
 
 def _row(row: Row, names: dict[str, str], told: int) -> Sequence[str]:
@@ -93,14 +93,14 @@ def _row(row: Row, names: dict[str, str], told: int) -> Sequence[str]:
     )
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]], right_from: int) -> Iterator[str]:
-    yield f"| {' | '.join(map(_cell, header))} |"
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], right_from: int) -> Iterator[str]:
+    yield f"| {' | '.join(map(cell, header))} |"
     yield f"|{'|'.join('---' if column < right_from else '---:' for column in range(len(header)))}|"
     for row in rows:
-        yield f"| {' | '.join(_cell(text) for text in row)} |"
+        yield f"| {' | '.join(cell(text) for text in row)} |"
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
     """The text of a cell, in which nothing is taken for a table's bar, for HTML or for markup."""
     for mark in "\\|`*_[]#~":
         text = text.replace(mark, f"\\{mark}")

@@ -263,7 +263,8 @@ def test_compare_judges_two_results_and_gates(shell: Shell) -> None:
         (shell.folder / "mixmark.toml").write_text(f"[adapter.acme]\nwork_s = {work_s}\n")
         words = ("--scenario", "single-stream", "--runs", "3", "--tier", "smoke")
         assert shell("run", "--suite", "null", "--adapter", ACME, *words, "--out", name).returncode == 0
-    slower = json.loads(shell("compare", "a", "b", "--json").stdout)["comparisons"]
+    told = json.loads(shell("compare", "a", "b", "--json").stdout)
+    slower = told["verdicts"]["B"]
     assert [each["verdict"] for each in slower] == ["slower"]
     assert 0.15 < slower[0]["ratio"]["estimate"] < 0.35  # five times the work
     gated = shell("compare", "a", "b", "--gate", "20")

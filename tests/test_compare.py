@@ -13,7 +13,19 @@ from harness.compare import Comparison, Ratio, Run, ratio_of_runs, ratio_of_wind
 from harness.judge.intervals import Interval
 from harness.judge.judgement import judge
 from harness.judge.stamps import latencies_ns
-from harness.schema import Audit, Completions, Device, Failure, Gate, LatencyLimits, RateTrial, Record, Result
+from harness.schema import (
+    Audit,
+    Completions,
+    Device,
+    Failure,
+    Gate,
+    LatencyLimits,
+    NoiseFloor,
+    RateTrial,
+    Record,
+    Result,
+    Route,
+)
 from tests.golden.sample import GPU, closed_loop, probe, record, result
 
 SEED = 7
@@ -35,7 +47,9 @@ def runs(steps_ns: Sequence[int], first_seed: int = 0) -> list[Result]:
 
 
 def compared(a: Sequence[Result], b: Sequence[Result], noise_floor: float | None = None) -> tuple[Comparison, ...]:
-    return compare.compare([judge(each) for each in a], [judge(each) for each in b], noise_floor)
+    known = None if noise_floor is None else NoiseFloor(share=noise_floor, tier="edge", created_utc="2026-01-01")
+    sides = ([judge(each.model_copy(update={"noise_floor": known})) for each in side] for side in (a, b))
+    return compare.compare(*sides)
 
 
 def one(a: Sequence[Result], b: Sequence[Result], noise_floor: float | None = None) -> Comparison:
@@ -124,10 +138,23 @@ def test_the_noise_floor_of_the_machine_widens_what_is_the_same() -> None:
     assert (one(a, b, 0.1).delta, one(a, b, 0.1).verdict) == (0.1, "same")
 
 
-@pytest.mark.parametrize("floor", [-0.1, float("nan"), float("inf")])
-def test_an_impossible_noise_floor_is_an_error(floor: float) -> None:
-    with pytest.raises(ValueError, match="no noise floor"):
-        compared(runs([10]), runs([10]), floor)
+def test_a_noise_floor_of_another_tier_says_nothing() -> None:
+    a, b = runs([1_000_000]), runs([1_050_000], 1)
+    smoke = NoiseFloor(share=0.1, tier="smoke", created_utc="2026-01-01")
+    edge = NoiseFloor(share=0.02, tier="edge", created_utc="2026-01-01")
+
+    def found(*floors: NoiseFloor) -> Comparison:
+        before, after = (
+            [judge(each.model_copy(update={"noise_floor": floor})) for each, floor in zip(side, floors, strict=True)]
+            for side in (a, b)
+        )
+        [comparison] = compare.compare(before, after)
+        return comparison
+
+    a, b = a * 2, b * 2
+    told = found(smoke, edge)
+    assert (told.delta, told.floor) == (0.02, edge), "the widest of the cell's tier"
+    assert (found(smoke, smoke).delta, found(smoke, smoke).floor) == (0.01, None)
 
 
 def test_several_runs_are_compared_by_how_they_scatter_not_by_their_blocks() -> None:
@@ -148,6 +175,37 @@ def test_runs_within_one_result_are_runs_too() -> None:
 
     found = one([of([1_000_000, 1_001_000, 1_002_000])], [of([1_200_000, 1_201_000])])
     assert (len(found.a), len(found.b), found.verdict) == (3, 2, "slower")
+
+
+def several(steps_ns: Sequence[int], first_seed: int = 0, **changed: Sequence[Any]) -> list[Result]:
+    """One result of several runs; `changed` alters a field of the record, or of its route, in each of them."""
+    made = []
+    for at, step_ns in enumerate(steps_ns):
+        told = {name: values[at] for name, values in changed.items()}
+        one = run_of(step_ns, first_seed + at)
+        route = one.route.model_copy(update={name: told.pop(name) for name in list(told) if name in Route.model_fields})
+        made.append(one.model_copy(update={"key": f"k{at}", "phase": f"k{at}", "run": at + 1, "route": route, **told}))
+    return [result(*made)]
+
+
+def test_runs_that_chose_different_batches_are_compared_and_the_remark_says_so() -> None:
+    a, b = [1_000_000, 1_001_000, 1_002_000], [1_200_000, 1_201_000, 1_202_000]
+    found = one(several(a, batch=(512, 1024, 512)), several(b, 9, batch=(1024, 1024, 1024)))
+    assert found.verdict == "slower"
+    assert found.reason == (
+        "the runs of A chose batches of 512, 1024: each searches for its best one, and the interval holds how the "
+        "choice scatters"
+    )
+    assert one(several(a, batch=(512, 512, 512)), several(b, 9, batch=(1024, 1024, 1024))).reason == ""
+
+
+def test_runs_of_different_things_are_not_merged() -> None:
+    a, b = [1_000_000, 1_001_000], [1_200_000, 1_201_000]
+    found = one(several(a, options=({}, {"threads": "1"})), several(b, 9))
+    assert (found.verdict, found.ratio) == (None, None)
+    assert found.reason == "the runs of A are not of one thing: adapter options: {} and {'threads': '1'}"
+    other = [each.model_copy(update={"system": each.system.model_copy(update={"mixmark": "9"})}) for each in runs(b)]
+    assert one(runs(a), [runs(b)[0], other[1]]).reason == ("the runs of B are not of one thing: Mixmark: 0.1.0 and 9")
 
 
 def test_welch_against_figures_worked_by_hand() -> None:

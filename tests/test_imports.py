@@ -43,6 +43,7 @@ LAYERS = (
         "harness.pick",
         "harness.place",
         "harness.seeds",
+        "harness.side_by_side",
         "harness.plan",
         "harness.rates",
         "harness.judge.score",

@@ -10,11 +10,10 @@ import click
 
 from harness.cli.answer import AGAINST, VERBOSE, references
 from harness.cli.options import JSON
-from harness.cli.tables import print_json, print_markdown, print_table
+from harness.cli.tables import print_json, print_table
 from harness.text import plain
 
 if TYPE_CHECKING:
-    from harness.compare import Comparison
     from harness.judge.judgement import Judgement
     from harness.repeat import Repeated
     from harness.schema import Record
@@ -61,51 +60,63 @@ def report(
 
 
 @click.command()
-@click.argument("a", type=click.Path(path_type=Path))
-@click.argument("b", type=click.Path(path_type=Path))
+@click.argument("results", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="A B [C …]")
 @click.option(
-    "--gate", type=click.FloatRange(0, 100), metavar="PCT", help="Exit with 1 if B is proven slower by more than PCT %."
+    "--gate",
+    type=click.FloatRange(0, 100),
+    metavar="PCT",
+    help="Exit with 1 if a cell is proven slower than that of A by more than PCT %.",
 )
 @click.option(
     "--format",
     "format_",
-    type=click.Choice(["console", "markdown"]),
+    metavar="NAME",
     default="console",
     show_default=True,
-    help="Form of the table.",
+    help="Form of the comparison: console, markdown, csv, html or json.",
 )
 @JSON
-def compare(a: Path, b: Path, gate: float | None, format_: str, as_json: bool) -> None:
-    """Test whether B is faster or slower than the baseline A.
+def compare(results: tuple[Path, ...], gate: float | None, format_: str, as_json: bool) -> None:
+    """Hold two results or more side by side, of one machine or of different ones. A is the baseline.
 
-    A and B are result folders, or folders that hold several results of the same plan.
+    Each is a result folder, or a folder that holds several results of one machine and one plan.
 
-    The verdict depends on the confidence interval of the ratio B / A. It is faster or slower if the whole interval
-    lies beyond ±δ, same if the interval lies within ±δ, and ambiguous otherwise. δ is the noise floor that
-    `mixmark selftest` measured, but at least 1 %.
+    The scores, and the best route of each suite, are shown beside each other with their speed relative to A. Where a
+    cell is the same on the same kind of device, a verdict tests whether it is faster or slower: if the whole
+    confidence interval of the ratio lies beyond ±δ; it is same if the interval lies within ±δ, and ambiguous
+    otherwise. δ is the noise floor that `mixmark selftest` measured at this tier, but at least 1 %.
 
-    Example: mixmark compare results/main results/branch --gate 5
+    What cannot be compared is listed with the reason. The exit code is 2 if nothing could be compared, or if --gate
+    found no cell to test.
+
+    \b
+    Examples: mixmark compare results/main results/branch --gate 5
+              mixmark compare results/laptop results/desktop results/server --format html > compare.html
     """
-    from harness import compare as comparing
+    from harness import plugins
+    from harness.errors import UsageError
+    from harness.pick import pick
+    from harness.side_by_side import side_by_side
 
-    before, after = _judged(a), _judged(b)
-    floors = [each.result.noise_floor.share for each in (*before, *after) if each.result.noise_floor is not None]
-    found = comparing.compare(before, after, max(floors, default=None))
-    worse = [each for each in found if gate is not None and each.proven_slower(gate / 100)]
-    if as_json:
-        print_json({"comparisons": [each.told() for each in found], "regressions": len(worse)})
-    else:
-        head = ("cell", "B / A", "confidence interval", "verdict", "runs A : B", "remark")
-        rows = [_comparison_row(each) for each in found]
-        if format_ == "markdown":
-            print_markdown(head, rows)
-        else:
-            print_table(head, rows, "The two results have no cell to compare.")
-        floor = f"the noise floor is {max(floors) * 100:.2f} %" if floors else "run mixmark selftest for a noise floor"
-        if found:
-            click.echo(f"\nA ratio above 1 means that B does more. δ is {found[0].delta * 100:.2f} %; {floor}.")
-    for each in worse:
-        click.echo(f"mixmark: {plain(each.label)} is slower by more than {gate:g} %", err=True)
+    if len(results) < 2:
+        raise UsageError("compare needs at least two results", hint="for example: mixmark compare results/a results/b")
+    forms = plugins.find("comparisons")
+    (name,) = pick("format", ["json" if as_json else format_], forms)
+    found = side_by_side([(str(path), _judged(path)) for path in results])
+    click.echo(forms[name].load()(found), nl=False)
+    tested = [(label, each) for label, compared in found.verdicts.items() for each in compared]
+    if not found.comparable:
+        raise UsageError(
+            "nothing of these results can be compared", hint="the list of what is not compared says what differs"
+        )
+    if gate is not None and not tested:
+        raise UsageError(
+            "--gate found no cell to test",
+            hint="it tests cells that are alike, on devices of the same model and settings",
+        )
+    worse = [(label, each) for label, each in tested if gate is not None and each.proven_slower(gate / 100)]
+    for label, each in worse:
+        click.echo(f"mixmark: {plain(each.label)} of {label} is slower by more than {gate:g} %", err=True)
     sys.exit(1 if worse else 0)
 
 
@@ -160,17 +171,6 @@ def _audit_row(each: Repeated) -> tuple[str, ...]:
         f"{max(stored.values):.3g}" if stored and stored.values else "–",
         f"{max(each.values):.3g}" if each.values else "–",
         plain(each.problem) or "passes and agrees",
-    )
-
-
-def _comparison_row(each: Comparison) -> tuple[str, ...]:
-    return (
-        plain(each.label),
-        f"{each.ratio.estimate:.3f}" if each.ratio else "–",
-        f"{each.ratio.low:.3f} – {each.ratio.high:.3f}" if each.ratio else "–",
-        each.verdict or "not compared",
-        f"{len(each.a)} : {len(each.b)}",
-        plain(each.reason),
     )
 
 

@@ -43,12 +43,6 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[Any]], empty: str) 
     console.print(table)
 
 
-def print_markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    for row in (head, ("---",) * len(head), *rows):
-        cells = [cell.replace("|", "\\|") for cell in row]
-        click.echo(f"| {' | '.join(cells)} |")
-
-
 def print_absent(absent: Iterable[Absent]) -> None:
     """Prints what is not available on this machine, each with its reason."""
     lines = [f"  {plain(each.label)}: {plain(each.reason)}" for each in absent]

@@ -1,0 +1,1 @@
+"""Results side by side, each form a pure function from the comparison to text."""

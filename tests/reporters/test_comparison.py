@@ -1,0 +1,181 @@
+"""Each form of results side by side."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from functools import cache
+from io import StringIO
+
+import pytest
+
+from harness import mixes, plugins
+from harness.judge.judgement import judge
+from harness.schema import NoiseFloor, Result
+from harness.side_by_side import SideBySide, side_by_side
+from reporters.comparison import console, html, markdown
+from reporters.comparison import csv as csv_form
+from reporters.comparison import json as json_form
+from tests.fakes.machine import EDGE, WATTS_AT_THE_WALL
+from tests.golden.sample import sample
+from tests.reporters.hostile import LONG, hostile
+from tests.reporters.test_html import Page
+from tests.test_compare import runs, several
+from tests.test_side_by_side import on_another_machine, one_run
+
+FORMS: dict[str, Callable[[SideBySide], str]] = {
+    "console": console.report,
+    "markdown": markdown.report,
+    "csv": csv_form.report,
+    "html": html.report,
+    "json": json_form.report,
+}
+every_form = pytest.mark.parametrize("form", FORMS.values(), ids=list(FORMS))
+
+
+@pytest.fixture(autouse=True)
+def _published(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
+
+
+def beside(*results: Result) -> SideBySide:
+    return side_by_side([(f"results/{at}", [judge(each)]) for at, each in enumerate(results)])
+
+
+@cache
+def scored() -> SideBySide:
+    return beside(one_run(WATTS_AT_THE_WALL), one_run(WATTS_AT_THE_WALL * 2), one_run(None))
+
+
+@cache
+def judged_cells() -> SideBySide:
+    floor = NoiseFloor(share=0.031, tier="edge", created_utc="2025-12-21T03:04:05+00:00")
+    [a] = several([1_000_000, 1_001_000, 1_002_000])
+    [b] = several([1_200_000, 1_201_000, 1_202_000], 9)
+    return beside(a.model_copy(update={"noise_floor": floor}), b)
+
+
+def stranger(text: str) -> Result:
+    """What a stranger can write into a folder that can be opened: its devices are those of its records."""
+    whole = hostile(text)
+    records = tuple(
+        each.model_copy(update={"route": each.route.model_copy(update={"device": "cpu:0"})}) for each in whole.records
+    )
+    return whole.model_copy(update={"records": records})
+
+
+def test_the_forms_are_found_as_plugins() -> None:
+    found = plugins.find("comparisons")
+    assert {name: found[name].load() for name in found} == FORMS
+
+
+@every_form
+def test_every_form_has_the_scores_and_what_they_are_relative_to_the_first(form: Callable[[SideBySide], str]) -> None:
+    text = form(scored())
+    assert "0.39" in text and "0.19" in text, "both figures"
+    assert "0.500" in text or '"estimate": 0.5' in text or ",0.50" in text or "0.499" in text
+    assert "no meter was read" in text
+
+
+@every_form
+def test_nothing_that_a_stranger_wrote_leaves_its_place(form: Callable[[SideBySide], str]) -> None:
+    text = form(side_by_side([(LONG, [judge(stranger(LONG))]), ("b", [judge(stranger(LONG))])]))
+    assert all(letter.isprintable() for letter in text.replace("\n", ""))
+
+
+def test_hostile_names_break_no_table_and_no_page() -> None:
+    found = side_by_side([(LONG, [judge(stranger(LONG))]), ("b", [judge(sample())])])
+    page = Page(html.report(found))
+    assert {"script", "img", "iframe"}.isdisjoint(page.tags)
+    assert not [name for _, name, _ in page.attributes if name.startswith("on")]
+    assert not page.values("src") and "default-src 'none'" in "".join(page.values("content"))
+    tables = [line for line in markdown.report(found).splitlines() if line.startswith("|")]
+    assert {line.replace("\\|", "").count("|") for line in tables} == {4}
+    assert "<script" not in markdown.report(found)
+    for row in csv.reader(StringIO(csv_form.report(found))):
+        assert len(row) == len(csv_form.COLUMNS)
+        assert not any(cell.startswith(("=", "@")) for cell in row)
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100])
+def test_the_console_breaks_no_word(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console, "WIDTH", columns)
+    for found in (scored(), judged_cells(), beside(sample(), on_another_machine(sample()))):
+        text = console.report(found)
+        assert max(map(len, text.splitlines())) <= columns
+        wide = " ".join(markdown.report(found).replace("\\", "").split())
+        for word in text.split():
+            assert word.strip(":;,()") in wide or word in ("speed", "–"), word
+
+
+def test_colours_are_for_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "\x1b" not in console.report(judged_cells())
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda: type("Size", (), {"columns": 80})())
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b[31mslower" in console.report(judged_cells())
+
+
+def test_a_verdict_says_what_it_rests_on() -> None:
+    text = console.report(judged_cells())
+    assert "B tested against A, cell by cell" in text and "slower" in text and "3 : 3" in text
+    flat = " ".join(text.split())
+    assert "δ is 3.10 %: the noise floor of the edge tier is 3.1 %, measured 12 days before A." in flat
+    bare = " ".join(markdown.report(beside(*runs([1_000_000, 1_000_000]))).replace("\\", "").split())
+    assert "δ is 1.00 %: no noise floor of this tier is known, so it is the least one, 1 %." in bare
+
+
+def test_what_is_not_compared_is_said_once_for_each_reason() -> None:
+    text = " ".join(console.report(beside(sample(), on_another_machine(sample()))).split())
+    assert text.count("not alike in device model: Acme Quartz 9000 and Basalt cpu and more") == 1
+    assert "; and 5 more" in text
+
+
+def test_a_figure_of_another_number_format_is_seen_as_one() -> None:
+    found = markdown.report(beside(sample(), runs([1_000_000])[0]))
+    assert "fp32 by torch on cpu:0" in found and "bf16 by torch on Acme Topaz" in found
+
+
+def test_the_spreadsheet_has_a_line_for_each_figure() -> None:
+    rows = list(csv.DictReader(StringIO(csv_form.report(scored()))))
+    score = {(row["result"], row["what"]): row for row in rows if row["kind"] == "score"}
+    assert set(score) == {(label, name) for label in "ABC" for name in ("TX", "MX")}
+    assert float(score["B", "MX"]["relative"]) == pytest.approx(0.5, rel=0.01)
+    assert score["C", "MX"]["value"] == "" and score["C", "MX"]["reason"] == "no meter was read"
+    best = [row for row in rows if row["kind"] == "best route"]
+    assert {row["unit"] for row in best} == {"unit/s"} and {row["weight_class"] for row in best} == {"16"}
+    tests = [row for row in csv.DictReader(StringIO(csv_form.report(judged_cells()))) if row["kind"] == "test"]
+    assert [(row["verdict"], row["delta"], row["runs"]) for row in tests] == [("slower", "0.031", "3")]
+
+
+def test_numbers_for_machines_have_all_that_the_texts_have() -> None:
+    told = json.loads(json_form.report(judged_cells()))
+    assert [one["label"] for one in told["machines"]] == ["A", "B"] and told["comparable"] is True
+    [verdict] = told["verdicts"]["B"]
+    assert (verdict["verdict"], verdict["noise_floor"]["share"], verdict["runs"]) == ("slower", 0.031, [3, 3])
+    assert told["rows"][0]["best"][1]["relative"]["estimate"] == pytest.approx(1 / 1.2, rel=0.01)
+    assert json.loads(json_form.report(scored()))["mixes_per_kj"][0] is None
+
+
+def test_the_page_draws_speeds_around_one_on_a_logarithmic_scale() -> None:
+    found = scored()
+    assert html._edge(found) == 3.0, "half as efficient, with its interval"
+    assert (html._place(1, 2), html._place(2, 2), html._place(0.5, 2)) == (50, 100, 0)
+    assert html._place(1.03, 3) == pytest.approx(51.35, abs=0.01), "nearly nothing"
+    page = html.report(found)
+    assert '<span class="bar slower" style="left: ' in page and '<span class="whisker"' in page
+    words = "\n".join(Page(page).words)
+    for told in ("MX, mixes per kilojoule", "baseline", "Not compared", "llm, offline, 16-bit weights"):
+        assert told in words
+    ids = Page(page).values("id")
+    assert len(ids) == len(set(ids))
+    assert {word for value in Page(page).values("aria-labelledby") for word in value.split()} <= set(ids)
+
+
+def test_ratios_of_a_thousand_have_a_scale() -> None:
+    found = beside(runs([1_000_000])[0], on_another_machine(runs([1_000], 1)[0]))
+    assert html._edge(found) == 10_000.0
