@@ -48,8 +48,8 @@ def runs(steps_ns: Sequence[int], first_seed: int = 0) -> list[Result]:
 
 def compared(a: Sequence[Result], b: Sequence[Result], noise_floor: float | None = None) -> tuple[Comparison, ...]:
     known = None if noise_floor is None else NoiseFloor(share=noise_floor, tier="edge", created_utc="2026-01-01")
-    sides = ([judge(each.model_copy(update={"noise_floor": known})) for each in side] for side in (a, b))
-    return compare.compare(*sides)
+    before, after = ([judge(each.model_copy(update={"noise_floor": known})) for each in side] for side in (a, b))
+    return compare.compare(before, after)
 
 
 def one(a: Sequence[Result], b: Sequence[Result], noise_floor: float | None = None) -> Comparison:
