@@ -11,7 +11,9 @@ from pathlib import Path
 
 from harness import wire
 from harness.config import Config
-from harness.failures import NotStarted, WorkerFailed
+from harness.errors import UsageError
+from harness.failures import Misused, NotStarted, WorkerFailed
+from harness.guarded import MAX_REASON
 from harness.plan import Way
 from harness.plugins import Plugin
 from harness.schema import Absent, Device, Environment
@@ -42,7 +44,10 @@ class Found:
 
 
 def discover(adapters: Mapping[str, Plugin], config: Config) -> Found:
-    """Asks all adapters at once. One that breaks, hangs or finds nothing is in `absent` with its reason."""
+    """Asks all adapters at once. One that breaks, hangs or finds nothing is in `absent` with its reason.
+
+    Raises UsageError where an adapter refuses its options: to go on without it would measure something else than asked.
+    """
     with tempfile.TemporaryDirectory(prefix="mixmark-") as folder, ThreadPoolExecutor(len(adapters) or 1) as pool:
         answers = list(pool.map(lambda adapter: _ask(adapter, config, Path(folder)), adapters.values()))
     ways: list[Way] = []
@@ -66,7 +71,7 @@ def discover(adapters: Mapping[str, Plugin], config: Config) -> Found:
 
 
 def _ask(adapter: Plugin, config: Config, folder: Path) -> tuple[Environment, Sequence[Device]] | str:
-    """The environment of the adapter and its devices, or why there are none."""
+    """The environment of the adapter and its devices, or why there are none. Raises UsageError as `discover` does."""
     chosen = config.adapter(adapter.name)
     log = folder / f"{adapter.name}.log"
     try:
@@ -74,6 +79,9 @@ def _ask(adapter: Plugin, config: Config, folder: Path) -> tuple[Environment, Se
             answer = worker.call(wire.Discover(), TIMEOUT_S)
             assert worker.hello is not None  # there was an answer, and it comes after the hello
             return _environment(worker.hello, answer.vendor), [_named(device) for device in answer.devices]
+    except Misused as misused:
+        words = f"[adapter.{adapter.name}] in the configuration: {misused.failure.message}"
+        raise UsageError(plain(words, MAX_REASON), plain(misused.failure.hint, MAX_REASON)) from misused
     except WorkerFailed as failed:
         failure = failed.failure
         if failure.kind in ("crashed", "hung") and not isinstance(

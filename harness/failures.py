@@ -21,6 +21,10 @@ class NotStarted(WorkerFailed):
     """The interpreter does not exist, or has no Mixmark of this version: no code of the adapter has run."""
 
 
+class Misused(WorkerFailed):
+    """The adapter refused what the configuration asks of it, such as an option that it does not know."""
+
+
 def failure_of(error: BaseException) -> Failure:
     """The failure that stands for an exception, whichever plugin or framework raised it."""
     if isinstance(error, WorkerFailed):

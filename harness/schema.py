@@ -850,6 +850,8 @@ class Result(Fact):
     """All suites that loaded, whether the run uses them or not."""
     records: tuple[Record, ...]
     meterings: tuple[Metering, ...] = ()
+    live: Annotated[bool, SkipJsonSchema(), Field(exclude=True)] = False
+    """Whether the run goes on in another process now; `store.open` finds it out."""
     unverified: Annotated[Mapping[str, str], SkipValidation, SkipJsonSchema(), Field(exclude=True)] = {}
     """Why records were not compared with the code of their suite, by their keys; known when a folder is opened."""
     finished: bool

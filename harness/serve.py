@@ -33,7 +33,7 @@ from harness import VERSION, drive, isolation, plugins, seeds, wire
 from harness.answers import Answers
 from harness.arrivals import poisson
 from harness.contracts import Adapter, Discloses, Feed, Feeds, Helpers, Runner, Suite, Use
-from harness.errors import MixmarkError, PluginError, Unsupported, WrongAnswer
+from harness.errors import MixmarkError, PluginError, Unsupported, UsageError, WrongAnswer
 from harness.failures import WorkerFailed, failure_of
 from harness.judge import intervals, stamps, steady
 from harness.plugins import Plugin
@@ -459,7 +459,7 @@ def failed(error: BaseException) -> wire.Failed:
     """What the parent is sent for an exception, whose traceback goes to the worker's log."""
     traceback.print_exception(error)
     sys.stderr.flush()
-    return wire.Failed(failure=failure_of(error))
+    return wire.Failed(failure=failure_of(error), misuse=isinstance(error, UsageError))
 
 
 def serve(requests: BinaryIO, answers: BinaryIO, setup: wire.Setup) -> None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness import config as configuration
 from harness import noise, plugins, slices
 from harness.config import Config
 from harness.discover import Found, discover
@@ -26,18 +25,49 @@ from harness.watch.disclosure import disclose
 
 
 @dataclass(frozen=True)
+class Suites:
+    """The suites, as the configuration and the command line set them up. No device is asked for them."""
+
+    plugins: Mapping[str, Plugin]
+    workloads: Sequence[Workload]
+    facts: Mapping[str, SuiteFacts]
+    options: Mapping[str, Mapping[str, str]]
+    """What each suite is built with, the path of its checkpoint included."""
+    absent: tuple[Absent, ...]
+    """The suites that do not load."""
+
+    def chosen(self, asked: Sequence[str], scenarios: Sequence[str] = ()) -> list[Workload]:
+        """The named suites, or all. Raises UsageError for a suite or a scenario that there is not, for a scenario that
+        no chosen suite has, and where a suite was named that has none of the scenarios."""
+        names = pick("suite", asked, [each.name for each in self.workloads])
+        known = dict.fromkeys(one for each in self.workloads for one in each.scenarios if one != "probe")
+        pick("scenario", scenarios, known)
+        chosen = [each for each in self.workloads if each.name in names]
+        idle = [each for each in chosen if asked and scenarios and set(scenarios).isdisjoint(each.scenarios)]
+        lacking = [one for one in scenarios if not any(one in each.scenarios for each in chosen)]
+        if idle or lacking:
+            shown = idle or chosen
+            raise UsageError(
+                f"{' and '.join(each.name for each in shown)} {'has' if len(shown) == 1 else 'have'} no scenario "
+                f"{' or '.join(lacking or scenarios)}",
+                hint="; ".join(f"{each.name} has {', '.join(each.scenarios)}" for each in shown),
+            )
+        return chosen
+
+    @property
+    def probe(self) -> Workload | None:
+        """The suite that measures the ceilings of a device, where it loads."""
+        return next((each for each in self.workloads if "probe" in each.scenarios), None)
+
+
+@dataclass(frozen=True)
 class Workbench:
     """Everything that a run is put together from."""
 
     config: Config
     adapters: Mapping[str, Plugin]
-    suites: Mapping[str, Plugin]
-    workloads: Sequence[Workload]
-    facts: Mapping[str, SuiteFacts]
-    checkpoints: Mapping[str, Path]
+    suites: Suites
     found: Found
-    absent: tuple[Absent, ...]
-    """The suites that do not load, and the adapters and devices that are not there."""
 
     def ways(self, devices: Sequence[str] = ()) -> list[Way]:
         """The ways onto the named devices, or all. Raises MixmarkError where nothing can be measured, UsageError for a
@@ -47,16 +77,6 @@ class Workbench:
             raise MixmarkError("no device can be measured here", hint=reasons or "mixmark adapters shows why")
         ids = pick("device", devices, [device.id for device in self.found.devices])
         return [way for way in self.found.ways if way.device.id in ids]
-
-    def chosen(self, suites: Sequence[str]) -> list[Workload]:
-        """The named suites, or all. Raises UsageError for a suite that there is not."""
-        names = pick("suite", suites, [each.name for each in self.workloads])
-        return [each for each in self.workloads if each.name in names]
-
-    @property
-    def probe(self) -> Workload | None:
-        """The suite that measures the ceilings of a device, where it loads."""
-        return next((each for each in self.workloads if "probe" in each.scenarios), None)
 
     def header(
         self,
@@ -80,25 +100,22 @@ class Workbench:
             system=system,
             devices=self.found.devices,
             environments=dict(self.found.environments),
-            absent=(*self.absent, *accelerators.absent),
+            absent=(*self.suites.absent, *self.found.absent, *accelerators.absent),
             noise_floor=noise.recall(tier),
             mix=mix,
             objective=objective,
-            suites=tuple(self.facts.values()),
+            suites=tuple(self.suites.facts.values()),
             records=(),
             finished=False,
         )
 
     def equipment(self, seed: int | None, timeout_s: float) -> Equipment:
         """What the phases of a run are measured with. seed: the one that was given."""
-        options = {name: dict(self.config.suites.get(name, {})) for name in self.suites}
-        for name, path in self.checkpoints.items():
-            options[name]["weights"] = str(path)
         return Equipment(
             adapters=self.adapters,
-            suites=self.suites,
-            suite_options=options,
-            units={name: each.unit for name, each in self.facts.items()},
+            suites=self.suites.plugins,
+            suite_options=self.suites.options,
+            units={name: each.unit for name, each in self.suites.facts.items()},
             devices={(way.device.id, way.adapter): way.device for way in self.found.ways},
             config=self.config,
             seed=seed,
@@ -108,7 +125,7 @@ class Workbench:
     def check_same(self, before: Result) -> None:
         """Raises UsageError where a run would go on with other devices, suites or weights than it began with."""
         ways = {(way.device.id, way.adapter) for way in self.found.ways}
-        now = {(each.name, each.version, each.weights) for each in self.workloads}
+        now = {(each.name, each.version, each.weights) for each in self.suites.workloads}
         for route in (share.route for phase in before.phases for task in phase.tasks for share in task.shares):
             if (route.device, route.adapter) not in ways:
                 raise UsageError(
@@ -177,31 +194,32 @@ def metered(devices: Sequence[Device], adapters: Sequence[str], config: Config) 
     return Meters(config, (*devices, *others)) if others else meters
 
 
-def prepare(
-    adapters: Sequence[str], config: Path | None, weights: Sequence[str] = (), split_cpu: str | None = None
-) -> Workbench:
-    """Loads the suites, then asks the adapters. weights: SUITE=PATH each. split_cpu: see `slices.split`. Raises
-    UsageError."""
-    configured = configuration.load(config)
-    suites = plugins.find("suites")
-    pick("suite in the configuration", list(configured.suites), suites)
-    checkpoints = checkpoint_paths(weights, suites)
-    workloads, facts, absent = [], {}, [*plugins.refused("suites")]
-    for name, plugin in suites.items():
+def load_suites(config: Config, weights: Sequence[str] = ()) -> Suites:
+    """Loads the suites. weights: SUITE=PATH each. Raises UsageError."""
+    found = plugins.find("suites")
+    pick("suite in the configuration", list(config.suites), found)
+    checkpoints = checkpoint_paths(weights, found)
+    workloads, facts, options, absent = [], {}, {}, [*plugins.refused("suites")]
+    for name, plugin in found.items():
         try:
             suite = plugin.load()
         except MixmarkError as error:
             absent.append(Absent(kind="suite", name=name, reason=str(error)))
             continue
         label = checkpoint_label(checkpoints[name]) if name in checkpoints else "drawn"
-        options = configured.suites.get(name, {})
-        workloads.append(Workload(name, suite.version, tuple(suite.scenarios), options, label))
+        configured = config.suites.get(name, {})
+        workloads.append(Workload(name, suite.version, tuple(suite.scenarios), configured, label))
         facts[name] = SuiteFacts(name=name, version=suite.version, unit=suite.unit, unit_names=suite.unit_names)
-    found = look(adapters, configured)
+        options[name] = {**configured, **({"weights": str(checkpoints[name])} if name in checkpoints else {})}
+    return Suites(found, workloads, facts, options, tuple(absent))
+
+
+def prepare(config: Config, suites: Suites, adapters: Sequence[str], split_cpu: str | None = None) -> Workbench:
+    """Asks the adapters for their devices. split_cpu: see `slices.split`. Raises UsageError."""
+    found = look(adapters, config)
     if split_cpu:
         found = replace(found, ways=slices.split(found.ways, split_cpu))
-    everything = (*absent, *found.absent)
-    return Workbench(configured, choose(adapters, configured), suites, workloads, facts, checkpoints, found, everything)
+    return Workbench(config, choose(adapters, config), suites, found)
 
 
 def checkpoint_paths(given: Sequence[str], suites: Mapping[str, Plugin]) -> dict[str, Path]:

@@ -31,7 +31,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from pydantic import ValidationError
 
-from harness import expected
+from harness import expected, locks
 from harness.answers import DIGEST_BYTES
 from harness.arrays import DAMAGE, Arrays, Budget
 from harness.errors import ResultError
@@ -130,9 +130,8 @@ def create(path: Path, header: Result, needs_bytes: int = 0) -> Store:
         raise ValueError("the header of a run must be unfinished and without records and meterings")
     with _named(f"cannot write results to {path}"):
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise ResultError(
-                f"{path} exists and is not an empty folder", "continue its run with --resume, or choose another --out"
-            )
+            hint = "choose another --out" if live(path) else "continue its run with --resume, or choose another --out"
+            raise ResultError(f"{path} exists and is not an empty folder", hint)
         (path / "raw").mkdir(parents=True)
         free = shutil.disk_usage(path).free
         if free < needs_bytes:
@@ -153,12 +152,36 @@ def resume(path: Path) -> Store:
     if before.finished:
         raise ResultError(f"the run in {path} is finished", "there is nothing to resume; start a new run")
     journal = path / "journal.jsonl"
-    with _named(f"cannot write to {path}"):
-        with journal.open("r+b") as file:
-            file.truncate(file.read().rfind(b"\n") + 1)
+    with _named(f"cannot write to {path}"), journal.open("r+b") as file:
+        file.truncate(file.read().rfind(b"\n") + 1)
     store = Store(path)
     store.went_on(len(before.records))
     return store
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Locks the journal within the block, and at most as long as this process lives: the run in the folder goes on.
+
+    Raises ResultError where another process has locked it.
+    """
+    with _named(f"cannot lock the run in {path}"):
+        journal = (path / "journal.jsonl").open("r+b")
+    with journal:
+        if not locks.acquire(journal.fileno()):
+            raise still_going_on(path)
+        yield
+
+
+def live(path: Path) -> bool:
+    """Whether the run in the folder goes on now, in any process that shares the folder and its locks."""
+    with suppress(OSError), (path / "journal.jsonl").open("rb") as journal:
+        return not locks.acquire(journal.fileno(), shared=True)
+    return False
+
+
+def still_going_on(path: Path) -> ResultError:
+    return ResultError(f"the run in {path} is still going on in another process", "wait until it has ended, or end it")
 
 
 def open(path: Path) -> Result:
@@ -277,7 +300,7 @@ def _joined(raw: _Source, source: Path, content: dict[str, Any]) -> Result:
     promised, unverified = expected.promises(result)
     if problem := next(contradictions(result, promised), None):
         raise ResultError(f"{source} contradicts itself: {problem}", EDITED)
-    return result.model_copy(update={"unverified": unverified})
+    return result.model_copy(update={"unverified": unverified, "live": not result.finished and live(raw.folder)})
 
 
 def _raw_names(record: Record) -> Iterator[str]:

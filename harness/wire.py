@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from harness import VERSION
 from harness.schema import Device, Failure, Limits, Precision, RateTrial, ScenarioName, Tier, Trial
 
-PROTOCOL = 2  # counted up whenever a message changes its meaning or its fields
+PROTOCOL = 3  # counted up whenever a message changes its meaning or its fields
 LONGEST_BYTES = 16 << 20  # a longer line is taken for garbage, so that a worker cannot fill its parent's memory
 
 StageName = Literal[
@@ -142,6 +142,8 @@ class Failed(Message):
     """Stands in place of an answer."""
 
     failure: Failure
+    misuse: bool = False
+    """Whether the adapter says that the configuration is wrong: it raised a UsageError."""
 
 
 class Discovered(Answer):

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from harness import VERSION, wire
-from harness.failures import NotStarted, WorkerFailed
+from harness.failures import Misused, NotStarted, WorkerFailed
 from harness.hosts import Host
 from harness.hosts.local import Local
 from harness.isolation import Isolation
@@ -173,7 +173,7 @@ class Worker:
             elif isinstance(message, wire.Question):
                 self._reply(message, replies)
             elif isinstance(message, wire.Failed):
-                raise WorkerFailed(message.failure)
+                raise (Misused if message.misuse else WorkerFailed)(message.failure)
             elif isinstance(message, kind):
                 if not self._timed:
                     self._sample_memory()

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +69,8 @@ def test_a_run_ends_with_a_table_and_a_folder(shell: Shell) -> None:
     done = shell.run()
     assert done.returncode == 0, done.stderr
     assert "null" in done.stdout
-    assert "npu:acme0" in done.stdout
-    assert "wrote the result to out" in done.stdout
+    assert done.stdout.endswith("\npage    out/report.html\n")
+    assert "npu:acme0" in shell("report", "out", "--verbose").stdout
     assert "[2/3] null on npu:acme0 by acme in fp32: " in done.stderr
     assert "left)" in done.stderr  # the ETA of a line-based display
     assert outcomes(shell) == [("probe", "unsupported"), ("null", "measured"), ("probe", "unsupported")]
@@ -143,9 +143,14 @@ def test_what_does_not_fit_is_not_run(shell: Shell) -> None:
         (["--scenario", "server", "--rate", "nan"], "'nan' is not an arrival rate"),
         (["--scenario", "server", "--rate", "-1"], "'-1' is not an arrival rate"),
         (["--runs", "0"], "0 is not in the range"),
+        (["--suite", "llm", "--scenario", "offline"], "llm has no scenario offline"),
+        (["--wait-idle", "nan"], "'nan' is not a time in seconds"),
+        (["--wait-idle", "-1"], "-1.0 is not in the range"),
+        (["--config", "typo.toml"], "adapter acme has no option thraeds"),
     ],
 )
 def test_misuse_is_told_and_exits_2(shell: Shell, words: list[str], told: str) -> None:
+    (shell.folder / "typo.toml").write_text('[adapter.acme]\nthraeds = 4\nmode = "strict"\n')
     done = shell("run", "--suite", "null", "--adapter", ACME, *words)
     assert (done.returncode, told in done.stderr) == (2, True), done.stderr
     assert not (shell.folder / "results").exists()
@@ -161,15 +166,19 @@ def test_a_used_or_unwritable_folder_is_told_before_anything_runs(shell: Shell) 
     assert shell("run", "--suite", "null", "--adapter", ACME, "--out", "file/out").returncode == 2
 
 
+def wait_for(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not true() and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
 def interrupted(shell: Shell, with_signal: int) -> subprocess.CompletedProcess[str]:
     """A run of two scenarios, interrupted while its second cell is measured."""
     (shell.folder / "mixmark.toml").write_text("[adapter.acme]\nwork_s = 0.2\n")
     words = ("run", "--suite", "null", "--adapter", ACME, "--preset", "standard", "--tier", "smoke", "--out", "out")
     process = shell.start(*words)
     journal = shell.folder / "out/journal.jsonl"
-    deadline = time.monotonic() + 60
-    while not (journal.exists() and journal.read_text().count('{"records"') >= 2) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_for(lambda: journal.exists() and journal.read_text().count('{"records"') >= 2)
     process.send_signal(with_signal)
     out, err = process.communicate(timeout=60)
     assert "Traceback" not in err, err
@@ -193,6 +202,35 @@ def test_ctrl_c_keeps_every_finished_cell_and_resume_goes_on(shell: Shell) -> No
     assert [{**each, "audit": 0} for each in whole["records"][: len(kept)]] == [{**each, "audit": 0} for each in kept]
     again = shell("run", "--resume", "out", "--adapter", ACME)
     assert (again.returncode, "is finished" in again.stderr) == (2, True)
+
+
+def test_a_live_run_has_the_machine_and_its_folder_to_itself(shell: Shell) -> None:
+    (shell.folder / "mixmark.toml").write_text("[adapter.acme]\nwork_s = 0.2\n")
+    words = ("run", "--suite", "null", "--adapter", ACME, "--tier", "smoke")
+    first = shell.start(*words, "--runs", "9", "--out", "out")
+    wait_for(lambda: (shell.folder / "out/journal.jsonl").exists())
+    for refused in (words, ("selftest", "--suite", "null", "--adapter", ACME, "--tier", "smoke")):
+        done = shell(*refused)
+        assert (done.returncode, f"process {first.pid}, since " in done.stderr) == (2, True), done.stderr
+        assert f"which writes to {shell.folder / 'out'}" in done.stderr
+    assert not (shell.folder / "results").exists()
+    resumed = shell("run", "--resume", "out", "--adapter", ACME)
+    assert (resumed.returncode, "the run in out is still going on" in resumed.stderr) == (2, True)
+    report = shell("report", "out")
+    assert report.stdout.startswith("unfinished: the run is still going on\n")
+    assert "--resume" not in report.stdout + report.stderr
+    waiting = shell.start(*words, "--wait-idle", "60", "--out", "second")
+    assert waiting.stderr is not None
+    assert "waiting up to 60 s: another run measures on this machine" in waiting.stderr.readline()
+    waiting.send_signal(signal.SIGINT)
+    _, err = waiting.communicate(timeout=60)
+    assert (waiting.returncode, err) == (130, "mixmark: interrupted\n")
+    assert first.poll() is None, "it ended too early for this story"
+    first.send_signal(signal.SIGINT)
+    first.communicate(timeout=60)
+    assert first.returncode == 130
+    report = shell("report", "out")
+    assert "continue it with --resume" in report.stdout
 
 
 def test_a_killed_run_leaves_its_cells_and_resumes(shell: Shell) -> None:

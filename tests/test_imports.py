@@ -70,6 +70,8 @@ LAYERS = (
         "harness.run",
         "harness.slices",
         "harness.store",
+        "harness.locks",
+        "harness.idle",
         "harness.gaps",
         "harness.guarded",
         "harness.watch",
@@ -95,6 +97,7 @@ LAYERS = (
     {"harness.progress"},
     {
         "harness.cli",
+        "harness.cli.alone",
         "harness.cli.answer",
         "harness.cli.look",
         "harness.cli.options",

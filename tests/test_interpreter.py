@@ -192,6 +192,16 @@ def test_an_adapter_that_is_not_there_either_is_told(complete: Environment) -> N
     assert "entry point of the group mixmark.adapters" in reason
 
 
+@pytest.mark.parametrize("command", ["devices", "run"])
+def test_a_misspelt_option_is_misuse_there_too(complete: Environment, command: str) -> None:
+    configured(complete.python, "borken = true\n")
+    done = CliRunner().invoke(main, [command], catch_exceptions=False)
+    assert done.exit_code == 2
+    assert "[adapter.acme] in the configuration: adapter acme has no option borken" in done.stderr
+    assert "it knows: broken" in done.stderr
+    assert not Path("results").exists()
+
+
 def test_a_crash_while_devices_are_discovered_tells_the_end_of_the_log(complete: Environment) -> None:
     configured(complete.python, "broken = true\n")
     assert "exit code 3 while discovering devices" in why_absent()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -18,6 +19,28 @@ ADAPTER = click.option(
     help="Use only this adapter; ./acme.py:Acme loads one from a file. Repeatable.",
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+
+
+class Seconds(click.FloatRange):
+    """A time in seconds."""
+
+    name = "seconds"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> float:
+        seconds = float(super().convert(value, param, context))
+        if math.isnan(seconds):
+            self.fail(f"{value!r} is not a time in seconds.", param, context)
+        return seconds
+
+
+WAIT_IDLE = click.option(
+    "--wait-idle",
+    "wait_idle_s",
+    type=Seconds(min=0),
+    metavar="SECONDS",
+    help="Wait up to this long until no other run and no other program uses the machine. Without it, a second run is "
+    "refused, and a busy machine is only reported.",
+)
 TIER = click.option(
     "--tier",
     type=click.Choice(["smoke", "edge", "server"]),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from harness.cli.alone import alone
 from harness.cli.answer import AGAINST, VERBOSE, references, write_page
-from harness.cli.options import ADAPTER, CONFIG, JSON, TIER, arrival_rate
+from harness.cli.options import ADAPTER, CONFIG, JSON, TIER, WAIT_IDLE, Seconds, arrival_rate
 from harness.cli.tables import plugins_print_to_stderr, print_json, print_table
 from harness.text import plain
 
@@ -101,11 +103,13 @@ SELFTEST_TIMEOUT_S = 600
 @click.option("--resume", type=click.Path(path_type=Path), metavar="FOLDER", help="Continue the interrupted run there.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=1),
+    type=Seconds(min=1),
     default=600,
     show_default=True,
+    metavar="SECONDS",
     help="Seconds after which a worker that does not answer counts as hung.",
 )
+@WAIT_IDLE
 @AGAINST
 @VERBOSE
 @CONFIG
@@ -128,6 +132,7 @@ def run(
     seed: int | None,
     resume: Path | None,
     timeout: float,
+    wait_idle_s: float | None,
     against: tuple[Path, ...],
     verbose: bool,
     config: Path | None,
@@ -141,6 +146,7 @@ def run(
     """
     from datetime import UTC, datetime
 
+    from harness import config as configuration
     from harness import mixes, plan, setup, store
     from harness.errors import UsageError
     from harness.judge.judgement import judge
@@ -156,34 +162,35 @@ def run(
     before = store.open(resume) if resume else None
     if before and before.finished:
         raise UsageError(f"the run in {resume} is finished", hint="there is nothing to resume; start a new run")
-    bench = setup.prepare(adapters, config, weights, split_cpu)
-    choices = dict.fromkeys(each for one in bench.workloads for each in one.scenarios if each != "probe")
-    pick("scenario", scenarios, choices)
-    workloads, ways = bench.chosen(suites), bench.ways(devices)
-    if before and resume:
-        bench.check_same(before)
-        header, folder = before, resume
-    else:
-        rate_per_s = None if rate == float("inf") else rate
-        phases = plan.solo(
-            ways, workloads, tier, plan.PRESETS[preset], precisions, scenarios, bench.probe, rate_per_s, runs
-        )
-        existing = [each.name for each in bench.workloads]
-        running = [each.name for each in workloads] if rate is None else []
-        chosen = mixes.choose(mix, tier, running, existing)
-        with plugins_print_to_stderr():
-            header = bench.header(phases, tier, preset, seed, chosen, objective)
-        folder = out or Path("results") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{tier}-{preset}"
-    known = () if resume else adapters
-    with plugins_print_to_stderr(), setup.metered(header.devices, known, bench.config) as meters:
-        if resume:
-            keeper = store.resume(resume)
-            header = header.model_copy(update={"resumed": (*header.resumed, len(header.records))})
+    if before and before.live and resume:
+        raise store.still_going_on(resume)
+    configured = configuration.load(config)
+    existing = setup.load_suites(configured, weights)
+    workloads = existing.chosen(suites, scenarios)
+    running = [each.name for each in workloads] if rate is None else []
+    chosen = None if before else mixes.choose(mix, tier, running, [each.name for each in existing.workloads])
+    folder = resume or out or Path("results") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{tier}-{preset}"
+    with alone(folder, before.tier if before else tier, wait_idle_s), plugins_print_to_stderr(), ExitStack() as stack:
+        bench = setup.prepare(configured, existing, adapters, split_cpu)
+        if before:
+            bench.check_same(before)
+            header = before.model_copy(update={"resumed": (*before.resumed, len(before.records))})
+            meters = stack.enter_context(setup.metered(header.devices, (), configured))
+            stack.enter_context(store.locked(folder))
+            keeper = store.resume(folder)
         else:
+            ways, probe = bench.ways(devices), existing.probe
+            rate_per_s = None if rate == float("inf") else rate
+            phases = plan.solo(
+                ways, workloads, tier, plan.PRESETS[preset], precisions, scenarios, probe, rate_per_s, runs
+            )
+            header = bench.header(phases, tier, preset, seed, chosen, objective)
+            meters = stack.enter_context(setup.metered(header.devices, adapters, configured))
             absent = (*header.absent, *meters.absent)
             changes = {"devices": meters.devices, "domains": meters.domains, "absent": absent}
             header = header.model_copy(update=changes)
             keeper = store.create(folder, header, needs_bytes=FREE_DISK_BYTES)
+            stack.enter_context(store.locked(folder))
         result = _performed(header, bench.equipment(header.seed, timeout), folder, keeper, meters)
     judgement = judge(result, others)
     _show(judgement, folder, "json" if as_json else "full" if verbose else "console")
@@ -208,6 +215,7 @@ def run(
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Result folder, new or empty.  [default: results/<time>-selftest]"
 )
+@WAIT_IDLE
 @CONFIG
 @JSON
 def selftest(
@@ -216,6 +224,7 @@ def selftest(
     tier: Any,
     pairs: int,
     out: Path | None,
+    wait_idle_s: float | None,
     config: Path | None,
     as_json: bool,
 ) -> None:
@@ -229,38 +238,48 @@ def selftest(
     from datetime import UTC, datetime
 
     from harness import compare as comparing
+    from harness import config as configuration
     from harness import noise, plan, setup, store
+    from harness.errors import ResultError
     from harness.judge.judgement import judge
     from harness.metering import Meters
     from harness.schema import NoiseFloor
 
-    bench = setup.prepare(adapters, config)
-    phases = plan.solo(
-        bench.ways(), bench.chosen(suites), tier, plan.SELFTEST, scenarios=("single-stream",), runs=2 * pairs
-    )
+    configured = configuration.load(config)
+    existing = setup.load_suites(configured)
+    workloads = existing.chosen(suites, ("single-stream",))
     folder = out or Path("results") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-selftest"
-    with plugins_print_to_stderr(), Meters(bench.config, (), {}) as nothing:
+    with alone(folder, tier, wait_idle_s), plugins_print_to_stderr(), Meters(configured, (), {}) as nothing:
+        bench = setup.prepare(configured, existing, adapters)
+        phases = plan.solo(bench.ways(), workloads, tier, plan.SELFTEST, scenarios=("single-stream",), runs=2 * pairs)
         header = bench.header(phases, tier, plan.SELFTEST.name)
         keeper = store.create(folder, header, needs_bytes=FREE_DISK_BYTES)
-        result = _performed(header, bench.equipment(header.seed, SELFTEST_TIMEOUT_S), folder, keeper, nothing)
+        with store.locked(folder):
+            result = _performed(header, bench.equipment(header.seed, SELFTEST_TIMEOUT_S), folder, keeper, nothing)
     judgement = judge(result)
     floors = comparing.floors(judgement)
     known = [floor for floor in floors.values() if floor is not None]
-    where = None
+    where = problem = None
     if known and result.finished:
-        where = str(noise.keep(NoiseFloor(share=max(known), tier=tier, created_utc=result.created_utc)))
+        try:
+            where = noise.keep(NoiseFloor(share=max(known), tier=tier, created_utc=result.created_utc))
+        except ResultError as error:
+            problem = error
     if as_json:
-        print_json(
-            {"noise_floor": max(known, default=None), "by_cell": floors, "kept_in": where, "result": str(folder)}
-        )
+        kept_in = None if where is None else str(where)
+        floor = {"tier": tier, "noise_floor": max(known, default=None), "by_cell": floors}
+        print_json({**floor, "kept_in": kept_in, "result": str(folder)})
     else:
         rows = [(cell, "–" if floor is None else f"{floor * 100:.2f} %") for cell, floor in floors.items()]
         print_table(("cell", "95 % of the pairs differ by at most"), rows, "Nothing was measured.")
         if known:
-            kept = f"It is stored in {where}" if where else "It is not stored, because the run was interrupted"
-            click.echo(f"\nThe noise floor is {max(known) * 100:.2f} %. {kept}; the measurements are in {folder}.")
+            click.echo(f"\nThe noise floor of the {tier} tier is {max(known) * 100:.2f} %.")
+            click.echo(f"It is stored in {where}." if where else "It is not stored.")
+            click.echo(f"The measurements are in {folder}.")
         else:
             click.echo("\nThe noise floor was not measured: six pairs of a cell must finish.")
+    if problem:
+        raise problem
     sys.exit(judgement.exit_code)
 
 

@@ -19,7 +19,9 @@ from harness.schema import Finding
 
 def finished(evidence: Evidence) -> Iterator[Finding]:
     """A failed attempt is invalid; refused or unsupported is a note; an interrupted run is a warning."""
-    if not evidence.result.finished:
+    if evidence.result.live:
+        yield Finding(rule="finished", severity="warning", about="run", message="still going on in another process")
+    elif not evidence.result.finished:
         yield Finding(rule="finished", severity="warning", about="run", message="interrupted; --resume goes on")
     for record in evidence.result.records:
         if error := record.error:

@@ -73,6 +73,8 @@ def trust(evidence: Evidence, findings: Sequence[Finding], cells: Sequence[Row],
 
     cells: the rows of the report, all runs of a cell in one. exit_code: that of the command.
     """
+    if evidence.result.live:
+        return Trust("unfinished", (Reason("finished", "the run is still going on"),))
     if exit_code == 130:
         return Trust("unfinished", (Reason("finished", "the run was interrupted", "continue it with --resume"),))
     if exit_code:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from mixmark import Array, Device, Feed, Runner, Suite, Unsupported, Use
+from mixmark import Array, Device, Feed, Runner, Suite, Unsupported, Use, refuse_options
 
 DEVICE = Device(
     id="npu:acme0",
@@ -79,6 +79,8 @@ class Acme:
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options = options
         self.mode = options.get("mode", "fine")
+        if self.mode == "strict":
+            refuse_options("adapter acme", options, ["mode", "work_s"])
         self.work_s = float(options.get("work_s", 0.001))
 
     def discover(self) -> Iterable[Device]:

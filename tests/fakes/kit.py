@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mixmark import Array, Device, GraphRunner, Runner, Suite, Unsupported, Use
+from mixmark import Array, Device, GraphRunner, Runner, Suite, Unsupported, Use, refuse_options
 
 NAMES = ("W_kernels", "V_kernels", "bias")
 HOTNESS = (3, 2, 1, 2, 6, 1, 1, 1, 1, 7, 3, 8, 1, 6, 9, 5, 1, 1, 1, 12, 100, 27, 10, 3, 1, 1)
@@ -62,6 +62,7 @@ class Acme:
     name = "acme"
 
     def __init__(self, options: Mapping[str, str]) -> None:
+        refuse_options("adapter acme", options, ["broken"])
         self.broken = options.get("broken") == "true"
 
     def discover(self) -> Iterable[Device]:
