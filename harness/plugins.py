@@ -53,6 +53,8 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
         "full": "reporters.full:report",
         "json": "reporters.json:report",
         "csv": "reporters.csv:report",
+        "jsonl": "reporters.jsonl:report",
+        "sql": "reporters.sql:report",
         "markdown": "reporters.markdown:report",
         "html": "reporters.html:report",
     },

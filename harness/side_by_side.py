@@ -263,7 +263,7 @@ def _unlike_plans(a: Result, b: Result) -> str:
     """What keeps two results from being measurements of the same thing, by name and with both values."""
     told = (
         ("processor", a.system.cpu_model, b.system.cpu_model),
-        ("devices", ", ".join(_models(a)), ", ".join(_models(b))),
+        ("devices", ", ".join(models(a)), ", ".join(models(b))),
         ("tier", a.tier, b.tier),
         ("preset", a.preset, b.preset),
         ("mix", a.mix and a.mix.name, b.mix and b.mix.name),
@@ -281,7 +281,7 @@ def _median(judgements: Sequence[Judgement]) -> Judgement:
     return scored[(len(scored) - 1) // 2] if scored else judgements[0]
 
 
-def _models(result: Result) -> tuple[str, ...]:
+def models(result: Result) -> tuple[str, ...]:
     """The models of the devices but the host's processor: 2 × Acme Topaz."""
     counted = Counter(device.name or device.kind for device in result.devices if not device.on_host)
     return tuple(f"{count} × {name}" if count > 1 else name for name, count in counted.items())
@@ -296,7 +296,7 @@ def _machine(label: str, name: str, results: int, judgement: Judgement) -> Machi
         cpu=result.system.cpu_model,
         threads=result.system.cpu_threads,
         memory_bytes=result.system.memory_bytes,
-        devices=_models(result),
+        devices=models(result),
         created_utc=result.created_utc,
         mixmark=result.system.mixmark,
         tier=result.tier,

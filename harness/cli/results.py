@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     metavar="NAME",
     default="console",
     show_default=True,
-    help="Form of the report: console, full, json, csv, markdown or html.",
+    help="Form of the report: console, full, markdown, html, json; or as lines to put together: csv, jsonl, sql.",
 )
 @click.option("--baseline", metavar="ID", help="Device to compare the others with.  [default: the first device]")
 @AGAINST
@@ -40,7 +40,9 @@ def report(
 
     The exit code is that of `mixmark run`: 1 if something is invalid or nothing was measured.
 
-    Example: mixmark report results/20261121-101500-edge-quick --format markdown
+    \b
+    Examples: mixmark report results/20261121-101500-edge-quick --format markdown
+              mixmark report results/20261121-101500-edge-quick --format sql | sqlite3 results.sqlite
     """
     from harness import plugins, store
     from harness.judge.judgement import judge

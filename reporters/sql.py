@@ -1,0 +1,38 @@
+"""The lines of a result as SQL for SQLite. Units are in the names of the columns; unknown is NULL.
+
+It is text, so that results are put together in one database by piping them into sqlite3. A result that is already there
+is replaced by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from harness.judge.judgement import Judgement
+from harness.text import plain
+from reporters.lines import Value, columns, lines
+
+TABLE = "mixmark"
+TYPES = {str: "TEXT", int: "INTEGER", float: "REAL"}
+
+
+def report(judgement: Judgement) -> str:
+    return "\n".join(_statements(judgement)) + "\n"
+
+
+def _statements(judgement: Judgement) -> Iterator[str]:
+    names = ", ".join(f'"{name}"' for name in columns())
+    declared = ",\n".join(f'  "{name}" {TYPES[kind]}' for name, kind in columns().items())
+    yield "BEGIN;"
+    yield f'CREATE TABLE IF NOT EXISTS {TABLE} (\n{declared},\n  PRIMARY KEY ("result_id", "key")\n);'
+    for line in lines(judgement):
+        yield f"INSERT OR REPLACE INTO {TABLE} ({names}) VALUES ({', '.join(map(_literal, line.values()))});"
+    yield "COMMIT;"
+
+
+def _literal(value: Value) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, str):
+        return "'" + plain(value).replace("'", "''") + "'"
+    return repr(value)
