@@ -55,6 +55,8 @@ def throughput(row: Row) -> tuple[str, ...]:
         told.append(f"interval of {row.runs} runs not known")
     if several:
         told.append(f"median {rate(row.median_per_s, row.names.short)}")
+    if row.batches:
+        told.append(f"batches of {', '.join(map(str, row.batches))}")
     return tuple(told)
 
 

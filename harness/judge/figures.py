@@ -73,6 +73,8 @@ class Row:
     """The number of runs that the throughput is of; all else is of the run with the median throughput."""
     median_per_s: float | None = None
     """The median throughput of several runs."""
+    batches: tuple[int, ...] = ()
+    """The batches that several runs chose, where these differ; `record` has that of one run."""
 
     @property
     def status(self) -> str:
@@ -168,12 +170,14 @@ def _over_runs(runs: list[Row]) -> Row:
         return runs[measured[0][1]] if measured else runs[0]
     over = over_runs([value for value, _ in measured])
     assert over is not None  # there are at least two
+    batches = sorted({batch for _, at in measured if (batch := runs[at].record.batch) is not None})
     return replace(
         runs[measured[(len(measured) - 1) // 2][1]],
         throughput_per_s=over.geometric_mean,
         half_width=None if over.low is None or over.high is None else (over.high - over.low) / 2 / over.geometric_mean,
         runs=over.runs,
         median_per_s=over.median,
+        batches=tuple(batches) if len(batches) > 1 else (),
     )
 
 

@@ -234,6 +234,18 @@ def test_an_invalid_run_is_not_among_those_that_are_averaged() -> None:
     assert [row.status for row in judge(result(cheat)).cells] == ["invalid"]
 
 
+def test_runs_that_chose_different_batches_say_so() -> None:
+    fine, _ = wrong().records
+    chose = [
+        fine.model_copy(update={"key": f"k{run}", "phase": f"k{run}", "run": run, "batch": batch})
+        for run, batch in enumerate((512, 1024, 512), start=1)
+    ]
+    [row] = judge(result(*chose)).cells
+    assert row.batches == (512, 1024) and "batches of 512, 1024" in figures.throughput(row)
+    [same] = judge(result(*(each.model_copy(update={"batch": 512}) for each in chose))).cells
+    assert same.batches == () and not any("batches" in told for told in figures.throughput(same))
+
+
 def test_the_same_run_again_is_another_cell() -> None:
     twice = [record(key, "resnet50", "image", closed_loop([[100]])) for key in ("b", "c")]
     assert len(judge(result(*twice)).cells) == 2
