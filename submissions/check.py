@@ -22,7 +22,7 @@ from typing import Any
 from harness import repeat, store
 from harness.errors import ResultError, UsageError
 from harness.judge.judgement import judge
-from harness.schema import Device
+from harness.schema import Device, Fact
 from harness.text import plain
 from submissions import form, page, redact, signature
 from submissions.conclude import Seen, entry, look
@@ -684,12 +684,10 @@ def _same(one: Any, other: Any) -> bool:
     """Whether two values are equal, figures up to the last digits."""
     if isinstance(one, float) and isinstance(other, float):
         return math.isclose(one, other, rel_tol=SAME)
-    if hasattr(one, "model_fields") and type(one) is type(other):
+    if isinstance(one, Fact) and type(one) is type(other):
         return all(_same(getattr(one, name), getattr(other, name)) for name in type(one).model_fields)
     return bool(one == other)
 
 
 def _short(value: object) -> str:
-    if hasattr(value, "model_dump"):
-        value = value.model_dump(mode="json")
-    return str(value)
+    return str(value.model_dump(mode="json") if isinstance(value, Fact) else value)

@@ -1,0 +1,161 @@
+"""What a redaction removes, what it leaves, and that a result holds together afterwards."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench.folders import Maker, write
+from harness import store
+from harness.judge.judgement import judge
+from harness.schema import Result
+from submissions import bundle, check
+from submissions.redact import Redactor, private, redacted, words_of
+from tests.submissions.made import DECLARED, verdict
+
+UUID = "5d1cae40-0000-4000-8000-0123456789ab"
+
+
+def cleaned(text: str, *words: str) -> str:
+    return Redactor([(word, "host name") for word in words]).text(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("read /home/jane/run.csv", "read path-1"),
+        ("read /home/jane/run.csv.", "read path-1."),
+        ("a=/data/x b=/data/x c=/srv/y", "a=path-1 b=path-1 c=path-2"),
+        ("~/runs and ~jane/runs", "path-1 and path-2"),
+        ("file:///root/x", "file://path-1"),
+        (r"C:\Users\jane\x", "path-1"),
+        ("/dev/serial/by-id/usb-Prolific_0815-if00", "path-1"),
+        ("ask jane.doe@example.org", "ask email-address-1"),
+        (f"GPU-{UUID}", "GPU-uuid-1"),
+        ("at 00:1a:2B:3c:4d:5e", "at mac-address-1"),
+        ("10.0.0.7 and 10.0.0.7 and 192.168.1.1", "ip-address-1 and ip-address-1 and ip-address-2"),
+        ("fe80::1ff:fe23:4567:890a", "ip-address-1"),
+        ("Serial number: ABC-1234567", "serial-number-1"),
+        ("lab-7.example.org on LAB-7", "host-name-1.example.org on host-name-2"),
+    ],
+)
+def test_what_is_private_is_replaced(text: str, clean: str) -> None:
+    assert cleaned(text, "lab-7") == clean
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "3.96 tok/s, 12 mix/kJ",
+        "/sys/class/powercap/intel-rapl:0",
+        "there is no /dev/ipmi0: sudo modprobe ipmi_si",
+        "https://docs.kernel.org/power/powercap.html",
+        "2026-11-22T04:13:13+00:00",
+        "127.0.0.1 and ::1",
+        "torch 2.13.0+cpu",
+        "6.18.44-fc-v669 x86_64",
+        "nvml/0/energy",
+        "0x1",
+        "lab-70 and collab-7",
+        "arch/x86/events/rapl.c",
+        "n(1 − ρ)/(1 + ρ)",
+        "a/b/c, and/or",
+        "ed4e61002618e7bd344e811185bb513d9ffc94b41bbcce742f891ad101405fc0",
+    ],
+)
+def test_what_is_public_stays(text: str) -> None:
+    assert cleaned(text, "lab-7") == text
+
+
+def test_a_version_of_four_parts_is_no_address() -> None:
+    content = {"packages": {"driver": "32.0.15.60"}, "reason": "no answer from 32.0.15.60"}
+    assert Redactor().content(content) == {
+        "packages": {"driver": "32.0.15.60"},
+        "reason": "no answer from ip-address-1",
+    }
+
+
+def test_what_was_replaced_is_not_replaced_again() -> None:
+    once = cleaned("jane@example.org at 10.0.0.7 in /home/jane")
+    assert cleaned(once) == once
+    assert not list(private({"a": [once]}))
+
+
+def test_what_was_removed_is_told_with_its_count() -> None:
+    redactor = Redactor([("lab", "host name")])
+    redactor.content({"a": "lab", "b": ["lab", "/home/jane/x"]})
+    told = {(each.what, each.old, each.new, each.times) for each in redactor.removed}
+    assert told == {("host name", "lab", "host-name-1", 2), ("path", "/home/jane/x", "path-1", 1)}
+
+
+def test_a_short_or_common_name_is_not_searched_for() -> None:
+    assert cleaned("root on pc in localhost", "root", "pc", "localhost") == "root on pc in localhost"
+
+
+def with_uuid(result: Result) -> Result:
+    """The result of a machine whose GPU is named by its UUID, as NVIDIA's are."""
+    told = json.dumps(result.model_dump(mode="json"))
+    told = told.replace("gpu:GPU-0", f"gpu:GPU-{UUID}").replace("gpu-gpu-0", f"gpu-gpu-{UUID}")
+    told = told.replace("nvml/0", f"nvml/GPU-{UUID}/energy")
+    content = json.loads(told)
+    for record, each in zip(result.records, content["records"], strict=True):
+        each["completions"] = record.completions
+        each["facts"] = {"device": f"on lab-7: GPU-{UUID}", "cache": "/home/jane/.cache"}
+    for metering, each in zip(result.meterings, content["meterings"], strict=True):
+        each["samples"] = {
+            id.replace("nvml/0", f"nvml/GPU-{UUID}/energy"): samples for id, samples in metering.samples.items()
+        }
+    return Result.model_validate(content)
+
+
+def test_the_uuid_of_a_gpu_becomes_a_number_everywhere(tmp_path: Path) -> None:
+    result = with_uuid(Maker().result())
+    write(tmp_path / "run", result)
+    made = bundle.bundle([tmp_path / "run"], DECLARED, tmp_path / "entries", [("lab-7", "host name")])
+    assert made.verdict.entry is not None, made.verdict.problems
+    clean = store.open(made.folder / "results/1")
+    assert [each.id for each in clean.devices] == ["cpu:0", "gpu:0"]
+    assert "nvml/0/energy" in clean.meterings[0].samples
+    assert any(each.key.endswith(".gpu-0.bf16") for each in clean.records)
+    everything = b"".join(each.read_bytes() for each in made.folder.rglob("*") if each.is_file())
+    for private_text in (UUID, UUID[:8], "lab-7", "jane", ".cache"):
+        assert private_text.encode() not in everything, private_text
+        assert private_text.encode("utf-32-le") not in everything, private_text  # as numpy writes names
+    before, after = judge(result).score, judge(clean).score
+    assert before is not None and after is not None
+    assert (before.mixes_per_s, before.mixes_per_kj) == (after.mixes_per_s, after.mixes_per_kj)
+    assert {each.what for each in made.removed} == {"device", "host name", "path"}
+
+
+def test_a_result_that_was_not_redacted_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "run", with_uuid(Maker().result()))
+    monkeypatch.setattr("submissions.redact.redacted", lambda result, redactor: result)
+    made = bundle.bundle([tmp_path / "run"], DECLARED, tmp_path / "entries")
+    problems = made.verdict.problems
+    assert made.verdict.entry is None and {each.code for each in problems} == {"E-PRIVATE"}
+    assert {each.message.partition(":")[0] for each in problems} >= {"it holds a path", "it holds a UUID"}
+    assert not made.folder.exists()
+
+
+def test_a_host_that_is_called_like_a_part_of_the_result_stays(tmp_path: Path) -> None:
+    write(tmp_path / "run", Maker().result())
+    made = bundle.bundle([tmp_path / "run"], DECLARED, tmp_path / "entries", [("dlrm", "host name"), ("smoke", "word")])
+    assert made.verdict.entry is not None
+    assert made.kept == ("dlrm", "smoke")
+    assert {"dlrm", "resnet50", "smoke", "torch", "fp32", "cpu"} <= words_of(store.open(made.folder / "results/1"))
+
+
+def test_a_result_that_does_not_hold_together_is_told(tmp_path: Path) -> None:
+    from harness.errors import ResultError
+
+    with pytest.raises(ResultError, match="does not hold together"):
+        redacted(Maker().result(), Redactor([("fp32", "host name")]))
+
+
+def test_an_entry_of_a_redacted_result_is_still_valid_after_a_second_redaction(folder: Path) -> None:
+    result = store.open(folder / "results/1")
+    assert redacted(result, Redactor()).model_dump() == result.model_dump()
+    assert verdict(folder).entry is not None
+    assert check.results_of(folder) == [folder / "results/1"]
