@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -18,6 +19,7 @@ from harness import cli, config, mixes, plan, plugins, schema
 from harness.judge import score, trust
 from harness.judge.energy import cover
 from harness.judge.energy.reading import ENOUGH_PERIODS, FEWEST_PERIODS
+from tests import golden_tutorial
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -180,6 +182,45 @@ def test_the_meters_page_says_how_often_a_meter_must_have_a_new_value() -> None:
         f"A window needs {FEWEST_PERIODS} of these periods to have any joules, and {ENOUGH_PERIODS} not to be marked"
     )
     assert words in " ".join(page.split())
+
+
+# tutorial.md
+
+TUTORIAL = golden_tutorial.PAGE.read_text("utf-8")
+
+
+def test_every_command_of_the_tutorial_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its options exist, their values are allowed, and each file or folder that it reads was written before."""
+    monkeypatch.chdir(tmp_path)
+    for name, text in golden_tutorial.files(TUTORIAL).items():
+        Path(name).write_text(text, "utf-8")
+        assert config.load(Path(name)) != config.Config()
+    lines = [line for block in golden_tutorial.typed(TUTORIAL) for line in block.splitlines()]
+    commands = [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("mixmark ")]
+    assert [name for name, *_ in commands] == ["run", "report", "report", "run", "run", "compare", "meters", "run"]
+    for name, *words in commands:
+        words = words[: words.index(">")] if ">" in words else words
+        context = cli.main.commands[name].make_context(name, words)
+        if out := context.params.get("out"):
+            Path(out).mkdir()
+
+
+@pytest.mark.slow
+def test_the_pretended_meter_of_the_tutorial_is_read(tmp_path: Path) -> None:
+    (block,) = (text for text in golden_tutorial.typed(TUTORIAL) if "mixmark meters" in text)
+    for name, text in golden_tutorial.files(TUTORIAL).items():
+        (tmp_path / name).write_text(text, "utf-8")
+    environment = golden_tutorial.shell(tmp_path)
+    done = subprocess.run(
+        ["bash", "-c", f"{block}kill $!"], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert re.search(r"^external .* wall .* counted", done.stdout, re.MULTILINE), done.stdout + done.stderr
+
+
+def test_outputs_replace_outputs_and_nothing_else() -> None:
+    page = "a\n\n```sh\nx\n```\n\nb\n\n```sh\ny\nz\n```\n\n<!-- output: last -->\n```text\nold\n```\n\nc\n"
+    assert golden_tutorial.renewed(page, ["of x\n", "\n  of z  \n\n", ""]) == page.replace("old", "  of z")
+    assert golden_tutorial.renewed(page.replace("old\n", ""), ["", "new", ""]) == page.replace("old", "new")
 
 
 # The site
