@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
+from harness import idle, noise
 from harness.contracts import Check
 from harness.judge import disturbed
-from harness.schema import Absent, Conditions, System
+from harness.schema import Absent, Conditions, NoiseFloor, System, Tier
+from harness.side_by_side import days_between
+from harness.text import plain
 from harness.watch import cgroups
 from harness.watch.accelerators import Accelerators
 from harness.watch.disclosure import disclose
@@ -37,17 +41,29 @@ class Patient:
     """The checks that the vendors' watchers made."""
     absent: tuple[Absent, ...]
     """The vendors' watchers that failed."""
+    floors: Mapping[Tier, NoiseFloor]
+    """The noise floors of this machine."""
+    now_utc: str
 
 
-def checks(root: Path = ROOT, wait: Callable[[float], None] = time.sleep) -> tuple[Check, ...]:
-    """All checks, in order; takes `SAMPLE_S`. root: the file system to read. wait: passes the sample's seconds."""
+def checks(
+    root: Path = ROOT,
+    wait: Callable[[float], None] = time.sleep,
+    floors: Callable[[], Mapping[Tier, NoiseFloor]] = noise.floors,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> tuple[Check, ...]:
+    """All checks, in order; takes `SAMPLE_S`.
+
+    root: the file system to read. wait: passes the sample's seconds. floors: reads the stored noise floors.
+    """
     with Accelerators() as accelerators:
         machine = Machine(root=root, accelerators=accelerators)
         before = machine.read()
         wait(SAMPLE_S)
-        now = between(before, machine.read())
+        conditions = between(before, machine.read())
         system = disclose(root, accelerators=accelerators.disclose())
-        patient = Patient(root, system, now, accelerators.checks(), accelerators.absent)
+        vendors, absent = accelerators.checks(), accelerators.absent
+        patient = Patient(root, system, conditions, vendors, absent, floors(), now().isoformat(timespec="seconds"))
     return tuple(check for look in CHECKS for check in look(patient))
 
 
@@ -79,14 +95,12 @@ def boost(patient: Patient) -> Iterator[Check]:
 
 def load(patient: Patient) -> Iterator[Check]:
     """Whether other processes used the CPUs during the sample."""
-    now = patient.now
-    if now.busy_ns is None or now.own_ns is None or not now.cpus:
+    others = idle.of(patient.now)
+    if others is None:
         yield Check("load", "unknown", "CPU time cannot be read")
         return
-    cores = max(0, now.busy_ns - now.own_ns) / (now.end_ns - now.begin_ns)
-    limit = min(disturbed.FOREIGN * now.cpus, disturbed.FOREIGN_CORES)
-    message = f"other processes keep {cores:.2f} of {now.cpus} CPUs busy (limit {limit:.2f})"
-    if cores > limit:
+    message = f"other processes keep {others.cores:.2f} of {others.cpus} CPUs busy (limit {others.limit_cores:.2f})"
+    if others.busy:
         yield Check("load", "warn", message, "ps -eo pid,pcpu,comm --sort=-pcpu | head")
     else:
         yield Check("load", "ok", message)
@@ -200,6 +214,23 @@ def smt(patient: Patient) -> Iterator[Check]:
             yield Check("smt", "unknown", "the kernel does not tell whether a core runs several threads")
 
 
+def noise_floor(patient: Patient) -> Iterator[Check]:
+    """Which noise floors of this machine are stored, and whether they are recent."""
+    if patient.floors.keys().isdisjoint(("edge", "server")):
+        message = "none was measured, so a comparison of single runs cannot tell a difference from noise"
+        yield Check("noise floor", "warn", message, "mixmark selftest")
+    for tier, floor in patient.floors.items():
+        days = days_between(floor.created_utc, patient.now_utc)
+        age = "on an unknown day" if days is None else f"{days} day{'' if days == 1 else 's'} ago"
+        message = f"{floor.share * 100:.2g} %, measured {age} ({plain(floor.created_utc, 40)})"
+        old = days is None or days > noise.OLD_DAYS
+        if old:
+            message += f": too old (limit {noise.OLD_DAYS} days)"
+            yield Check(f"noise floor {tier}", "warn", message, f"mixmark selftest --tier {tier}")
+        else:
+            yield Check(f"noise floor {tier}", "ok", message)
+
+
 def accelerators(patient: Patient) -> Iterator[Check]:
     """The vendors' own checks, then whether other processes compute on the accelerators."""
     yield from patient.vendors
@@ -233,5 +264,6 @@ CHECKS: tuple[Callable[[Patient], Iterator[Check]], ...] = (
     watchable,
     hugepages,
     smt,
+    noise_floor,
     accelerators,
 )

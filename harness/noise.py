@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from harness.schema import NoiseFloor, Tier
 from harness.watch import memory, processor
 
 IMPLAUSIBLE = 10.0  # a stored floor of more than 1000 % is damage
+OLD_DAYS = 30  # updates of the system, dust and seasons change what a machine repeats
 
 
 class _Kept(BaseModel):
@@ -30,14 +32,20 @@ class _Kept(BaseModel):
 
 
 def path() -> Path:
-    """Returns the file that holds the floors."""
-    return Path(platformdirs.user_data_dir("mixmark")) / "noise-floor.json"
+    """Returns the file that holds the floors. Raises ResultError if this user has no home folder."""
+    try:
+        folder = Path(platformdirs.user_data_dir("mixmark"))
+    except RuntimeError:  # what newer releases of platformdirs raise; older ones return a path that begins with ~
+        folder = Path("~")
+    if not folder.is_absolute():
+        raise ResultError("cannot store a noise floor: this user has no home folder", "set HOME or XDG_DATA_HOME")
+    return folder / "noise-floor.json"
 
 
 def keep(floor: NoiseFloor) -> Path:
     """Stores the noise floor of this machine at a tier, in place of an earlier one; returns the path of the file.
 
-    Raises ResultError if the file cannot be written.
+    Raises ResultError if the file cannot be written. Floors of other tiers stay.
     """
     target = path()
     content = _Kept(machine=_machine(), floors={**_read().floors, floor.tier: floor})
@@ -47,18 +55,24 @@ def keep(floor: NoiseFloor) -> Path:
         fresh.write_text(content.model_dump_json())
         fresh.replace(target)
     except OSError as error:
-        raise ResultError(f"cannot store the noise floor in {target}: {error.strerror}") from error
+        message = f"cannot store the noise floor in {target}: {error.strerror}"
+        raise ResultError(message, "set XDG_DATA_HOME to a folder that can be written") from error
     return target
+
+
+def floors() -> Mapping[Tier, NoiseFloor]:
+    """Returns the latest floor of each tier that was measured on this machine."""
+    return _read().floors
 
 
 def recall(tier: Tier) -> NoiseFloor | None:
     """Returns the noise floor that `mixmark selftest` measured at the tier, or None if it was not on this machine."""
-    return _read().floors.get(tier)
+    return floors().get(tier)
 
 
 def _read() -> _Kept:
     """What is stored of this machine; nothing where the file is missing, damaged, or of another machine."""
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, ResultError, RecursionError):
         kept = _Kept.model_validate(json.loads(path().read_text()))
         if kept.machine == _machine() and all(floor.share < IMPLAUSIBLE for floor in kept.floors.values()):
             return kept

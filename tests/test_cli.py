@@ -288,10 +288,15 @@ def test_selftest_keeps_the_floor_that_compare_uses(shell: Shell) -> None:
     (shell.folder / "mixmark.toml").write_text("[adapter.acme]\nwork_s = 0.02\n")
     done = shell("selftest", "--suite", "null", "--adapter", ACME, "--tier", "smoke", "--json")
     assert done.returncode == 0, done.stderr
-    floor = json.loads(done.stdout)["noise_floor"]
+    told = json.loads(done.stdout)
+    floor = told["noise_floor"]
     assert 0 < floor < 10
+    assert told["tier"] == "smoke"
     kept = json.loads((shell.folder / "data/mixmark/noise-floor.json").read_text())
-    assert kept["floors"]["smoke"]["share"] == floor
+    assert {tier: each["share"] for tier, each in kept["floors"].items()} == {"smoke": floor}, "no other tier's is set"
+    assert {"noise floor", "noise floor smoke"} <= {
+        each["name"] for each in json.loads(shell("doctor", "--json").stdout)["checks"]
+    }
     shell.run("--runs", "2")
     assert json.loads((shell.folder / "out/result.json").read_text())["noise_floor"]["share"] == floor
 

@@ -316,7 +316,7 @@ def test_mixes() -> None:
 
 
 def test_constants() -> None:
-    units = {"": 1, "s": 1, "ns": 1, "MiB": 1 << 20}
+    units = {"": 1, "s": 1, "days": 1, "ns": 1, "MiB": 1 << 20}
     for what, value, place in table(RULES, "what", "value"):
         module, _, name = place.strip("`").rpartition(".")
         number, _, unit = value.partition(" ")
