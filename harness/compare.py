@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -84,19 +84,6 @@ class Comparison:
     def proven_slower(self, by: float) -> bool:
         """Whether the whole interval lies below 1 − by, and beyond δ."""
         return self.verdict == "slower" and self.ratio is not None and self.ratio.high < 1 - by
-
-    def told(self) -> dict[str, object]:
-        """The comparison for machines."""
-        return {
-            "cell": self.label,
-            "measure": self.measure,
-            "ratio": asdict(self.ratio) if self.ratio else None,
-            "delta": self.delta,
-            "noise_floor": self.floor.model_dump(mode="json") if self.floor else None,
-            "verdict": self.verdict,
-            "reason": self.reason,
-            "runs": [len(self.a), len(self.b)],
-        }
 
 
 def compare(

@@ -53,7 +53,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Relative:
+class Quotient:
     """A figure of a result, divided by that of the baseline; above 1 it is faster, or more efficient."""
 
     estimate: float
@@ -129,7 +129,7 @@ class Best:
     half_width: float | None
     """Half the width of the 95 % interval as a share of the rate. None: not known."""
     runs: int
-    relative: Relative | None
+    relative: Quotient | None
     """None for the baseline, and where the baseline has no route for this work."""
 
 
@@ -164,10 +164,10 @@ class SideBySide:
     """Two results or more. The first is the baseline of all others."""
 
     machines: tuple[Machine, ...]
-    mixes_per_s: tuple[Relative | None, ...]
+    mixes_per_s: tuple[Quotient | None, ...]
     """TX relative to the baseline's, in the order of the results. None for the baseline, and where it is not
     compared."""
-    mixes_per_kj: tuple[Relative | None, ...]
+    mixes_per_kj: tuple[Quotient | None, ...]
     """The same for MX."""
     rows: tuple[Row, ...]
     verdicts: Mapping[str, tuple[Comparison, ...]]
@@ -207,12 +207,12 @@ def side_by_side(given: Sequence[tuple[str, Sequence[Judgement]]]) -> SideBySide
     sides = [_side(_label(at), name, tuple(judgements)) for at, (name, judgements) in enumerate(given)]
     baseline, others = sides[0], sides[1:]
     uncompared: list[Uncompared] = []
-    per_s: list[Relative | None] = [None]
-    per_kj: list[Relative | None] = [None]
+    per_s: list[Quotient | None] = [None]
+    per_kj: list[Quotient | None] = [None]
     for other in others:
         for name, found in (("TX", per_s), ("MX", per_kj)):
             relative = _of_mixes(baseline, other, name)
-            found.append(relative if isinstance(relative, Relative) else None)
+            found.append(relative if isinstance(relative, Quotient) else None)
             if isinstance(relative, str):
                 uncompared.append(Uncompared(other.label, name, relative))
     best = [_best(side) for side in sides]
@@ -323,7 +323,7 @@ def _machine(label: str, name: str, results: int, judgement: Judgement) -> Machi
     )
 
 
-def _of_mixes(a: _Side, b: _Side, name: str) -> Relative | str:
+def _of_mixes(a: _Side, b: _Side, name: str) -> Quotient | str:
     """TX or MX of b relative to that of a, or why the two are not compared."""
     for side in (a, b):
         if side.machine.no_score:
@@ -365,7 +365,7 @@ def _versions(side: _Side) -> dict[str, str]:
     return found
 
 
-def _relative(a: Figure, b: Figure, sides: tuple[_Side, _Side]) -> Relative:
+def _relative(a: Figure, b: Figure, sides: tuple[_Side, _Side]) -> Quotient:
     """The quotient of two figures. On the logarithm, the half-widths of independent figures add in squares."""
     estimate = b.estimate / a.estimate
     if a.half_width is None or b.half_width is None:
@@ -374,11 +374,11 @@ def _relative(a: Figure, b: Figure, sides: tuple[_Side, _Side]) -> Relative:
             for side, each in zip(sides, (a, b), strict=True)
             if each.half_width is None
         ]
-        return Relative(estimate, None, None, f"{' and '.join(lacking)}, without an interval")
+        return Quotient(estimate, None, None, f"{' and '.join(lacking)}, without an interval")
     half = math.hypot(a.half_width, b.half_width)
     single = [side.label for side in sides if side.score and len(side.score.runs) == 1]
     caveat = f"one run of {' and of '.join(single)}: how fresh processes differ is not in it" if single else ""
-    return Relative(estimate, estimate * math.exp(-half), estimate * math.exp(half), caveat)
+    return Quotient(estimate, estimate * math.exp(-half), estimate * math.exp(half), caveat)
 
 
 def _work(run: CellRun) -> Work:
@@ -436,15 +436,15 @@ def _row(work: Work, sides: Sequence[_Side], best: Sequence[Mapping[Work, tuple[
         if at and base:
             _, ratio, reason = ratio_between(base, runs, (sides[0].label, side.label))
             relative = (
-                Relative(_rate(runs) / _rate(base), None, None, reason)
+                Quotient(_rate(runs) / _rate(base), None, None, reason)
                 if ratio is None
-                else Relative(ratio.estimate, ratio.low, ratio.high, reason)
+                else Quotient(ratio.estimate, ratio.low, ratio.high, reason)
             )
         found.append(_told(side.label, runs, relative))
     return Row(work, names, tuple(found))
 
 
-def _told(label: str, runs: tuple[CellRun, ...], relative: Relative | None) -> Best:
+def _told(label: str, runs: tuple[CellRun, ...], relative: Quotient | None) -> Best:
     first, over = runs[0], _over(runs)
     half_width = None
     if over.low is not None and over.high is not None:

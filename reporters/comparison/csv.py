@@ -11,7 +11,7 @@ from io import StringIO
 
 from harness.compare import Comparison
 from harness.judge.score import Figure
-from harness.side_by_side import Best, Machine, Relative, Row, SideBySide
+from harness.side_by_side import Best, Machine, Quotient, Row, SideBySide
 from reporters.csv import safe
 
 COLUMNS = (
@@ -50,7 +50,7 @@ def _machine(one: Machine) -> dict[str, object]:
     return {**told, "trust": one.trust, "tier": one.tier}
 
 
-def _score(name: str, unit: str, one: Machine, figure: Figure | None, relative: Relative | None) -> dict[str, object]:
+def _score(name: str, unit: str, one: Machine, figure: Figure | None, relative: Quotient | None) -> dict[str, object]:
     told = {"kind": "score", "what": name, "scenario": "mixed", "weight_class": one.weight_class, "grade": one.grade}
     if figure is None:
         return {**told, "reason": one.no_score or one.no_efficiency}
@@ -77,7 +77,7 @@ def _best(row: Row, best: Best) -> dict[str, object]:
     }
 
 
-def _relative(relative: Relative | None) -> dict[str, object]:
+def _relative(relative: Quotient | None) -> dict[str, object]:
     if relative is None:
         return {}
     low, high = relative.low, relative.high

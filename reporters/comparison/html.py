@@ -1,6 +1,6 @@
 """Results side by side as one page: it needs nothing else, runs no script, and fits a phone.
 
-Relative speeds are bars on a logarithmic scale around 1, so that twice as fast and half as fast are equally long, and
+Quotient speeds are bars on a logarithmic scale around 1, so that twice as fast and half as fast are equally long, and
 1.03 times as fast is nearly nothing. `page.jinja` is the page and its style sheet.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from harness.judge.score import Figure
-from harness.side_by_side import Machine, Relative, SideBySide
+from harness.side_by_side import Machine, Quotient, SideBySide
 from harness.text import plain
 from reporters import figures
 from reporters.comparison import words
@@ -100,7 +100,7 @@ def _edge(found: SideBySide) -> float:
 
 
 def _scores(found: SideBySide, edge: float) -> Iterator[Group]:
-    looks: Sequence[tuple[str, str, Sequence[Figure | None], Sequence[Relative | None]]] = (
+    looks: Sequence[tuple[str, str, Sequence[Figure | None], Sequence[Quotient | None]]] = (
         ("MX, mixes per kilojoule", "mix/kJ", [one.mixes_per_kj for one in found.machines], found.mixes_per_kj),
         ("TX, mixes per second", "mix/s", [one.mixes_per_s for one in found.machines], found.mixes_per_s),
     )
@@ -135,7 +135,7 @@ def _suites(found: SideBySide, edge: float) -> Iterator[Group]:
         yield Group(words.title(row, found.rows), tuple(lines))
 
 
-def _line(label: str, value: str, detail: str, relative: Relative | None, edge: float, baseline: str) -> Line:
+def _line(label: str, value: str, detail: str, relative: Quotient | None, edge: float, baseline: str) -> Line:
     if relative is None:
         return Line(label, value, detail, "baseline" if label == baseline else "not compared", None)
     at = _place(relative.estimate, edge)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from harness.compare import LEAST_DELTA, Comparison
 from harness.judge.score import Figure
 from harness.schema import NoiseFloor
-from harness.side_by_side import Best, Machine, Relative, Row, SideBySide, Work, days_between
+from harness.side_by_side import Best, Machine, Quotient, Row, SideBySide, Work, days_between
 from harness.text import plain
 from reporters import figures
 from reporters.figures import UNKNOWN, significant
@@ -81,7 +81,7 @@ def figure(value: Figure | None, unit: str) -> str:
     return f"{significant(value.estimate)}{half} {unit}"
 
 
-def relative(each: Relative) -> str:
+def relative(each: Quotient) -> str:
     """2.00× (1.97 to 2.04), or 2.00×, no interval."""
     if each.low is None or each.high is None:
         return f"{significant(each.estimate)}×, no interval"
