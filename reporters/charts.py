@@ -110,16 +110,22 @@ def curve(
     """
     tall = Axis(0, most, LANE, 0)
     step = ACROSS / len(values)
-    line, drawing = "", False
+    line, filled, drawing = "", "", False
     for at, value in enumerate(values.tolist()):
-        if known := math.isfinite(value):
-            line += (f"V{tall(value):g}" if drawing else f"M{at * step:g} {tall(value):g}") + f"H{(at + 1) * step:g}"
-        drawing = known
-    body = _joined('<path class="grid" d="M0 {}H{}"/>', ((tall(value), ACROSS) for value in ticks))
+        begin, end, top = f"{at * step:g}", f"{(at + 1) * step:g}", f"{tall(value):g}" if math.isfinite(value) else ""
+        if top:
+            line += (f"V{top}" if drawing else f"M{begin} {top}") + f"H{end}"
+            filled += (f"V{top}" if drawing else f"M{begin} {LANE}V{top}") + f"H{end}"
+        elif drawing:
+            filled += f"V{LANE}z"
+        drawing = bool(top)
+    filled += f"V{LANE}z" if drawing else ""
+    body = Markup('<path class="filled" d="{}"/>').format(filled)
+    body += _joined('<path class="grid" d="M0 {}H{}"/>', ((tall(value), ACROSS) for value in ticks))
     body += Markup('<path class="power" d="{}"/>').format(line)
     if mean is not None:
-        begin, end = (round(edge * ACROSS) for edge in window)
-        body += Markup('<path class="overall" d="M{} {}H{}"/>').format(begin, tall(mean), end)
+        first, last = (round(edge * ACROSS) for edge in window)
+        body += Markup('<path class="overall" d="M{} {}H{}"/>').format(first, tall(mean), last)
     return _strip(ACROSS, LANE, body + _outside(window, ACROSS, LANE))
 
 

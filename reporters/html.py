@@ -39,6 +39,7 @@ def report(judgement: Judgement) -> str:
         result=result,
         names=figures.device_names(result),
         date=_date(result.created_utc),
+        trust=judgement.trust,
         first=summary.summary(judgement),
         mixes=pictures.mixes(judgement),
         bars=pictures.suites(judgement),

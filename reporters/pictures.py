@@ -179,7 +179,8 @@ def _counted(row: Row) -> float:
 
 def _bar(row: Row, best_per_s: float, most: float, hue: int, names: dict[str, str]) -> Bar:
     route, (rate, *rest) = row.record.route, figures.throughput(row)
-    parts = (names[route.device], figures.name(route.adapter), route.precision, figures.work(row.record))
+    device = [names[route.device]] if len(names) > 1 else []
+    parts = [*device, figures.name(route.adapter), route.precision, figures.work(row.record)]
     href = "missing" if row.record.completions is None else row.record.key
     if not _counted(row):
         why = [row.record.error.kind] if row.record.error and row.record.error.kind != rate else []
