@@ -139,6 +139,12 @@ def bar(value: float, interval: tuple[float, float] | None, most: float, hue: in
     return _strip(ACROSS, 20, body)
 
 
+def span(begin: float, end: float) -> Markup:
+    """A strip that marks a part of itself. begin, end: as shares of its width."""
+    drawn = f"M{begin * ACROSS:.1f} 10H{end * ACROSS:.1f}M{begin * ACROSS:.1f} 2V18M{end * ACROSS:.1f} 2V18"
+    return _strip(ACROSS, 20, Markup('<path class="span" d="{}"/>').format(drawn))
+
+
 def hue_of(number: int) -> str:
     """The class of the style sheet that gives a suite its colour; those beyond the palette share the last one."""
     return f"hue{min(number, HUES - 1)}"

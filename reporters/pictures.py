@@ -11,8 +11,7 @@ from markupsafe import Markup
 
 from harness.judge.figures import Relative, Row
 from harness.judge.judgement import Judgement
-from harness.schema import Result
-from reporters import charts, figures
+from reporters import charts, figures, scores
 from reporters.timeline import Timeline, timelines
 
 HOTTEST = 10  # times as fast as the baseline, or as slow: the full tint, on a scale that is the same in every report
@@ -44,6 +43,10 @@ class Mix:
     lanes: tuple[Strip, ...]
     ticks: tuple[tuple[float, str], ...]
     """(place as a percent, label) of the time axis."""
+    pace: Strip | None
+    """When the mix went at another pace, where it was not steady."""
+    said: str
+    """Whether it was steady; where it was not: when, how slow it went, and what that cost."""
     veiled: bool
     """Whether something was under way outside of the window that counts."""
     told: str
@@ -55,10 +58,11 @@ class Mix:
 
 def mixes(judgement: Judgement) -> list[Mix]:
     """One for each run of the mix, the one that the figures are of first."""
-    return [_mix(each, judgement.result) for each in timelines(judgement)]
+    return [_mix(each, judgement) for each in timelines(judgement)]
 
 
-def _mix(seen: Timeline, result: Result) -> Mix:
+def _mix(seen: Timeline, judgement: Judgement) -> Mix:
+    result = judgement.result
     run, names = seen.run, figures.device_names(result)
     length = figures.duration(run.length_ns)
     lanes = tuple(
@@ -90,11 +94,29 @@ def _mix(seen: Timeline, result: Result) -> Mix:
         power=power,
         lanes=lanes,
         ticks=tuple(_ticks(seen)),
+        pace=_pace(seen),
+        said=_steadiness(seen, judgement),
         veiled=seen.window != (0, 1),
         told=f"{told}." + (f" {power.label}: {power.value}." if power else ""),
         header=("device", *map(figures.name, seen.suites), "busy", "idle"),
         rows=rows,
     )
+
+
+def _pace(seen: Timeline) -> Strip | None:
+    run = seen.run
+    if run.stretch is None:
+        return None
+    length_ns = seen.end_ns - seen.begin_ns
+    begin, end = ((run.edges_ns[at] - seen.begin_ns) / length_ns for at in (run.stretch.begin, run.stretch.end))
+    return Strip("at another pace", f"{figures.share(run.stretch.relative)} of the rest", charts.span(begin, end))
+
+
+def _steadiness(seen: Timeline, judgement: Judgement) -> str:
+    for finding in judgement.findings:
+        if (finding.rule, finding.about) == ("steady", seen.run.phase):
+            return finding.message
+    return scores.STEADINESS[seen.run.steady]
 
 
 def _power_strip(seen: Timeline) -> Strip | None:
@@ -148,6 +170,7 @@ def suites(judgement: Judgement) -> list[tuple[str, list[Bar]]]:
     """(suite, its cells) of the chart of all suites, with the fastest first; what has no figure comes last."""
     names = figures.device_names(judgement.result)
     colours = hues(judgement)
+    unsteady = {each.about for each in judgement.findings if each.rule == "steady" and each.severity == "warning"}
     grouped: dict[str, list[Row]] = {}
     for row in judgement.cells:
         grouped.setdefault(row.record.route.suite, []).append(row)
@@ -165,7 +188,7 @@ def suites(judgement: Judgement) -> list[tuple[str, list[Bar]]]:
         (
             suite,
             [
-                _bar(row, best[suite], max(widest, 1.0), colours[suite], names)
+                _bar(row, best[suite], max(widest, 1.0), colours[suite], names, row.record.key in unsteady)
                 for row in sorted(rows, key=_counted, reverse=True)
             ],
         )
@@ -177,7 +200,7 @@ def _counted(row: Row) -> float:
     return row.throughput_per_s or 0.0 if row.status == "ok" else 0.0
 
 
-def _bar(row: Row, best_per_s: float, most: float, hue: int, names: dict[str, str]) -> Bar:
+def _bar(row: Row, best_per_s: float, most: float, hue: int, names: dict[str, str], unsteady: bool) -> Bar:
     route, (rate, *rest) = row.record.route, figures.throughput(row)
     device = [names[route.device]] if len(names) > 1 else []
     parts = [*device, figures.name(route.adapter), route.precision, figures.work(row.record)]
@@ -190,7 +213,7 @@ def _bar(row: Row, best_per_s: float, most: float, hue: int, names: dict[str, st
     if row.half_width is not None:
         interval = max(0.0, value * (1 - row.half_width)), value * (1 + row.half_width)
     elif row.runs == 1:
-        rest = ["interval not known", *rest]
+        rest = ["not steady, no interval" if unsteady else "interval not known", *rest]
     relative = [figures.share(value)] if value < 1 else []
     return Bar(
         " · ".join(parts),

@@ -12,6 +12,8 @@ from harness.schema import Mix, Placement
 from reporters import figures
 from reporters.figures import UNKNOWN, significant
 
+STEADINESS = {True: "steady", False: "not steady", None: "too short to tell whether it was steady"}
+
 
 @dataclass(frozen=True)
 class Table:
@@ -84,7 +86,6 @@ def _grade(found: Score) -> str:
 
 
 def _facts(run: Run, seen: Diagnosis) -> list[tuple[str, str]]:
-    steady = {True: "steady", False: "not steady", None: "too short to tell whether it was steady"}[run.steady]
     joules = UNKNOWN
     if run.total.joules is not None:
         watts = figures.prefixed(run.total.watts, "W")
@@ -94,7 +95,7 @@ def _facts(run: Run, seen: Diagnosis) -> list[tuple[str, str]]:
     bound = "estimate λ*, for a device ran several feeds at a time" if seen.estimate else "bound λ*"
     proof = f"NOT PROVEN: {'; '.join(seen.unproven)}" if seen.unproven else "proven by its prices"
     facts = [
-        ("window", f"{run.phase}: {figures.duration(run.length_ns)}, {steady}"),
+        ("window", f"{run.phase}: {figures.duration(run.length_ns)}, {STEADINESS[run.steady]}"),
         ("completed", f"{significant(run.mixes)} mixes"),
         ("energy", joules),
         (bound, f"{significant(seen.bound_per_s)} mix/s, {proof}"),

@@ -18,6 +18,9 @@ from harness.schema import Completions, Int64s
 MOST_COLUMNS = 400  # of the picture of a device; feeds that are shorter than a column share it
 FEWEST_COLUMNS = 120
 COLUMNS = 3200  # of all devices together, so that many devices do not make a large page
+BLURRED = (0.25, 2.0)  # columns: feeds of this length are too long for their shares to even out, too short to be seen
+MOST_BLURRED = 0.25  # of a device's time in such feeds; with more of them its columns become longer
+EVEN = 8  # of such feeds in a column, so that their shares even out
 LONG = 0.01  # of the picture's width: a feed at least this long has its edges drawn
 MOST_EDGES = 400  # of a device
 
@@ -81,9 +84,9 @@ def _timeline(judgement: Judgement, run: Run) -> Timeline:
     end_ns = max(run.end_ns, *(int(each.marks_ns.max()) for each in every))
     devices = list(dict.fromkeys([*(each.id for each in result.devices), *done]))
     columns = min(MOST_COLUMNS, max(FEWEST_COLUMNS, COLUMNS // len(devices)))
-    edges_ns = np.linspace(begin_ns, end_ns, columns + 1).round().astype(np.int64)
-    lanes = tuple(_lane(device, done[device], suites, run, edges_ns) for device in devices)
-    blocks_ns = np.linspace(begin_ns, end_ns, MOST_COLUMNS // 2 + 1).round().astype(np.int64)
+    span_ns = begin_ns, end_ns
+    lanes = tuple(_lane(device, done[device], suites, run, span_ns, columns) for device in devices)
+    blocks_ns = _cut(span_ns, MOST_COLUMNS // 2)
     watts = (
         np.full(len(blocks_ns) - 1, np.nan)
         if metered(result, run.phase) is None
@@ -92,12 +95,22 @@ def _timeline(judgement: Judgement, run: Run) -> Timeline:
     return Timeline(run, suites, lanes, begin_ns, end_ns, blocks_ns, watts)
 
 
+def _cut(span_ns: tuple[int, int], parts: int) -> Int64s:
+    return np.asarray(np.linspace(*span_ns, parts + 1).round().astype(np.int64))
+
+
 def _lane(
-    device: str, done: Mapping[str, Sequence[Completions]], suites: Sequence[str], run: Run, edges_ns: Int64s
+    device: str,
+    done: Mapping[str, Sequence[Completions]],
+    suites: Sequence[str],
+    run: Run,
+    span_ns: tuple[int, int],
+    columns: int,
 ) -> Lane:
     window_ns = run.begin_ns, run.end_ns
-    taken = np.stack([_taken(done.get(suite, ()), edges_ns) for suite in suites])
     several = [each for suite in suites for each in done.get(suite, ())]
+    edges_ns = _cut(span_ns, _columns(several, span_ns, columns))
+    taken = np.stack([_taken(done.get(suite, ()), edges_ns) for suite in suites])
     return Lane(
         device=device,
         busy=stamps.in_flight_ns(*several, inside=window_ns) / run.length_ns if several else 0.0,
@@ -107,8 +120,20 @@ def _lane(
             if done.get(suite)
         },
         columns=taken / np.maximum(taken.sum(axis=0), 1),  # feeds that overlap share the time
-        edges=_edges(several, int(edges_ns[0]), int(edges_ns[-1])),
+        edges=_edges(several, *span_ns),
     )
+
+
+def _columns(done: Sequence[Completions], span_ns: tuple[int, int], most: int) -> int:
+    """How many columns show a device: as many as there are, or fewer where its feeds would make but a flicker."""
+    if not done:
+        return most
+    took_ns = np.concatenate([each.marks_ns[each.ends - 1] - each.issued_ns for each in done])
+    shortest, longest = ((span_ns[1] - span_ns[0]) / most * length for length in BLURRED)
+    blurred_ns = took_ns[(took_ns >= shortest) & (took_ns < longest)]
+    if blurred_ns.sum() <= MOST_BLURRED * took_ns.sum():
+        return most
+    return max(1, int((span_ns[1] - span_ns[0]) / (EVEN * blurred_ns.mean())))
 
 
 def _taken(done: Sequence[Completions], edges_ns: Int64s) -> Floats:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from harness.judge.evidence import Evidence
 from harness.judge.intervals import (
     FEWEST_BLOCKS,
@@ -71,24 +73,23 @@ def ceiling_known(evidence: Evidence) -> Iterator[Finding]:
 
 
 def steady(evidence: Evidence) -> Iterator[Finding]:
-    """No stretch of a closed loop's window ran at another level than the rest of it."""
+    """No stretch of a closed loop's window, or of that of a mixed run, ran at another level than the rest of it."""
     for each in evidence.cells:
         if each.record.scenario == "server":
             continue
         seen = each.window
         if seen is not None and seen.stretch is not None:
-            since_s = (seen.blocks.edges_ns - seen.blocks.edges_ns[0]) / 1e9
-            begin_s, end_s = since_s[seen.stretch.begin], since_s[seen.stretch.end]
-            other = "higher" if seen.stretch.relative < 1 else "lower"
-            message = (
-                f"not steady, so there is no interval: from {begin_s:.1f} s to {end_s:.1f} s of {since_s[-1]:.1f} s it "
-                f"ran at {seen.stretch.relative * 100:.0f} % of the rate of the rest, without which the throughput "
-                f"would be {seen.stretch.moved * 100:.1f} % {other}"
-            )
+            told = seen.stretch.told(seen.blocks.edges_ns, "the throughput")
+            message = f"not steady, so there is no interval: {told}"
             yield Finding(rule="steady", severity="warning", about=each.key, message=message)
         elif seen is None or seen.steady is None:
             message = f"too few feeds to tell whether it was steady: {FEWEST_BLOCKS} are needed"
             yield Finding(rule="steady", severity="note", about=each.key, message=message)
+    for run in evidence.score.runs if evidence.score else ():
+        if run.stretch is not None:
+            told = run.stretch.told(np.array(run.edges_ns), "the mixes per second")
+            message = f"not steady, so there is no interval: {told}"
+            yield Finding(rule="steady", severity="warning", about=run.phase, message=message)
 
 
 def interval_known(evidence: Evidence) -> Iterator[Finding]:

@@ -22,7 +22,7 @@ from harness.judge.energy.reading import ENOUGH_PERIODS
 from harness.judge.energy.total import Total
 from harness.judge.intervals import FEWEST_BLOCKS, Interval, mean_interval, over_runs, ratio_interval
 from harness.judge.stamps import Floats, finished_by, in_time, marks_of, steps_begin_ns, window_ns
-from harness.judge.steady import MOST_BLOCKS, is_steady
+from harness.judge.steady import MOST_BLOCKS, Stretch, other_level
 from harness.schema import Completions, Finding, Int64s, Mix, Phase, Record, Result, ServiceLimits
 
 Grade = Literal["official", "provisional", "indicative"]
@@ -97,6 +97,10 @@ class Run:
     end_ns: int
     steady: bool | None
     """Whether the pace held; None: too few blocks to tell. The window is the same in any case."""
+    edges_ns: tuple[int, ...]
+    """The edges of the equal blocks by which that was tested."""
+    stretch: Stretch | None
+    """The blocks that ran at another pace, where it did not hold."""
     streams: tuple[Stream, ...]
     total: Total
     mixes_per_s: Figure
@@ -315,7 +319,8 @@ def _run(result: Result, mix: Mix, phase: Phase, doubts: Sequence[Finding]) -> R
     joules = machine.blocks(total, result, phase.name, edges)
     rates = np.stack([_progress(suite, mix, parts, edges) for suite in mix.units], axis=1)
     pace = rates.mean(axis=1)
-    steady = is_steady(pace)
+    stretch = other_level(pace) if len(pace) >= FEWEST_BLOCKS else None
+    steady = stretch is None if len(pace) >= FEWEST_BLOCKS else None
     seconds = (end_ns - begin_ns) / NS_PER_S
     known = bool(steady) and mixes > 0
     per_s = _figure(mixes / seconds, mean_interval(pace) if known else None)
@@ -329,6 +334,8 @@ def _run(result: Result, mix: Mix, phase: Phase, doubts: Sequence[Finding]) -> R
         begin_ns=begin_ns,
         end_ns=end_ns,
         steady=steady,
+        edges_ns=tuple(edges.tolist()),
+        stretch=stretch,
         streams=streams,
         total=total,
         mixes_per_s=per_s,

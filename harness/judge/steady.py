@@ -83,6 +83,19 @@ class Stretch:
     moved: float
     """How far the mean of the rest lies from the mean of the window, as a share of it, above 0."""
 
+    def told(self, edges_ns: Int64s, what: str) -> str:
+        """When the window was not steady, how slow it ran and what that cost.
+
+        edges_ns: [blocks + 1], the edges of the window's blocks. what: the figure that the stretch moved.
+        """
+        since_s = (edges_ns - edges_ns[0]) / 1e9
+        other = "higher" if self.relative < 1 else "lower"
+        return (
+            f"from {since_s[self.begin]:.1f} s to {since_s[self.end]:.1f} s of {since_s[-1]:.1f} s it ran at "
+            f"{self.relative * 100:.0f} % of the rate of the rest, without which {what} would be "
+            f"{self.moved * 100:.1f} % {other}"
+        )
+
 
 def other_level(rates: Floats) -> Stretch | None:
     """The stretch of neighbouring blocks that differs most clearly from the rest, or None where none does.

@@ -136,6 +136,7 @@ def collapsed(evidence: Evidence) -> Iterator[Reason]:
         for each in evidence.cells
         if each.record.scenario != "server" and each.window and each.window.stretch
     ]
+    moved += [run.stretch.moved for run in (evidence.score.runs if evidence.score else ()) if run.stretch]
     if moved and max(moved) > MUCH_MOVED:
         text = f"a change of speed within a window moved its figure by {max(moved) * 100:.0f} %"
         yield Reason("steady", f"{text} {_of(moved, MUCH_MOVED)}", AGAIN)

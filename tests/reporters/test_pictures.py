@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,10 +12,25 @@ import pytest
 from harness import mixes
 from harness.judge.figures import Relative
 from harness.judge.judgement import Judgement, judge
+from harness.place import place
 from reporters import charts, html, pictures
 from reporters.timeline import timelines
-from tests.fakes.machine import EDGE, SECOND, WATTS_AT_THE_WALL, completions, one_run
-from tests.golden.sample import MS, closed_loop, record, result, sample
+from tests.fakes.machine import (
+    EDGE,
+    GPU_AND_CPU,
+    MIX,
+    QUANTA,
+    SECOND,
+    WATTS_AT_THE_WALL,
+    Machine,
+    completions,
+    device,
+    one_run,
+    recorded,
+    result,
+)
+from tests.golden.sample import MS, closed_loop, record, sample
+from tests.golden.sample import result as bare
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +54,56 @@ def test_what_a_device_did_adds_up_to_its_busy_time(measured: Judgement) -> None
         drawn = lane.columns.mean(axis=1) * (seen.end_ns - seen.begin_ns) / seen.run.length_ns
         taken = [lane.shares.get(suite, 0.0) for suite in seen.suites]
         assert drawn.tolist() == pytest.approx(taken, abs=0.01), "the picture shows what the table says"
+
+
+def slow_for_a_while() -> Judgement:
+    devices = [device(id) for id in ("gpu:0", "cpu:0")]
+    machine = Machine(
+        MIX,
+        GPU_AND_CPU,
+        QUANTA,
+        plan=partial(place, devices=devices),
+        actual=lambda pair, at_s: GPU_AND_CPU[pair] * (0.4 if 200 < at_s < 280 else 1),
+    )
+    machine.run(600)
+    return judge(result([recorded(machine)], EDGE, None, machine.now_ns, ("gpu:0", "cpu:0")))
+
+
+def test_a_mix_that_went_slower_for_a_while_is_not_steady_and_says_what_it_cost() -> None:
+    slowed = slow_for_a_while()
+    [finding] = [each for each in slowed.findings if (each.rule, each.about) == ("steady", "mixed.1")]
+    assert finding.severity == "warning"
+    assert "from 200.0 s to 279.9 s of 599.9 s it ran at 40 % of the rate of the rest" in finding.message
+    assert finding.message.endswith("without which the mixes per second would be 8.6 % higher")
+    assert slowed.trust.verdict == "disturbed"
+    [picture] = pictures.mixes(slowed)
+    assert picture.said == finding.message
+    assert picture.pace is not None and picture.pace.value == "40 % of the rest"
+    begin, end = map(float, re.findall(r"M([\d.]+) 10H([\d.]+)", str(picture.pace.drawn))[0])
+    assert (begin, end) == (pytest.approx(333, abs=2), pytest.approx(467, abs=2))
+    page = html.report(slowed)
+    assert f"<small>{finding.message}</small>" in page
+
+
+def test_a_mix_that_kept_its_pace_is_steady(measured: Judgement) -> None:
+    [picture] = pictures.mixes(measured)
+    assert (picture.said, picture.pace) == ("steady", None)
+    assert not [each for each in measured.findings if (each.rule, each.about) == ("steady", "mixed.1")]
+
+
+def test_feeds_that_would_flicker_share_longer_columns(measured: Judgement) -> None:
+    [seen] = timelines(measured)
+    assert [lane.columns.shape[1] for lane in seen.lanes] == [37, 37], "feeds of 2 s, eight a column"
+    apart = completions([(at * SECOND, (at + 20) * SECOND) for at in range(0, 600, 20)], 1)
+    brief = completions([(at * SECOND // 50, (at + 1) * SECOND // 50) for at in range(30_000)], 1)
+    for done in (apart, brief):
+        records = tuple(
+            each.model_copy(update={"completions": done, "feed_units": 1})
+            for each in measured.result.records
+            if each.key == "mixed.1.dlrm.cpu-0" or each.scenario != "mixed"
+        )
+        [seen] = timelines(judge(measured.result.model_copy(update={"records": records})))
+        assert seen.lanes[1].columns.shape[1] == 400, "bars that can be seen, and shares that even out"
 
 
 def test_a_device_that_waits_is_shown_as_idle(measured: Judgement) -> None:
@@ -101,6 +167,7 @@ def test_the_pictures_of_many_devices_stay_small() -> None:
 
 def test_the_suites_are_compared_with_the_fastest_route_of_each() -> None:
     bars = dict(pictures.suites(judge(sample())))
+    assert bars["resnet50"][0].said == "not steady, no interval"
     fast, *slow = bars["llm"]
     assert (fast.label, fast.rate, fast.said) == ("gpu:5d1c · torch · bf16 · single-stream", "219 tok/s", "±0.8 %")
     assert [bar.said for bar in slow] == ["interval not known, 2 % of the best"] * 2
@@ -116,7 +183,7 @@ def test_the_suites_are_compared_with_the_fastest_route_of_each() -> None:
 def test_a_bar_is_as_long_as_its_rate() -> None:
     [(_, [fast, slow])] = pictures.suites(
         judge(
-            result(
+            bare(
                 record("a", "llm", "token", closed_loop([[MS]] * 8)),
                 record("b", "llm", "token", closed_loop([[4 * MS]] * 8), adapter="onnxruntime"),
             )
