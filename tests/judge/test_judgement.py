@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import reporters.console
+import reporters.full
 from harness import place
 from harness.judge import honest, judgement, score, steady
 from harness.judge.judgement import judge
@@ -39,6 +39,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     count(place, "bound", "bound")
     count(place._Problem, "solve", "integer program")
     count(steady, "other_level", "steadiness")
+    count(score, "other_level", "steadiness")
     return counted
 
 
@@ -50,7 +51,7 @@ def test_one_report_of_five_runs_concludes_once(calls: Counter[str]) -> None:
     """
     five = one_run(WATTS_AT_THE_WALL, runs=RUNS)
     calls.clear()  # of what made the result up
-    told = reporters.console.report(judge(five))
+    told = reporters.full.report(judge(five))
     assert "mixed.5" in told
     programs = calls.pop("integer program")
     assert calls == {"score": 1, "honesty findings": 1, "bound": 3, "steadiness": RUNS}

@@ -80,7 +80,7 @@ def test_a_mix_that_went_slower_for_a_while_is_not_steady_and_says_what_it_cost(
     assert picture.said == finding.message
     assert picture.pace is not None and picture.pace.value == "40 % of the rest"
     begin, end = map(float, re.findall(r"M([\d.]+) 10H([\d.]+)", str(picture.pace.drawn))[0])
-    assert (begin, end) == (pytest.approx(333, abs=2), pytest.approx(467, abs=2))
+    assert [begin, end] == pytest.approx([333, 467], abs=2)
     page = html.report(slowed)
     assert f"<small>{finding.message}</small>" in page
 
