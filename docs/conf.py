@@ -26,7 +26,7 @@ suppress_warnings = ["misc.highlighting_failure"]  # examples of output and of a
 html_theme = "furo"
 html_title = f"Mixmark {VERSION}"
 html_static_path = ["_static"]
-html_css_files = ["print.css"]
+html_css_files = ["site.css"]
 html_copy_source = False
 html_show_copyright = False
 
