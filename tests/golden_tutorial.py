@@ -44,7 +44,10 @@ def shell(folder: Path) -> dict[str, str]:
 
 
 def printed(page: str, folder: Path) -> Iterator[str]:
-    """What each block prints, or its last line, where the page asks for that."""
+    """What each block prints, or its last line, where the page asks for that.
+
+    Raises CalledProcessError where a command fails: on a machine that is too busy, that is the comparison.
+    """
     for name, text in files(page).items():
         (folder / name).write_text(text, "utf-8")
     script = ""
@@ -52,8 +55,8 @@ def printed(page: str, folder: Path) -> Iterator[str]:
         lines = block[1].splitlines()
         before = [f"{line} > /dev/null" for line in lines[:-1]] if block[2] else lines[:-1]
         script += "\n".join([*before, lines[-1], f"echo '{BETWEEN}'", ""])
-    environment = shell(folder)
-    done = subprocess.run(["bash", "-c", script], cwd=folder, env=environment, stdout=subprocess.PIPE, text=True)
+    bash = ["bash", "-e", "-c", script]
+    done = subprocess.run(bash, cwd=folder, env=shell(folder), stdout=subprocess.PIPE, text=True, check=True)
     yield from done.stdout.split(f"{BETWEEN}\n")
 
 
