@@ -5,6 +5,7 @@ The page holds facts and figures, and no sentence of a rule: those may be worded
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from harness.text import plain
@@ -38,7 +39,7 @@ def figure(estimate: Estimate | None, unit: str) -> str:
 
 def classes(entry: Entry) -> Iterator[tuple[str, str, str]]:
     """(class, value, reasons) of everything by which entries are kept apart."""
-    claim, why = entry.claim, {name: "; ".join(each) for name, each in entry.reasons.items()}
+    claim, why = entry.claim, defaultdict(str, {name: "; ".join(each) for name, each in entry.reasons.items()})
     yield "division", claim.division, why["division"] or "everybody does the same work"
     yield "tuning", claim.tuning, why["tuning"] or "built-in adapters with one setting for all suites"
     yield "grade", claim.grade, why["grade"] or "nothing is missing"

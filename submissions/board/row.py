@@ -110,6 +110,14 @@ def devices(entry: Entry) -> list[str]:
     return [f"{count} × {name}" if count > 1 else name for name, count in Counter(named.values()).items()]
 
 
+def device_name(entry: Entry, id: str) -> str:
+    """What a device is called on the board, where those of other machines stand beside it."""
+    found = next((each for each in entry.machine.devices if each.id == id), None)
+    if found is None:
+        return figures.name(id)
+    return figures.name(found.name or entry.machine.cpu_model or id)
+
+
 def few_devices(entry: Entry) -> str:
     named = devices(entry)
     rest = f" + {len(named) - DEVICES} more" if len(named) > DEVICES else ""
