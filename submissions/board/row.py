@@ -135,6 +135,14 @@ def measured(entry: Entry) -> str:
     return figures.name(entry.ended_utc, 20) if day is None else day.isoformat()
 
 
+def made_by(entry: Entry) -> str:
+    """The versions as a row shows them: 0.1.0, suites 1; with every suite where their versions differ."""
+    told = set(entry.suites.values())
+    named = [figures.name(each, 12) for each in told] if len(told) == 1 else []
+    suites = named or [f"{figures.name(name, 12)} {figures.name(each, 12)}" for name, each in entry.suites.items()]
+    return f"{figures.name(entry.claim.mixmark, 16)}, {'suites ' if named else ''}{', '.join(suites)}"
+
+
 def versions(entry: Entry) -> str:
     """Mixmark 0.1.0; llm 1, dlrm 1."""
     suites = ", ".join(f"{figures.name(name)} {figures.name(each)}" for name, each in entry.suites.items())

@@ -224,7 +224,7 @@ def _line(site: Site, key: Key, entry: Entry, place: Place | None, at: int) -> d
         "grade": claim.grade,
         "tuning": claim.tuning,
         "measured": row.measured(entry),
-        "mixmark": f"Mixmark {figures.name(claim.mixmark, 20)}",
+        "made": row.made_by(entry),
         "versions": row.versions(entry),
         "stale": "; ".join(rank.stale(entry, site.today, site.versions)),
         "why": "" if place else row.why_unranked(entry),
@@ -247,7 +247,7 @@ def _ticks(axis: Axis) -> list[tuple[float, str]]:
 
 WORDS = (
     *("href", "rank", "system", "of", "value", "half", "other", "watts", "price", "grade", "tuning", "measured"),
-    *("mixmark", "versions", "stale", "low", "mid", "high"),
+    *("made", "versions", "stale", "low", "mid", "high"),
 )
 """The words of a row that the script needs to write it again."""
 

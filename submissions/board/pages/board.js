@@ -11,14 +11,14 @@ const UNKNOWN = "–";
 const $ = id => document.getElementById(id);
 const source = JSON.parse($("data").textContent);
 const systems = source.rows.map(([words, score, rates, price, who, more, cells], at) => {
-  const [href, rank, system, of, value, half, other, watts, priced, grade, tuning, measured, mixmark, versions, stale, low, mid, high] = words;
+  const [href, rank, system, of, value, half, other, watts, priced, grade, tuning, measured, made, versions, stale, low, mid, high] = words;
   return {
-    at, href, rank, system, of, value, half, other, watts, price: priced, grade, tuning, measured, mixmark, versions, stale, low, mid, high,
+    at, href, rank, system, of, value, half, other, watts, price: priced, grade, tuning, measured, made, versions, stale, low, mid, high,
     place: score[0], score: { value: score[1], low: score[2] ?? score[1], high: score[3] ?? score[1] },
     tx: rates[0], mx: rates[1], power: rates[2], amount: price[0], currency: price[1],
     organisation: who[0], kinds: who[1], availability: who[2], runs: who[3], level: who[4],
     provisioned: more[0], devices: more[1], cells,
-    text: [system, of, more[1], grade, tuning, mixmark].join(" ").toLowerCase(),
+    text: [system, of, more[1], grade, tuning, made].join(" ").toLowerCase(),
   };
 });
 const ranked = systems.filter(each => each.place !== null);
@@ -84,9 +84,9 @@ function write(system, before) {
   put(".k small", system.tuning);
   put(".d span", system.measured);
   row.querySelector(".d span").title = system.versions;
-  put(".d .warn", system.stale ? "stale" : "");
+  put(".d .warn", system.stale ? " stale" : "");
   row.querySelector(".d .warn").title = system.stale;
-  put(".d .mixmark", system.mixmark);
+  put(".d .made", system.made);
   const box = row.querySelector("input");
   box.setAttribute("aria-label", `compare ${system.system}`);
   box.disabled = false;
@@ -248,7 +248,7 @@ function label(value) {
 
 // What it costs: the score against what has to be given for it
 
-const WIDE = 340, TALL = 250, LEFT = 46, RIGHT = 10, TOP = 22, BOTTOM = 40;
+const WIDE = 340, TALL = 262, LEFT = 46, RIGHT = 10, TOP = 34, BOTTOM = 40;
 let panels = [];
 
 function clouds() {
@@ -285,7 +285,7 @@ function cloud(name, unit, x) {
   }
   const size = list.length <= FEW ? 8 : list.length <= 1000 ? 5 : 3;
   svg.append(draw("path", { class: "dots", "stroke-width": size, d: points.map(each => `M${each.x.toFixed(1)} ${each.y.toFixed(1)}h.01`).join("") }));
-  const marked = draw("path", { class: "chosen", "stroke-width": 9, d: "M0 0" }), names = draw("g", {}), here = draw("circle", { class: "here", r: 7, cx: -99, cy: -99 });
+  const marked = draw("path", { class: "chosen", "stroke-width": 9, d: "" }), names = draw("g", {}), here = draw("circle", { class: "here", r: 7, visibility: "hidden" });
   svg.append(marked, names, here);
   const panel = { svg, points, marked, names, here };
   svg.addEventListener("pointermove", event => point(nearest(panel, event)));
@@ -315,8 +315,9 @@ function nearest(panel, event) {
 function point(system) {
   for (const panel of panels) {
     const at = system && panel.points.find(each => each.system === system);
-    panel.here.setAttribute("cx", at ? at.x : -99);
-    panel.here.setAttribute("cy", at ? at.y : -99);
+    panel.here.setAttribute("visibility", at ? "visible" : "hidden");
+    if (at) panel.here.setAttribute("cx", at.x);
+    if (at) panel.here.setAttribute("cy", at.y);
   }
   $("clouds").querySelector(".pointed").textContent = system
     ? `${system.rank ? `Rank ${system.rank}: ` : ""}${system.system}, ${system.value} ${source.unit} ${system.half}, ${system.watts}, ${system.price}`
@@ -326,7 +327,7 @@ function point(system) {
 function mark() {
   for (const panel of panels) {
     const those = panel.points.filter(each => chosen.has(each.system));
-    panel.marked.setAttribute("d", those.map(each => `M${each.x} ${each.y}h.01`).join("") || "M-99 -99");
+    panel.marked.setAttribute("d", those.map(each => `M${each.x} ${each.y}h.01`).join(""));
     const best = panel.points.length <= FEW ? panel.points.filter(each => each.system.place === 1).slice(0, 3) : [];
     const named = those.length ? those : best;
     const taken = [];
@@ -398,7 +399,8 @@ if (table) {
   options(form.elements.kind, ranked.flatMap(each => each.kinds));
   options(form.elements.currency, ranked.map(each => each.currency));
   if (!ranked.some(each => each.amount !== null)) form.elements.price.parentElement.hidden = true;
-  form.hidden = ranked.length < 2;
+  $("filter").hidden = ranked.length < 2;
+  $("filter").open = matchMedia("(min-width: 48rem)").matches;
   let waiting = 0;
   form.addEventListener("input", event => {
     if (event.target.name === "sort") return;
