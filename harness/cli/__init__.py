@@ -12,7 +12,7 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
-from harness.cli import look, results, run, submissions
+from harness.cli import leaderboard, look, results, run, submissions
 from harness.errors import MixmarkError
 from harness.text import plain
 
@@ -77,6 +77,7 @@ for command in (
     results.compare,
     submissions.submit,
     submissions.check,
+    leaderboard.leaderboard,
     completion,
 ):
     main.add_command(command)

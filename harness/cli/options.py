@@ -41,6 +41,12 @@ WAIT_IDLE = click.option(
     help="Wait up to this long until no other run and no other program uses the machine. Without it, a second run is "
     "refused, and a busy machine is only reported.",
 )
+SIGNERS = click.option(
+    "--allowed-signers",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Verify signatures by this list, as ssh-keygen's manual describes it.",
+)
 TIER = click.option(
     "--tier",
     type=click.Choice(["smoke", "edge", "server"]),

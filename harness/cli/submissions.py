@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.options import JSON
+from harness.cli.options import JSON, SIGNERS
 from harness.cli.tables import print_json, print_table
 from harness.errors import UsageError
 from harness.text import plain
@@ -97,12 +97,7 @@ def submit(
     metavar="N",
     help="Repeat the audits of N entries drawn at random. Takes minutes.",
 )
-@click.option(
-    "--allowed-signers",
-    metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Verify signatures by this list, as ssh-keygen's manual describes it.",
-)
+@SIGNERS
 @JSON
 def check(
     paths: tuple[Path, ...], markdown: bool, reaudit: int | None, allowed_signers: Path | None, as_json: bool

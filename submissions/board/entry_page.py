@@ -1,4 +1,4 @@
-"""What the page of an entry shows, in words: its score, its classes with reasons, its runs, and the whole disclosure."""
+"""What the page of an entry shows, in words: its score, its classes with reasons, its runs, the whole disclosure."""
 
 from __future__ import annotations
 

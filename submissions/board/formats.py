@@ -23,7 +23,11 @@ SCHEMA = 1
 """The version of the shape of leaderboard.json."""
 FEED_LENGTH = 50
 """Entries in the feed, the newest first."""
-LETTER_PX, PAD_PX, BADGE_PX = 6.6, 7, 20  # of a badge: the width of a letter at 11 px, the space beside text, its height
+LETTER_PX, PAD_PX, BADGE_PX = (
+    6.6,
+    7,
+    20,
+)  # of a badge: the width of a letter at 11 px, the space beside text, its height
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -136,7 +140,7 @@ def as_markdown(site: Site, boards: Sequence[Board]) -> str:
 def _markdown(site: Site, boards: Sequence[Board]) -> Iterator[str]:
     yield f"# {text(site.title)}"
     yield ""
-    yield f"As of {site.today}. Entries whose 95 % intervals overlap with that of the best of their group share its rank."
+    yield f"As of {site.today}. Entries whose 95 % intervals overlap with that of the best of a group share its rank."
     if not boards:
         yield ""
         yield "There is no entry yet."
@@ -170,7 +174,7 @@ def _line(site: Site, metric: Metric, entry: Entry, place: str, why: str = "") -
         f"{row.value(found)} {row.half_width(found)}".strip(),
         figures.prefixed(claim.watts, "W") if claim.watts else figures.UNKNOWN,
         row.price(entry) or figures.UNKNOWN,
-        text(why) if why else f"{claim.grade}, {claim.tuning}",
+        text(why or f"{claim.grade}, {claim.tuning}"),
         text(row.measured(entry)),
         f"stale: {text('; '.join(stale))}" if (stale := rank.stale(entry, site.today, site.versions)) else "",
     )
@@ -178,7 +182,7 @@ def _line(site: Site, metric: Metric, entry: Entry, place: str, why: str = "") -
 
 
 def as_feed(site: Site, entries: Sequence[Entry]) -> str:
-    """An Atom feed (RFC 4287) of the newest entries. Links are relative to the feed where the site's URL is not known."""
+    """An Atom feed (RFC 4287) of the newest entries. Where the site has no URL, links are relative to it."""
     newest = sorted(entries, key=lambda each: (_moment(each), each.path), reverse=True)[:FEED_LENGTH]
     links = [f'<link rel="alternate" type="text/html" href={quoteattr(site.url + "index.html")}/>']
     if site.url:
@@ -228,7 +232,7 @@ def badge(entry: Entry, standings: Sequence[Standing]) -> str:
     colour = "#5c6167" if first.rank is None else "#1b55b8"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{a_px + b_px}" height="{BADGE_PX}" role="img" '
-        f'aria-label={quoteattr(plain(f"{left}: {right}"))}><title>{label}</title>'
+        f"aria-label={quoteattr(plain(f'{left}: {right}'))}><title>{label}</title>"
         f'<clipPath id="r"><rect width="{a_px + b_px}" height="{BADGE_PX}" rx="3"/></clipPath>'
         f'<g clip-path="url(#r)"><rect width="{a_px}" height="{BADGE_PX}" fill="#1c1f23"/>'
         f'<rect x="{a_px}" width="{b_px}" height="{BADGE_PX}" fill="{colour}"/></g>'

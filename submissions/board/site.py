@@ -21,7 +21,7 @@ from reporters.charts import decades, steps
 from submissions.board import formats, rank, row
 from submissions.board.entry_page import facts
 from submissions.board.rank import Board, Key, Metric, Place
-from submissions.board.row import Axis, Site, Standing
+from submissions.board.row import Axis, Site
 from submissions.entry import Entry, Estimate
 
 STATIC_ROWS = 200
@@ -252,9 +252,7 @@ WORDS = (
 """The words of a row that the script needs to write it again."""
 
 
-def _data(
-    site: Site, board: Board, shown: Sequence[Entry], lines: Sequence[Mapping[str, Any]], root: str
-) -> Markup:
+def _data(site: Site, board: Board, shown: Sequence[Entry], lines: Sequence[Mapping[str, Any]], root: str) -> Markup:
     """What the script works on, as JSON that cannot end its element."""
     names: dict[str, int] = {}
     suites: dict[str, int] = {}

@@ -1,0 +1,134 @@
+"""The command that makes a board of entries: leaderboard."""
+
+from __future__ import annotations
+
+import datetime
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from harness.cli.options import JSON, SIGNERS
+from harness.cli.tables import print_json
+from harness.errors import MixmarkError, UsageError
+from harness.text import plain
+
+if TYPE_CHECKING:
+    from submissions.board.row import Site
+    from submissions.entry import Entry, Verdict
+
+
+@click.command()
+@click.argument("entries", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option(
+    "--out", type=click.Path(path_type=Path), default="site", show_default=True, help="Folder of the site; replaced."
+)
+@click.option(
+    "--url", default="", metavar="URL", help="Address where the site will stand, for the feed and for badges."
+)
+@click.option("--title", default="Mixmark leaderboard", show_default=True, help="Title of the site.")
+@click.option(
+    "--date",
+    "today",
+    type=click.DateTime(["%Y-%m-%d"]),
+    help="Day of which the marks of age are.  [default: today, in UTC]",
+)
+@click.option("--no-reports", is_flag=True, help="Leave out the report page of each result, with charts of raw data.")
+@SIGNERS
+@JSON
+def leaderboard(
+    entries: Path,
+    out: Path,
+    url: str,
+    title: str,
+    today: datetime.datetime | None,
+    no_reports: bool,
+    allowed_signers: Path | None,
+    as_json: bool,
+) -> None:
+    """Make a leaderboard of ENTRIES: a folder of static pages that needs no server and no network.
+
+    Each entry is checked first, as `mixmark check` does. A rejected entry is listed on stderr with its reasons and is
+    not on the board; the exit code then is 1, and the site is made of the others.
+
+    Example: mixmark leaderboard submissions/entries --out site
+    """
+    from submissions import check as checking
+    from submissions.board.site import build
+
+    if url and not url.startswith(("https://", "http://")):
+        raise UsageError(f"{url} is no address of a site", "give one that begins with https:// to --url")
+    day = (today or datetime.datetime.now(datetime.UTC)).date()
+    site = _site(title, url and url.rstrip("/") + "/", day)
+    folders = checking.find(entries) if any(each.is_dir() for each in entries.iterdir()) else []
+    verdicts = checking.check(folders, allowed_signers)
+    accepted = {verdict.entry.path: folder for verdict, folder in zip(verdicts, folders, strict=True) if verdict.entry}
+    rejected = [verdict for verdict in verdicts if verdict.entry is None]
+    for verdict in rejected:
+        _tell(verdict)
+    boards = build(
+        site,
+        [verdict.entry for verdict in verdicts if verdict.entry is not None],
+        out,
+        (lambda entry: {}) if no_reports else lambda entry: _reports(accepted[entry.path], entry),
+    )
+    page = out / "index.html"
+    if as_json:
+        print_json(
+            {
+                "page": str(page),
+                "entries": len(accepted),
+                "boards": [board.key.id for board in boards],
+                "rejected": [verdict.model_dump(mode="json") for verdict in rejected],
+            }
+        )
+    else:
+        click.echo(
+            f"{_counted(len(accepted), 'entry', 'entries')} on {_counted(len(boards), 'board', 'boards')}: {page}"
+        )
+    sys.exit(1 if rejected else 0)
+
+
+def _site(title: str, url: str, today: datetime.date) -> Site:
+    from harness import plugins
+    from submissions.board.row import Site
+
+    suites = {}
+    for name, plugin in plugins.find("suites").items():
+        try:
+            suites[name] = plugin.load()
+        except MixmarkError as error:
+            click.echo(f"mixmark: the suite {plain(name)} does not load, so no entry is stale by it: {error}", err=True)
+    return Site(
+        title=plain(title) or "Mixmark leaderboard",
+        url=plain(url),
+        today=today,
+        versions={name: suite.version for name, suite in suites.items()},
+        called={name: suite.unit_names.work for name, suite in suites.items()},
+    )
+
+
+def _reports(folder: Path, entry: Entry) -> Mapping[str, str]:
+    """The report page of each result of an entry, by its file name."""
+    from harness import plugins, references, store
+    from harness.judge.judgement import judge
+    from submissions.check import results_of
+
+    report = plugins.find("reporters")["html"].load()
+    found = {}
+    for number, path in enumerate(results_of(folder), 1):
+        others = tuple(each for each in references.published() if each.created_utc != entry.ended_utc)
+        found[f"report-{number}.html"] = report(judge(store.open(path), others))
+    return found
+
+
+def _tell(verdict: Verdict) -> None:
+    for each in verdict.problems:
+        where = f" {plain(each.where)}:" if each.where else ""
+        click.echo(f"{plain(verdict.path)} is rejected: {each.code}:{where} {plain(each.message)}", err=True)
+
+
+def _counted(count: int, one: str, several: str) -> str:
+    return f"{count:,} {one if count == 1 else several}"

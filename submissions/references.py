@@ -1,0 +1,54 @@
+"""The scores of published entries that ship with Mixmark, so that a report can say how a machine compares.
+
+    python -m submissions.references    writes harness/references.json from submissions/entries
+
+It holds every entry that `mixmark check` accepts, that is ranked and of the closed division, the newest of a mix first.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from harness.references import Reference
+from submissions import check
+from submissions.entry import Entry
+
+ENTRIES = Path(__file__).parent / "entries"
+SHIPPED = Path(__file__).parent.parent / "harness" / "references.json"
+
+
+def reference(entry: Entry) -> Reference:
+    """What a report tells of an entry."""
+    claim, told = entry.claim, entry.declaration
+    return Reference(
+        name=f"{told.organisation} {told.system}",
+        mix=claim.mix,
+        mixes_per_s=claim.mixes_per_s.value,
+        mixes_per_kj=claim.mixes_per_kj.value if claim.mixes_per_kj else None,
+        boundary=claim.boundary,
+        weight_class=claim.weight_class,
+        grade=claim.grade,
+        created_utc=entry.ended_utc,
+    )
+
+
+def written(entries: Iterable[Entry]) -> str:
+    """The text of the file: one line for each reference."""
+    worth = [each for each in entries if each.claim.ranked and each.claim.division == "closed"]
+    worth.sort(key=lambda each: each.path)
+    worth.sort(key=lambda each: each.ended_utc, reverse=True)
+    worth.sort(key=lambda each: each.claim.mix)
+    lines = [json.dumps(reference(each).model_dump(mode="json"), ensure_ascii=False) for each in worth]
+    return "[" + "".join(f"\n  {line}," for line in lines).rstrip(",") + ("\n" if lines else "") + "]\n"
+
+
+def published(folder: Path = ENTRIES) -> list[Entry]:
+    """The accepted entries of a folder. None where the folder does not exist or is empty."""
+    found = check.find(folder) if folder.is_dir() and any(each.is_dir() for each in folder.iterdir()) else []
+    return [verdict.entry for verdict in check.check(found) if verdict.entry is not None]
+
+
+if __name__ == "__main__":
+    SHIPPED.write_text(written(published()), encoding="utf-8")

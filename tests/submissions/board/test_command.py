@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from harness.cli import main
+from harness.references import published as shipped
+from submissions import check, references
+from submissions.board import formats, rank, site
+
+
+def asked(*words: object) -> Result:
+    return CliRunner().invoke(main, ["leaderboard", *map(str, words)])
+
+
+def test_an_entry_becomes_a_site_with_a_report_of_its_raw_data(folder: Path, tmp_path: Path) -> None:
+    entries, out = folder.parents[2], tmp_path / "site"
+    done = asked(entries, "--out", out, "--date", "2026-11-22", "--url", "https://example.org/board")
+    assert done.exit_code == 0, done.stderr
+    assert re.fullmatch(rf"1 entry on \d boards?: {re.escape(str(out / 'index.html'))}\n", done.stdout)
+    told = json.loads((out / "leaderboard.json").read_text())
+    assert (told["url"], told["as_of"]) == ("https://example.org/board/", "2026-11-22")
+    page = out / told["entries"][0]["page"]
+    assert 'href="report-1.html"' in page.read_text() and "[![Mixmark" in page.read_text()
+    assert "https://example.org/board/entries/acme-sohne/" in page.read_text()
+    assert page.with_name("report-1.html").read_text().startswith("<!doctype html>")
+    again = asked(entries, "--out", out, "--no-reports", "--json")
+    assert json.loads(again.stdout)["entries"] == 1 and again.exit_code == 0
+    assert not page.with_name("report-1.html").exists()
+
+
+def test_what_breaks_a_rule_is_named_and_not_on_the_board(folder: Path, tmp_path: Path) -> None:
+    entries, out = folder.parents[2], tmp_path / "site"
+    other = shutil.copytree(folder, entries / "acme-sohne" / "other" / folder.name)
+    (folder / "README.md").write_text("better", encoding="utf-8")
+    done = asked(entries, "--out", out, "--no-reports")
+    assert done.exit_code == 1
+    names = [re.match(r"(\S+) is rejected: (E-[A-Z-]+):", line) for line in done.stderr.splitlines()]
+    assert {found[1] for found in names if found} == {
+        f"acme-sohne/{each.parent.name}/{each.name}" for each in (folder, other)
+    }
+    assert "no entry yet" in (out / "index.html").read_text()
+    assert json.loads((out / "leaderboard.json").read_text())["entries"] == []
+
+
+def test_a_board_may_be_empty_and_an_address_may_not_be_anything(tmp_path: Path) -> None:
+    (tmp_path / "entries").mkdir()
+    done = asked(tmp_path / "entries", "--out", tmp_path / "site")
+    assert done.exit_code == 0 and done.stdout.startswith("0 entries on 0 boards")
+    assert asked(tmp_path / "entries", "--url", "javascript:alert(1)").exit_code == 2
+    assert asked(tmp_path / "nowhere").exit_code == 2
+
+
+def test_references_are_the_ranked_closed_entries_the_newest_first(folder: Path) -> None:
+    (verdict,) = check.check([folder])
+    assert verdict.entry is not None
+    entry = verdict.entry
+    ranked = entry.model_copy(update={"claim": entry.claim.model_copy(update={"ranked": True, "division": "closed"})})
+    newer = ranked.model_copy(update={"ended_utc": "2026-09-01T00:00:00+00:00"})
+    still = ranked.model_copy(update={"claim": ranked.claim.model_copy(update={"ranked": False})})
+    unlike = ranked.model_copy(update={"claim": ranked.claim.model_copy(update={"division": "open"})})
+    told = json.loads(references.written([ranked, still, newer, unlike]))
+    assert [each["created_utc"] for each in told] == [newer.ended_utc, ranked.ended_utc]
+    assert told[0]["name"] == f"{entry.declaration.organisation} {entry.declaration.system}"
+    assert told[0]["mixes_per_s"] == entry.claim.mixes_per_s.value
+    assert references.written([]) == "[]\n"
+
+
+@pytest.mark.slow
+def test_the_references_that_ship_are_those_of_the_entries() -> None:
+    assert references.SHIPPED.read_text("utf-8") == references.written(references.published()), (
+        "run python -m submissions.references"
+    )
+    assert len(shipped()) == len(json.loads(references.SHIPPED.read_text("utf-8")))
+
+
+def test_the_numbers_of_the_board_are_those_of_the_rules() -> None:
+    rules = (Path(__file__).parents[3] / "docs" / "rules.md").read_text("utf-8")
+    section = rules[rules.index("## The board") :]
+    told = dict(re.findall(r"\| ([\d,]+)[^|]* \| `submissions\.board\.([\w.]+)` \|", section))
+    named = {name: value for value, name in told.items()}
+    assert named == {
+        "rank.STALE_YEARS": str(rank.STALE_YEARS),
+        "site.STATIC_ROWS": str(site.STATIC_ROWS),
+        "formats.FEED_LENGTH": str(formats.FEED_LENGTH),
+    }

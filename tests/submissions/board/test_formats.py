@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+from typing import Any
+
+import pytest
+
+from submissions.board import formats
+from submissions.board.rank import boards
+from submissions.board.row import standings
+from submissions.entry import Entry
+from tests.submissions.board.made import SITE, crowd, hostile
+
+ATOM = "{http://www.w3.org/2005/Atom}"
+CROWDS = {"none": [], "one": crowd(1), "many": crowd(80), "hostile": [hostile(number) for number in range(4)]}
+
+
+@pytest.fixture(params=CROWDS)
+def entries(request: pytest.FixtureRequest) -> list[Entry]:
+    return CROWDS[request.param]
+
+
+@pytest.fixture
+def told(entries: list[Entry]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(formats.as_json(SITE, boards(entries), entries))
+    return found
+
+
+def test_the_sheet_agrees_with_the_json(entries: list[Entry], told: dict[str, Any]) -> None:
+    rows = list(csv.DictReader(io.StringIO(formats.as_csv(SITE, boards(entries)))))
+    pages = {each["entry"]: each for each in told["entries"]}
+    expected = [
+        (board["id"], str(each.get("rank", "")), str(each.get("tied", "")), pages[each["entry"]])
+        for board in told["boards"]
+        for each in (*board["ranked"], *board["not_ranked"])
+    ]
+    assert len(rows) == len(expected)
+    for sheet, (board, rank, tied, entry) in zip(rows, expected, strict=True):
+        assert (sheet["board"], sheet["rank"], sheet["tied"], sheet["page"]) == (board, rank, tied, entry["page"])
+        figure = entry["claim"]["mixes_per_s" if sheet["metric"] == "TX" else "mixes_per_kj"]
+        assert float(sheet["value"]) == figure["value"]
+        assert (sheet["low"] or None) == (None if figure["low"] is None else str(figure["low"]))
+        assert sheet["stale"] == "; ".join(entry["stale"])
+        assert not any(cell.startswith(("=", "+", "@")) for cell in sheet.values())
+
+
+def test_the_tables_agree_with_the_json(entries: list[Entry], told: dict[str, Any]) -> None:
+    text = formats.as_markdown(SITE, boards(entries))
+    assert text.count("\n## ") == len(told["boards"])
+    lines = [line for line in text.splitlines() if line.startswith("| ") and "index.html" in line]
+    expected = [
+        (f"{each['rank']}{' =' if each['tied'] else ''}" if "rank" in each else "", each["entry"])
+        for board in told["boards"]
+        for each in (*board["ranked"], *board["not_ranked"])
+    ]
+    assert len(lines) == len(expected)
+    for line, (rank, path) in zip(lines, expected, strict=True):
+        cells = re.split(r"(?<!\\)\|", line)[1:-1]
+        assert len(cells) == 8 and cells[0].strip() == rank
+        assert f"](entries/{path}/index.html)" in cells[1]
+        assert not re.search(r"(?<!\\)<", line)
+
+
+def test_the_feed_is_what_atom_asks_for(entries: list[Entry]) -> None:
+    feed = ElementTree.fromstring(formats.as_feed(SITE, entries))
+    assert feed.tag == f"{ATOM}feed"
+    stamp = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+    for each in (feed, *feed.findall(f"{ATOM}entry")):
+        for name in ("id", "title", "updated"):
+            (found,) = each.findall(f"{ATOM}{name}")
+            assert found.text
+        assert stamp.fullmatch(each.findtext(f"{ATOM}updated", ""))
+        assert each.findtext(f"{ATOM}id", "").startswith("urn:uuid:")
+    told = feed.findall(f"{ATOM}entry")
+    assert len(told) == min(len(entries), formats.FEED_LENGTH)
+    assert all(each.findtext(f"{ATOM}author/{ATOM}name") for each in told)
+    ids = [each.findtext(f"{ATOM}id") for each in told]
+    assert len(set(ids)) == len(ids)
+    dates = [each.findtext(f"{ATOM}updated", "") for each in told]
+    assert dates == sorted(dates, reverse=True)
+
+
+def test_a_feed_of_a_site_that_stands_somewhere_links_there() -> None:
+    site = SITE.__class__(**{**vars(SITE), "url": "https://example.org/board/"})
+    feed = ElementTree.fromstring(formats.as_feed(site, crowd(3)))
+    assert all(each.attrib["href"].startswith("https://example.org/board/") for each in feed.iter(f"{ATOM}link"))
+    assert [each.attrib["href"] for each in feed.findall(f"{ATOM}link") if each.attrib["rel"] == "self"] == [
+        "https://example.org/board/feed.xml"
+    ]
+
+
+def test_a_badge_is_an_image_with_the_score_and_the_rank(entries: list[Entry]) -> None:
+    for entry in entries:
+        where = standings(boards(entries))[entry.path]
+        text = formats.badge(entry, where)
+        image = ElementTree.fromstring(text)
+        assert image.tag == "{http://www.w3.org/2000/svg}svg"
+        assert {each.tag.partition("}")[2] for each in image.iter()} == {
+            "svg",
+            "title",
+            "clipPath",
+            "rect",
+            "g",
+            "text",
+        }
+        words = " ".join(image.itertext())
+        assert (f"rank {where[0].rank}" if where[0].rank else entry.claim.grade) in words
+        assert where[0].key.metric == ("MX" if entry.claim.mixes_per_kj else "TX")
+
+
+def test_nothing_that_a_terminal_obeys_is_written() -> None:
+    entries = CROWDS["hostile"]
+    for text in (
+        formats.as_csv(SITE, boards(entries)),
+        formats.as_markdown(SITE, boards(entries)),
+        formats.as_feed(SITE, entries),
+    ):
+        assert all(letter.isprintable() or letter == "\n" for letter in text)

@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import datetime
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+from bench.entries import made
+from harness.errors import UsageError
+from submissions.board import site as board_site
+from submissions.board.rank import boards
+from submissions.board.site import build, pages
+from submissions.entry import Entry
+from tests.submissions.board.made import SITE, crowd, hostile
+
+VOID = {"meta", "link", "input", "img", "line", "circle", "rect", "path"}
+
+
+class Page(HTMLParser):
+    """What a page consists of; an element that is closed out of order fails."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: list[tuple[str, str, str]] = []
+        self.words: list[str] = []
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert not self._open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    def values(self, *names: str) -> list[str]:
+        return [value for _, name, value in self.attributes if name in names]
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+def written(entries: list[Entry]) -> dict[str, str]:
+    return dict(pages(SITE, boards(entries), sorted(entries, key=lambda each: each.path)))
+
+
+def strange(entry: Entry) -> Entry:
+    claim = entry.claim.model_copy(update={"mix": "nobody-9"})
+    return entry.model_copy(update={"mix": "nobody-9", "claim": claim})
+
+
+CROWDS = {
+    "none": [],
+    "one": crowd(1),
+    "many": crowd(60),
+    "strange": [strange(made(3)), made(4)],
+    "hostile": [hostile(number) for number in range(8)],
+}
+
+
+@pytest.mark.parametrize("entries", CROWDS.values(), ids=CROWDS)
+def test_every_link_inside_leads_somewhere_and_nothing_comes_from_outside(entries: list[Entry]) -> None:
+    files = written(entries)
+    for name, content in files.items():
+        if not name.endswith(".html"):
+            continue
+        page = Page(content)
+        ids = page.values("id")
+        assert len(ids) == len(set(ids)), name
+        assert not [each for _, each, _ in page.attributes if each.startswith("on") or each == "style"], name
+        for tag, attribute, target in page.attributes:
+            if attribute not in ("href", "src"):
+                continue
+            if target.startswith(("https://", "http://")):
+                assert tag == "a" and "noreferrer" in content, "a declared source, which a reader may follow"
+            elif not target.startswith("data:"):
+                where, _, anchor = target.partition("#")
+                there = (Path("/") / Path(name).parent / unquote(where)).resolve() if where else Path("/") / name
+                assert str(there)[1:] in files, f"{name}: {target}"
+                if anchor:
+                    assert anchor in ids
+        assert "default-src 'none'" in "".join(page.values("content"))
+        assert "unsafe" not in "".join(page.values("content"))
+    for sheet in ("style.css", "board.js"):
+        assert "http" not in files[sheet].replace("http://www.w3.org/2000/svg", "")
+
+
+def test_what_an_entry_says_stays_text() -> None:
+    calm, wild = written(crowd(8)), written(CROWDS["hostile"])
+    tags = {tag for name, content in calm.items() if name.endswith(".html") for tag in Page(content).tags}
+    for name, content in wild.items():
+        if name.endswith(".html"):
+            page = Page(content)
+            assert page.tags <= tags, name
+            assert not any(target.startswith(("javascript:", "vbscript:")) for target in page.values("href", "src"))
+    home = next(content for name, content in wild.items() if name.startswith("entries/") and name.endswith(".html"))
+    assert "<script>document.title='owned'</script>" in " ".join(Page(home).words), "and it is shown"
+
+
+def test_the_table_is_there_without_a_script_and_has_every_figure_of_the_json() -> None:
+    entries = crowd(60)
+    files = written(entries)
+    told = json.loads(files["leaderboard.json"])
+    by_path = {each["entry"]: each for each in told["entries"]}
+    assert told["boards"], "else this test could not fail"
+    for board in told["boards"]:
+        content = files[board["page"]]
+        rows = re.findall(r'<tr role="row" data-at="\d+".*?</tr>', content, re.DOTALL)
+        listed = [*board["ranked"], *board["not_ranked"]]
+        assert len(rows) == len(listed)
+        for text, place in zip(rows, listed, strict=True):
+            row, entry = Page(text), by_path[place["entry"]]
+            assert f"../entries/{place['entry']}/index.html" in row.values("href")
+            assert entry["system"] in row.text and entry["measured"] in row.text
+            assert entry["claim"]["mixmark"] in row.text and "suites 1" in row.text
+            assert ("stale" in row.text) == bool(entry["stale"])
+            if "rank" in place:
+                assert row.text.startswith(f"{place['rank']} =" if place["tied"] else f"{place['rank']} ")
+    first = told["boards"][0]
+    assert Page(files["index.html"]).text == Page(files[first["page"]]).text.replace("../", "")
+
+
+def test_a_switch_leads_to_the_nearest_board_that_there_is() -> None:
+    files = written(crowd(60))
+    for name, content in files.items():
+        if name.startswith("boards/"):
+            current = re.findall(r'<a href="([^"]+)" aria-current="true"', content)
+            assert len(current) == 4
+            assert {f"../{name}"} == set(current), "what is chosen already leads here"
+
+
+def test_an_old_entry_is_marked_on_every_page_that_shows_it() -> None:
+    entry = made(1).model_copy(update={"ended_utc": "2026-11-01T00:00:00+00:00", "suites": {"llm": "0", "dlrm": "1"}})
+    files = written([entry])
+    assert "llm was version 0 and is now version 1" in files["index.html"]
+    assert "llm was version 0 and is now version 1" in files[f"entries/{entry.path}/index.html"]
+    assert "0.1.0, llm 0, dlrm 1" in files["index.html"]
+    fresh = SITE.__class__(**{**vars(SITE), "versions": {}})
+    assert "> stale<" in files["index.html"]
+    assert "> stale<" not in dict(pages(fresh, boards([entry]), [entry]))["index.html"]
+
+
+def test_the_page_of_an_entry_says_all_of_it() -> None:
+    entry = next(each for each in crowd(50) if each.claim.price and each.claim.mixes_per_kj and each.claim.ranked)
+    files = written([entry])
+    page = Page(files[f"entries/{entry.path}/index.html"])
+    assert re.search(r"This system does one \w+ mix \(\d+ LLM tokens, .*\) in .* and takes .* for it\.", page.text)
+    for word in (
+        *(
+            entry.declaration.organisation,
+            entry.declaration.system,
+            entry.declaration.origin,
+            "rank 1 of 1".capitalize(),
+        ),
+        *("mixmark run --preset official", f"mixmark check {entry.path}", entry.claim.results[0]),
+        *(entry.machine.kernel, "torch 2.9.0", entry.findings[0].message, "Declared, not measured"),
+        *(item.what for item in entry.declaration.price),
+    ):
+        assert word in page.text, word
+    assert [each for each in page.values("src") if each == "badge.svg"]
+    linked = dict(pages(SITE, boards([entry]), [entry], lambda each: {"report-1.html": "<!doctype html>"}))
+    assert linked[f"entries/{entry.path}/report-1.html"] == "<!doctype html>"
+    assert 'href="report-1.html"' in linked[f"entries/{entry.path}/index.html"]
+
+
+def test_a_board_longer_than_a_page_says_where_the_rest_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(board_site, "STATIC_ROWS", 2)
+    files = written(crowd(60))
+    index = files["index.html"]
+    ranked = len(json.loads(files["leaderboard.json"])["boards"][0]["ranked"])
+    assert ranked > 2 and f"{ranked - 2} more in" in Page(index).text
+
+
+def test_a_site_replaces_an_older_one_and_nothing_else(tmp_path: Path) -> None:
+    out = tmp_path / "new" / "site"
+    build(SITE, crowd(5), out)
+    left = out / "entries" / made(0).path / "index.html"
+    assert left.is_file()
+    build(SITE, [made(1)], out)
+    assert not left.exists() and (out / "index.html").is_file()
+    assert [each.name for each in out.parent.iterdir()] == ["site"]
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.jpg").touch()
+    with pytest.raises(UsageError, match="no leaderboard"):
+        build(SITE, [], tmp_path / "photos")
+    assert (tmp_path / "photos" / "cat.jpg").exists()
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="no leaderboard"):
+        build(SITE, [], tmp_path / "file")
+    with pytest.raises(UsageError, match="cannot write"):
+        build(SITE, [], tmp_path / "file" / "site")
+
+
+def test_the_same_entries_make_the_same_site_in_any_order() -> None:
+    entries = crowd(40)
+    assert written(entries) == written(entries[::-1])
+    later = SITE.__class__(**{**vars(SITE), "today": datetime.date(2030, 1, 1)})
+    assert all(
+        each["stale"]
+        for each in json.loads(dict(pages(later, boards(entries), entries))["leaderboard.json"])["entries"]
+    )
