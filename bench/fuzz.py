@@ -231,7 +231,11 @@ def _journal(folder: Path, rng: random.Random) -> str:
 
 
 def _text(folder: Path, rng: random.Random) -> str:
-    path = folder / rng.choice(("result.json", "journal.jsonl"))
+    return bytes_altered(folder / rng.choice(("result.json", "journal.jsonl")), rng)
+
+
+def bytes_altered(path: Path, rng: random.Random) -> str:
+    """Changes, removes or adds bytes of a file."""
     content = bytearray(path.read_bytes())
     for _ in range(rng.choice((1, 1, 3))):
         at = rng.randrange(len(content))
@@ -250,7 +254,8 @@ def _text(folder: Path, rng: random.Random) -> str:
     return f"bytes of {path.name}"
 
 
-def _raw_bytes(folder: Path, rng: random.Random) -> str:
+def raw_altered(folder: Path, rng: random.Random) -> str:
+    """Changes bytes of a raw file of a result folder."""
     path = rng.choice(sorted((folder / "raw").iterdir()))
     content = bytearray(path.read_bytes())
     how = rng.choice(("flipped", "cut", "header", "doubled", "tail"))
@@ -299,7 +304,8 @@ def _array(values: Any, rng: random.Random) -> Any:
         return np.zeros(3)
 
 
-def _arrays(folder: Path, rng: random.Random) -> str:
+def array_altered(folder: Path, rng: random.Random) -> str:
+    """Changes an array of a raw file of a result folder, or its name."""
     path = rng.choice(sorted((folder / "raw").iterdir()))
     with np.load(path) as arrays:
         columns = {name: arrays[name] for name in arrays.files}
@@ -325,7 +331,8 @@ def _arrays(folder: Path, rng: random.Random) -> str:
     return f"{name} of raw/{path.name}: {how}"
 
 
-def _files(folder: Path, rng: random.Random) -> str:
+def files_altered(folder: Path, rng: random.Random) -> str:
+    """Removes, swaps, copies, links or empties whole files."""
     paths = sorted(each for each in folder.rglob("*") if each.is_file())
     one, other = rng.sample(paths, 2)
     how = rng.choice(("removed", "swapped", "copied", "linked", "emptied", "folder", "added", "loop"))
@@ -365,8 +372,8 @@ def _careful(change: Change) -> Change:
     return both
 
 
-CARELESS: tuple[Change, ...] = (_summary, _summary, _journal, _text, _raw_bytes, _arrays, _files)
-CAREFUL: tuple[Change, ...] = (_everywhere, _everywhere, _everywhere, _careful(_raw_bytes), _careful(_arrays))
+CARELESS: tuple[Change, ...] = (_summary, _summary, _journal, _text, raw_altered, array_altered, files_altered)
+CAREFUL: tuple[Change, ...] = (_everywhere, _everywhere, _everywhere, _careful(raw_altered), _careful(array_altered))
 
 
 def fuzz(count: int, seed: int, changes: tuple[Change, ...]) -> Counts:

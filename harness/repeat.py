@@ -113,6 +113,8 @@ def _auditable(record: Record, equipment: Equipment, checkpoints: Mapping[str, P
         raise MixmarkError(
             f"it was not audited: {record.unaudited or (audit and audit.problem) or 'the run ended before'}"
         )
+    if record.seed is None:
+        raise MixmarkError("it tells no seed, so its feeds cannot be made again")
     if route.weights != "drawn" and route.suite not in checkpoints:
         raise MixmarkError(f"its weights are {route.weights}", f"give them: --weights {route.suite}=PATH")
     suite = equipment.suite(route)

@@ -42,6 +42,7 @@ from submissions.entry import (
     Problem,
     Signed,
     Verdict,
+    results_of,
 )
 
 MAX_FILES = 20_000  # of an entry
@@ -487,14 +488,6 @@ def find(path: Path) -> list[Path]:
     if not found:
         raise UsageError(f"there is no entry in {path}", "mixmark submit makes one")
     return found
-
-
-def results_of(folder: Path) -> list[Path]:
-    """The result folders of an entry in their order; for a result folder, itself."""
-    if not (folder / MANIFEST).is_file():
-        return [folder]
-    inside = [each for each in (folder / RESULTS).iterdir() if each.name.isdigit() and not each.is_symlink()]
-    return sorted(inside, key=lambda each: int(each.name))
 
 
 def reaudit(

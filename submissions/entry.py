@@ -17,6 +17,7 @@ import datetime
 import re
 import unicodedata
 from decimal import Decimal
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -65,6 +66,14 @@ def slug(name: str) -> str:
     """The name of a folder for a name: `Müller & Söhne` is `muller-sohne`."""
     letters = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
     return re.sub(r"[^a-z0-9]+", "-", letters).strip("-")
+
+
+def results_of(folder: Path) -> list[Path]:
+    """The result folders of an entry in their order; for any other folder, itself."""
+    if not (folder / MANIFEST).is_file():
+        return [folder]
+    numbers = sorted(int(each.name) for each in (folder / RESULTS).iterdir() if each.name.isdigit())
+    return [folder / RESULTS / str(number) for number in numbers]
 
 
 def _line(text: str) -> str:

@@ -81,7 +81,8 @@ def report(
 def compare(results: tuple[Path, ...], gate: float | None, format_: str, as_json: bool) -> None:
     """Hold two results or more side by side, of one machine or of different ones. A is the baseline.
 
-    Each is a result folder, or a folder that holds several results of one machine and one plan.
+    Each is a result folder, or a folder that holds several results of one machine and one plan, such as an entry of a
+    board.
 
     The scores, and the best route of each suite, are shown beside each other with their speed relative to A. Where a
     cell is the same on the same kind of device, a verdict tests whether it is faster or slower: if the whole
@@ -139,7 +140,9 @@ def compare(results: tuple[Path, ...], gate: float | None, format_: str, as_json
 )
 @JSON
 def audit(folder: Path, weights: tuple[str, ...], timeout: float, as_json: bool) -> None:
-    """Repeat the audits of a result folder, on this or any other machine. Nothing is written to the folder.
+    """Repeat the audits of a result folder, or of an entry of a board, on this or any other machine.
+
+    Nothing is written to the folder.
 
     The feeds are made again from the seed, the reference computes them, and the stored answers are compared with it
     by the gates of this installation. Exits with 1 if an answer is wrong, if a value differs from the stored one by
@@ -148,13 +151,14 @@ def audit(folder: Path, weights: tuple[str, ...], timeout: float, as_json: bool)
     Example: mixmark audit results/20261121-101500-edge-quick
     """
     from harness import plugins, repeat, setup
+    from submissions.entry import results_of
 
     checkpoints = setup.checkpoint_paths(weights, plugins.find("suites"))
 
     def tell(record: Record) -> None:
         click.echo(f"auditing {plain(record.route.label)}, {record.scenario}", err=True)
 
-    found = repeat.repeat(folder, checkpoints, timeout, tell)
+    found = [each for home in results_of(folder) for each in repeat.repeat(home, checkpoints, timeout, tell)]
     passed = bool(found) and all(each.passed for each in found)
     if as_json:
         print_json({"audits": [each.told() for each in found], "passed": passed})
@@ -177,9 +181,10 @@ def _audit_row(each: Repeated) -> tuple[str, ...]:
 
 
 def _judged(path: Path) -> list[Judgement]:
-    """The judgement of the result at a path, or of those in the folders below it."""
+    """The judgement of the result at a path, or of those in the folders below it, such as those of an entry."""
     from harness import store
     from harness.judge.judgement import judge
+    from submissions.entry import results_of
 
     inside = sorted(each.parent for each in path.glob("*/journal.jsonl")) if path.is_dir() else []
-    return [judge(store.open(each)) for each in inside or [path]]
+    return [judge(store.open(each)) for each in inside or results_of(path)]

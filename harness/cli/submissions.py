@@ -141,7 +141,7 @@ def _declaration(path: Path | None, flags: dict[str, Any]) -> Declaration:
             raise UsageError(f"{path} cannot be read: {error}", "docs/submit.md shows such a file") from error
     told |= {name: value for name, value in flags.items() if value is not None}
     missing = [name for name in NEEDED if name not in told and not (name == "available_on" and _is_research(told))]
-    if missing and not sys.stdin.isatty():
+    if missing and not asks():
         named = ", ".join(NEEDED[name][0] for name in missing)
         raise UsageError(f"an entry needs {named}", "give them as flags, or in a file by --declaration")
     for name in missing:
@@ -153,6 +153,11 @@ def _declaration(path: Path | None, flags: dict[str, Any]) -> Declaration:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"])) or "the declaration"
         raise UsageError(f"{where}: {first['msg']}", "docs/submit.md lists what a declaration holds") from error
+
+
+def asks() -> bool:
+    """Whether a person can be asked."""
+    return sys.stdin.isatty()
 
 
 def _is_research(told: dict[str, Any]) -> bool:

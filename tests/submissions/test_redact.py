@@ -11,7 +11,8 @@ from bench.folders import Maker, write
 from harness import store
 from harness.judge.judgement import judge
 from harness.schema import Result
-from submissions import bundle, check
+from submissions import bundle
+from submissions.entry import results_of
 from submissions.redact import Redactor, private, redacted, words_of
 from tests.submissions.made import DECLARED, verdict
 
@@ -158,4 +159,4 @@ def test_an_entry_of_a_redacted_result_is_still_valid_after_a_second_redaction(f
     result = store.open(folder / "results/1")
     assert redacted(result, Redactor()).model_dump() == result.model_dump()
     assert verdict(folder).entry is not None
-    assert check.results_of(folder) == [folder / "results/1"]
+    assert results_of(folder) == [folder / "results/1"]

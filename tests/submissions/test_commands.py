@@ -1,0 +1,180 @@
+"""The commands submit, check, audit and compare on entries, and the walkthrough in docs/submit.md."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from harness.cli import main
+from submissions.entry import CLAIM, DECLARATION, README, Declaration
+from tests.submissions.made import edited
+from tests.test_cli import Shell
+
+PAGE = (Path(__file__).parents[2] / "docs/submit.md").read_text("utf-8")
+FLAGS = (
+    *("--org", "Acme", "--system", "Acme One", "--availability", "research", "--cooling", "air"),
+    *("--form-factor", "desktop", "--origin", "Acme, Germany"),
+)
+
+
+def typed(*words: object, text: str | None = None) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words], input=text, catch_exceptions=False)
+
+
+def told(page_file: str) -> str:
+    """The code block of submit.md behind the comment with the name of its file."""
+    found = re.search(rf"<!-- file: {re.escape(page_file)} -->\n```toml\n(.*?)```", PAGE, re.DOTALL)
+    assert found, page_file
+    return found[1]
+
+
+def test_an_entry_is_made_and_obeys_the_rules(results: tuple[Path, Path], tmp_path: Path) -> None:
+    out = tmp_path / "entries"
+    done = typed("submit", *results, *FLAGS, "--out", out)
+    assert done.exit_code == 0, done.output
+    entry = out / "acme/acme-one/two"
+    assert f"{entry} has " in done.output and "# Acme: Acme One, two" in done.output
+    checked = typed("check", out)
+    assert checked.exit_code == 0 and "acme/acme-one/two obeys all rules: MX " in checked.output
+    assert [each.name for each in out.iterdir()] == ["acme"]
+
+
+def test_a_dry_run_shows_all_and_writes_nothing(results: tuple[Path, Path], tmp_path: Path) -> None:
+    out = tmp_path / "entries"
+    done = typed("submit", results[0], *FLAGS, "--out", out, "--dry-run")
+    assert done.exit_code == 0 and "A dry run: " in done.output
+    for name in (README, CLAIM, DECLARATION, "results/1/journal.jsonl"):
+        assert name in done.output
+    assert not out.exists()
+
+
+def test_what_is_missing_is_named_where_nobody_can_be_asked(results: tuple[Path, Path]) -> None:
+    done = typed("submit", results[0], "--org", "Acme", "--availability", "research")
+    assert done.exit_code == 2
+    assert "an entry needs --system, --cooling, --form-factor, --origin" in done.output
+    done = typed("submit", results[0], *FLAGS, "--availability", "available")
+    assert done.exit_code == 2 and "an entry needs --available-on" in done.output
+
+
+def test_what_is_missing_is_asked_for_on_a_terminal(
+    results: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.cli.submissions.asks", lambda: True)
+    answers = "Acme One\nliquid\nlaptop\nAcme, Germany\n"
+    flags = ("--org", "Acme", "--availability", "research", "--out", tmp_path)
+    done = typed("submit", results[0], *flags, text=answers)
+    assert done.exit_code == 0, done.output
+    declared = json.loads((tmp_path / "acme/acme-one/two" / DECLARATION).read_text())
+    assert (declared["cooling"], declared["available_on"]) == ("liquid", None)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--cooling", "wind"), "cooling: Input should be 'passive'"),
+        (("--org", "Асme"), "organisation: Value error, a name has only letters"),
+        (("--provisioned-watts", "-1"), "provisioned_watts: Input should be greater than 0"),
+        (("--declaration", "nothing.toml"), "nothing.toml cannot be read"),
+        (("--available-on", "2026-01-02"), "what is research has none"),
+        (("--sign", "nothing"), "nothing is not a file"),
+    ],
+)
+def test_a_wrong_declaration_is_told_and_nothing_is_written(
+    results: tuple[Path, Path], tmp_path: Path, flags: tuple[str, ...], said: str
+) -> None:
+    done = typed("submit", results[0], *FLAGS, *flags, "--out", tmp_path)
+    assert done.exit_code == 2 and said in done.output.replace("\n         ", " ")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_entry_that_breaks_a_rule_is_not_written(results: tuple[Path, Path], tmp_path: Path) -> None:
+    done = typed("submit", results[0], results[0], *FLAGS, "--out", tmp_path)
+    assert done.exit_code == 1 and "E-COPIED" in done.output and "Nothing was written." in done.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_entry_is_replaced_only_if_asked(results: tuple[Path, Path], tmp_path: Path) -> None:
+    assert typed("submit", results[0], *FLAGS, "--out", tmp_path).exit_code == 0
+    again = typed("submit", results[1], *FLAGS, "--out", tmp_path)
+    assert again.exit_code == 2 and "give --replace" in again.output
+    assert typed("submit", results[1], *FLAGS, "--out", tmp_path, "--replace").exit_code == 0
+    claim = json.loads((tmp_path / "acme/acme-one/two" / CLAIM).read_text())
+    assert claim["runs"] == 1
+    assert typed("check", tmp_path).exit_code == 0
+
+
+def test_a_word_is_removed_if_asked(results: tuple[Path, Path], tmp_path: Path) -> None:
+    done = typed("submit", results[0], *FLAGS, "--out", tmp_path, "--redact", "Topaz")
+    assert done.exit_code == 0 and "word-1" in done.output
+    text = b"".join(each.read_bytes() for each in tmp_path.rglob("*") if each.is_file())
+    assert b"Topaz" not in text and b"Acme word-1" in text
+
+
+def test_a_rejected_entry_is_told_in_three_forms(folder: Path) -> None:
+    edited(folder, CLAIM, grade="official")
+    done = typed("check", folder)
+    assert done.exit_code == 1 and "acme-sohne/acme-one/two is rejected" in done.output
+    assert "E-CLAIM" in done.output and "0 of 1 entries obey all rules." in done.output
+    as_json = typed("check", folder, "--json")
+    verdict = json.loads(as_json.output)
+    assert as_json.exit_code == 1 and verdict["rejected"] == 1
+    assert [each["code"] for each in verdict["entries"][0]["problems"]] == ["E-CLAIM", "E-README"]
+    markdown = typed("check", folder, "--markdown").output
+    assert "### acme-sohne/acme-one/two is rejected" in markdown
+    assert "| E-CLAIM | claim.json | grade: the entry says official, and its results give provisional |" in markdown
+
+
+def test_a_good_entry_is_told_in_json_and_markdown(folder: Path) -> None:
+    verdict = json.loads(typed("check", folder, "--json").output)
+    entry = verdict["entries"][0]["entry"]
+    assert verdict["entries"][0]["valid"] and entry["claim"]["weight_class"] == 16
+    assert "| weights | 16 bit | " in typed("check", folder, "--markdown").output
+
+
+def test_what_is_no_folder_of_entries_is_told(tmp_path: Path) -> None:
+    done = typed("check", tmp_path / "nothing")
+    assert done.exit_code == 2 and "is not a folder" in done.output
+    done = typed("check", tmp_path)
+    assert done.exit_code == 2 and "there is no entry in" in done.output
+
+
+def test_an_entry_whose_audits_cannot_be_repeated_is_rejected(folder: Path) -> None:
+    """The made-up result tells no seeds, which no other rule asks for."""
+    assert typed("check", folder).exit_code == 0
+    done = typed("check", folder, "--reaudit", "1")
+    assert done.exit_code == 1 and "E-AUDIT" in done.output and "it tells no seed" in done.output
+    done = typed("audit", folder)
+    assert done.exit_code == 1 and "it tells no seed" in done.output
+
+
+def test_an_entry_is_compared_like_the_results_that_it_holds(folder_of_two: Path, results: tuple[Path, Path]) -> None:
+    done = typed("compare", folder_of_two, results[0], "--json")
+    assert done.exit_code == 0, done.output
+
+
+def test_the_declarations_on_the_page_are_valid() -> None:
+    text = "".join(map(told, ("submission.toml", "price.toml", "reproduced.toml")))
+    declared = Declaration.model_validate(tomllib.loads(text))
+    assert declared.price and declared.reproduced_by and declared.folders == ("acme", "acme-one")
+
+
+@pytest.mark.slow
+def test_the_walkthrough_works(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    (tmp_path / "submission.toml").write_text(told("submission.toml"))
+    commands = re.findall(r"<!-- run -->\n```sh\nmixmark (.*?)\n```", PAGE)
+    assert [words.split()[0] for words in commands] == ["run", "submit", "submit", "check", "audit", "compare"]
+    for words in commands:
+        done = shell(*shlex.split(words))
+        assert done.returncode == 0, (words, done.stdout, done.stderr)
+    listed = re.findall(r"^    ([a-z.A-Z0-9/]+) ", PAGE, re.MULTILINE)
+    entry = tmp_path / "submissions/entries/acme/acme-one/smoke-1"
+    assert {each.rstrip("/") for each in listed} == {"results/1"} | {
+        each.name for each in entry.iterdir() if each.is_file()
+    }
