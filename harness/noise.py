@@ -48,7 +48,7 @@ def keep(floor: NoiseFloor) -> Path:
     Raises ResultError if the file cannot be written. Floors of other tiers stay.
     """
     target = path()
-    content = _Kept(machine=_machine(), floors={**_read().floors, floor.tier: floor})
+    content = _Kept(machine=machine(), floors={**_read().floors, floor.tier: floor})
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         fresh = target.with_suffix(f".{os.getpid()}")
@@ -74,10 +74,10 @@ def _read() -> _Kept:
     """What is stored of this machine; nothing where the file is missing, damaged, or of another machine."""
     with suppress(OSError, ValueError, ResultError, RecursionError):
         kept = _Kept.model_validate(json.loads(path().read_text()))
-        if kept.machine == _machine() and all(floor.share < IMPLAUSIBLE for floor in kept.floors.values()):
+        if kept.machine == machine() and all(floor.share < IMPLAUSIBLE for floor in kept.floors.values()):
             return kept
-    return _Kept(machine=_machine())
+    return _Kept(machine=machine())
 
 
-def _machine() -> tuple[str | int | None, ...]:
+def machine() -> tuple[str | int | None, ...]:
     return processor.name(), os.cpu_count(), memory.total_bytes()

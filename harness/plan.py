@@ -113,16 +113,6 @@ SELFTEST = Preset("selftest", False, _limits(3, 0, 5, 10, 3), SMOKE_MIX)  # shor
 PROBING = _limits(0, 0, 1.5, 10, 2, audits=2)
 
 
-def expected_s(share: Share) -> float:
-    """How long a share takes, about, for the progress display; for a share of a mixed phase, how long the phase takes.
-
-    Start-up and loading are guessed at a few seconds.
-    """
-    start_s = 3 if share.route.tier == "smoke" or share.scenario == "probe" else 10
-    search_ns = share.limits.search_ns if share.batch is None or share.scenario == "server" else 0
-    return start_s + (share.limits.warmup_ns + search_ns + share.limits.min_ns) / SECOND
-
-
 def solo(
     ways: Sequence[Way],
     workloads: Sequence[Workload],

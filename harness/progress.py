@@ -1,9 +1,11 @@
-"""The progress of a run on stderr: a live display on a terminal, and one line per finished cell everywhere."""
+"""The progress of a run on stderr: a live display on a terminal, and one line per finished step everywhere."""
 
 from __future__ import annotations
 
+import textwrap
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
@@ -12,48 +14,52 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from harness import audit, plan
+from harness import audit
 from harness.judge import stamps
 from harness.judge.energy.total import Draw
 from harness.mix import Snapshot
-from harness.run import Observer
-from harness.schema import Phase, Record, Share
+from harness.pace import Pace, clock
+from harness.run import Observer, Procedure
+from harness.schema import Phase, Record, Result, Share
 from harness.text import plain
 
-WIDE = 80  # columns; a narrower terminal has no room for a bar
+WIDE = 60  # columns of the bar where the terminal has them
+QUIET_S = 60  # a file gets a line at least about so often, so that a long step is not taken for a hang
+COMPARING = "comparing with the reference"
+RESTING = "resting: the meters read the idle machine"
 
 
 class Progress:
     """Follows a run and shows its progress; a context manager around the run.
 
-    A step is a cell or a whole mixed phase. The estimate of the remaining time scales the expected time of the steps
-    that are left by the ratio of spent to expected time of the finished steps. The time that an audit takes is
-    estimated from the answers that were compared before.
+    A step is a cell, the comparison of answers with the reference, all routes that are measured once more, or a mixed
+    phase. What is told of the time left is decided in `harness.pace`.
     """
 
     def __init__(
         self,
-        phases: Sequence[Phase],
-        later_s: float = 0.0,
+        header: Result,
+        how: Procedure,
+        past: Mapping[str, float] | None = None,
+        metered: bool = False,
         draw: Callable[[], Draw | None] = lambda: None,
         console: Console | None = None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """later_s: the time that phases will take which are planned only during the run. draw: reads the meters."""
+        """past: the seconds that pieces of past runs took. metered: whether meters rest. draw: reads the meters."""
         self.console = console or Console(stderr=True)
-        self.later_s, self.draw, self.clock_s = later_s, draw, clock_s
-        self.expected_s: dict[str, float] = {}
-        self.left: list[str] = []
-        self.total = 0
-        self._plan(phases)
-        self.begin = self.step_begin = clock_s()
-        self.spent_s = self.planned_s = 0.0
+        self.draw, self.clock_s = draw, clock_s
+        waiting = {record.key for record in header.records if audit.pending(record)}
+        self.pace = Pace(header, how, waiting, metered, past or {}, clock_s())
+        self.units = {suite.name: suite.unit_names.short for suite in header.suites}
+        self.purposes: dict[str, str] = {phase.name: phase.purpose for phase in header.phases}
         self.label = self.stage = ""
-        self.to_audit = self.auditing = 0
-        self.audits_begin = 0.0
+        self.agreed = self.compared = 0
+        """How many records of this step were compared with the reference, and how many of them agreed with it."""
         self.snapshot: Snapshot | None = None
         self.drawn: Draw | None = None
         self.asked_s = float("-inf")
+        self.line_s = clock_s()
         self.live = Live(console=self.console, get_renderable=self._render, refresh_per_second=2, transient=True)
 
     def __enter__(self) -> Progress:
@@ -69,98 +75,125 @@ class Progress:
     @property
     def observer(self) -> Observer:
         return Observer(
-            self._planned, self._started, self._staged, self._recorded, auditing=self._auditing, mixing=self._mixing
+            planned=self._planned,
+            started=self._started,
+            stage=self._staged,
+            recorded=self._recorded,
+            auditing=self._auditing,
+            audited=self._audited,
+            mixing=self._mixing,
         )
 
-    def eta_s(self) -> float:
-        """Estimates the seconds until the end of the run."""
-        pace = (self.spent_s / self.planned_s) if self.planned_s else 1.0
-        left_s = (sum(self.expected_s[step] for step in self.left) + self.later_s) * pace
-        if self.auditing:
-            compared = self.auditing - 1
-            to_compare = max(0, self.to_audit - compared)
-            return left_s + (to_compare * (self.step_begin - self.audits_begin) / compared if compared else 0)
-        current_s = self.expected_s[self.left[0]] * pace if self.left else 0.0
-        return left_s - min(self.clock_s() - self.step_begin, 0.95 * current_s)
-
     def _planned(self, phases: Sequence[Phase]) -> None:
-        """Adds phases that were planned during the run."""
-        self._plan(phases)
-        mixed_s = sum(self.expected_s[phase.name] for phase in phases if phase.placement)
-        self.later_s = max(0.0, self.later_s - mixed_s)
-
-    def _plan(self, phases: Sequence[Phase]) -> None:
-        for phase in phases:
-            shares = [share for task in phase.tasks for share in task.shares]
-            for share in shares[:1] if phase.placement else shares:
-                step = phase.name if phase.placement else share.key
-                self.expected_s[step] = plan.expected_s(share)
-                self.left.append(step)
-                self.total += 1
+        self.purposes |= {phase.name: phase.purpose for phase in phases}
+        self.pace.planned(phases, self.clock_s())
 
     def _started(self, share: Share) -> None:
-        if self.auditing:
-            self.to_audit = self.auditing = 0
-        self.step_begin = self.clock_s()
-        self.label, self.stage = f"{share.route.label}, {share.scenario}", "starting"
+        self.pace.enter("prepare", share.key, self.clock_s())
+        self.label = f"{share.route.label}, {share.scenario}"
+        self.stage = "starting"
         if share.scenario == "mixed":
             self.label = "the mix, on all devices"
 
     def _staged(self, share: Share, stage: str) -> None:
-        self.stage = f"{stage} {share.route.suite}" if share.scenario == "mixed" else stage
-
-    def _auditing(self, record: Record) -> None:
-        self.step_begin = self.clock_s()
-        if not self.auditing:
-            self.audits_begin = self.step_begin
-        self.auditing += 1
-        self.label = record.route.label
-        self.stage = f"comparing answers with the reference ({self.auditing} of {max(self.auditing, self.to_audit)})"
+        mixed = share.scenario == "mixed"
+        self.pace.enter("measure" if stage == "measuring" and not mixed else "prepare", share.key, self.clock_s())
+        self.stage = f"{stage} {share.route.suite}" if mixed else stage
+        self._murmur()
 
     def _mixing(self, snapshot: Snapshot) -> None:
+        if self.snapshot is None:
+            self.pace.enter("mix", "mix", self.clock_s())
         self.snapshot, self.stage = snapshot, f"{snapshot.mixes:.2f} mixes"
+        self._murmur()
 
     def _recorded(self, record: Record) -> None:
-        step = record.phase if record.scenario == "mixed" else record.key
-        if step in self.left:
-            self.spent_s += self.clock_s() - self.step_begin
-            self.planned_s += self.expected_s[step]
-            self.left.remove(step)
-            self.snapshot = None
-        self.to_audit += audit.pending(record)
-        self.step_begin = self.clock_s()
-        number = f"[{self.total - len(self.left)}/{self.total}]"
-        eta = f"  (about {_clock(self.eta_s())} left)" if self.left and not self.console.is_interactive else ""
-        where = "in the mix, " if record.scenario == "mixed" else ""
-        self.console.print(
-            plain(f"{number} {where}{record.route.label}: {outcome(record)}") + eta,
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
+        self.snapshot = None
+        number = self.pace.step_of(record.phase)
+        self.pace.recorded(record, audit.pending(record), self.clock_s())
+        where = {"mixed": "in the mix, ", "again": "once more, "}.get(self.purposes.get(record.phase, ""), "")
+        self._say(f"{where}{record.route.label}: {self._outcome(record)}", number, tell=record.scenario != "mixed")
+        self._await()
+
+    def _auditing(self, record: Record) -> None:
+        self.pace.enter("compare", record.key, self.clock_s())
+        self.label, self.stage = COMPARING, f"{record.route.suite} by {record.route.adapter}"
+        self._murmur()
+
+    def _audited(self, record: Record) -> None:
+        number = self.pace.step
+        self.compared += 1
+        self.agreed += record.audit is not None and record.audit.passed
+        self.pace.compared(record, self.clock_s())
+        if self.pace.step != number or not self.pace.left:
+            self._say(f"answers compared with the reference: {self.agreed} of {self.compared} agree", number)
+            self.agreed = self.compared = 0
+        self._await()
+
+    def _outcome(self, record: Record) -> str:
+        """Describes a record in a few words."""
+        if record.error:
+            return f"{record.error.kind}: {record.error.message}"
+        assert record.completions is not None
+        if record.cut_short:
+            return f"cut short, {record.cut_short.kind}: {record.cut_short.message}"
+        if record.scenario == "probe":
+            return "ceilings known"
+        rate = stamps.throughput_per_s(record.completions)
+        figure = "–" if rate is None else f"{rate:,.0f}" if rate >= 1000 else f"{rate:.3g}"
+        return f"{figure} {self.units.get(record.route.suite, f'{record.unit}s')}/s"
+
+    def _await(self) -> None:
+        """Says what is done until the next event, if it is known: the machine rests, or a reference is loaded."""
+        if self.pace.left and self.pace.left[0].kind == "reference":
+            self.label, self.stage = COMPARING, f"loading the reference of {self.pace.left[0].about}"
+        elif self.pace.left and self.pace.left[0].kind == "rest":
+            self.stage = RESTING
+
+    def _murmur(self) -> None:
+        """Where no display is live, says now and then how a long step goes on."""
+        if not self.console.is_interactive and self.clock_s() - self.line_s >= QUIET_S:
+            self._say(f"{self.label}: {self.stage}", self.pace.step)
+
+    def _say(self, words: str, number: int, tell: bool = True) -> None:
+        """Writes a line, as narrow as the terminal, without a break inside a word."""
+        self.line_s = self.clock_s()
+        tell = tell and bool(self.pace.left) and not self.console.is_interactive
+        left = f", {self.pace.told(self.line_s)}" if tell else ""
+        line = self._wrapped(f"{words}{left}", self._number(number))
+        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    def _number(self, step: int) -> str:
+        return f"[{step}/{self.pace.total}]"
+
+    def _wrapped(self, text: str, number: str) -> str:
+        """The number and the text behind it, on as many lines as the width needs."""
+        lines = textwrap.wrap(
+            plain(text), self.console.width - len(number) - 1, break_long_words=False, break_on_hyphens=False
+        )
+        return "\n".join(
+            f"{before} {line}" for before, line in zip_longest([number], lines, fillvalue=" " * len(number))
         )
 
     def _render(self) -> RenderableType:
-        now = self.clock_s()
-        done = self.total - len(self.left)
-        eta_s = self.eta_s()
-        elapsed_s = now - self.begin
-        share = elapsed_s / (elapsed_s + eta_s) if eta_s > 0 else 1.0
-        step = Text.assemble(
-            (f"[{min(done + 1, self.total)}/{self.total}] ", "dim"),
-            (plain(self.label), "bold"),
-            f" · {plain(self.stage)} {_clock(now - self.step_begin)}",
-        )
-        told = [f"elapsed {_clock(elapsed_s)}", f"ETA {_clock(eta_s)}"]
-        if now - self.asked_s >= 1:  # reading many meters takes milliseconds, and a person looks no more often
-            self.drawn, self.asked_s = self.draw(), now
+        now_s = self.clock_s()
+        number = self._number(self.pace.step)
+        late = ", longer than expected" if self.pace.late(now_s) else ""
+        stage = f"{self.stage}, {clock(now_s - self.pace.piece_s)}{late}"
+        told = [f"{clock(now_s - self.pace.begin_s)} passed", str(self.pace.told(now_s))]
+        if now_s - self.asked_s >= 1:  # reading many meters takes milliseconds, and a person looks no more often
+            self.drawn, self.asked_s = self.draw(), now_s
         if self.drawn:
             told.append(f"{self.drawn.watts:,.1f} W, {self.drawn.boundary or 'of the metered part only'}")
-        whole: RenderableType = Text(" · ".join(told))
-        if self.console.width >= WIDE:
-            bar = ProgressBar(total=1.0, completed=share, width=WIDE // 2)
-            whole = Table.grid(padding=(0, 2))
-            whole.add_row(bar, *told)
-        return Group(step, *([_state(self.snapshot)] if self.snapshot else []), whole)
+        bar = Table.grid()  # a bar alone ends no line
+        bar.add_row(ProgressBar(total=1.0, completed=self.pace.share(now_s), width=min(WIDE, self.console.width)))
+        return Group(
+            Text(self._wrapped(self.label, number), "bold"),
+            Text(self._wrapped(stage, " " * len(number))),
+            *([_state(self.snapshot)] if self.snapshot else []),
+            bar,
+            Text(" · ".join(told)),
+        )
 
 
 def _state(snapshot: Snapshot) -> RenderableType:
@@ -173,22 +206,3 @@ def _state(snapshot: Snapshot) -> RenderableType:
         of_mix = snapshot.mix_units[suite]
         grid.add_row(suite, f"{units:,.0f} of {due_mixes * of_mix:,.0f} due", f"{units / of_mix:.2f} mixes")
     return grid
-
-
-def outcome(record: Record) -> str:
-    """Describes a record in a few words."""
-    if record.error:
-        return f"{record.error.kind}: {record.error.message}"
-    assert record.completions is not None
-    if record.cut_short:
-        return f"cut short, {record.cut_short.kind}: {record.cut_short.message}"
-    if record.scenario == "probe":
-        return "roofline ceilings measured"
-    rate = stamps.throughput_per_s(record.completions)
-    figure = "–" if rate is None else f"{rate:,.0f}" if rate >= 1000 else f"{rate:.3g}"
-    return f"{figure} {record.unit}s/s at batch {record.batch}"
-
-
-def _clock(seconds: float) -> str:
-    whole = max(0, round(seconds))
-    return f"{whole // 60}:{whole % 60:02d}"

@@ -30,6 +30,7 @@ class Observer:
     stage: Callable[[Share, str], None] = field(default=lambda share, stage: None)
     recorded: Callable[[Record], None] = field(default=lambda record: None)
     auditing: Callable[[Record], None] = field(default=lambda record: None)
+    audited: Callable[[Record], None] = field(default=lambda record: None)
     mixing: Callable[[Snapshot], None] = field(default=lambda snapshot: None)
 
 
@@ -53,21 +54,6 @@ def procedure(header: Result) -> Procedure:
     if header.tier == "smoke":
         return Procedure(mix_limits=plan.SMOKE_MIX, mixes=preset.runs)
     return Procedure(mix_limits=preset.mix, mixes=preset.runs, again=preset.again, idle_s=preset.idle_s)
-
-
-def unmeasured(header: Result) -> list[Phase]:
-    """Returns the planned phases that have no record yet."""
-    measured = {record.phase for record in header.records}
-    return [phase for phase in header.phases if phase.name not in measured]
-
-
-def mixes_to_plan_s(header: Result) -> float:
-    """Returns the least time of the mixed phases that the run will plan after the header's phases."""
-    if header.mix is None:
-        return 0.0
-    how = procedure(header)
-    planned = sum(phase.placement is not None for phase in header.phases)
-    return (how.mixes - planned) * (how.mix_limits.warmup_ns + how.mix_limits.min_ns) / 1e9
 
 
 @contextmanager
@@ -115,7 +101,7 @@ class Benchmark:
             for phase in self.result.phases:
                 if not any(record.phase == phase.name for record in self.result.records):
                     self._metered(phase)
-            self._auditor.run(self.result.records, self._keep, self._observer.auditing)
+            self._auditor.run(self.result.records, self._audited, self._observer.auditing)
             if not (phases := self._later()):
                 break
             for phase in phases:
@@ -156,6 +142,10 @@ class Benchmark:
         assert self.result.mix is not None  # its placement is of a mix
         planner = plan.planner(self.result, self.result.objective)
         return mix.Drive(self.result.mix, phase.placement, planner, self._observer.mixing)
+
+    def _audited(self, record: Record) -> None:
+        self._keep(record)
+        self._observer.audited(record)
 
     def _keep(self, *records: Record) -> None:
         """Keeps records, in the place of earlier ones with the same keys."""

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from harness.errors import UsageError
 from harness.pick import pick
-from harness.plan import PRESETS, PROBING, SMOKE, Way, Workload, expected_s, solo
+from harness.plan import PRESETS, PROBING, SMOKE, Way, Workload, solo
 from harness.schema import Device, Phase, Precision, Share, Tier
 
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host", precisions=("fp32",))
@@ -110,7 +110,6 @@ def test_a_quick_cell_is_planned_within_45_seconds() -> None:
     for share in shares(solo(WAYS, (LLM, DLRM), "edge", PRESETS["quick"], probe=PROBE)):
         bounds = share.limits
         assert bounds.warmup_ns + bounds.search_ns + bounds.max_ns <= 45_000_000_000
-        assert expected_s(share) <= 45
 
 
 def test_nothing_to_run_is_misuse() -> None:

@@ -286,17 +286,20 @@ def selftest(
 def _performed(header: Result, equipment: Equipment, folder: Path, keeper: Store, meters: Meters) -> Result:
     """Measures what the header plans and does not have yet, and shows the progress. An interruption leaves the result
     unfinished."""
-    from harness import run
+    from harness import past, run
     from harness.errors import ResultError
     from harness.progress import Progress
 
-    progress = Progress(run.unmeasured(header), run.mixes_to_plan_s(header), meters.draw)
-    benchmark = run.Benchmark(header, equipment, folder, keeper, meters, run.procedure(header), progress.observer)
+    how = run.procedure(header)
+    progress = Progress(header, how, past.recall(header), bool(meters.domains), meters.draw)
+    benchmark = run.Benchmark(header, equipment, folder, keeper, meters, how, progress.observer)
     try:
         with run.until_interrupted(), progress:
             benchmark.run()
     except ResultError as error:
         raise ResultError(str(error), f"{error.hint}; continue with: mixmark run --resume {folder}") from error
+    finally:
+        past.keep(header, progress.pace.times)
     keeper.finish(benchmark.result)
     return benchmark.result
 
