@@ -41,6 +41,7 @@ shown.
 | `mixmark report FOLDER --format jsonl` | on each line an object with these [columns](#columns) |
 | `mixmark report FOLDER --format csv` | the same as a table; unknown is empty |
 | `mixmark report FOLDER --format sql` | the same as SQL for SQLite, in a table `mixmark` |
+| `mixmark compare A B --format csv` | a line for each figure, each test, and each thing that is not compared |
 | `result.json` in a result folder | a [Result](#result); its [JSON Schema](result.schema.json) |
 
 The lines of many results are put together by appending them:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,14 @@ import pytest
 from harness import mixes
 from harness.judge.judgement import judge
 from harness.schema import Result
+from harness.side_by_side import side_by_side
 from reporters import html
+from reporters.comparison import html as comparison
 from tests.fakes.machine import EDGE, WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import closed_loop, record, result, sample
 from tests.reporters.browser import CHROMIUM, Tab, tab
-from tests.reporters.hostile import hostile
+from tests.reporters.hostile import LONG, hostile
+from tests.reporters.test_comparison import judged_cells, scored, stranger
 from tests.reporters.test_scores import beside
 
 pytestmark = [
@@ -48,7 +52,21 @@ def interrupted() -> Result:
     return whole.model_copy(update={"records": solo, "phases": (), "meterings": (), "finished": False})
 
 
-RESULTS = {
+def compared() -> str:
+    """The page of a comparison that has scores, tested cells, and what a stranger wrote."""
+    sides = (scored(), judged_cells(), side_by_side([("x", [judge(stranger(LONG))]), ("y", [judge(sample())])]))
+    cells, strange = sides[1], sides[2]
+    return comparison.report(
+        replace(
+            sides[0],
+            rows=(*sides[0].rows, *strange.rows),
+            verdicts=cells.verdicts,
+            uncompared=strange.uncompared,
+        )
+    )
+
+
+RESULTS: dict[str, Callable[[], Result | str]] = {
     "metered": lambda: one_run(WATTS_AT_THE_WALL),
     "several runs": lambda: one_run(None, runs=3),
     "failures": sample,
@@ -57,7 +75,9 @@ RESULTS = {
     "no score": unscored,
     "interrupted": interrupted,
     "hostile": hostile,
+    "comparison": compared,
 }
+"""A result whose page is looked at, or a page."""
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +92,8 @@ def page(
 ) -> Iterator[Tab]:
     monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
     written = tmp_path / "report.html"
-    written.write_text(html.report(judge(RESULTS[request.param]())), encoding="utf-8")
+    made = RESULTS[request.param]()
+    written.write_text(made if isinstance(made, str) else html.report(judge(made)), encoding="utf-8")
     browser.look(*WINDOWS[0])
     browser.open(written)
     yield browser
