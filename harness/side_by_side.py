@@ -213,7 +213,7 @@ def side_by_side(given: Sequence[tuple[str, Sequence[Judgement]]]) -> SideBySide
         for name, found in (("TX", per_s), ("MX", per_kj)):
             relative = _of_mixes(baseline, other, name)
             found.append(relative if isinstance(relative, Quotient) else None)
-            if isinstance(relative, str):
+            if isinstance(relative, str) and (baseline.machine.mix or other.machine.mix):  # else nobody asked for one
                 uncompared.append(Uncompared(other.label, name, relative))
     best = [_best(side) for side in sides]
     works = list(dict.fromkeys(work for each in best for work in each))

@@ -210,7 +210,7 @@ def remarks(found: SideBySide) -> list[Note]:
     for one in found.machines:
         if one.trust not in ("solid", "fair"):
             told.append((one.label, f"is {one.trust}", one.trust_reason))
-        if why := one.no_score or one.no_efficiency:
+        if (why := one.no_score or one.no_efficiency) and any(each.mix for each in found.machines):
             told.append((one.label, "has no score" if one.no_score else "has no MX", why))
     for name, relatives in (("TX", found.mixes_per_s), ("MX", found.mixes_per_kj)):
         for one, each in zip(found.machines, relatives, strict=True):

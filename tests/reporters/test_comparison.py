@@ -179,3 +179,17 @@ def test_the_page_draws_speeds_around_one_on_a_logarithmic_scale() -> None:
 def test_ratios_of_a_thousand_have_a_scale() -> None:
     found = beside(runs([1_000_000])[0], on_another_machine(runs([1_000], 1)[0]))
     assert html._edge(found) == 10_000.0
+
+
+def test_a_speed_is_told_with_its_interval_or_that_it_has_none() -> None:
+    for form in (console.report, markdown.report, html.report):
+        text = form(scored())
+        assert "1.00×, no interval" in text and "0.500× (0.4" in text
+
+
+def test_a_name_longer_than_its_column_is_broken_and_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console, "WIDTH", 60)
+    name = "results/" + "q" * 48
+    text = console.report(side_by_side([(name, [judge(sample())]), ("b", [judge(sample())])]))
+    assert max(map(len, text.splitlines())) <= 60
+    assert text[: text.index("processor")].count("q") == 48
