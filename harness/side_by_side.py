@@ -202,7 +202,7 @@ def side_by_side(given: Sequence[tuple[str, Sequence[Judgement]]]) -> SideBySide
     """Holds all results but the first against the first.
 
     given: (name of the folder, its results), at least two. Raises UsageError where the results of one folder are not of
-    one machine and one plan, since they would be merged.
+    one machine and one plan, since they would be merged, and where one of them is there twice.
     """
     sides = [_side(_label(at), name, tuple(judgements)) for at, (name, judgements) in enumerate(given)]
     baseline, others = sides[0], sides[1:]
@@ -255,6 +255,11 @@ def _side(label: str, name: str, judgements: tuple[Judgement, ...]) -> _Side:
                 hint="a folder of several results is one side if all are of one machine and one plan; give the folder "
                 "of each result by itself",
             )
+    if len({each.result.model_dump_json() for each in judgements}) < len(judgements):
+        raise UsageError(
+            f"{name} holds the same result twice",
+            hint="a copy is no further run, and would make the interval too narrow",
+        )
     typical = _median(judgements)
     return _Side(label, judgements, cells(judgements), _machine(label, name, len(judgements), typical), typical.score)
 

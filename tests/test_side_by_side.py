@@ -193,7 +193,10 @@ def test_scores_of_different_things_are_never_compared(what: str) -> None:
 
 
 def test_results_of_one_folder_are_one_column_with_the_median_score() -> None:
-    ones = [one_run(watts) for watts in (WATTS_AT_THE_WALL, WATTS_AT_THE_WALL * 2, WATTS_AT_THE_WALL * 3)]
+    ones = [
+        one_run(WATTS_AT_THE_WALL).model_copy(update={"created_utc": f"2026-01-0{day}T03:04:05+00:00"})
+        for day in (1, 2, 3)
+    ]
     found = beside(ones[0], ones)
     assert [one.results for one in found.machines] == [1, 3]
     assert found.machines[1].mixes_per_s is not None
@@ -211,6 +214,13 @@ def test_results_that_are_not_of_one_plan_are_not_merged(name: str) -> None:
     with pytest.raises(UsageError, match=f"results/1 holds results that cannot be merged: {name}: ") as caught:
         beside(one, [one, other])
     assert "give the folder of each result by itself" in caught.value.hint
+
+
+def test_a_copy_of_a_result_is_no_further_run() -> None:
+    [one] = runs([1_000_000])
+    with pytest.raises(UsageError, match="results/1 holds the same result twice"):
+        beside(one, [one, one.model_copy()])
+    assert beside(one, one).comparable, "but a result may be held against itself"
 
 
 def test_nothing_in_common_is_not_comparable() -> None:
