@@ -17,7 +17,8 @@ from harness.schema import Completions, Int64s
 
 MOST_COLUMNS = 400  # of the picture of a device; feeds that are shorter than a column share it
 FEWEST_COLUMNS = 120
-COLUMNS = 3200  # of all devices together, so that many devices do not make a large page
+COLUMNS = 3200  # of all devices of a run together, so that many devices do not make a large page
+OTHERS = 0.4  # of these columns for the runs that the figures are not of
 BLURRED = (0.25, 2.0)  # columns: feeds of this length are too long for their shares to even out, too short to be seen
 MOST_BLURRED = 0.25  # of a device's time in such feeds; with more of them its columns become longer
 EVEN = 8  # of such feeds in a column, so that their shares even out
@@ -69,10 +70,11 @@ def timelines(judgement: Judgement) -> tuple[Timeline, ...]:
         return ()
     ranked = sorted(found.runs, key=lambda run: run.mixes_per_s.estimate)
     middle = ranked[(len(ranked) - 1) // 2]
-    return tuple(_timeline(judgement, run) for run in (middle, *(each for each in found.runs if each is not middle)))
+    others = (run for run in found.runs if run is not middle)
+    return (_timeline(judgement, middle, 1.0), *(_timeline(judgement, run, OTHERS) for run in others))
 
 
-def _timeline(judgement: Judgement, run: Run) -> Timeline:
+def _timeline(judgement: Judgement, run: Run, finely: float) -> Timeline:
     result = judgement.result
     done: dict[str, dict[str, list[Completions]]] = defaultdict(lambda: defaultdict(list))
     for record in result.records:
@@ -83,10 +85,10 @@ def _timeline(judgement: Judgement, run: Run) -> Timeline:
     begin_ns = min(run.begin_ns, *(int(each.issued_ns[0]) for each in every))
     end_ns = max(run.end_ns, *(int(each.marks_ns.max()) for each in every))
     devices = list(dict.fromkeys([*(each.id for each in result.devices), *done]))
-    columns = min(MOST_COLUMNS, max(FEWEST_COLUMNS, COLUMNS // len(devices)))
+    columns = round(finely * min(MOST_COLUMNS, max(FEWEST_COLUMNS, COLUMNS // len(devices))))
     span_ns = begin_ns, end_ns
     lanes = tuple(_lane(device, done[device], suites, run, span_ns, columns) for device in devices)
-    blocks_ns = _cut(span_ns, MOST_COLUMNS // 2)
+    blocks_ns = _cut(span_ns, round(finely * MOST_COLUMNS / 2))
     watts = (
         np.full(len(blocks_ns) - 1, np.nan)
         if metered(result, run.phase) is None
