@@ -106,6 +106,19 @@ def test_feeds_that_would_flicker_share_longer_columns(measured: Judgement) -> N
         assert seen.lanes[1].columns.shape[1] == 400, "bars that can be seen, and shares that even out"
 
 
+def test_feeds_that_overlap_share_the_time(measured: Judgement) -> None:
+    both = completions([(at * SECOND, (at + 20) * SECOND) for at in range(0, 600, 20)], 1)
+    records = tuple(
+        each.model_copy(update={"completions": both, "feed_units": 1})
+        for each in measured.result.records
+        if each.key in ("mixed.1.dlrm.cpu-0", "mixed.1.llm.cpu-0") or each.scenario != "mixed"
+    )
+    [seen] = timelines(judge(measured.result.model_copy(update={"records": records})))
+    shares = dict(zip(seen.suites, seen.lanes[1].columns, strict=True))
+    assert shares["llm"].tolist() == pytest.approx([0.5] * 400)
+    assert shares["dlrm"].tolist() == pytest.approx([0.5] * 400)
+
+
 def test_a_device_that_waits_is_shown_as_idle(measured: Judgement) -> None:
     lazy = measured.result.model_copy(update={"devices": (*measured.result.devices, judge(sample()).result.devices[1])})
     [picture] = pictures.mixes(judge(lazy))
