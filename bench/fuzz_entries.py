@@ -122,7 +122,11 @@ def seal(folder: Path) -> None:
             files += [check.file(folder, name)] if name != MANIFEST else []
         except (ValueError, OSError):  # no such name may be listed
             continue
-    (folder / MANIFEST).write_bytes(form.written(Manifest(files=tuple(files))))
+    path = folder / MANIFEST
+    if path.is_dir() and not path.is_symlink():
+        return
+    path.unlink(missing_ok=True)  # a link would be followed out of the entry
+    path.write_bytes(form.written(Manifest(files=tuple(files))))
 
 
 def agree(folder: Path) -> None:

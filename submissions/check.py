@@ -57,6 +57,9 @@ PRICE_DAYS = 92  # between the price of an item and the last run
 PREVIEW_DAYS = 185  # between the last run and the day on which all of the system can be ordered
 FIRST_DAY = datetime.date(2025, 1, 1)  # before Mixmark existed
 
+NUMBERED = re.compile(rf"{RESULTS}/([1-9][0-9]{{0,3}})")
+"""The folder of a result."""
+
 Told = Iterator[tuple[str, str]]
 """(file or empty, message) of what breaks a rule."""
 
@@ -82,9 +85,7 @@ class Tree:
     @property
     def numbers(self) -> list[int]:
         """The numbers of the results' folders."""
-        return sorted(
-            int(each[2]) for name in self.folders if len(each := f"/{name}".split("/")) == 3 and each[2].isdigit()
-        )
+        return sorted(int(found[1]) for name in self.folders if (found := NUMBERED.fullmatch(name)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -580,6 +581,8 @@ def _rejected(tree: Tree, problems: tuple[Problem, ...]) -> tuple[Verdict, froze
 
 def _tree(folder: Path) -> Tree:
     """Lists a folder without following a link and without opening a file."""
+    if folder.is_symlink():
+        return Tree(folder, {}, frozenset(), (".",), "")
     sizes: dict[str, int] = {}
     folders: set[str] = set()
     strange: list[str] = []
@@ -640,7 +643,11 @@ def _folders(path: Path) -> list[Path]:
 
 
 def _entries(folder: Path, levels: int) -> Iterator[Path]:
-    """The entries at or below a folder, which may lie so many levels further down."""
+    """The entries at or below a folder, which may lie so many levels further down. A link is taken for an entry, which
+    is then rejected."""
+    if folder.is_symlink():
+        yield folder
+        return
     with os.scandir(folder) as inside:
         only_folders = all(each.is_dir(follow_symlinks=False) for each in inside)
     if not only_folders or not levels:

@@ -72,8 +72,8 @@ def results_of(folder: Path) -> list[Path]:
     """The result folders of an entry in their order; for any other folder, itself."""
     if not (folder / MANIFEST).is_file():
         return [folder]
-    numbers = sorted(int(each.name) for each in (folder / RESULTS).iterdir() if each.name.isdigit())
-    return [folder / RESULTS / str(number) for number in numbers]
+    inside = [each for each in (folder / RESULTS).iterdir() if re.fullmatch("[1-9][0-9]{0,3}", each.name)]
+    return sorted(inside, key=lambda each: int(each.name))
 
 
 def _line(text: str) -> str:

@@ -114,7 +114,7 @@ def _reports(folder: Path, entry: Entry) -> Mapping[str, str]:
     """The report page of each result of an entry, by its file name."""
     from harness import plugins, references, store
     from harness.judge.judgement import judge
-    from submissions.check import results_of
+    from submissions.entry import results_of
 
     report = plugins.find("reporters")["html"].load()
     found = {}

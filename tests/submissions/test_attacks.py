@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from bench.folders import rehash
+from harness import store
 from harness.schema import Completions, Metering, Record, Result, Samples
 from submissions import check, form
 from submissions.entry import CLAIM, DECLARATION, MANIFEST, README
@@ -396,18 +397,17 @@ def test_an_array_that_promises_more_than_the_file_holds_is_rejected(folder: Pat
     assert codes(folder) == {"E-RESULT"}
 
 
-def test_a_zip_bomb_is_not_unpacked(folder: Path) -> None:
+def test_a_zip_bomb_is_not_unpacked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "MAX_RAW_BYTES", 4 << 20)
     path = folder / "results/1/raw" / mixed_key(folder)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in ("key", "due_ns", "issued_ns", "ends", "marks_ns", "units"):
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                member.write(header_of("(16777216,)"))
-                for _ in range(8):
-                    member.write(bytes(1 << 24))
-    assert path.stat().st_size < 2 << 20
+            archive.writestr(f"{name}.npy", header_of("(131072,)") + bytes(1 << 20))
+    assert path.stat().st_size < 1 << 14
     rehash(folder / "results/1", json.loads((folder / RESULT).read_text()))
     sealed(folder)
-    assert codes(folder) == {"E-RESULT"}
+    (problem,) = verdict(folder).problems
+    assert problem.code == "E-RESULT" and "the folder may hold" in problem.message
 
 
 # Names and links
@@ -423,6 +423,12 @@ def test_a_path_that_leaves_the_entry_is_no_path_of_a_manifest(folder: Path, nam
     assert codes(folder) == {"E-SCHEMA"}
 
 
+@pytest.mark.parametrize("name", ["²", "01", "0", "x", "1.0", "99999"])
+def test_a_result_has_a_plain_number(folder: Path, name: str) -> None:
+    (folder / "results/1").rename(folder / "results" / name)
+    assert "E-LAYOUT" in codes(folder)
+
+
 @pytest.mark.parametrize("of", ["", "results", "results/1", "results/1/raw", RESULT, DECLARATION])
 def test_no_part_of_an_entry_is_a_link(folder: Path, tmp_path: Path, of: str) -> None:
     path = folder / of
@@ -431,6 +437,15 @@ def test_no_part_of_an_entry_is_a_link(folder: Path, tmp_path: Path, of: str) ->
     path.symlink_to(elsewhere)
     (found,) = check.find(folder.parents[2])
     assert codes(found) & {"E-LINKS", "E-PLACE"}
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_no_folder_around_an_entry_is_a_link(folder: Path, tmp_path: Path, level: int) -> None:
+    path = folder.parents[level]
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    (found,) = check.find(folder.parents[2])
+    assert "E-LINKS" in codes(found)
 
 
 def test_a_pipe_does_not_block_and_a_socket_is_not_read(folder: Path) -> None:

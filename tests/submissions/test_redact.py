@@ -78,6 +78,24 @@ def test_a_version_of_four_parts_is_no_address() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "serial" + " " * 300_000,
+        "serial-" * 50_000,
+        "a" * 300_000,
+        "~a" * 100_000,
+        "/a" * 100_000,
+        ":0" * 100_000,
+        "@." * 99_999,
+    ],
+    ids=["spaces", "serials", "letters", "tildes", "paths", "colons", "signs"],
+)
+def test_a_long_text_takes_a_time_in_proportion_to_its_length(text: str) -> None:
+    """With a pattern that looks back at all that it has seen, each of these would take minutes."""
+    assert list(private([text])) is not None
+
+
 def test_what_was_replaced_is_not_replaced_again() -> None:
     once = cleaned("jane@example.org at 10.0.0.7 in /home/jane")
     assert cleaned(once) == once
