@@ -12,7 +12,8 @@ from pathlib import Path
 from harness import noise, plugins, slices
 from harness.config import Config
 from harness.discover import Found, discover
-from harness.errors import MixmarkError, UsageError
+from harness.errors import MixmarkError, Unsupported, UsageError
+from harness.guarded import reason
 from harness.metering import Meters
 from harness.phase import Equipment
 from harness.pick import pick
@@ -194,8 +195,8 @@ def metered(devices: Sequence[Device], adapters: Sequence[str], config: Config) 
     return Meters(config, (*devices, *others)) if others else meters
 
 
-def load_suites(config: Config, weights: Sequence[str] = ()) -> Suites:
-    """Loads the suites. weights: SUITE=PATH each. Raises UsageError."""
+def load_suites(config: Config, tier: Tier, weights: Sequence[str] = ()) -> Suites:
+    """Loads the suites. weights: SUITE=PATH each. Raises UsageError, also for an option that a suite refuses."""
     found = plugins.find("suites")
     pick("suite in the configuration", list(config.suites), found)
     checkpoints = checkpoint_paths(weights, found)
@@ -208,6 +209,13 @@ def load_suites(config: Config, weights: Sequence[str] = ()) -> Suites:
             continue
         label = checkpoint_label(checkpoints[name]) if name in checkpoints else "drawn"
         configured = config.suites.get(name, {})
+        if configured:
+            try:
+                suite(tier, configured)
+            except Unsupported:  # it lacks the tier: its cells say so, if it is asked for
+                pass
+            except Exception as error:  # whatever a plugin raises
+                raise UsageError(f"[suite.{name}] in the configuration: {reason(error)}") from error
         workloads.append(Workload(name, suite.version, tuple(suite.scenarios), configured, label))
         facts[name] = SuiteFacts(name=name, version=suite.version, unit=suite.unit, unit_names=suite.unit_names)
         options[name] = {**configured, **({"weights": str(checkpoints[name])} if name in checkpoints else {})}

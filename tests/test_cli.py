@@ -148,10 +148,14 @@ def test_what_does_not_fit_is_not_run(shell: Shell) -> None:
         (["--wait-idle", "nan"], "'nan' is not a time in seconds"),
         (["--wait-idle", "-1"], "-1.0 is not in the range"),
         (["--config", "typo.toml"], "adapter acme has no option thraeds"),
+        (["--config", "value.toml"], "[suite.null] in the configuration: ValueError: could not convert string"),
+        (["--config", "suite.toml"], "the suite dlrm has no option rosw"),
     ],
 )
 def test_misuse_is_told_and_exits_2(shell: Shell, words: list[str], told: str) -> None:
     (shell.folder / "typo.toml").write_text('[adapter.acme]\nthraeds = 4\nmode = "strict"\n')
+    (shell.folder / "value.toml").write_text('[suite.null]\ngib = "many"\n')
+    (shell.folder / "suite.toml").write_text('[suite.dlrm]\nrosw = "full"\n')
     done = shell("run", "--suite", "null", "--adapter", ACME, *words)
     assert (done.returncode, told in done.stderr) == (2, True), done.stderr
     assert not (shell.folder / "results").exists()

@@ -165,7 +165,7 @@ def run(
     if before and before.live and resume:
         raise store.still_going_on(resume)
     configured = configuration.load(config)
-    existing = setup.load_suites(configured, weights)
+    existing = setup.load_suites(configured, before.tier if before else tier, weights)
     workloads = existing.chosen(suites, scenarios)
     running = [each.name for each in workloads] if rate is None else []
     chosen = None if before else mixes.choose(mix, tier, running, [each.name for each in existing.workloads])
@@ -246,7 +246,7 @@ def selftest(
     from harness.schema import NoiseFloor
 
     configured = configuration.load(config)
-    existing = setup.load_suites(configured)
+    existing = setup.load_suites(configured, tier)
     workloads = existing.chosen(suites, ("single-stream",))
     folder = out or Path("results") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-selftest"
     with alone(folder, tier, wait_idle_s), plugins_print_to_stderr(), Meters(configured, (), {}) as nothing:

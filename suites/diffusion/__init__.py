@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.contracts import Array, Feed, Feeds, Graph, Session, Spec, Value, Weights
-from harness.errors import Unsupported
+from harness.errors import Unsupported, refuse_options
 from harness.schema import BITS_PER_WEIGHT, Cost, Gate, UnitNames, weight_class
 from suites import answers, exported, weights
 from suites.diffusion import shapes
@@ -172,6 +172,7 @@ class Diffusion:
     scenarios: Sequence[str] = ("single-stream", "offline", "server")
 
     def __init__(self, tier: str, options: Mapping[str, str]) -> None:
+        refuse_options("the suite diffusion", options, ["weights"])
         if tier not in TIERS:
             raise Unsupported(f"diffusion has no tier {tier!r}", f"it has {', '.join(TIERS)}")
         self.tier = tier

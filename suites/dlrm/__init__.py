@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.contracts import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
-from harness.errors import Unsupported
+from harness.errors import Unsupported, refuse_options
 from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames, weight_class
 from suites import exported
 from suites.answers import checked
@@ -101,6 +101,7 @@ class Dlrm:
     scenarios: Sequence[str] = ("offline", "single-stream", "server")
 
     def __init__(self, tier: str, options: Mapping[str, str]) -> None:
+        refuse_options("the suite dlrm", options, ["rows", "weights"])
         self._variant = f"{tier}-full" if options.get("rows") == "full" else tier
         if self._variant not in SHAPES:
             raise Unsupported(f"dlrm has no tier {self._variant!r}", f"it has {', '.join(SHAPES)} (rows=full)")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.contracts import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
-from harness.errors import Unsupported, WrongAnswer
+from harness.errors import Unsupported, WrongAnswer, refuse_options
 from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames, weight_class
 from suites import exported
 from suites.answers import checked
@@ -136,6 +136,7 @@ class Llm:
     scenarios: Sequence[str] = ("single-stream", "server")
 
     def __init__(self, tier: str, options: Mapping[str, str]) -> None:
+        refuse_options("the suite llm", options, ["weights"])
         if tier not in SHAPES:
             raise Unsupported(f"llm has no tier {tier!r}", f"it has {', '.join(SHAPES)}")
         self.tier = tier

@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.contracts import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
-from harness.errors import Unsupported
+from harness.errors import Unsupported, refuse_options
 from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames, weight_class
 from suites import exported
 from suites.answers import checked
@@ -83,6 +83,7 @@ class Probe:
             raise Unsupported(f"probe has no tier {tier!r}", f"it has {', '.join(TIERS)}")
         if "weights" in options:
             raise Unsupported("probe takes no checkpoint: its matrices belong to no model")
+        refuse_options("the suite probe", options)
         self.tier = tier
         self.latency: LatencyLimits | None = None
         self._nonce = max(COLUMNS, *TIERS[tier].rows, *TIERS[tier].squares)

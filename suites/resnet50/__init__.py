@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.contracts import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
-from harness.errors import Unsupported
+from harness.errors import Unsupported, refuse_options
 from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames, weight_class
 from suites import exported
 from suites.answers import checked, unexplained
@@ -67,6 +67,7 @@ class ResNet50:
     scenarios: Sequence[str] = ("offline", "single-stream", "server")
 
     def __init__(self, tier: str, options: Mapping[str, str]) -> None:
+        refuse_options("the suite resnet50", options, ["weights"])
         if tier not in PIXELS:
             raise Unsupported(f"resnet50 has no tier {tier!r}", f"it has {', '.join(PIXELS)}")
         self.tier = tier
