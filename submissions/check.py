@@ -50,6 +50,7 @@ MAX_DEPTH = 4  # results/1/raw/x.npz
 MAX_ENTRY_BYTES = 4 << 30  # of all files of an entry
 MAX_PAPER_BYTES = 8 << 20  # of a declaration, a claim, a manifest or a README.md
 MAX_RESULTS = 16  # of an entry
+MAX_PARTS = 1024  # devices of a result, and energy sources, which are compared with each other in pairs
 MAX_PROBLEMS = 20  # that are told of one rule
 MAX_TEXT = 300  # characters of a message
 SAME = 1e-9  # relative difference of two figures that are the same: processors may differ in the last digits
@@ -485,7 +486,8 @@ def find(path: Path) -> list[Path]:
     path = path.resolve()
     if (path / MANIFEST).exists() or (path / DECLARATION).exists():
         return [path]
-    found = [entry for each in _folders(path) for entry in _entries(each, 2)]
+    inside = [each for each in _folders(path) if not each.name.startswith(".")]
+    found = [entry for each in inside for entry in _entries(each, 2)]
     if not found:
         raise UsageError(f"there is no entry in {path}", "mixmark submit makes one")
     return found
@@ -628,6 +630,9 @@ def _opened(papers: Papers) -> Opened:
         except ResultError as error:
             wrong[home] = str(error).replace(f"{papers.tree.folder}/", "")
             continue
+        if max(len(result.devices), len(result.domains)) > MAX_PARTS:
+            wrong[home] = f"it has more than {MAX_PARTS} devices or energy sources"
+            continue
         raw = {path.rpartition("/")[2]: digest for path, digest in sums.items() if path.startswith(f"{home}/raw/")}
         content = result.model_dump(mode="json")
         other += [(f"{home}/{name}", what) for name, what in form.differs(result, content, folder, raw)]
@@ -639,7 +644,7 @@ def _opened(papers: Papers) -> Opened:
 
 def _folders(path: Path) -> list[Path]:
     with os.scandir(path) as inside:
-        return sorted(Path(each.path) for each in inside if each.is_dir() and not each.name.startswith("."))
+        return sorted(Path(each.path) for each in inside if each.is_dir())
 
 
 def _entries(folder: Path, levels: int) -> Iterator[Path]:

@@ -7,8 +7,9 @@ the device `gpu:GPU-5d1cae40-…` becomes `gpu:0` in devices, routes, keys, doma
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -183,26 +184,29 @@ def _texts(content: Any, version: bool = False) -> Iterator[tuple[str, bool]]:
 
 def private_ids(result: Result) -> Iterator[str]:
     """The ids of devices that hold a serial number or a UUID."""
-    yield from _new_ids(result.devices, {})
+    yield from (each.id for each in result.devices if _names_one(each.id))
 
 
 def _samples(metering: Metering, redactor: Redactor) -> dict[str, Any]:
     return {redactor.text(id): samples for id, samples in metering.samples.items()}
 
 
-def _new_ids(devices: Iterable[Device], known: dict[str, str]) -> dict[str, str]:
+def _new_ids(devices: Sequence[Device], known: Mapping[str, str]) -> dict[str, str]:
     """The id that each device gets whose id holds a UUID or a serial number: the next free number of its kind."""
     taken = {each.id for each in devices} | set(known.values())
+    numbers: dict[str, Iterator[int]] = {}
     found = {}
-    names = dict.fromkeys(name for each in devices for name in (each.id, *each.parts, each.slice_of or ""))
-    for id in names:
-        if id in known or not re.search(r"(?:[0-9a-fA-F]-?){8}", id.partition(":")[2]):
-            continue
-        kind = id.partition(":")[0]
-        number = next(at for at in range(len(taken) + 1) if f"{kind}:{at}" not in taken)
-        found[id] = f"{kind}:{number}"
-        taken.add(found[id])
+    for id in dict.fromkeys(name for each in devices for name in (each.id, *each.parts, each.slice_of or "")):
+        if id not in known and _names_one(id):
+            kind = id.partition(":")[0]
+            free = numbers.setdefault(kind, itertools.count())
+            found[id] = next(new for at in free if (new := f"{kind}:{at}") not in taken)
     return found
+
+
+def _names_one(id: str) -> bool:
+    """Whether an id names one piece of silicon of all that were made."""
+    return re.search(r"(?:[0-9a-fA-F]-?){8}", id.partition(":")[2]) is not None
 
 
 def _slug(id: str) -> str:

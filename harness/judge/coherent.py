@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from harness.schema import Conditions, Cost, Gate, LatencyLimits, Metering, Phase, Record, Result, Share
+from harness.schema import Conditions, Cost, Device, Gate, LatencyLimits, Metering, Phase, Record, Result, Share
 
 NS_PER_S = 1_000_000_000
 AROUND_NS = 10 * NS_PER_S  # that the watch may last longer than the window: a loop begins, and stamps are read
@@ -43,7 +43,7 @@ def contradictions(result: Result, promised: Mapping[str, Promise]) -> Iterator[
     tiers = {each.route.tier for each in result.records} | ({result.mix.tier} if result.mix else set())
     for tier in sorted(tiers - {result.tier}):
         yield f"a run of the {result.tier} tier holds something of the {tier} tier"
-    devices, domains = {each.id for each in result.devices}, {each.id for each in result.domains}
+    devices, domains = {each.id: each for each in result.devices}, {each.id for each in result.domains}
     for metering in result.meterings:
         for id in sorted((metering.samples.keys() | metering.lost.keys() | metering.late_ns.keys()) - domains):
             yield f"in {metering.phase} a meter read {id}, which is not among the domains"
@@ -52,7 +52,7 @@ def contradictions(result: Result, promised: Mapping[str, Promise]) -> Iterator[
             yield f"{record.key} ran on {record.route.device}, which is not among the devices"
         yield from _lacking(record)
         yield from _audit(record)
-        yield from _offered(record, result)
+        yield from _offered(record, devices)
         if record.key in promised:
             yield from _broken(record, promised[record.key])
     yield from _shares(result)
@@ -100,9 +100,9 @@ def _audit(record: Record) -> Iterator[str]:
         yield f"{record.key} finished {done} feeds, and others are said to be audited"
 
 
-def _offered(record: Record, result: Result) -> Iterator[str]:
+def _offered(record: Record, devices: Mapping[str, Device]) -> Iterator[str]:
     """Every precision is one that the device offers to the suite."""
-    device = next((each for each in result.devices if each.id == record.route.device), None)
+    device = devices.get(record.route.device)
     if device is not None and record.route.precision not in device.offers(record.route.suite):
         yield f"{record.key} ran in {record.route.precision}, which {device.id} does not offer"
 

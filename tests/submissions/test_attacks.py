@@ -272,6 +272,14 @@ def test_a_bundle_of_many_files_is_not_read(folder: Path, monkeypatch: pytest.Mo
     assert "E-LIMITS" in codes(folder)
 
 
+def test_a_result_of_more_devices_than_a_machine_has_is_not_judged(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check, "MAX_PARTS", 1)
+    (problem,) = verdict(folder).problems
+    assert problem.message == "it has more than 1 devices or energy sources"
+
+
 def test_folders_that_are_nested_deeply_are_not_followed(folder: Path) -> None:
     deep = folder.joinpath(*["x"] * 300)
     deep.mkdir(parents=True)
@@ -510,6 +518,15 @@ def test_control_characters_in_a_message_do_not_reach_the_terminal(folder: Path)
     (folder / "\x1b[31mred").write_text("x")
     (problem,) = verdict(folder).problems
     assert "\x1b" not in problem.where
+
+
+def test_a_hidden_folder_beside_entries_is_found(folder: Path) -> None:
+    hidden = folder.parents[1] / ".hidden"
+    hidden.mkdir()
+    (hidden / "notes.txt").write_text("x")
+    assert check.find(folder.parents[2]) == [hidden, folder]
+    (folder.parents[2] / ".git").mkdir()
+    assert check.find(folder.parents[2]) == [hidden, folder]
 
 
 def test_a_stray_file_beside_entries_is_found(folder: Path) -> None:
