@@ -19,9 +19,10 @@ MOST_COLUMNS = 400  # of the picture of a device; feeds that are shorter than a 
 FEWEST_COLUMNS = 120
 COLUMNS = 3200  # of all devices of a run together, so that many devices do not make a large page
 OTHERS = 0.4  # of these columns for the runs that the figures are not of
-BLURRED = (0.25, 2.0)  # columns: feeds of this length are too long for their shares to even out, too short to be seen
-MOST_BLURRED = 0.25  # of a device's time in such feeds; with more of them its columns become longer
-EVEN = 8  # of such feeds in a column, so that their shares even out
+FLICKER = (
+    0.15  # of the height, by which neighbouring columns differ on average: beyond it they are a barcode to the eye
+)
+COARSEST = 25  # columns, to which a lane that flickers is coarsened
 LONG = 0.01  # of the picture's width: a feed at least this long has its edges drawn
 MOST_EDGES = 400  # of a device
 
@@ -88,17 +89,13 @@ def _timeline(judgement: Judgement, run: Run, finely: float) -> Timeline:
     columns = round(finely * min(MOST_COLUMNS, max(FEWEST_COLUMNS, COLUMNS // len(devices))))
     span_ns = begin_ns, end_ns
     lanes = tuple(_lane(device, done[device], suites, run, span_ns, columns) for device in devices)
-    blocks_ns = _cut(span_ns, round(finely * MOST_COLUMNS / 2))
+    blocks_ns = np.linspace(*span_ns, round(finely * MOST_COLUMNS / 2) + 1).round().astype(np.int64)
     watts = (
         np.full(len(blocks_ns) - 1, np.nan)
         if metered(result, run.phase) is None
         else profile(result, run.phase, blocks_ns)
     )
     return Timeline(run, suites, lanes, begin_ns, end_ns, blocks_ns, watts)
-
-
-def _cut(span_ns: tuple[int, int], parts: int) -> Int64s:
-    return np.asarray(np.linspace(*span_ns, parts + 1).round().astype(np.int64))
 
 
 def _lane(
@@ -111,8 +108,6 @@ def _lane(
 ) -> Lane:
     window_ns = run.begin_ns, run.end_ns
     several = [each for suite in suites for each in done.get(suite, ())]
-    edges_ns = _cut(span_ns, _columns(several, span_ns, columns))
-    taken = np.stack([_taken(done.get(suite, ()), edges_ns) for suite in suites])
     return Lane(
         device=device,
         busy=stamps.in_flight_ns(*several, inside=window_ns) / run.length_ns if several else 0.0,
@@ -121,21 +116,33 @@ def _lane(
             for suite in suites
             if done.get(suite)
         },
-        columns=taken / np.maximum(taken.sum(axis=0), 1),  # feeds that overlap share the time
+        columns=_columns([done.get(suite, ()) for suite in suites], span_ns, columns),
         edges=_edges(several, *span_ns),
     )
 
 
-def _columns(done: Sequence[Completions], span_ns: tuple[int, int], most: int) -> int:
-    """How many columns show a device: as many as there are, or fewer where its feeds would make but a flicker."""
-    if not done:
-        return most
-    took_ns = np.concatenate([each.marks_ns[each.ends - 1] - each.issued_ns for each in done])
-    shortest, longest = ((span_ns[1] - span_ns[0]) / most * length for length in BLURRED)
-    blurred_ns = took_ns[(took_ns >= shortest) & (took_ns < longest)]
-    if blurred_ns.sum() <= MOST_BLURRED * took_ns.sum():
-        return most
-    return max(1, int((span_ns[1] - span_ns[0]) / (EVEN * blurred_ns.mean())))
+def _columns(done: Sequence[Sequence[Completions]], span_ns: tuple[int, int], finest: int) -> Floats:
+    """[suites, columns], the share of each column of time that each suite took.
+
+    Feeds that are a little longer than a column make a barcode in which nothing is seen. Then columns are twice as
+    long, and again, until neighbours are alike; where that does not help, since feeds are seen as bars, they stay fine.
+    """
+
+    def cut(count: int) -> Floats:
+        edges_ns = np.linspace(*span_ns, count + 1).round().astype(np.int64)
+        taken = np.stack([_taken(each, edges_ns) for each in done])
+        return np.asarray(taken / np.maximum(taken.sum(axis=0), 1))  # feeds that overlap share the time
+
+    fine = cut(finest)
+    shares = fine
+    while _flicker(shares) > FLICKER and shares.shape[1] // 2 >= COARSEST:
+        shares = cut(shares.shape[1] // 2)
+    return shares if _flicker(shares) <= FLICKER else fine
+
+
+def _flicker(shares: Floats) -> float:
+    """By how much of its height a column differs from the one before it, on average. shares: [suites, columns]."""
+    return float(np.abs(np.diff(shares, axis=1)).sum(axis=0).mean() / 2)
 
 
 def _taken(done: Sequence[Completions], edges_ns: Int64s) -> Floats:

@@ -13,8 +13,9 @@ from harness import mixes
 from harness.judge.figures import Relative
 from harness.judge.judgement import Judgement, judge
 from harness.place import place
+from harness.schema import Result
 from reporters import charts, html, pictures
-from reporters.timeline import timelines
+from reporters.timeline import Timeline, timelines
 from tests.fakes.machine import (
     EDGE,
     GPU_AND_CPU,
@@ -93,17 +94,29 @@ def test_a_mix_that_kept_its_pace_is_steady(measured: Judgement) -> None:
 
 def test_feeds_that_would_flicker_share_longer_columns(measured: Judgement) -> None:
     [seen] = timelines(measured)
-    assert [lane.columns.shape[1] for lane in seen.lanes] == [37, 37], "feeds of 2 s, eight a column"
-    apart = completions([(at * SECOND, (at + 20) * SECOND) for at in range(0, 600, 20)], 1)
-    brief = completions([(at * SECOND // 50, (at + 1) * SECOND // 50) for at in range(30_000)], 1)
-    for done in (apart, brief):
-        records = tuple(
-            each.model_copy(update={"completions": done, "feed_units": 1})
-            for each in measured.result.records
-            if each.key == "mixed.1.dlrm.cpu-0" or each.scenario != "mixed"
-        )
-        [seen] = timelines(judge(measured.result.model_copy(update={"records": records})))
-        assert seen.lanes[1].columns.shape[1] == 400, "bars that can be seen, and shares that even out"
+    assert [lane.columns.shape[1] for lane in seen.lanes] == [50, 200], "its feeds take about 2 s of 600 s"
+
+
+def in_turn(whole: Result, each_ns: int) -> Timeline:
+    """The processor works at two suites in turn, a feed of one each time."""
+    of = {
+        suite: [(at, at + each_ns) for at in range(begin, 600 * SECOND, 2 * each_ns)]
+        for suite, begin in (("llm", 0), ("dlrm", each_ns))
+    }
+    records = tuple(
+        each.model_copy(update={"completions": completions(of[each.route.suite], 1), "feed_units": 1})
+        if each.key in ("mixed.1.dlrm.cpu-0", "mixed.1.llm.cpu-0")
+        else each
+        for each in whole.records
+    )
+    return timelines(judge(whole.model_copy(update={"records": records})))[0]
+
+
+@pytest.mark.parametrize(("each_s", "columns"), [(20, 400), (0.02, 400), (2, 50)])
+def test_bars_that_are_seen_and_shares_that_even_out_stay_fine(
+    measured: Judgement, each_s: float, columns: int
+) -> None:
+    assert in_turn(measured.result, round(each_s * SECOND)).lanes[1].columns.shape[1] == columns
 
 
 def test_feeds_that_overlap_share_the_time(measured: Judgement) -> None:
