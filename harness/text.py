@@ -12,7 +12,8 @@ UNUSUAL = re.compile(r"[^ -~\n]")
 def plain(text: str, most: int | None = None) -> str:
     """Returns the text on one line, with at most `most` characters. Control characters, escape sequences and marks that
     change the direction of text are removed, and so are unpaired surrogates, which cannot be written to a file."""
-    text = "".join(letter if letter.isprintable() else " " for letter in ESCAPES.sub("", text))
+    if not text.isprintable():  # else there is nothing to remove; most texts are so, and reports have many
+        text = "".join(letter if letter.isprintable() else " " for letter in ESCAPES.sub("", text))
     return " ".join(text.split())[:most]
 
 

@@ -36,8 +36,6 @@ def text(value: Any) -> Any:
     """Free of control characters and of marks that turn the direction of text, and not without end."""
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
-    if len(value) <= figures.LONGEST and value.isascii() and value.isprintable():
-        return value  # for speed: most texts are clean
     return plain(value, figures.LONGEST)
 
 
@@ -162,7 +160,7 @@ def _board(site: Site, boards: Sequence[Board], board: Board | None, root: str) 
 
 def _lead(board: Board) -> str:
     key = board.key
-    counted = f"{len(board.places):,} ranked" + (f", {len(board.unranked):,} not" if board.unranked else "")
+    counted = f"{len(board.places):,} ranked" + (f", {len(board.unranked):,} not ranked" if board.unranked else "")
     what = {
         "wall": "with a kilojoule at the wall plug",
         "node": "with a kilojoule of the node, behind its power supply",
@@ -272,12 +270,12 @@ def _data(site: Site, board: Board, shown: Sequence[Entry], lines: Sequence[Mapp
         tx, mx = claim.mixes_per_s, claim.mixes_per_kj
         rows.append(
             [
-                [line[word] for word in WORDS],
+                [text(line[word]) for word in WORDS],
                 [place.rank if place else None, found.value, found.low, found.high],
                 [tx.value, mx.value if mx else None, claim.watts],
                 [float(claim.price.amount) if claim.price else None, claim.price.currency if claim.price else ""],
-                [told.organisation, row.kinds(entry), told.availability, claim.runs, claim.level],
-                [f"{told.provisioned_watts} W" if told.provisioned_watts else "", " + ".join(row.devices(entry))],
+                [text(told.organisation), row.kinds(entry), text(told.availability), claim.runs, claim.level],
+                [f"{told.provisioned_watts} W" if told.provisioned_watts else "", text(" + ".join(row.devices(entry)))],
                 [[*at, *each] for at, each in best.items()],
             ]
         )

@@ -84,7 +84,7 @@ function write(system, before) {
   put(".k small", system.tuning);
   put(".d span", system.measured);
   row.querySelector(".d span").title = system.versions;
-  put(".d .warn", system.stale ? " stale" : "");
+  put(".d .warn", system.stale ? "stale" : "");
   row.querySelector(".d .warn").title = system.stale;
   put(".d .made", system.made);
   const box = row.querySelector("input");
@@ -210,7 +210,7 @@ function beside() {
       return one ? cell(one[3], first || !its ? source.names[one[0]] : `${times(one[2], its[2])} the first; ${source.names[one[0]]}`) : cell(UNKNOWN);
     })),
     line("class", plain(each => `${each.grade}, ${each.tuning}`)),
-    line("EE HPC level", plain(each => (each.level === null ? "" : `${each.level}`))),
+    line("EE HPC level", plain(each => (each.level === null ? "" : each.level ? `level ${each.level}` : "below level 1"))),
     line("availability", plain(each => each.availability)),
     line("runs", plain(each => `${each.runs}`)),
     line("measured", (each) => cell(each.measured, each.stale && `stale: ${each.stale}`)),
@@ -333,11 +333,11 @@ function mark() {
     const taken = [];
     panel.names.replaceChildren(...named.map(each => {
       const right = each.x > WIDE * 0.6;
-      let y = each.y - 8;
+      let y = each.y + 4;
       while (taken.some(other => Math.abs(other - y) < 12)) y += 12;
       taken.push(y);
       const name = each.system.system;
-      return draw("text", { class: right ? "value end" : "value", x: right ? each.x + 4 : each.x - 4, y }, name.length > 30 ? `${name.slice(0, 29)}…` : name);
+      return draw("text", { class: right ? "value end" : "value", x: right ? each.x - 9 : each.x + 9, y }, name.length > 30 ? `${name.slice(0, 29)}…` : name);
     }));
   }
 }

@@ -153,8 +153,8 @@ def test_an_old_entry_is_marked_on_every_page_that_shows_it() -> None:
     assert "llm was version 0 and is now version 1" in files[f"entries/{entry.path}/index.html"]
     assert "0.1.0, llm 0, dlrm 1" in files["index.html"]
     fresh = SITE.__class__(**{**vars(SITE), "versions": {}})
-    assert "> stale<" in files["index.html"]
-    assert "> stale<" not in dict(pages(fresh, boards([entry]), [entry]))["index.html"]
+    assert ">stale<" in files["index.html"]
+    assert ">stale<" not in dict(pages(fresh, boards([entry]), [entry]))["index.html"]
 
 
 def test_the_page_of_an_entry_says_all_of_it() -> None:

@@ -1,0 +1,177 @@
+"""The board as a reader sees and uses it, in a real browser: one browser for all tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench.entries import made
+from submissions.board.site import build
+from submissions.entry import Entry, Estimate
+from tests.reporters.browser import CHROMIUM, Tab, tab
+from tests.reporters.test_browser import AXE, FAULTS, SCHEMES, TOO_WIDE, WINDOWS
+from tests.submissions.board.made import SITE, hostile
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome on PATH"),
+]
+
+ROWS = "[...document.querySelectorAll('#ranked tbody tr')].map(row => row.innerText.replace(/\\s+/g, ' ').trim())"
+NAMES = "[...document.querySelectorAll('#ranked tbody .s a')].map(each => each.textContent)"
+COUNT = "document.querySelector('#count').textContent"
+
+
+def alike(number: int, grade: str = "official") -> Entry:
+    """An entry on the one board that these tests look at."""
+    entry = made(number)
+    tx = entry.claim.mixes_per_s.value
+    changes = {
+        "mix": "edge-1",
+        "weight_class": 16,
+        "division": "closed",
+        "grade": grade,
+        "ranked": grade != "indicative",
+        "boundary": "node",
+        "mixes_per_s": Estimate(value=tx, low=tx * 0.9, high=tx * 1.1),
+        "mixes_per_kj": Estimate(value=tx * 3, low=tx * 2.7, high=tx * 3.3),
+        "watts": 333.0,
+    }
+    return entry.model_copy(update={"mix": "edge-1", "claim": entry.claim.model_copy(update=changes)})
+
+
+ENTRIES = [alike(number, "indicative" if number % 6 == 5 else "official") for number in range(150)]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+    with tab(tmp_path_factory.mktemp("profile")) as opened:
+        opened("Page.setBypassCSP", enabled=False)
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("board") / "site"
+    build(SITE, ENTRIES, out)
+    return out
+
+
+@pytest.fixture
+def page(browser: Tab, site: Path) -> Tab:
+    browser.look(1440, 900)
+    browser.open(site / "index.html")
+    assert browser.run("document.documentElement.dataset.ready") == "yes", "the script ran, with its policy in force"
+    return browser
+
+
+def readable(browser: Tab) -> None:
+    """It fits every window, and a checker of accessibility finds nothing."""
+    browser.run("document.querySelectorAll('details').forEach(each => each.open = true)")
+    browser("Runtime.evaluate", expression=AXE.read_text(encoding="utf-8"))
+    for width_px, height_px in WINDOWS:
+        for scheme in SCHEMES:
+            browser.look(width_px, height_px, scheme)
+            assert browser.run("innerWidth") == width_px
+            assert browser.run("document.scrollingElement.scrollWidth") <= width_px
+            assert browser.run(TOO_WIDE.replace(".wide, details", ".wide, .skip, thead")) == []
+            assert browser.run(FAULTS) == [], f"{width_px} px, {scheme}"
+
+
+def test_everybody_can_read_the_board(page: Tab) -> None:
+    page.run("[...document.querySelectorAll('.board input')].slice(0, 3).forEach(box => box.click())")
+    page.run("document.querySelector('#tray .main').click()")
+    readable(page)
+
+
+@pytest.mark.parametrize("name", ["reading.html", f"entries/{ENTRIES[0].path}/index.html"])
+def test_everybody_can_read_the_other_pages(browser: Tab, site: Path, name: str) -> None:
+    browser.open(site / name)
+    readable(browser)
+
+
+def test_nothing_that_an_entry_says_is_executed(browser: Tab, tmp_path: Path) -> None:
+    build(SITE, [hostile(number) for number in range(8)], tmp_path / "site")
+    pages = [*(tmp_path / "site" / "boards").iterdir(), *(tmp_path / "site" / "entries").rglob("index.html")]
+    assert len(pages) > 10
+    browser.look(390, 844)
+    for each in pages:
+        browser.open(each)
+        browser.run("[...document.querySelectorAll('.board input')].slice(0, 2).forEach(box => box.click())")
+        browser.run("document.querySelector('#tray .main')?.click()")
+        assert browser.run("document.title") != "owned", each
+        assert browser.run("document.querySelectorAll('script').length") <= 2
+        assert (
+            browser.run("document.querySelectorAll('img:not([src=\"badge.svg\"]), main script:not([type])').length")
+            == 0
+        )
+        assert browser.run("document.scrollingElement.scrollWidth") <= 390, each
+
+
+def test_the_script_writes_the_rows_that_the_page_has_without_it(page: Tab, site: Path, browser: Tab) -> None:
+    scripted = page.run(ROWS)
+    still = site / "still.html"
+    still.write_text((site / "index.html").read_text().replace("board.js", "none.js"))
+    browser.open(still)
+    plain = browser.run(ROWS)
+    still.unlink()
+    assert len(plain) == 125 and len(scripted) == 100, "the script writes more rows when a reader comes to them"
+    assert scripted == plain[:100]
+
+
+def test_a_reader_sorts_filters_and_sees_the_rest(page: Tab) -> None:
+    best = page.run(NAMES)
+    page.run("document.querySelector('[data-sort=system] button').click()")
+    names = page.run(NAMES)
+    assert names == sorted(names, key=str.lower) and names != best
+    assert page.run("document.querySelector('[aria-sort]').dataset.sort") == "system"
+    page.run("document.querySelector('[data-sort=rank] button').click()")
+    page.run("document.querySelector('#more button').click()")
+    assert len(page.run(NAMES)) == 125 and page.run(NAMES)[:100] == best
+    page.run(
+        "const form = document.querySelector('#tools'); form.elements.q.value = 'TOPAZ acme';"
+        "form.elements.q.dispatchEvent(new Event('input', {bubbles: true})); new Promise(done => setTimeout(done, 50))"
+    )
+    found = page.run(NAMES)
+    assert found and all("Acme Topaz" in name for name in found)
+    assert f"{len(found)} of 125 systems" in page.run(COUNT)
+    ranks = page.run("[...document.querySelectorAll('#ranked tbody .r')].map(each => parseInt(each.textContent))")
+    assert ranks == sorted(ranks) and ranks[-1] > len(ranks), "a filter changes no rank"
+    page.run(
+        "form.elements.q.value = ''; form.elements.price.value = '20000';"
+        "form.elements.price.dispatchEvent(new Event('input', {bubbles: true}));"
+        "new Promise(done => setTimeout(done, 50))"
+    )
+    cheap = sum(
+        1 for each in ENTRIES if each.claim.ranked and each.claim.price and float(each.claim.price.amount) <= 2e4
+    )
+    assert f"{cheap} of 125 systems" in page.run(COUNT)
+
+
+def test_a_reader_compares_and_picks_a_baseline(page: Tab) -> None:
+    box = "document.querySelectorAll('.board input')"
+    disabled = "document.querySelector('#tray .main').disabled"
+    page.run(f"{box}[0].click()")
+    assert page.run(disabled), "one system cannot be compared"
+    page.run(f"{box}[1].click(), {box}[9].click()")
+    assert not page.run(disabled)
+    page.run("document.querySelector('#tray .main').click()")
+    head = page.run("[...document.querySelectorAll('.beside thead a')].map(each => each.textContent)")
+    assert head == [page.run(NAMES)[at] for at in (0, 1, 9)]
+    words = page.run("document.querySelector('.beside').innerText")
+    assert "× the first" in words and "llm alone, best device" in words
+    page.run(f"{box}[10].click(), {box}[11].click()")
+    assert page.run(disabled), "five are too many"
+    dots = page.run(
+        "[...document.querySelectorAll('.cloud .dots')].map(each => each.getAttribute('d').split('M').length - 1)"
+    )
+    assert dots[:2] == [125, 125] and 0 < dots[2] < 125, "throughput, power, and price where one is declared"
+    first = page.run("document.querySelector('.heat tbody tr').innerText")
+    assert "1.00 ×" in first
+    page.run(
+        "const pick = document.querySelector('#baseline'); pick.selectedIndex = 3;"
+        "pick.dispatchEvent(new Event('change'))"
+    )
+    assert page.run("document.querySelector('.heat tbody tr').innerText") != first
