@@ -6,13 +6,15 @@ A third of the mutants are careless: one file is changed. For a third the manife
 journal and its hashes, the claim's hashes and the manifest agree with what was changed in a result. Each mutant is
 
     rejected     a rule says why
+    identical    it is accepted, and has the same bytes in every file
     unchanged    it is accepted, and everything that a board would show of it is the same
-    told         it is accepted; its classes and figures are the same, and it tells something else of the run: only a
-                 mutant whose hashes all agree may be one, and only another run or an audit can find it
+    told         it is accepted; its classes and figures are the same, and it tells something else of the run
     changed      it is accepted with another class, figure or declaration
     traceback    something was raised
 
-The exit code is 1 if a mutant is `changed`, raised something, or is `told` though its hashes do not all agree.
+Only a mutant whose hashes all agree may be `unchanged` or `told`: it is a folder that another run could have written, and
+only an audit or another run can find it. The exit code is 1 if another mutant is one, if any mutant is `changed`, or if
+anything was raised.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from submissions import check, form
 from submissions.bundle import bundle
 from submissions.entry import CLAIM, DECLARATION, MANIFEST, README, RESULTS, Declaration, Entry, Manifest
 
-Outcome = Literal["rejected", "unchanged", "told", "changed", "traceback"]
+Outcome = Literal["rejected", "identical", "unchanged", "told", "changed", "traceback"]
 Care = Literal["careless", "sealed", "careful"]
 Change = Callable[[Path, random.Random], str]
 PAPERS = (DECLARATION, CLAIM, README, MANIFEST)
@@ -69,6 +71,11 @@ def shown(entry: Entry) -> tuple[object, object]:
     content = entry.model_dump(mode="json")
     del content["claim"]["results"]
     return (content["claim"], content["declaration"]), content
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """The bytes of every file of an entry."""
+    return {each.relative_to(folder).as_posix(): each.read_bytes() for each in folder.rglob("*") if each.is_file()}
 
 
 def _papers(folder: Path, rng: random.Random) -> str:
@@ -158,6 +165,7 @@ class Fuzz:
         (verdict,) = check.check([self.original])
         assert verdict.entry is not None, verdict.problems
         self.before = shown(verdict.entry)
+        self.contents = contents(self.original)
         self.counts = Counts()
 
     def run(self, seed: int) -> Outcome:
@@ -175,7 +183,7 @@ class Fuzz:
         outcome, why = self._outcome()
         self.counts.slowest_s = max(self.counts.slowest_s, time.perf_counter() - begin_s)
         self.counts.outcomes[care, outcome] += 1
-        if outcome in ("changed", "traceback") or (outcome == "told" and care != "careful"):
+        if outcome in ("changed", "traceback") or (outcome in ("told", "unchanged") and care != "careful"):
             self.counts.noted.append(f"{outcome} ({care}, seed {seed}): {did}: {why}")
         return outcome
 
@@ -190,7 +198,7 @@ class Fuzz:
             return "rejected", ""
         classes, everything = shown(verdict.entry)
         if everything == self.before[1]:
-            return "unchanged", ""
+            return ("identical" if contents(self.mutant) == self.contents else "unchanged"), ""
         return ("told", "it tells something else") if classes == self.before[0] else ("changed", str(classes)[:300])
 
 
@@ -208,7 +216,7 @@ def main() -> None:
     parser.add_argument("count", type=int, help="number of mutants")
     parser.add_argument("seed", type=int, nargs="?", default=1, help="seed of the changes")
     asked = parser.parse_args()
-    warnings.filterwarnings("ignore", "Duplicate name")
+    warnings.simplefilter("ignore")  # numpy and zipfile warn of what the changes do
     begin_s = time.perf_counter()
     counts = fuzz(asked.count, asked.seed)
     for (care, outcome), number in sorted(counts.outcomes.items()):
