@@ -71,7 +71,7 @@ def _runs(entry: Entry) -> dict[str, Any]:
         for run in entry.runs
         if (found := run.mixes_per_kj if metric == "MX" else run.mixes_per_s) is not None
     ]
-    axis = _close([*(found for _, found in rows), whole])
+    axis = row.axis([*(found for _, found in rows), whole])
     several = len({run.result for run in entry.runs}) > 1
     return {
         "unit": row.UNITS["MX" if metric == "MX" else "TX"],
@@ -89,14 +89,6 @@ def _runs(entry: Entry) -> dict[str, Any]:
         "whole": {"value": f"{row.value(whole)} {row.half_width(whole)}".strip(), **_drawn(axis, whole)},
         "metric": metric,
     }
-
-
-def _close(estimates: Sequence[Estimate]) -> Axis:
-    """An axis that holds all intervals and not much more, since runs differ by little."""
-    low = min(each.value if each.low is None else each.low for each in estimates)
-    high = max(each.value if each.high is None else each.high for each in estimates)
-    margin = max((high - low) * 0.08, abs(high) * 0.002, 1e-12)
-    return Axis(low - margin, high + margin, False)
 
 
 def _drawn(axis: Axis, found: Estimate) -> dict[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -54,14 +54,16 @@ class Axis:
         return round(min(100.0, max(0.0, (value - low) / (high - low) * 100)), 2)
 
 
-def axis(estimates: list[Estimate]) -> Axis:
-    """An axis from zero, or a logarithmic one where estimates lie far apart."""
-    values = [each.value for each in estimates]
-    most = max((each.value if each.high is None else each.high for each in estimates), default=1.0)
-    least = min((each.value if not each.low else each.low for each in estimates), default=1.0)
-    if values and 0 < min(values) * LOGARITHMIC_FROM < max(values) and least > 0:
+def axis(estimates: Sequence[Estimate]) -> Axis:
+    """An axis that holds all intervals: from a little below the least to a little above the greatest, so that a reader
+    sees which intervals overlap; logarithmic where estimates lie far apart."""
+    lows = [each.value if each.low is None else each.low for each in estimates]
+    highs = [each.value if each.high is None else each.high for each in estimates]
+    least, most = min(lows, default=0.0), max(highs, default=1.0)
+    if 0 < least * LOGARITHMIC_FROM < most:
         return Axis(least / 1.15, most * 1.15, True)
-    return Axis(0.0, (most or 1.0) * 1.04, False)
+    margin = max((most - least) * 0.06, abs(most) * 0.004, 1e-12)
+    return Axis(least - margin, most + margin, False)
 
 
 def page_of(entry: Entry) -> str:

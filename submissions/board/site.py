@@ -129,7 +129,7 @@ def _board(site: Site, boards: Sequence[Board], board: Board | None, root: str) 
     lines = [_line(site, key, each.entry, each, at) for at, each in enumerate(board.places)]
     lines += [_line(site, key, each, None, at) for at, each in enumerate(board.unranked, len(lines))]
     shown = [*(place.entry for place in board.places), *board.unranked]
-    axis = row.axis([_estimate(each, metric) for each in shown])
+    axis = row.axis([_estimate(place.entry, metric) for place in board.places])
     for line, entry in zip(lines, shown, strict=True):
         line |= _places(axis, _estimate(entry, metric)) | {"href": root + row.page_of(entry)}
     for before, place, line in zip((None, *board.places), board.places, lines, strict=False):

@@ -328,7 +328,7 @@ function mark() {
   for (const panel of panels) {
     const those = panel.points.filter(each => chosen.has(each.system));
     panel.marked.setAttribute("d", those.map(each => `M${each.x} ${each.y}h.01`).join(""));
-    const best = panel.points.length <= FEW ? panel.points.filter(each => each.system.place === 1).slice(0, 3) : [];
+    const best = panel.points.length <= FEW ? panel.points.filter(each => each.system.place === 1).slice(0, 1) : [];
     const named = those.length ? those : best;
     const taken = [];
     panel.names.replaceChildren(...named.map(each => {
