@@ -12,9 +12,9 @@ journal and its hashes, the claim's hashes and the manifest agree with what was 
     changed      it is accepted with another class, figure or declaration
     traceback    something was raised
 
-Only a mutant whose hashes all agree may be `unchanged` or `told`: another run could have written such a folder, and only
-an audit or another run can find it. The exit code is 1 if another mutant is one, if any mutant is `changed`, or if
-anything was raised.
+Only a mutant whose hashes all agree may be `unchanged` or `told`: another run could have written such a folder, and
+only an audit or another run can find it. The exit code is 1 if another mutant is one, if any mutant is `changed`, or
+if anything was raised.
 """
 
 from __future__ import annotations
