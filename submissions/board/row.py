@@ -175,7 +175,10 @@ def sentence(entry: Entry, site: Site) -> str:
     told = summary.does(
         mix, site.called, _figure(claim.mixes_per_s), _figure(claim.mixes_per_kj) if claim.mixes_per_kj else None
     )
-    return f"This system {told}."
+    unmeasured = (
+        "" if claim.mixes_per_kj else f" Its efficiency is not measured: {figures.name(entry.unmeasured, 200)}."
+    )
+    return f"This system {told}.{unmeasured}"
 
 
 @dataclass(frozen=True)

@@ -160,7 +160,8 @@ def _board(site: Site, boards: Sequence[Board], board: Board | None, root: str) 
 
 def _lead(board: Board) -> str:
     key = board.key
-    counted = f"{len(board.places):,} ranked" + (f", {len(board.unranked):,} not ranked" if board.unranked else "")
+    ranked = f"{len(board.places):,}" if board.places else "none"
+    counted = f"{ranked} ranked" + (f", {len(board.unranked):,} not ranked" if board.unranked else "")
     what = {
         "wall": "with a kilojoule at the wall plug",
         "node": "with a kilojoule of the node, behind its power supply",

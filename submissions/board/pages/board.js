@@ -388,6 +388,7 @@ function heat() {
 
 // What a reader does
 
+if (systems.length > 1) document.documentElement.dataset.comparable = "yes";
 for (const box of document.querySelectorAll(".board input")) box.disabled = false;
 document.addEventListener("change", event => { if (event.target.matches(".board input")) toggle(event.target); });
 const [compare, clear] = $("tray").querySelectorAll("button");

@@ -18,7 +18,7 @@ CALLED = {
     "resnet50": "pictures classified",
 }
 SITE = Site("Mixmark leaderboard", "", datetime.date(2026, 11, 22), SUITES, CALLED)
-ESCAPE = "</script></template></title><script>document.title='owned'</script><!--"
+ESCAPE = "</script </script/ </script></template></title><script>document.title='owned'</script><!--"
 
 
 def crowd(count: int) -> list[Entry]:

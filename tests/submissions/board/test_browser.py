@@ -99,6 +99,8 @@ def test_nothing_that_an_entry_says_is_executed(browser: Tab, tmp_path: Path) ->
     browser.look(390, 844)
     for each in pages:
         browser.open(each)
+        if each.parent.name == "boards":
+            assert browser.run("document.documentElement.dataset.ready") == "yes", "the script could read its data"
         browser.run("[...document.querySelectorAll('.board input')].slice(0, 2).forEach(box => box.click())")
         browser.run("document.querySelector('#tray .main')?.click()")
         assert browser.run("document.title") != "owned", each

@@ -110,6 +110,9 @@ def test_what_an_entry_says_stays_text() -> None:
             page = Page(content)
             assert page.tags <= tags, name
             assert not any(target.startswith(("javascript:", "vbscript:")) for target in page.values("href", "src"))
+    for content in wild.values():
+        for data in re.findall(r'<script type="application/json" id="data">(.*)\n', content):
+            assert data.endswith("</script>") and not set(data.removesuffix("</script>")) & set("<>&")
     home = next(content for name, content in wild.items() if name.startswith("entries/") and name.endswith(".html"))
     assert "<script>document.title='owned'</script>" in " ".join(Page(home).words), "and it is shown"
 
@@ -178,6 +181,11 @@ def test_the_page_of_an_entry_says_all_of_it() -> None:
     linked = dict(pages(SITE, boards([entry]), [entry], lambda each: {"report-1.html": "<!doctype html>"}))
     assert linked[f"entries/{entry.path}/report-1.html"] == "<!doctype html>"
     assert 'href="report-1.html"' in linked[f"entries/{entry.path}/index.html"]
+
+
+def test_what_has_no_efficiency_says_why_in_its_first_sentence() -> None:
+    entry = next(each for each in crowd(50) if each.claim.mixes_per_kj is None)
+    assert "Its efficiency is not measured: no meter was read." in written([entry])[f"entries/{entry.path}/index.html"]
 
 
 def test_a_board_longer_than_a_page_says_where_the_rest_is(monkeypatch: pytest.MonkeyPatch) -> None:
