@@ -25,6 +25,7 @@ from submissions.entry import (
     Manifest,
     Signed,
     Verdict,
+    is_slug,
 )
 from submissions.redact import Redactor, Removed
 
@@ -61,6 +62,8 @@ def bundle(
     """
     found = sorted(((store.open(each), each) for each in results), key=lambda each: each[0].created_utc)
     for result, path in found:
+        if result.mix is not None and not is_slug(result.mix.name):
+            raise ResultError(f"{path} has a mix that cannot name a folder: {result.mix.name[:100]}", "rename the mix")
         if result.mix is None or not result.finished:
             raise ResultError(
                 f"{path} has no finished run of a mix", "give folders of `mixmark run` that went to its end"

@@ -42,6 +42,7 @@ from submissions.entry import (
     Problem,
     Signed,
     Verdict,
+    is_slug,
     results_of,
 )
 
@@ -328,7 +329,10 @@ def score(opened: Opened) -> Told:
 
 
 def one_mix(opened: Opened) -> Told:
-    """All results are of the same mix and the same versions of its suites."""
+    """All results are of the same mix, whose name can be that of a folder, and of the same versions of its suites."""
+    for each in opened.seen:
+        if each.score and not is_slug(each.score.mix.name):
+            yield _home(each), f"the mix {each.score.mix.name} cannot be the name of a folder"
     for each in opened.seen[1:]:
         first = opened.seen[0]
         if first.score and each.score and (first.score.mix, first.suites) != (each.score.mix, each.suites):

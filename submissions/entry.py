@@ -37,6 +37,7 @@ MAX_LINE = 200  # characters of a declared text of one line
 MAX_NOTES = 2000  # characters of the notes
 MAX_ITEMS = 200  # line items of a price
 MAX_LINKS = 50  # of reproductions
+MAX_SLUG = 80  # characters of the name of a folder
 
 SLUG = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 NAME = re.compile(r"[A-Za-z0-9À-ÖØ-öø-ÿ][A-Za-z0-9À-ÖØ-öø-ÿ .,&'()+/_-]*")
@@ -66,6 +67,11 @@ def slug(name: str) -> str:
     """The name of a folder for a name: `Müller & Söhne` is `muller-sohne`."""
     letters = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
     return re.sub(r"[^a-z0-9]+", "-", letters).strip("-")
+
+
+def is_slug(name: str) -> bool:
+    """Whether a name can be that of a folder."""
+    return len(name) <= MAX_SLUG and SLUG.fullmatch(name) is not None
 
 
 def results_of(folder: Path) -> list[Path]:
@@ -113,7 +119,7 @@ def _source(text: str) -> str:
 Line = Annotated[str, Field(min_length=1, max_length=MAX_LINE), AfterValidator(_line)]
 Notes = Annotated[str, Field(max_length=MAX_NOTES), AfterValidator(_notes)]
 Name = Annotated[str, Field(min_length=1, max_length=60), AfterValidator(_name)]
-Slug = Annotated[str, Field(max_length=80, pattern=rf"^{SLUG.pattern}$")]
+Slug = Annotated[str, Field(max_length=MAX_SLUG, pattern=rf"^{SLUG.pattern}$")]
 Link = Annotated[str, Field(max_length=500), AfterValidator(_source)]
 Currency = Annotated[str, AfterValidator(_currency)]
 Locale = Annotated[str, Field(pattern=r"^[a-z]{2}-[A-Z]{2}$")]
@@ -196,7 +202,8 @@ class Estimate(Fact):
 class Total(Fact):
     """The sum of the line items."""
 
-    amount: Money
+    amount: str = Field(pattern=r"^(0|[1-9][0-9]{0,21})(\.[0-9]{1,4})?$")
+    """As exact as the prices of the items."""
     currency: Currency
 
 

@@ -16,10 +16,11 @@ import pytest
 
 from bench.folders import rehash
 from harness import store
+from harness.errors import ResultError
 from harness.schema import Completions, Metering, Record, Result, Samples
-from submissions import check, form
+from submissions import bundle, check, form
 from submissions.entry import CLAIM, DECLARATION, MANIFEST, README
-from tests.submissions.made import ITEM, codes, concluded, declared, edited, rewritten, sealed, verdict
+from tests.submissions.made import DECLARED, ITEM, codes, concluded, declared, edited, rewritten, sealed, verdict
 
 RESULT = "results/1/result.json"
 JOURNAL = "results/1/journal.jsonl"
@@ -419,6 +420,27 @@ def test_a_zip_bomb_is_not_unpacked(folder: Path, monkeypatch: pytest.MonkeyPatc
 
 
 # Names and links
+
+
+@pytest.mark.parametrize("name", ["a" * 81, "two-", "two--two"])
+def test_a_mix_whose_name_is_no_folder_s_is_rejected(folder: Path, tmp_path: Path, name: str) -> None:
+    def renamed(result: Result) -> Result:
+        assert result.mix is not None
+        return result.model_copy(update={"mix": result.mix.model_copy(update={"name": name})})
+
+    rewritten(folder, renamed)
+    sealed(folder)
+    assert codes(folder) == {"E-ONE-MIX"}
+    with pytest.raises(ResultError, match="cannot name a folder"):
+        bundle.bundle([folder / "results/1"], DECLARED, tmp_path / "out")
+
+
+def test_the_largest_price_of_all_is_summed(folder: Path) -> None:
+    most = ITEM.model_copy(update={"quantity": 1_000_000, "unit_price": "999999999999.9999"})
+    declared(folder, price=(most,) * 200)
+    found = verdict(folder).entry
+    assert found is not None and found.claim.price is not None
+    assert found.claim.price.amount == "199999999999999980000.0000"
 
 
 @pytest.mark.parametrize(
