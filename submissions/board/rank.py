@@ -149,13 +149,15 @@ def _board(key: Key, entries: Iterable[Entry]) -> Board:
     places = [Place(entry, rank, sizes[rank] - 1) for entry, rank in zip(ranked, found, strict=True)]
     return Board(
         key,
-        tuple(sorted(places, key=lambda place: (place.rank, *_listed(place.entry, key.metric)))),
+        tuple(sorted(places, key=lambda place: _listed(place.entry, key.metric))),
         tuple(sorted(unranked, key=lambda entry: _listed(entry, key.metric))),
     )
 
 
-def _listed(entry: Entry, metric: Metric) -> tuple[float, str]:
-    return -_figure(entry, metric).value, entry.path
+def _listed(entry: Entry, metric: Metric) -> tuple[float, float, str]:
+    """The order of a board, in which the leader of a group comes first."""
+    figure = _figure(entry, metric)
+    return -figure.value, -_low(figure), entry.path
 
 
 def _order(board: Board) -> tuple[object, ...]:

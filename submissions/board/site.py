@@ -132,8 +132,14 @@ def _board(site: Site, boards: Sequence[Board], board: Board | None, root: str) 
     axis = row.axis([_estimate(place.entry, metric) for place in board.places])
     for line, entry in zip(lines, shown, strict=True):
         line |= _places(axis, _estimate(entry, metric)) | {"href": root + row.page_of(entry)}
+    leader: Estimate | None = None
     for before, place, line in zip((None, *board.places), board.places, lines, strict=False):
         line["kind"] = "same" if before and before.rank == place.rank else "first"
+        if line["kind"] == "first":
+            leader = _estimate(place.entry, metric)
+        if place.tied and leader is not None:
+            ends = _places(axis, leader)
+            line |= {"lead": ends["low"], "reach": round(ends["high"] - ends["low"], 2)}
     ranked, apart = lines[: len(board.places)], lines[len(board.places) :]
     return {
         "board": board,
@@ -153,7 +159,7 @@ def _board(site: Site, boards: Sequence[Board], board: Board | None, root: str) 
         "left": max(0, len(ranked) - STATIC_ROWS),
         "apart": apart[:STATIC_ROWS],
         "apart_left": max(0, len(apart) - STATIC_ROWS),
-        "blank": dict.fromkeys(lines[0], "") | {"low": 0, "mid": 0, "high": 0},
+        "blank": dict.fromkeys(lines[0], "") | {"low": 0, "mid": 0, "high": 0, "lead": 0, "reach": 0},
         "data": _data(site, board, shown, lines, root),
     }
 
@@ -231,10 +237,11 @@ def _line(site: Site, key: Key, entry: Entry, place: Place | None, at: int) -> d
 
 
 def _places(axis: Axis, found: Estimate) -> dict[str, float]:
-    """Where the interval and its middle lie on the axis of the board, in percent."""
+    """Where the interval and its middle lie on the axis of the board, in percent; `lead` and `reach` are where that of
+    a leader begins and how wide it is, behind those who share a rank."""
     low = found.value if found.low is None else found.low
     high = found.value if found.high is None else found.high
-    return {"low": axis(low), "mid": axis(found.value), "high": axis(high)}
+    return {"low": axis(low), "mid": axis(found.value), "high": axis(high), "lead": 0.0, "reach": 0.0}
 
 
 def _ticks(axis: Axis) -> list[tuple[float, str]]:
@@ -246,7 +253,7 @@ def _ticks(axis: Axis) -> list[tuple[float, str]]:
 
 WORDS = (
     *("href", "rank", "system", "of", "value", "half", "other", "watts", "price", "grade", "tuning", "measured"),
-    *("made", "versions", "stale", "low", "mid", "high"),
+    *("made", "versions", "stale", "low", "mid", "high", "lead", "reach"),
 )
 """The words of a row that the script needs to write it again."""
 

@@ -11,9 +11,9 @@ const UNKNOWN = "–";
 const $ = id => document.getElementById(id);
 const source = JSON.parse($("data").textContent);
 const systems = source.rows.map(([words, score, rates, price, who, more, cells], at) => {
-  const [href, rank, system, of, value, half, other, watts, priced, grade, tuning, measured, made, versions, stale, low, mid, high] = words;
+  const [href, rank, system, of, value, half, other, watts, priced, grade, tuning, measured, made, versions, stale, low, mid, high, lead, reach] = words;
   return {
-    at, href, rank, system, of, value, half, other, watts, price: priced, grade, tuning, measured, made, versions, stale, low, mid, high,
+    at, href, rank, system, of, value, half, other, watts, price: priced, grade, tuning, measured, made, versions, stale, low, mid, high, lead, reach,
     place: score[0], score: { value: score[1], low: score[2] ?? score[1], high: score[3] ?? score[1] },
     tx: rates[0], mx: rates[1], power: rates[2], amount: price[0], currency: price[1],
     organisation: who[0], kinds: who[1], availability: who[2], runs: who[3], level: who[4],
@@ -72,6 +72,9 @@ function write(system, before) {
   row.querySelector(".s a").href = system.href;
   put(".s small", system.of);
   const [span, dot] = row.querySelectorAll(".span, .dot");
+  const band = row.querySelector(".lead");
+  band.setAttribute("x", `${system.lead}%`);
+  band.setAttribute("width", `${system.reach}%`);
   span.setAttribute("x1", `${system.low}%`);
   span.setAttribute("x2", `${system.high}%`);
   dot.setAttribute("cx", `${system.mid}%`);

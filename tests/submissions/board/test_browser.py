@@ -92,6 +92,13 @@ def test_everybody_can_read_the_other_pages(browser: Tab, site: Path, name: str)
     readable(browser)
 
 
+@pytest.mark.parametrize("width_px", [390, 770, 965, 1090, 1250, 1440])
+def test_a_name_has_room_at_any_width(page: Tab, width_px: int) -> None:
+    page.look(width_px, 900)
+    narrowest = "Math.min(...[...document.querySelectorAll('.board tbody .s')].map(each => each.clientWidth))"
+    assert page.run(narrowest) >= 150
+
+
 def test_nothing_that_an_entry_says_is_executed(browser: Tab, tmp_path: Path) -> None:
     build(SITE, [hostile(number) for number in range(8)], tmp_path / "site")
     pages = [*(tmp_path / "site" / "boards").iterdir(), *(tmp_path / "site" / "entries").rglob("index.html")]
