@@ -87,6 +87,8 @@ class Machine:
     trust: Verdict
     """Whether the figures are good for anything: solid, fair, disturbed, invalid or unfinished."""
     trust_reason: str
+    copy_of: str | None = None
+    """The label of an earlier result that is this very measurement, such as a copy of its folder."""
     mix: str | None = None
     mixes_per_s: Figure | None = None
     """TX."""
@@ -229,7 +231,7 @@ def side_by_side(given: Sequence[tuple[str, Sequence[Judgement]]]) -> SideBySide
         uncompared += [
             Uncompared(other.label, each.label, each.reason, each.differing) for each in compared if not each.ratio
         ]
-    machines = tuple(side.machine for side in sides)
+    machines = tuple(_copies_named(sides))
     return SideBySide(machines, tuple(per_s), tuple(per_kj), rows, verdicts, tuple(uncompared))
 
 
@@ -255,13 +257,25 @@ def _side(label: str, name: str, judgements: tuple[Judgement, ...]) -> _Side:
                 hint="a folder of several results is one side if all are of one machine and one plan; give the folder "
                 "of each result by itself",
             )
-    if len({each.result.model_dump_json() for each in judgements}) < len(judgements):
+    if len(_texts(judgements)) < len(judgements):
         raise UsageError(
             f"{name} holds the same result twice",
             hint="a copy is no further run, and would make the interval too narrow",
         )
     typical = _median(judgements)
     return _Side(label, judgements, cells(judgements), _machine(label, name, len(judgements), typical), typical.score)
+
+
+def _copies_named(sides: Sequence[_Side]) -> Iterator[Machine]:
+    """The machines of all sides, each that is a copy of an earlier one with its label."""
+    first: dict[frozenset[str], str] = {}
+    for side in sides:
+        label = first.setdefault(_texts(side.judgements), side.label)
+        yield replace(side.machine, copy_of=None if label == side.label else label)
+
+
+def _texts(judgements: Sequence[Judgement]) -> frozenset[str]:
+    return frozenset(each.result.model_dump_json() for each in judgements)
 
 
 def _unlike_plans(a: Result, b: Result) -> str:

@@ -121,6 +121,14 @@ class Store:
             file.write(_dumped(result, indent=2))
 
 
+def refuse_used(path: Path) -> None:
+    """Raises ResultError if there is something at the path other than an empty folder."""
+    with _named(f"cannot write results to {path}"):
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            hint = "choose another --out" if live(path) else "continue its run with --resume, or choose another --out"
+            raise ResultError(f"{path} exists and is not an empty folder", hint)
+
+
 def create(path: Path, header: Result, needs_bytes: int = 0) -> Store:
     """Makes a new folder for the run that `header` describes: an unfinished Result without records and meterings.
 
@@ -128,10 +136,8 @@ def create(path: Path, header: Result, needs_bytes: int = 0) -> Store:
     """
     if header.records or header.meterings or header.finished:
         raise ValueError("the header of a run must be unfinished and without records and meterings")
+    refuse_used(path)
     with _named(f"cannot write results to {path}"):
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            hint = "choose another --out" if live(path) else "continue its run with --resume, or choose another --out"
-            raise ResultError(f"{path} exists and is not an empty folder", hint)
         (path / "raw").mkdir(parents=True)
         free = shutil.disk_usage(path).free
         if free < needs_bytes:

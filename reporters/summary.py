@@ -134,7 +134,7 @@ def _suites(judgement: Judgement) -> Iterator[Line]:
         own = [row for row in judgement.cells if row.record.route.suite == suite]
         best = _best(own)
         if not best:
-            failed = own[0]
+            failed = next((row for row in own if row.status in ("failed", "invalid")), own[0])
             why = failed.record.error.message if failed.record.error else "an audit or a rule found it invalid"
             told = figures.name(why, LONGEST_FAILURE)
             yield Line(figures.name(suite), failed.status, _route(failed, names), told)
@@ -143,6 +143,8 @@ def _suites(judgement: Judgement) -> Iterator[Line]:
         rate = figures.rate(first.throughput_per_s, first.names.short)
         if first.half_width is not None:
             rate += f" ±{figures.percent(first.half_width)}"
+        if first.record.scenario == "server" and not first.record.rate_trials:
+            others = []  # the rate is the one that was asked for, on every route
         beside = [f"{significant(_rate(first) / _rate(each))} × {_route(each, names)}" for each in others[:MOST_OTHERS]]
         if len(others) > MOST_OTHERS:
             beside.append(f"{len(others) - MOST_OTHERS} more")
@@ -150,14 +152,20 @@ def _suites(judgement: Judgement) -> Iterator[Line]:
 
 
 def _best(own: Sequence[Row]) -> list[Row]:
-    """The fastest row of each route of a suite, the fastest route first. What is invalid or failed is left out."""
+    """The fastest row of each route of a suite, the fastest route first. What is invalid or failed is left out.
+
+    All are of the scenario of the fastest one, since rates of two scenarios do not compare. A server's rate is one of
+    arrivals, so it is taken only where there is no other.
+    """
+    measured = [row for row in own if row.status == "ok" and row.throughput_per_s is not None]
+    measured = [row for row in measured if row.record.scenario != "server"] or measured
+    scenario = max(measured, key=_rate).record.scenario if measured else ""
     fastest: dict[tuple[str, str, str], Row] = {}
-    for row in own:
-        if row.status == "ok" and row.throughput_per_s is not None:
-            route = row.record.route
-            key = route.device, route.adapter, route.precision
-            if key not in fastest or _rate(row) > _rate(fastest[key]):
-                fastest[key] = row
+    for row in (each for each in measured if each.record.scenario == scenario):
+        route = row.record.route
+        key = route.device, route.adapter, route.precision
+        if key not in fastest or _rate(row) > _rate(fastest[key]):
+            fastest[key] = row
     return sorted(fastest.values(), key=_rate, reverse=True)
 
 
@@ -166,10 +174,11 @@ def _rate(row: Row) -> float:
 
 
 def _route(row: Row, names: dict[str, str]) -> str:
-    """torch bf16; with its device where the machine has several."""
+    """torch bf16; with its device where the machine has several, and with the arrivals of a server."""
     route = row.record.route
     device = f"{names[route.device]} " if len(names) > 1 else ""
-    return f"{device}{figures.name(route.adapter)} {route.precision}"
+    arrivals = f", {figures.work(row.record)}" if row.record.scenario == "server" else ""
+    return f"{device}{figures.name(route.adapter)} {route.precision}{arrivals}"
 
 
 def _energy(judgement: Judgement) -> str:
@@ -180,5 +189,7 @@ def _energy(judgement: Judgement) -> str:
         return f"of the {found.boundary}, idle included{power}"
     if told := figures.scope(judgement.rows):
         return told.removeprefix("energy ")
-    why = found.unmeasured if found is not None and found.unmeasured else "no meter covers the whole machine"
+    why = found.unmeasured if found is not None else ""
+    if not why:
+        why = "no meter covers the whole machine" if judgement.result.domains else "no meter was read"
     return f"not measured: {why}; mixmark meters says what is needed"

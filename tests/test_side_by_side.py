@@ -14,6 +14,7 @@ from harness.errors import UsageError
 from harness.judge.judgement import judge
 from harness.schema import Audit, Failure, Gate, NoiseFloor, Result
 from harness.side_by_side import SideBySide, days_between, side_by_side
+from reporters.comparison import words
 from tests.fakes import machine
 from tests.fakes.machine import EDGE, WATTS_AT_THE_WALL
 from tests.golden.sample import GPU, record, result
@@ -70,6 +71,13 @@ def test_cells_on_the_same_kind_of_device_are_tested_against_the_first() -> None
         "C": ["same"],
     }
     assert found.rows[0].best[1] is not None and found.rows[0].best[1].runs == 3
+
+
+def test_a_copy_of_a_result_is_told() -> None:
+    fast, slow = several([1_000_000, 1_001_000, 1_002_000])[0], several([1_200_000, 1_201_000, 1_202_000], 9)[0]
+    found = beside(fast, slow, fast)
+    assert [each.copy_of for each in found.machines] == [None, None, "A"]
+    assert "C" in [note.labels for note in words.remarks(found) if "same measurement as A" in note.about]
 
 
 def test_the_best_route_is_the_fastest_valid_one() -> None:

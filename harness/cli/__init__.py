@@ -6,6 +6,8 @@ Exit codes: 0 all went well (notes and warnings too), 1 an invalid finding or no
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from typing import Any
 
@@ -21,6 +23,7 @@ class Commands(click.Group):
     """Turns every expected failure into one message with its next step and exit code 2."""
 
     def invoke(self, context: click.Context) -> Any:
+        _open_streams()
         try:
             return super().invoke(context)
         except MixmarkError as error:
@@ -34,6 +37,20 @@ class Commands(click.Group):
         except BrokenPipeError:  # the program that reads our output has ended
             sys.stderr.close()
             context.exit(0)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            click.echo(f"mixmark: the output cannot be written: {error.strerror}", err=True)
+            click.echo("         free disk space, or write it elsewhere", err=True)
+            context.exit(2)
+
+
+def _open_streams() -> None:
+    """Opens the null device for each standard stream that the caller closed, so that nothing that a run opens takes its
+    number and is then written to by mistake."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

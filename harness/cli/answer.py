@@ -13,6 +13,7 @@ from harness.errors import MixmarkError, UsageError
 if TYPE_CHECKING:
     from harness.judge.judgement import Judgement
     from harness.references import Reference
+    from harness.schema import Mix
 
 AGAINST = click.option(
     "--against",
@@ -26,10 +27,11 @@ PAGE = "report.html"
 """The page that a run writes into its folder."""
 
 
-def references(against: Sequence[Path]) -> tuple[Reference, ...]:
+def references(against: Sequence[Path], mix: Mix | None) -> tuple[Reference, ...]:
     """Returns the scores of the results at these paths or, without a path, the published ones.
 
-    Raises UsageError if a result has no score.
+    mix: the one whose score is held against them; None: there is no score. Raises UsageError if a
+    result has no score, or one of another mix.
     """
     from harness import references as known
     from harness import store
@@ -38,10 +40,17 @@ def references(against: Sequence[Path]) -> tuple[Reference, ...]:
     found = []
     for path in against:
         result = store.open(path)
-        reference = known.of(judge(result), f"{result.system.cpu_model or 'the machine'} in {path.resolve().name}")
+        judgement = judge(result)
+        reference = known.of(judgement, f"{result.system.cpu_model or 'the machine'} in {path.resolve().name}")
         if reference is None:
             raise UsageError(
                 f"the result in {path} has no score", "give one whose mixed run has a score with --against"
+            )
+        if judgement.result.mix != mix:
+            own = f"this one of {'another mix of that name' if mix.name == reference.mix else mix.name}" if mix else ""
+            raise UsageError(
+                f"the result in {path} has a score of the mix {reference.mix}, {own or 'and this one has no mix'}",
+                "scores of one mix are held against each other; mixmark compare sets any results side by side",
             )
         found.append(reference)
     return tuple(found) or known.published()

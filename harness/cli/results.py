@@ -56,7 +56,7 @@ def report(
         (first,) = pick("device", [baseline], [device.id for device in found.devices])
         devices = tuple(sorted(found.devices, key=lambda device: device.id != first))
         found = found.model_copy(update={"devices": devices})
-    judgement = judge(found, references(against))
+    judgement = judge(found, references(against, found.mix))
     click.echo(reporters[name].load()(judgement), nl=False)
     sys.exit(judgement.exit_code)
 

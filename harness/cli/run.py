@@ -158,7 +158,6 @@ def run(
         raise UsageError("--rate applies only to the server scenario", hint="add --scenario server")
     if resume and out:
         raise UsageError("--resume continues in the folder of the interrupted run", hint="leave --out away")
-    others = references(against)
     before = store.open(resume) if resume else None
     if before and before.finished:
         raise UsageError(f"the run in {resume} is finished", hint="there is nothing to resume; start a new run")
@@ -169,7 +168,11 @@ def run(
     workloads = existing.chosen(suites, scenarios)
     running = [each.name for each in workloads] if rate is None else []
     chosen = None if before else mixes.choose(mix, tier, running, [each.name for each in existing.workloads])
+    others = references(against, before.mix if before else chosen)
     folder = resume or out or Path("results") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{tier}-{preset}"
+    setup.choose(adapters, configured)  # a name that does not exist is told before anything is waited for
+    if not before:
+        store.refuse_used(folder)
     with alone(folder, before.tier if before else tier, wait_idle_s), plugins_print_to_stderr(), ExitStack() as stack:
         bench = setup.prepare(configured, existing, adapters, split_cpu)
         if before:
@@ -249,6 +252,8 @@ def selftest(
     existing = setup.load_suites(configured, tier)
     workloads = existing.chosen(suites, ("single-stream",))
     folder = out or Path("results") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-selftest"
+    setup.choose(adapters, configured)
+    store.refuse_used(folder)
     with alone(folder, tier, wait_idle_s), plugins_print_to_stderr(), Meters(configured, (), {}) as nothing:
         bench = setup.prepare(configured, existing, adapters)
         phases = plan.solo(bench.ways(), workloads, tier, plan.SELFTEST, scenarios=("single-stream",), runs=2 * pairs)

@@ -20,6 +20,7 @@ from harness.judge.disturbed import speed_drifts
 from harness.judge.evidence import Evidence
 from harness.judge.figures import Row
 from harness.judge.records import interval_known
+from harness.judge.score import Score
 from harness.schema import Finding
 
 Verdict = Literal["solid", "fair", "disturbed", "invalid", "unfinished"]
@@ -207,14 +208,14 @@ def _open(evidence: Evidence, cells: Sequence[Row]) -> Iterator[Reason]:
         yield Reason("mix_graded", "the smoke tier only shows that everything works", "--tier edge measures")
     found = evidence.score
     if found is not None:
-        figure = found.mixes_per_kj or found.mixes_per_s
-        if figure is None or figure.half_width is None:
+        widest = _widest(found)
+        if widest is None:
             longer = "--preset standard gives an interval" if evidence.result.preset == "quick" else ""
             yield Reason("mix_graded", f"the score is {found.grade} and has no interval", longer)
         elif len(found.runs) < SOLID_RUNS:
             yield Reason("mix_graded", "one run does not show how far runs differ", "--preset official makes five")
-        elif figure.half_width > SOLID_HALF_WIDTH:
-            yield Reason("mix_graded", f"the score is known to ±{figure.half_width * 100:.0f} %")
+        elif widest > SOLID_HALF_WIDTH:
+            yield Reason("mix_graded", f"the score is known to ±{widest * 100:.0f} %")
         return
     single = [row for row in cells if row.throughput_per_s is not None and row.runs < SOLID_RUNS]
     if single:
@@ -226,11 +227,17 @@ def _open(evidence: Evidence, cells: Sequence[Row]) -> Iterator[Reason]:
         yield Reason("interval_known", f"a figure is known to ±{widest * 100:.0f} %", "more --runs")
 
 
+def _widest(found: Score) -> float | None:
+    """The half-width of the less certain of MX and TX, since a reader goes by both. None: one is not known."""
+    widths = [each.half_width for each in (found.mixes_per_kj, found.mixes_per_s) if each is not None]
+    known = [width for width in widths if width is not None]
+    return max(known) if known and len(known) == len(widths) else None
+
+
 def _agreement(evidence: Evidence, cells: Sequence[Row]) -> str:
     found = evidence.score
-    figure = (found.mixes_per_kj or found.mixes_per_s) if found else None
-    if found and figure and figure.half_width is not None:
-        return f"{len(found.runs)} runs agree within ±{figure.half_width * 100:.1f} %, and nothing disturbed them"
+    if found and (widest := _widest(found)) is not None:
+        return f"{len(found.runs)} runs agree within ±{widest * 100:.1f} %, and nothing disturbed them"
     runs = min((row.runs for row in cells), default=0)
     return f"{runs} runs agree within ±{SOLID_HALF_WIDTH * 100:.0f} %, and nothing disturbed them"
 

@@ -210,6 +210,8 @@ def remarks(found: SideBySide) -> list[Note]:
     for one in found.machines:
         if one.trust not in ("solid", "fair"):
             told.append((one.label, f"is {one.trust}", one.trust_reason))
+        if one.copy_of:
+            told.append((one.label, f"is the same measurement as {one.copy_of}", "nothing is learned from its speed"))
         if (why := one.no_score or one.no_efficiency) and any(each.mix for each in found.machines):
             told.append((one.label, "has no score" if one.no_score else "has no MX", why))
     for name, relatives in (("TX", found.mixes_per_s), ("MX", found.mixes_per_kj)):

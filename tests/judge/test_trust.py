@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from harness import mixes
 from harness.judge import trust
+from harness.judge.evidence import gather
 from harness.judge.judgement import RULES, judge
+from harness.judge.score import Figure, score
 from harness.judge.trust import Trust
 from harness.place import place
 from harness.schema import Result
@@ -35,6 +39,18 @@ def test_two_runs_that_agree_are_solid() -> None:
         "solid",
         "2 runs agree within ±0.7 %, and nothing disturbed them",
     )
+
+
+@pytest.mark.parametrize(("tx", "verdict"), [(0.04, "solid"), (0.3, "fair"), (None, "fair")])
+def test_the_less_certain_of_mx_and_tx_decides(tx: float | None, verdict: str) -> None:
+    evidence = gather(one_run(WATTS_AT_THE_WALL, runs=2))
+    found = score(evidence.result, ())
+    assert found and found.mixes_per_kj and found.mixes_per_kj.half_width
+    figure = Figure(1.0) if tx is None else Figure(1.0, 1 - tx, 1 + tx)
+    evidence = replace(evidence, score=replace(found, mixes_per_s=figure))
+    told = trust.trust(evidence, (), (), 0)
+    assert told.verdict == verdict
+    assert tx is None or f"±{tx * 100:.0f}" in told.reason
 
 
 def test_one_run_is_fair_however_good_it_is() -> None:

@@ -12,12 +12,13 @@ import pytest
 from harness import mixes, references
 from harness.judge.judgement import judge
 from harness.references import Reference
-from harness.schema import Result
+from harness.schema import Failure, Result
 from reporters import console, full
 from reporters.summary import summary
-from tests.fakes.machine import EDGE, WATTS_AT_THE_WALL, one_run
-from tests.golden.sample import SUITES, sample
+from tests.fakes.machine import EDGE, SECOND, WATTS_AT_THE_WALL, one_run
+from tests.golden.sample import SUITES, closed_loop, record, result, sample, unmetered
 from tests.reporters.hostile import LONG, hostile
+from tests.test_compare import server
 
 COLOUR = re.compile(r"\x1b\[[\d;]*m")
 OTHER = Reference(
@@ -97,6 +98,43 @@ def test_a_suite_has_one_line_with_its_best_route_first() -> None:
     assert lines["dlrm"].rate == "5,380 samples/s"
     assert lines["dlrm"].route == "cpu:0 torch fp32"
     assert lines["dlrm"].others == "1.47 × cpu:0 onnxruntime fp32"
+
+
+def test_the_routes_of_a_line_are_of_one_scenario() -> None:
+    fast, slow = closed_loop([[1_000_000]] * 50, units=8), closed_loop([[2_000_000]] * 50)
+    offline = record("a", "resnet50", "image", fast, scenario="offline", batch=8)
+    other = record("b", "resnet50", "image", slow, adapter="onnxruntime")
+    [line] = summary(judge(result(offline, other))).suites
+    assert (line.route, line.others) == ("cpu:0 torch fp32", ""), "a batch of 8 is not held against single images"
+    both = record("c", "resnet50", "image", slow, adapter="onnxruntime", scenario="offline")
+    [line] = summary(judge(result(offline, other, both))).suites
+    assert line.others == "16.0 × cpu:0 onnxruntime fp32"
+
+
+def test_the_rate_of_arrivals_is_no_speed() -> None:
+    asked = server(closed_loop([[1_000_000]] * 50), rate_per_s=5.0)
+    [line] = summary(judge(asked)).suites
+    assert line.route == "cpu:0 torch fp32, server 5/s"
+    [arrivals] = asked.records
+    twin = arrivals.model_copy(
+        update={"key": "b", "route": arrivals.route.model_copy(update={"adapter": "onnxruntime"})}
+    )
+    [line] = summary(judge(result(arrivals, twin))).suites
+    assert line.others == "", "both rates are the one that was asked for"
+    closed = record("c", "llm", "token", closed_loop([[SECOND]] * 3), adapter="onnxruntime")
+    [line] = summary(judge(result(arrivals, closed))).suites
+    assert line.route == "cpu:0 onnxruntime fp32", "a speed, where there is one"
+
+
+def test_a_suite_that_has_no_figure_tells_what_failed_rather_than_what_was_left_out() -> None:
+    left_out = record("a", "llm", "token", error=Failure(kind="refused", message="64.2 GiB needed"))
+    crashed = record("b", "llm", "token", adapter="onnxruntime", error=Failure(kind="crashed", message="signal 11"))
+    [line] = summary(judge(result(left_out, crashed))).suites
+    assert (line.rate, line.others) == ("failed", "signal 11")
+
+
+def test_without_any_meter_none_is_said_to_cover_a_part() -> None:
+    assert summary(judge(unmetered())).energy == "not measured: no meter was read; mixmark meters says what is needed"
 
 
 @pytest.mark.parametrize("columns", [60, 80, 200])
