@@ -37,6 +37,9 @@ def test_the_wheel_holds_the_product_and_nothing_else(wheel: Path) -> None:
         "harness/adapters/torch.py",
         "suites/llm/graphs/edge-step.onnx.xz",
         "suites/resnet50/statistics.npz",
+        "submissions/board/pages/board.jinja",
+        "submissions/board/pages/board.js",
+        "submissions/board/pages/style.css",
     } <= set(names)
     assert [name for name in names if name.endswith(".data/data/share/man/man1/mixmark.1")]
     assert not [name for name in names if name.startswith("submissions/entries")]
