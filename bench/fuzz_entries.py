@@ -6,7 +6,7 @@ A third of the mutants are careless: one file is changed. For a third the manife
 journal and its hashes, the claim's hashes and the manifest agree with what was changed in a result. Each mutant is
 
     rejected     a rule says why
-    identical    it is accepted, and has the same bytes in every file
+    identical    it is accepted, and has the same bytes in every file, but for the spaces of result.json
     unchanged    it is accepted, and everything that a board would show of it is the same
     told         it is accepted; its classes and figures are the same, and it tells something else of the run
     changed      it is accepted with another class, figure or declaration
@@ -74,8 +74,10 @@ def shown(entry: Entry) -> tuple[object, object]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """The bytes of every file of an entry."""
-    return {each.relative_to(folder).as_posix(): each.read_bytes() for each in folder.rglob("*") if each.is_file()}
+    """The bytes of every file of an entry; of result.json without its spaces, which mean nothing."""
+    found = {each.relative_to(folder).as_posix(): each.read_bytes() for each in folder.rglob("*") if each.is_file()}
+    name = f"{RESULTS}/1/result.json"
+    return found | {name: json.dumps(json.loads(found[name])).encode()}
 
 
 def _papers(folder: Path, rng: random.Random) -> str:
