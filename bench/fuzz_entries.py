@@ -74,8 +74,9 @@ def shown(entry: Entry) -> tuple[object, object]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """The bytes of every file of an entry; of result.json without its spaces, which mean nothing."""
+    """The bytes of every file of an entry but the manifest; of result.json without its spaces, which mean nothing."""
     found = {each.relative_to(folder).as_posix(): each.read_bytes() for each in folder.rglob("*") if each.is_file()}
+    del found[MANIFEST]
     name = f"{RESULTS}/1/result.json"
     return found | {name: json.dumps(json.loads(found[name])).encode()}
 
