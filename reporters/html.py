@@ -24,6 +24,7 @@ from harness.judge.evidence import Measured
 from harness.judge.figures import Latency, Row
 from harness.judge.judgement import Judgement
 from harness.schema import Finding, Int64s, LatencyLimits, Result, System
+from harness.side_by_side import models
 from harness.text import plain
 from reporters import charts, figures, pictures, scores, summary
 
@@ -38,6 +39,7 @@ def report(judgement: Judgement) -> str:
         figures=figures,
         result=result,
         names=figures.device_names(result),
+        models=models(result),
         date=_date(result.created_utc),
         trust=judgement.trust,
         first=summary.summary(judgement),

@@ -5,6 +5,7 @@ Three questions are answered: is this number good for anything, what does the ma
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -130,29 +131,37 @@ def _score(judgement: Judgement) -> str:
 
 def _suites(judgement: Judgement) -> Iterator[Line]:
     names = figures.device_names(judgement.result)
+    models = {each.id: each.name for each in judgement.result.devices if each.name and not each.on_host}
     for suite in dict.fromkeys(row.record.route.suite for row in judgement.cells):
         own = [row for row in judgement.cells if row.record.route.suite == suite]
-        best = _best(own)
+        best = _best(own, models)
         if not best:
             failed = next((row for row in own if row.status in ("failed", "invalid")), own[0])
             why = failed.record.error.message if failed.record.error else "an audit or a rule found it invalid"
             told = figures.name(why, LONGEST_FAILURE)
             yield Line(figures.name(suite), failed.status, _route(failed, names), told)
             continue
-        first, *others = best
+        (first, *alike), *others = best
         rate = figures.rate(first.throughput_per_s, first.names.short)
         if first.half_width is not None:
             rate += f" ±{figures.percent(first.half_width)}"
         if first.record.scenario == "server" and not first.record.rate_trials:
             others = []  # the rate is the one that was asked for, on every route
-        beside = [f"{significant(_rate(first) / _rate(each))} × {_route(each, names)}" for each in others[:MOST_OTHERS]]
+        slower = [(each, significant(_rate(first) / _rate(each))) for each, *_ in others[:MOST_OTHERS]]
+        beside = [f"{times} × {_route(each, names)}" for each, times in slower]
+        if alike:
+            times = significant(_rate(first) / _rate(alike[-1]))
+            beside.insert(0, f"the fastest of {len(alike) + 1} alike, {times} × the slowest")
         if len(others) > MOST_OTHERS:
             beside.append(f"{len(others) - MOST_OTHERS} more")
         yield Line(figures.name(suite), rate, _route(first, names), ", ".join(beside))
 
 
-def _best(own: Sequence[Row]) -> list[Row]:
+def _best(own: Sequence[Row], models: Mapping[str, str]) -> list[list[Row]]:
     """The fastest row of each route of a suite, the fastest route first. What is invalid or failed is left out.
+
+    The routes that differ in nothing but which device of a model they are on stand together. models: the model of each
+    device, where it has one; the host's processor and its slices have none.
 
     All are of the scenario of the fastest one, since rates of two scenarios do not compare. A server's rate is one of
     arrivals, so it is taken only where there is no other.
@@ -166,7 +175,11 @@ def _best(own: Sequence[Row]) -> list[Row]:
         key = route.device, route.adapter, route.precision
         if key not in fastest or _rate(row) > _rate(fastest[key]):
             fastest[key] = row
-    return sorted(fastest.values(), key=_rate, reverse=True)
+    alike: dict[tuple[str, str, str], list[Row]] = defaultdict(list)
+    for row in sorted(fastest.values(), key=_rate, reverse=True):
+        route = row.record.route
+        alike[models.get(route.device, route.device), route.adapter, route.precision].append(row)
+    return list(alike.values())
 
 
 def _rate(row: Row) -> float:

@@ -12,11 +12,11 @@ import pytest
 from harness import mixes, references
 from harness.judge.judgement import judge
 from harness.references import Reference
-from harness.schema import Failure, Result
-from reporters import console, full
+from harness.schema import Failure, Record, Result
+from reporters import console, full, html
 from reporters.summary import summary
 from tests.fakes.machine import EDGE, SECOND, WATTS_AT_THE_WALL, one_run
-from tests.golden.sample import SUITES, closed_loop, record, result, sample, unmetered
+from tests.golden.sample import GPU, SUITES, closed_loop, record, result, sample, unmetered
 from tests.reporters.hostile import LONG, hostile
 from tests.test_compare import server
 
@@ -109,6 +109,19 @@ def test_the_routes_of_a_line_are_of_one_scenario() -> None:
     both = record("c", "resnet50", "image", slow, adapter="onnxruntime", scenario="offline")
     [line] = summary(judge(result(offline, other, both))).suites
     assert line.others == "16.0 × cpu:0 onnxruntime fp32"
+
+
+def test_devices_of_one_model_are_told_once() -> None:
+    def on(key: str, device: str, step_ns: int) -> Record:
+        return record(key, "resnet50", "image", closed_loop([[step_ns]] * 50), device=device)
+
+    whole = result(on("a", "cpu:0", 8_000_000), on("b", "gpu:1", 1_000_000), on("c", GPU, 1_250_000))
+    gpu = whole.devices[1]
+    whole = whole.model_copy(update={"devices": (*whole.devices, gpu.model_copy(update={"id": "gpu:1"}))})
+    [line] = summary(judge(whole)).suites
+    assert line.route == "gpu:1 torch fp32"
+    assert line.others == "the fastest of 2 alike, 1.25 × the slowest, 8.00 × cpu:0 torch fp32"
+    assert '<h1><span class="brand">Mixmark</span> Acme Quartz 9000 + 2 × Acme Topaz</h1>' in html.report(judge(whole))
 
 
 def test_the_rate_of_arrivals_is_no_speed() -> None:
