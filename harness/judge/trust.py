@@ -102,7 +102,7 @@ def loaded(evidence: Evidence) -> Iterator[Reason]:
     shares = [cores / cpus for cores, cpus in (each.foreign_cores for each in evidence.measured if each.foreign_cores)]
     if shares and max(shares) > MUCH_FOREIGN:
         text = f"other programs used up to {max(shares) * 100:.0f} % of the machine"
-        yield Reason("machine_ours", f"{text} {_of(shares, MUCH_FOREIGN)}", AGAIN)
+        yield Reason("machine_ours", text + _of(sum(share > MUCH_FOREIGN for share in shares), len(shares)), AGAIN)
 
 
 def stolen(evidence: Evidence) -> Iterator[Reason]:
@@ -110,7 +110,11 @@ def stolen(evidence: Evidence) -> Iterator[Reason]:
     shares = [mean for mean, _ in (each.stolen for each in evidence.measured if each.stolen)]
     if shares and max(shares) > MUCH_STOLEN:
         text = f"the hypervisor gave up to {max(shares) * 100:.0f} % of the CPUs' time to others"
-        yield Reason("not_stolen", f"{text} {_of(shares, MUCH_STOLEN)}", "run again when the host is quiet")
+        yield Reason(
+            "not_stolen",
+            text + _of(sum(share > MUCH_STOLEN for share in shares), len(shares)),
+            "run again when the host is quiet",
+        )
 
 
 def impossible(evidence: Evidence) -> Iterator[Reason]:
@@ -140,7 +144,7 @@ def collapsed(evidence: Evidence) -> Iterator[Reason]:
     moved += [run.stretch.moved for run in (evidence.score.runs if evidence.score else ()) if run.stretch]
     if moved and max(moved) > MUCH_MOVED:
         text = f"a change of speed within a window moved its figure by {max(moved) * 100:.0f} %"
-        yield Reason("steady", f"{text} {_of(moved, MUCH_MOVED)}", AGAIN)
+        yield Reason("steady", text + _of(sum(share > MUCH_MOVED for share in moved), len(moved)), AGAIN)
 
 
 def wandering(evidence: Evidence) -> Iterator[Reason]:
@@ -199,7 +203,7 @@ def _noticed(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Reason
     for rule, (text, remedy) in NOTICED.items():
         if rule in about:
             those = len(about[rule] & keys)
-            yield Reason(rule, f"{text} ({those} of {len(keys)} measurements)" if those else text, remedy)
+            yield Reason(rule, text + _of(those, len(keys)), remedy)
 
 
 def _open(evidence: Evidence, cells: Sequence[Row]) -> Iterator[Reason]:
@@ -242,6 +246,6 @@ def _agreement(evidence: Evidence, cells: Sequence[Row]) -> str:
     return f"{runs} runs agree within ±{SOLID_HALF_WIDTH * 100:.0f} %, and nothing disturbed them"
 
 
-def _of(shares: Sequence[float], limit: float) -> str:
-    """(3 of 9 measurements)."""
-    return f"({sum(share > limit for share in shares)} of {len(shares)} measurements)"
+def _of(those: int, measurements: int) -> str:
+    """How many of several measurements a reason is about; nothing where it is about the whole run or the only one."""
+    return f" ({those} of {measurements} measurements)" if those and measurements > 1 else ""
