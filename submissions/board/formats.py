@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
-from harness.text import plain
+from harness.text import escaped, plain
 from reporters import figures
 from submissions.board import rank, row
 from submissions.board.rank import Board, Metric, Place
@@ -47,7 +47,7 @@ def as_json(site: Site, boards: Sequence[Board], entries: Sequence[Entry]) -> st
 
 
 def _dumped(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
+    return escaped(json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))) + "\n"
 
 
 def _board(board: Board) -> dict[str, Any]:

@@ -108,8 +108,16 @@ function extend(count) {
   $("more").firstElementChild.textContent = `Show all ${shown.length.toLocaleString("en")}`;
 }
 
+let filling = 0;
+
+function all() {
+  extend(5 * STEP); // a part in each frame: ten thousand rows at once would stop the page for seconds
+  filling = body.rows.length < shown.length ? requestAnimationFrame(all) : 0;
+}
+
 function refresh() {
   if (!table) return;
+  cancelAnimationFrame(filling);
   const form = $("tools");
   const asked = name => form.elements[name].value.trim();
   const words = asked("q").toLowerCase().split(/\s+/).filter(Boolean);
@@ -419,7 +427,7 @@ if (table) {
     head.replaceChildren(button);
   }
   $("left")?.remove();
-  $("more").firstElementChild.addEventListener("click", () => extend(Infinity));
+  $("more").firstElementChild.addEventListener("click", all);
   new IntersectionObserver(entries => { if (entries[0].isIntersecting && !$("more").hidden && scrollY > 0) extend(STEP); }, { rootMargin: "600px" }).observe($("more"));
   $("baseline").addEventListener("change", heat);
   $("heat").querySelector(".more button").addEventListener("click", () => { allDevices = true; heat(); });

@@ -115,6 +115,7 @@ def test_a_badge_is_an_image_with_the_score_and_the_rank(entries: list[Entry]) -
 def test_nothing_that_a_terminal_obeys_is_written() -> None:
     entries = CROWDS["hostile"]
     for text in (
+        formats.as_json(SITE, boards(entries), entries),
         formats.as_csv(SITE, boards(entries)),
         formats.as_markdown(SITE, boards(entries)),
         formats.as_feed(SITE, entries),
