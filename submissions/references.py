@@ -2,7 +2,8 @@
 
     python -m submissions.references    writes harness/references.json from submissions/entries
 
-It holds every entry that `mixmark check` accepts, that is ranked and of the closed division, the newest of a mix first.
+It holds the ranked entries of the closed division that `mixmark check` accepts, the newest of a mix first. A mix without
+a ranked entry has its indicative ones instead: a report names the grade of each, and a rough scale is better than none.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def reference(entry: Entry) -> Reference:
 
 def written(entries: Iterable[Entry]) -> str:
     """The text of the file: one line for each reference."""
-    worth = [each for each in entries if each.claim.ranked and each.claim.division == "closed"]
+    closed = [each for each in entries if each.claim.division == "closed"]
+    ranked = {each.claim.mix for each in closed if each.claim.ranked}
+    worth = [each for each in closed if each.claim.ranked or each.claim.mix not in ranked]
     worth.sort(key=lambda each: each.path)
     worth.sort(key=lambda each: each.ended_utc, reverse=True)
     worth.sort(key=lambda each: each.claim.mix)

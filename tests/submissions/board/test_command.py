@@ -69,6 +69,8 @@ def test_references_are_the_ranked_closed_entries_the_newest_first(folder: Path)
     assert told[0]["name"] == f"{entry.declaration.organisation} {entry.declaration.system}"
     assert told[0]["mixes_per_s"] == entry.claim.mixes_per_s.value
     assert references.written([]) == "[]\n"
+    rough = json.loads(references.written([still, unlike]))
+    assert [each["grade"] for each in rough] == [still.claim.grade], "no ranked entry has this mix"
 
 
 @pytest.mark.slow
