@@ -2,8 +2,9 @@
 
     python -m submissions.references    writes harness/references.json from submissions/entries
 
-It holds the ranked entries of the closed division that `mixmark check` accepts, the newest of a mix first. A mix without
-a ranked entry has its indicative ones instead: a report names the grade of each, and a rough scale is better than none.
+It holds the ranked entries of the closed division that `mixmark check` accepts, the newest of a mix first. A mix
+without a ranked entry has its indicative ones instead: a report names the grade of each, and a rough scale is better
+than none.
 """
 
 from __future__ import annotations
