@@ -15,6 +15,7 @@ from harness.dispatch import Planner
 from harness.errors import UsageError
 from harness.judge import honest
 from harness.judge.evidence import gather
+from harness.judge.score import PROVISIONAL_FEEDS, STANDARD_MIX_NS
 from harness.place import Objective, place
 from harness.schema import (
     Device,
@@ -101,7 +102,11 @@ PRESETS = {
         "quick", False, _limits(5, 12, 10, 28, 1, 0.05, 1), _limits(3, 0, 120, 120, 1, audits=1), 5, again=False
     ),
     "standard": Preset(
-        "standard", True, _limits(10, 60, 30, 300, 3, 0.02, 3), _limits(10, 0, 120, 900, 10, audits=3), 10
+        "standard",
+        True,
+        _limits(10, 60, 30, 300, 3, 0.02, 3),
+        _limits(10, 0, 120, STANDARD_MIX_NS / SECOND, PROVISIONAL_FEEDS, audits=3),
+        10,
     ),
     "official": Preset(
         "official", True, _limits(10, 60, 30, 300, 3, 0.02, 30), _limits(60, 0, 240, 36_000, 100, audits=30), 60, runs=5

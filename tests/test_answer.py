@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from harness import idle, mixes, store
+from harness import idle, locks, mixes, setup, store
 from harness.cli import alone, answer, main
 from harness.errors import UsageError
+from harness.metering import Meters
 from harness.schema import Result
 from tests.fakes.machine import EDGE, one_run
 from tests.golden.sample import apart, closed_loop, record, result
@@ -88,3 +89,16 @@ def test_misuse_is_told_before_anything_is_waited_for(
     monkeypatch.setattr(alone, "_hold", waits)
     done = CliRunner().invoke(main, [*words, "--wait-idle", "60"], catch_exceptions=False)
     assert (done.exit_code, said in done.stderr) == (2, True), done.output
+
+
+def test_efficiency_without_a_meter_is_refused_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(locks.VARIABLE, str(tmp_path / "lock"))
+    monkeypatch.setattr(setup, "metered", lambda devices, adapters, config: Meters(config, (), {}))
+    acme = f"{ROOT / 'tests/fakes/acme.py'}:Acme"
+    words = ["run", "--tier", "smoke", "--adapter", acme, "--objective", "efficiency", "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(main, words, catch_exceptions=False)
+    assert done.exit_code == 2
+    assert "--objective efficiency plans with watts, and no meter can be read" in done.stderr
+    assert not (tmp_path / "out").exists()

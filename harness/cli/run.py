@@ -189,6 +189,11 @@ def run(
             )
             header = bench.header(phases, tier, preset, seed, chosen, objective)
             meters = stack.enter_context(setup.metered(header.devices, adapters, configured))
+            if chosen and objective == "efficiency" and not meters.domains:
+                raise UsageError(
+                    "--objective efficiency plans with watts, and no meter can be read",
+                    hint="mixmark meters says what is missing",
+                )
             absent = (*header.absent, *meters.absent)
             changes = {"devices": meters.devices, "domains": meters.domains, "absent": absent}
             header = header.model_copy(update=changes)

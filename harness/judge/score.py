@@ -34,6 +34,7 @@ OFFICIAL_FEEDS = 100
 OFFICIAL_AUDITS = 30
 OFFICIAL_HALF_WIDTH = 0.02
 PROVISIONAL_FEEDS = 10
+STANDARD_MIX_NS = 900 * NS_PER_S  # the longest mix of the preset standard, which aims at a provisional score
 NOT_MEASURED = "EFFICIENCY NOT MEASURED"
 
 

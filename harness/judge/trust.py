@@ -20,7 +20,7 @@ from harness.judge.disturbed import speed_drifts
 from harness.judge.evidence import Evidence
 from harness.judge.figures import Row
 from harness.judge.records import interval_known
-from harness.judge.score import Score
+from harness.judge.score import PROVISIONAL_FEEDS, STANDARD_MIX_NS, Score
 from harness.schema import Finding
 
 Verdict = Literal["solid", "fair", "disturbed", "invalid", "unfinished"]
@@ -214,8 +214,7 @@ def _open(evidence: Evidence, cells: Sequence[Row]) -> Iterator[Reason]:
     if found is not None:
         widest = _widest(found)
         if widest is None:
-            longer = "--preset standard gives an interval" if evidence.result.preset == "quick" else ""
-            yield Reason("mix_graded", f"the score is {found.grade} and has no interval", longer)
+            yield Reason("mix_graded", f"the score is {found.grade} and has no interval", _longer(evidence, found))
         elif len(found.runs) < SOLID_RUNS:
             yield Reason("mix_graded", "one run does not show how far runs differ", "--preset official makes five")
         elif widest > SOLID_HALF_WIDTH:
@@ -229,6 +228,18 @@ def _open(evidence: Evidence, cells: Sequence[Row]) -> Iterator[Reason]:
         yield Reason("interval_known", "an interval over the runs is not known", "more --runs")
     elif (widest := max((width for width in widths if width is not None), default=0.0)) > SOLID_HALF_WIDTH:
         yield Reason("interval_known", f"a figure is known to ±{widest * 100:.0f} %", "more --runs")
+
+
+def _longer(evidence: Evidence, found: Score) -> str:
+    """The preset whose mix is long enough for an interval, by the pace of this one; no preset helps a given seed."""
+    if evidence.result.preset != "quick" or evidence.result.seed_given:
+        return ""
+    enough = all(
+        stream.feeds * STANDARD_MIX_NS >= PROVISIONAL_FEEDS * run.length_ns
+        for run in found.runs
+        for stream in run.streams
+    )
+    return "--preset standard gives an interval" if enough else "--preset official gives an interval, in hours"
 
 
 def _widest(found: Score) -> float | None:

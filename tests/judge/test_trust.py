@@ -63,7 +63,22 @@ def test_a_score_without_an_interval_is_fair() -> None:
         "fair",
         "the score is indicative and has no interval; the inputs were known beforehand, by --seed",
     )
-    assert judge(short).trust.remedy == "--preset standard gives an interval"
+    assert judge(short).trust.remedy == "leave --seed away", "no preset helps"
+
+
+@pytest.mark.parametrize(
+    ("feeds", "preset"), [(2, "standard gives an interval"), (1, "official gives an interval, in hours")]
+)
+def test_the_preset_that_is_told_is_long_enough(feeds: int, preset: str) -> None:
+    """A window of two minutes; standard has a quarter of an hour for ten feeds."""
+    evidence = gather(one_run(None))
+    found = score(evidence.result, ())
+    assert found
+    streams = tuple(replace(each, feeds=feeds) for each in found.runs[0].streams)
+    run = replace(found.runs[0], begin_ns=0, end_ns=120 * SECOND, streams=streams)
+    bare = replace(found, mixes_per_s=Figure(1.0), runs=(run,))
+    told = trust.trust(replace(evidence, score=bare), (), (), 0)
+    assert told.remedy == f"--preset {preset}"
 
 
 def test_a_loaded_machine_is_disturbed_from_a_twentieth_on() -> None:
