@@ -247,7 +247,7 @@ def on_device(evidence: Evidence) -> Iterator[Finding]:
 
 def slower_than_light(evidence: Evidence) -> Iterator[Finding]:
     """No more FLOPs a second, nor bytes that come from memory, than 1.25 times what the probe of the device reached:
-    that of the built-in adapter where it ran, else the best one whose audit passed."""
+    that of the built-in adapters where one ran, else the best one whose audit passed."""
     light = evidence.light
     cache_bytes = last_level_bytes(evidence.result.system.caches)
     for each in evidence.measured:

@@ -392,6 +392,7 @@ def test_a_fake_probe_hides_nothing() -> None:
     assert found(fake) == []  # nobody else probed the device: that its answers are right is all that is known
     assert [about for about, _ in found(honest_one)] == ["b", "b"]
     assert found(honest_one, fake) == found(honest_one)  # the built-in adapter's probe counts, not the best one
+    assert found(honest_one, by("onnxruntime", 10, 100)) == [], "it proved four times the bytes and seven the FLOPs"
     wrong = fake.model_copy(update={"audit": audit(0.0, 1.0)})
     assert found(wrong) == []
     assert unprobed(wrong, fast) == [("b", "no probe of cpu:0 in fp32 passed its audit, so a score has no rank")]
