@@ -85,10 +85,10 @@ def light(records: Iterable[Record]) -> Light:
     return Light({**flops_per_s[False], **flops_per_s[True]}, {**bytes_per_s[False], **bytes_per_s[True]})
 
 
-def _probed(record: Record) -> Iterator[tuple[str, float, float, float]]:
-    """(kernel, flop/s, byte/s, streamed byte/s) of the fastest run of each kernel of a probe record that passed its
-    audit. Where several feeds were in flight, what the other ones did during that run counts too: the ceiling is the
-    device's and not that of one lane."""
+def passes(record: Record) -> Iterator[tuple[str, Floats, Floats, Floats]]:
+    """(kernel, flop/s, byte/s, streamed byte/s) of a probe record that passed its audit: [passes] each, in their order.
+    Where several feeds were in flight, what the other ones did during that run counts too: the ceiling is the device's
+    and not that of one lane."""
     completions = record.completions
     if record.scenario != "probe" or completions is None or _mismatch(record):
         return
@@ -104,13 +104,17 @@ def _probed(record: Record) -> Iterator[tuple[str, float, float, float]]:
         start, end = end, end + cost.yields
         timed = ends[:, start:end] > begins[:, start:end]
         if timed.any():
-            flops, moved, streamed = (float(rate[:, start:end][timed].max()) for rate in rates)
-            yield (
-                cost.name,
-                flops if cost.flops else 0.0,
-                moved if cost.bytes else 0.0,
-                streamed if cost.streamed_bytes else 0.0,
-            )
+            own = cost.flops > 0, cost.bytes > 0, cost.streamed_bytes > 0  # what the others did raises no other ceiling
+            flops, moved, streamed = (rate[:, start:end][timed] * has for rate, has in zip(rates, own, strict=True))
+            yield cost.name, flops, moved, streamed
+
+
+def _probed(record: Record) -> Iterator[tuple[str, float, float, float]]:
+    """(kernel, flop/s, byte/s, streamed byte/s) of the fastest pass of each kernel of a probe record; 0 where the
+    kernel has none of that work."""
+    for kernel, *rates in passes(record):
+        flops, moved, streamed = (float(rate.max()) for rate in rates)
+        yield kernel, flops, moved, streamed
 
 
 def _per_s(slots: int, begins: Int64s, ends: Int64s, work: Sequence[float]) -> Floats:

@@ -129,8 +129,9 @@ def impossible(evidence: Evidence) -> Iterator[Reason]:
 
 def drifted(evidence: Evidence) -> Iterator[Reason]:
     """The machine changed speed between the start and the end of the run."""
-    furthest = max((drift for _, _, drift in speed_drifts(evidence)), default=0.0)
-    if furthest > MUCH_DRIFT:
+    far = [drift for _, _, drift, scatter in speed_drifts(evidence) if drift > max(MUCH_DRIFT, scatter)]
+    if far:
+        furthest = max(far)
         yield Reason("speed_held", f"the machine's speed drifted by {furthest * 100:.0f} % during the run", AGAIN)
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.judge import disturbed, records
-from harness.schema import (
-    Absent,
-)
+from harness.schema import Absent, Cost, Record
 from tests.golden.sample import GPU, closed_loop, probe, record, result
 from tests.judge.told import QUIET, SECOND, Rule, beside, block, canaries, done, failed, gpu_state, said, six
 
@@ -26,6 +24,21 @@ def test_a_probe_that_slows_down_is_a_warning() -> None:
     assert (severity, about) == ("warning", "cpu:0")
     assert "flop/s" in message
     assert "20 %" in message
+
+
+def test_a_drift_within_the_scatter_of_a_probes_passes_says_nothing() -> None:
+    def passes(key: str, *gemm_ns: int) -> Record:
+        costs = (Cost(name="gemm", flops=1e10, bytes=1e8), Cost(name="read", flops=1e9, bytes=4e9))
+        done = closed_loop([[each, 400] for each in gemm_ns])
+        return record(key, "probe", "kernel", done, scenario="probe", costs=costs)
+
+    calm = passes("a", 1000, 1000, 1000, 1000, 700), passes("c", 1000, 1000, 1000, 1000, 1000)
+    assert said(disturbed.speed_held, result(*calm)) == [], "one fast pass is luck"
+    rough = passes("a", 1000, 1300, 1600, 1900, 2200), passes("c", 1200, 1200, 1200, 1200, 1200)
+    assert said(disturbed.speed_held, result(*rough)) == [], "33 % apart, and the first one's quartiles 39 %"
+    slow = passes("a", 1600, 1600, 1600, 1600, 1600), passes("c", 1200, 1200, 1200, 1200, 1200)
+    [(severity, _, message)] = said(disturbed.speed_held, result(*slow))
+    assert severity == "warning" and "moved by 33 % in flop/s" in message
 
 
 DISTURBANCES = (
