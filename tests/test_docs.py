@@ -14,10 +14,11 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from harness import cli, config, metering, mixes, plan, plugins, schema
+from harness import cli, config, metering, mixes, plan, plugins, references, schema, store
 from harness.contracts import Adapter, Array, Use
 from harness.judge import disturbed, intervals, judgement
 from harness.judge.energy import cover, reading
+from reporters import console
 from suites import diffusion, dlrm, latency, llm, probe, resnet50
 from tests import golden_cli
 from tests.test_cli import Shell
@@ -389,3 +390,15 @@ def test_the_architecture_names_only_files_that_exist_and_only_known_kinds_of_pl
         assert re.search(rf"\b{name}\b", picture) and (ROOT / "harness" / f"{name}.py").exists(), name
     for name in ("cli", "judge", "watch", "hosts", "meters"):
         assert re.search(rf"\b{name}\b", picture) and (ROOT / "harness" / name / "__init__.py").exists(), name
+
+
+# README.md
+
+
+def test_the_output_in_the_readme_is_the_report_of_the_first_entry() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    shown = re.search(r"<!-- output -->\n```text\n(.*?)```\n<!-- /output -->", readme, re.DOTALL)
+    entry = re.search(r"\((submissions/entries/[a-z0-9/-]+)/README\.md\)", readme)
+    assert shown and entry
+    result = store.open(ROOT / entry[1] / "results/1")
+    assert shown[1] == console.report(judgement.judge(result, references.published()))
