@@ -215,7 +215,7 @@ def smt(patient: Patient) -> Iterator[Check]:
 
 
 def noise_floor(patient: Patient) -> Iterator[Check]:
-    """Which noise floors of this machine are stored, and whether they are recent."""
+    """A noise floor of the edge or the server tier is stored for this machine, and each stored one is recent."""
     if patient.floors.keys().isdisjoint(("edge", "server")):
         message = "none was measured, so a comparison of single runs cannot tell a difference from noise"
         yield Check("noise floor", "warn", message, "mixmark selftest")

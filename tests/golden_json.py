@@ -218,7 +218,8 @@ def _hints(of: type) -> dict[str, Any]:
     hints = get_type_hints(of)
     if issubclass(of, BaseModel):
         return {name: hints[name] for name, field in of.model_fields.items() if not field.exclude}
-    return {name: hints[name] for name in of.__dataclass_fields__}  # type: ignore[attr-defined]
+    assert is_dataclass(of)
+    return {field.name: hints[field.name] for field in fields(of)}
 
 
 def _section(of: type) -> str:

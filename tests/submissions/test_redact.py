@@ -30,7 +30,7 @@ def cleaned(text: str, *words: str) -> str:
         ("read /home/jane/run.csv.", "read path-1."),
         ("a=/data/x b=/data/x c=/srv/y", "a=path-1 b=path-1 c=path-2"),
         ("~/runs and ~jane/runs", "path-1 and path-2"),
-        ("file:///root/x", "file://path-1"),
+        ("file:///srv/x", "file://path-1"),
         (r"C:\Users\jane\x", "path-1"),
         ("/dev/serial/by-id/usb-Prolific_0815-if00", "path-1"),
         ("ask jane.doe@example.org", "ask email-address-1"),
