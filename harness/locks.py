@@ -25,7 +25,7 @@ from harness.text import plain
 try:
     import fcntl
 except ImportError:  # a system on which results can be read, but no worker can be started
-    fcntl = None  # type: ignore[assignment]
+    fcntl = None  # type: ignore[assignment]  # mypy knows no module that may be missing
 
 MACHINE = Path("/tmp/mixmark.lock")
 VARIABLE = "MIXMARK_LOCK"

@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from harness.judge import stamps
@@ -25,8 +23,8 @@ from harness.judge.figures import Latency, Row
 from harness.judge.judgement import Judgement
 from harness.schema import Finding, Int64s, LatencyLimits, Result, System
 from harness.side_by_side import models
-from harness.text import plain
 from reporters import charts, figures, pictures, scores, summary
+from reporters.template import template
 
 POWER_BLOCKS = 160  # of a chart 360 px wide
 
@@ -64,19 +62,7 @@ def report(judgement: Judgement) -> str:
     )
 
 
-def _text(value: Any) -> Any:
-    """Free of control characters, and of the marks that turn the direction of text; not without end."""
-    return plain(value, figures.LONGEST) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-PAGE = Environment(
-    loader=FileSystemLoader(Path(__file__).parent),
-    autoescape=True,
-    undefined=StrictUndefined,
-    finalize=_text,
-    trim_blocks=True,
-    lstrip_blocks=True,
-).get_template("html.jinja")
+PAGE = template(Path(__file__).parent, "html.jinja")
 
 
 @dataclass(frozen=True)

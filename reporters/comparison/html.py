@@ -10,16 +10,13 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from harness.judge.score import Figure
 from harness.side_by_side import Machine, Quotient, SideBySide
-from harness.text import plain
 from reporters import figures
 from reporters.comparison import words
 from reporters.figures import UNKNOWN
+from reporters.template import template
 
 SCALES = (1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 """The factors by which the ends of the chart's scale may lie from 1; powers of ten beyond."""
@@ -152,16 +149,4 @@ def _place(ratio: float, edge: float) -> float:
     return round(50 + 50 * math.log(ratio) / math.log(edge), 2)
 
 
-def _text(value: Any) -> Any:
-    """Free of control characters, and of the marks that turn the direction of text; not without end."""
-    return plain(value, figures.LONGEST) if isinstance(value, str) else value
-
-
-PAGE = Environment(
-    loader=FileSystemLoader(Path(__file__).parent),
-    autoescape=True,
-    undefined=StrictUndefined,
-    finalize=_text,
-    trim_blocks=True,
-    lstrip_blocks=True,
-).get_template("page.jinja")
+PAGE = template(Path(__file__).parent, "page.jinja")

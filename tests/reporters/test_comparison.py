@@ -22,7 +22,7 @@ from reporters.comparison import json as json_form
 from tests.fakes.machine import EDGE, WATTS_AT_THE_WALL
 from tests.golden.sample import sample
 from tests.reporters.hostile import LONG, hostile
-from tests.reporters.test_html import Page
+from tests.reporters.parsed import Page
 from tests.test_compare import runs, several
 from tests.test_side_by_side import on_another_machine, one_run
 

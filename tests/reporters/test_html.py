@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -22,41 +20,7 @@ from harness.schema import (
 from reporters import charts, figures, html
 from tests.golden.sample import MS, closed_loop, record, result, sample, unmetered
 from tests.reporters.hostile import LONG, hostile
-
-VOID = {"meta", "link"}
-
-
-class Page(HTMLParser):
-    """What a page consists of; an element that is closed out of order fails."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: Counter[str] = Counter()
-        self.attributes: list[tuple[str, str, str]] = []
-        self.words: list[str] = []
-        self._open: list[str] = []
-        self.feed(text)
-        self.close()
-        assert not self._open
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags[tag] += 1
-        self.attributes += [(tag, name, value or "") for name, value in attrs]
-        if tag not in VOID:
-            self._open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        self._open.pop()
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self._open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.words.append(data)
-
-    def values(self, name: str) -> list[str]:
-        return [value for _, each, value in self.attributes if each == name]
+from tests.reporters.parsed import Page
 
 
 @pytest.mark.parametrize("whole", [sample(), hostile(), result(finished=False)], ids=["sample", "hostile", "empty"])
