@@ -1,12 +1,24 @@
-"""Comparisons of answers with the fp32 reference, for the suites whose answers are numbers."""
+"""Comparisons of answers with the fp32 reference, and the bounds of what may differ."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
 
 from harness.contracts import Array
 from harness.errors import WrongAnswer
+from harness.schema import weight_class
+
+
+def bound(at_most: Mapping[str, float], precision: str) -> float:
+    """The bound of a gate for a declared precision, from the bounds of `16 bits`, `fp8`, `int8` and `int4`.
+
+    fp32, bf16 and fp16 share one. fp8 has its own, since its activations have three bits of mantissa: their rounding
+    errors are several times those of int8.
+    """
+    return at_most["16 bits" if weight_class(precision) == 16 else precision]
 
 
 def checked(answer: Array, shape: tuple[int, ...], dtype: str = "float32") -> Array:

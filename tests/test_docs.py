@@ -177,14 +177,14 @@ def test_presets() -> None:
 
 
 def test_gates() -> None:
-    """A row for each suite, or for some of its tiers; a limit for each class of declared weights."""
+    """A row for each suite, or for some of its tiers; a limit for each way in which declared precisions round."""
     tiers = "smoke, edge, server"
     rows = [[name, where.replace("all", tiers), *rest] for name, where, *rest in table(RULES, "suite", "tiers")]
     told = [(row[0], tier) for row in rows for tier in row[1].split(", ")]
     assert told == [(name, tier) for name in plugins.BUILT_IN["suites"] for tier in tiers.split(", ")]
     for name, where, metric, *limits, trained, samples in rows:
         suite = plugins.find("suites")[name].load()
-        for limit, precisions in zip(limits, (("fp32", "bf16", "fp16"), ("fp8", "int8"), ("int4",)), strict=True):
+        for limit, precisions in zip(limits, (("fp32", "bf16", "fp16"), ("fp8",), ("int8",), ("int4",)), strict=True):
             gates = [suite(tier, {}).gate(each) for tier in where.split(", ") for each in precisions]
             assert {gate.at_most for gate in gates} == {float(limit)}, name
             assert {(gate.metric, gate.samples) for gate in gates} == {(metric, int(samples))}, name

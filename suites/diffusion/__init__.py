@@ -19,7 +19,7 @@ import numpy as np
 
 from harness.contracts import Array, Feed, Feeds, Graph, Session, Spec, Value, Weights
 from harness.errors import Unsupported, refuse_options
-from harness.schema import BITS_PER_WEIGHT, Cost, Gate, UnitNames, weight_class
+from harness.schema import BITS_PER_WEIGHT, Cost, Gate, UnitNames
 from suites import answers, exported, weights
 from suites.diffusion import shapes
 from suites.diffusion.shapes import PROMPT_TOKENS, TextShape, UNetShape, VaeShape
@@ -37,15 +37,15 @@ LATENT_SCALE = 8
 
 METRIC = "unexplained variance of the worst image (1 − R²)"
 AT_MOST = {
-    "smoke": {16: 0.02, 8: 0.2, 4: 0.2},
-    "edge": {16: 0.003, 8: 0.1, 4: 0.1},
-    "server": {16: 0.1, 8: 0.1, 4: 0.1},
+    "smoke": {"16 bits": 0.02, "fp8": 0.2, "int8": 0.2, "int4": 0.2},
+    "edge": {"16 bits": 0.003, "fp8": 0.1, "int8": 0.1, "int4": 0.1},
+    "server": {"16 bits": 0.1, "fp8": 0.1, "int8": 0.1, "int4": 0.1},
 }
-"""Gates by the tier and the class of the declared weights, from docs/separation/diffusion.md. Smoke's are wide because
+"""Gates by the tier and the declared precision, from docs/separation/diffusion.md. Smoke's are wide because
 guidance amplifies rounding. The server tier's are unmeasured, and wide: how far 16-bit rounding drifts over 20 guided
 steps is not known, and an honest engine must not fail."""
-TRAINED = {16: 0.2, 8: 0.2, 4: 0.2}
-"""Gates for a checkpoint: unmeasured."""
+TRAINED = 0.2
+"""The gate of a checkpoint: unmeasured."""
 
 BIAS = 0.125
 """The gain of biases."""
@@ -301,8 +301,8 @@ class Diffusion:
         return batch
 
     def gate(self, precision: str) -> Gate | None:
-        at_most = TRAINED if "weights" in self.options else AT_MOST[self.tier]
-        return Gate(metric=METRIC, at_most=at_most[weight_class(precision)])
+        at_most = TRAINED if "weights" in self.options else answers.bound(AT_MOST[self.tier], precision)
+        return Gate(metric=METRIC, at_most=at_most)
 
     def reference(self) -> Diffusion:
         return self

@@ -21,9 +21,9 @@ import numpy.typing as npt
 
 from harness.contracts import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
 from harness.errors import Unsupported, refuse_options
-from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames, weight_class
+from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames
 from suites import exported
-from suites.answers import checked
+from suites.answers import bound, checked
 from suites.keys import generator
 from suites.latency import MS, SECOND, mlperf, ours
 from suites.weights import Draw, Fill, checkpoint, drawn
@@ -52,10 +52,10 @@ SET_ASIDE = 256  # the worst one in so many samples is not judged; also the mini
 FIXED = 1024  # samples from which the variance of the logits over inputs is computed
 
 METRIC = "squared error over the variance of logits, of a feed's worst sample, one in 256 set aside"
-AT_MOST = {16: 0.04, 8: 0.5, 4: 0.5}
-"""Gates by the class of the declared weights, from docs/separation/dlrm.md. Those of the server tier are unmeasured."""
-TRAINED = {16: 1.0, 8: 1.0, 4: 1.0}
-"""Gates for a checkpoint: unmeasured, and wider, since trained weights are not exact at four bits."""
+AT_MOST = {"16 bits": 0.04, "fp8": 0.5, "int8": 0.5, "int4": 0.5}
+"""Gates by the declared precision, from docs/separation/dlrm.md. Those of the server tier are unmeasured."""
+TRAINED = 1.0
+"""The gate of a checkpoint: unmeasured, and wider, since trained weights are not exact at four bits."""
 
 
 @dataclass(frozen=True)
@@ -172,8 +172,8 @@ class Dlrm:
         yield session.get(logits)
 
     def gate(self, precision: str) -> Gate | None:
-        at_most = TRAINED if self._checkpoint else AT_MOST
-        return Gate(metric=METRIC, at_most=at_most[weight_class(precision)], samples=SET_ASIDE)
+        at_most = TRAINED if self._checkpoint else bound(AT_MOST, precision)
+        return Gate(metric=METRIC, at_most=at_most, samples=SET_ASIDE)
 
     def reference(self) -> Suite:
         return Reference(self.tier, self._options)

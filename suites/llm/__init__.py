@@ -18,9 +18,9 @@ import numpy as np
 
 from harness.contracts import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
 from harness.errors import Unsupported, WrongAnswer, refuse_options
-from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames, weight_class
+from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames
 from suites import exported
-from suites.answers import checked
+from suites.answers import bound, checked
 from suites.keys import generator
 from suites.latency import MS, SECOND, mlperf, ours
 from suites.weights import Draw, Fill, checkpoint, drawn
@@ -107,13 +107,13 @@ def gains(layers: int, embedding: float, name: str, shape: tuple[int, ...]) -> F
 METRIC = "worst mean regret of 32 tokens in a row, in standard deviations of the logits"
 RUN = 32  # tokens in a window; a mean over the whole answer would hide a few tokens that were computed wrongly
 AT_MOST = {
-    "smoke": {16: 0.015, 8: 0.07, 4: 0.07},
-    "edge": {16: 0.04, 8: 0.07, 4: 0.07},
-    "server": {16: 0.04, 8: 0.07, 4: 0.07},
+    "smoke": {"16 bits": 0.015, "fp8": 0.07, "int8": 0.025, "int4": 0.025},
+    "edge": {"16 bits": 0.04, "fp8": 0.07, "int8": 0.06, "int4": 0.06},
+    "server": {"16 bits": 0.04, "fp8": 0.07, "int8": 0.07, "int4": 0.07},
 }
-"""Gates by the tier and the class of the declared weights, from docs/separation/llm.md. The server's are unmeasured."""
-TRAINED = {16: 0.5, 8: 0.5, 4: 0.5}
-"""Gates for a checkpoint, not measured on a public one. Trained weights are not exact at four bits, so the error is
+"""Gates by the tier and the declared precision, from docs/separation/llm.md. The server's are unmeasured."""
+TRAINED = 0.5
+"""The gate of a checkpoint, not measured on a public one. Trained weights are not exact at four bits, so the error is
 larger than that of rounding drawn weights."""
 
 _EDGE = ours(first_ns=10 * SECOND, per_unit_ns=SECOND)
@@ -222,8 +222,8 @@ class Llm:
         return self.shape.tokens_out * batch
 
     def gate(self, precision: str) -> Gate | None:
-        at_most = TRAINED if "weights" in self.options else AT_MOST[self.tier]
-        return Gate(metric=METRIC, at_most=at_most[weight_class(precision)])
+        at_most = TRAINED if "weights" in self.options else bound(AT_MOST[self.tier], precision)
+        return Gate(metric=METRIC, at_most=at_most)
 
     def reference(self) -> Suite:
         return Teacher(self.tier, self.options)

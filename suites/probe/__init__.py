@@ -32,9 +32,9 @@ import numpy.typing as npt
 
 from harness.contracts import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
 from harness.errors import Unsupported, refuse_options
-from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames, weight_class
+from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames
 from suites import exported
-from suites.answers import checked
+from suites.answers import bound, checked
 from suites.keys import generator, key
 from suites.weights import RMS, Draw, Fill, drawn
 
@@ -48,8 +48,8 @@ CHAIN = 4
 VECTORS = 4  # of a nonce: no two kernels share what they multiply a matrix with
 
 METRIC = "squared error of the worst kernel's result, over its variance times the products in a row"
-AT_MOST = {16: 0.0004, 8: 0.2, 4: 0.2}
-"""Gates by the class of the declared weights, from docs/separation/probe.md."""
+AT_MOST = {"16 bits": 0.0004, "fp8": 0.2, "int8": 0.2, "int4": 0.2}
+"""Gates by the declared precision, from docs/separation/probe.md."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class Probe:
             yield session.get(result)
 
     def gate(self, precision: str) -> Gate | None:
-        return Gate(metric=METRIC, at_most=AT_MOST[weight_class(precision)])
+        return Gate(metric=METRIC, at_most=bound(AT_MOST, precision))
 
     def reference(self) -> Suite:
         return self

@@ -20,9 +20,9 @@ import numpy.typing as npt
 
 from harness.contracts import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
 from harness.errors import Unsupported, refuse_options
-from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames, weight_class
+from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames
 from suites import exported
-from suites.answers import checked, unexplained
+from suites.answers import bound, checked, unexplained
 from suites.keys import generator
 from suites.latency import MS, SECOND, mlperf, ours
 from suites.weights import Draw, Fill, checkpoint, drawn
@@ -45,10 +45,10 @@ FIXED = 16  # images whose mean logits are the centre of the metric
 
 METRIC = "unexplained variance of an image's logits"
 SAMPLES = 8  # minimum number of images per audit
-AT_MOST = {16: 0.015, 8: 0.2, 4: 0.2}
-"""Gates by the class of the declared weights, from docs/separation/resnet50.md; edge and server share a network."""
-TRAINED = {16: 0.2, 8: 0.2, 4: 0.2}
-"""Gates for a checkpoint: unmeasured. The effect of a skipped block in a trained network is not known."""
+AT_MOST = {"16 bits": 0.015, "fp8": 0.2, "int8": 0.1, "int4": 0.1}
+"""Gates by the declared precision, from docs/separation/resnet50.md; edge and server share a network."""
+TRAINED = 0.2
+"""The gate of a checkpoint: unmeasured. The effect of a skipped block in a trained network is not known."""
 
 STATISTICS = HOME / "statistics.npz"
 
@@ -148,8 +148,8 @@ class ResNet50:
         yield session.get(logits)
 
     def gate(self, precision: str) -> Gate | None:
-        at_most = TRAINED if "weights" in self._options else AT_MOST
-        return Gate(metric=METRIC, at_most=at_most[weight_class(precision)], samples=SAMPLES)
+        at_most = TRAINED if "weights" in self._options else bound(AT_MOST, precision)
+        return Gate(metric=METRIC, at_most=at_most, samples=SAMPLES)
 
     def reference(self) -> Suite:
         return Reference(self.tier, self._options)

@@ -165,11 +165,11 @@ def test_what_no_honest_run_answers(answer: Array, told: str) -> None:
 
 
 def test_every_tier_has_a_gate_and_a_checkpoint_its_own() -> None:
-    for precision, bits in (("fp32", 16), ("fp8", 8), ("int4", 4)):
+    for precision, rounding in (("fp32", "16 bits"), ("fp8", "fp8"), ("int8", "int8"), ("int4", "int4")):
         drawn = Dlrm("edge", {}).gate(precision)
-        assert drawn and (drawn.at_most, drawn.samples) == (AT_MOST[bits], SET_ASIDE)
+        assert drawn and (drawn.at_most, drawn.samples) == (AT_MOST[rounding], SET_ASIDE)
         trained = Dlrm("server", {"weights": "somewhere"}).gate(precision)
-        assert trained and trained.at_most == TRAINED[bits]
+        assert trained and trained.at_most == TRAINED
     assert Dlrm("server", {"rows": "full"}).reference().weights().spec(TABLE.format(0)).shape[0] == 40_000_000
     assert Dlrm("smoke", {}).units(7) == 7
 
@@ -184,16 +184,16 @@ def smoke() -> tuple[Way, Array]:
 
 def test_rounding_passes_and_less_precision_than_declared_fails(smoke: tuple[Way, Array]) -> None:
     way, truth = smoke
-    gate = AT_MOST[8]
+    gate = AT_MOST["int8"]
     assert set(audits(way, truth, truth)) == {0}
     assert max(audits(way, way(batch=100), truth)) < gate / 1000
-    assert max(audits(way, way(dtype=torch.bfloat16), truth)) < AT_MOST[16] / 3
+    assert max(audits(way, way(dtype=torch.bfloat16), truth)) < AT_MOST["16 bits"] / 3
     with Rounded("int8"):
         assert max(audits(way, way.changed(to(8, None))(), truth)) < gate / 3
         assert max(audits(way, way.changed(to(4))(), truth)) < gate
     with Rounded("fp8"):
-        assert max(audits(way, way(), truth)) < gate
-        assert min(audits(way, way(), truth)) > AT_MOST[16]
+        assert max(audits(way, way(), truth)) < AT_MOST["fp8"]
+        assert min(audits(way, way(), truth)) > AT_MOST["16 bits"]
     assert min(audits(way, way.changed(to(3))(), truth)) > 3 * gate
 
 
@@ -202,13 +202,13 @@ def test_an_answer_that_is_not_computed_fails(smoke: tuple[Way, Array]) -> None:
     previous, constant = np.roll(truth, 1), np.full_like(truth, truth[:FIXED].mean())
     tenth = np.where(np.arange(len(truth)) % 10, truth, previous)
     for answer in (previous, constant, tenth):
-        assert min(audits(way, answer, truth)) > 3 * AT_MOST[8]
+        assert min(audits(way, answer, truth)) > 3 * AT_MOST["int8"]
 
 
 @pytest.mark.parametrize("layer", [CROSS.format(1), MLP.format(1)])
 def test_a_skipped_layer_fails(smoke: tuple[Way, Array], layer: str) -> None:
     way, truth = smoke
-    assert min(audits(way, way.without(layer)(), truth)) > 3 * AT_MOST[8]
+    assert min(audits(way, way.without(layer)(), truth)) > 3 * AT_MOST["int8"]
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_a_skipped_layer_fails(smoke: tuple[Way, Array], layer: str) -> None:
 )
 def test_rows_that_are_not_looked_up_fail(smoke: tuple[Way, Array], away: Mapping[int, slice]) -> None:
     way, truth = smoke
-    assert min(audits(way, way.averaged(away)(), truth)) > AT_MOST[8]
+    assert min(audits(way, way.averaged(away)(), truth)) > AT_MOST["int8"]
 
 
 @pytest.mark.parametrize("tier", SHAPES)

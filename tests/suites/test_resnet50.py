@@ -173,11 +173,11 @@ def test_no_honest_run_answers_like_this(
 
 
 def test_a_checkpoint_has_a_gate_of_its_own() -> None:
-    for precision, bits in (("fp32", 16), ("int8", 8), ("int4", 4)):
+    for precision, rounding in (("fp32", "16 bits"), ("fp8", "fp8"), ("int8", "int8"), ("int4", "int4")):
         trained = ResNet50("edge", {"weights": "model.safetensors"}).gate(precision)
         drawn = ResNet50("edge", {}).gate(precision)
-        assert trained and (trained.at_most, trained.samples) == (TRAINED[bits], SAMPLES)
-        assert drawn and (drawn.at_most, drawn.samples) == (AT_MOST[bits], SAMPLES)
+        assert trained and (trained.at_most, trained.samples) == (TRAINED, SAMPLES)
+        assert drawn and (drawn.at_most, drawn.samples) == (AT_MOST[rounding], SAMPLES)
 
 
 def test_shipped_statistics_are_those_of_the_drawn_weights() -> None:
