@@ -1,0 +1,206 @@
+"""Weights in 8 and 4 bits: integers and float32 scales, exact wherever the weights allow it. Pure numpy.
+
+Drawn weights are integers from −8 to 7 times a power of two (see suites/weights.py), and a batch norm that is folded in
+multiplies each output channel by a factor of its own. Both are exact in 8 and in 4 bits where the scale is the weight's
+own step. The step is found as the largest value divided by an integer from 1 to 8. Weights without such a step, such as
+trained ones, are rounded at the scale that their largest value needs.
+
+A coarse scale that is exact is taken even where finer ones were asked for: it is found in one pass, and a group of 32
+without the largest value would not show the step. Integers found in this way stay within ±8 in 8 bits too. This keeps
+sums of two products below 16 bits, in which processors without dot products of bytes saturate.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+GROUP = 32
+STEPS = (8, 1, 2, 3, 4, 5, 6, 7)  # how many steps the largest value may be; in drawn weights it is 8
+ROUNDING = 2.0**-16  # of a step: float32's rounding of a weight that was folded is at most this much
+SAMPLE = 16  # values of a row that must agree with a step before all of them are tried
+FIRST = 1024  # rows of which one must have a step of its own before those of all rows are looked for
+CHUNK = 1 << 18  # values in work at a time in each thread: 1 MiB in float32
+
+Floats = npt.NDArray[np.float32]
+Integers = npt.NDArray[np.int8]
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """A weight as `integers` times `scales`.
+
+    The integers of 8 bits are from −127 to 127, those of 4 bits from −8 to 7. A scale may be negative in 4 bits, so
+    that the value of the largest magnitude becomes −8.
+    """
+
+    integers: Integers
+    scales: Floats
+    exact: bool
+    """Whether the product is the weight itself, up to float32's rounding."""
+
+
+def per_tensor(weight: Floats, bits: int = 8) -> Quantised:
+    """One scale, of shape (), for integers of the weight's shape."""
+    rows = _rows(weight)
+    scales = _shared(rows, bits)
+    exact = scales is not None
+    if scales is None:
+        scales = np.full(len(rows), _coarse(_peak(_largest(rows)), bits))
+    return Quantised(_round(rows, scales, bits).reshape(weight.shape), scales[0].reshape(()), exact)
+
+
+def per_channel(weight: Floats, bits: int = 8) -> Quantised:
+    """A scale for each index of axis 0, the output channels: integers of the weight's shape, scales [channels]."""
+    rows = _rows(weight)
+    scales, exact = _each(rows, bits)
+    return Quantised(_round(rows, scales, bits).reshape(weight.shape), scales, exact)
+
+
+def in_groups(weight: Floats, bits: int = 4, group: int = GROUP) -> Quantised:
+    """A scale for each `group` values along the contraction axes, which are all axes behind axis 0, flattened.
+
+    integers: [channels, groups, group], the last group filled up with zeros. scales: [channels, groups].
+    """
+    rows = _rows(weight)
+    groups = -(-rows.shape[1] // group)
+    if missing := groups * group - rows.shape[1]:
+        rows = np.pad(rows, ((0, 0), (0, missing)))
+    scales, exact = _each(rows, bits)
+    if exact:
+        scales = np.repeat(scales, groups)
+        rows = rows.reshape(-1, group)
+    else:
+        rows = rows.reshape(-1, group)
+        scales, exact = _each(rows, bits)
+    return Quantised(_round(rows, scales, bits).reshape(-1, groups, group), scales.reshape(-1, groups), exact)
+
+
+def packed(integers: Integers) -> npt.NDArray[np.uint8]:
+    """Two integers of 4 bits a byte along the last axis, the first one in the low half, each with 8 added to it."""
+    shifted = (integers + np.int8(8)).view(np.uint8)
+    return shifted[..., 0::2] | (shifted[..., 1::2] << np.uint8(4))
+
+
+def _rows(weight: Floats) -> Floats:
+    return weight.reshape(len(weight), -1)
+
+
+def _each(rows: Floats, bits: int) -> tuple[Floats, bool]:
+    """A scale for each row, and whether all of them are exact."""
+    if (shared := _shared(rows, bits)) is not None:
+        return shared, True
+    largest = _largest(rows)
+    scales = _coarse(largest, bits)
+    if not _own(rows[:FIRST], largest[:FIRST], bits, scales[:FIRST]).any():
+        return scales, False
+    return scales, bool(_own(rows, largest, bits, scales).all())
+
+
+def _own(rows: Floats, largest: Floats, bits: int, scales: Floats) -> npt.NDArray[np.bool_]:
+    """Writes the step of each row that has one into `scales`, and returns which ones have."""
+    found = np.zeros(len(rows), np.bool_)
+    for steps in STEPS:
+        missing = np.flatnonzero(~found)
+        tried = _step(largest[missing], steps, bits)
+        sits = _sits(rows[missing, :SAMPLE], tried, bits)
+        sits[sits] = _sits(rows[missing[sits]], tried[sits], bits)
+        found[missing[sits]] = True
+        scales[missing[sits]] = tried[sits]
+    return found
+
+
+def _shared(rows: Floats, bits: int) -> Floats | None:
+    """One step for all rows, repeated for each; None where there is none."""
+    peak = _peak(_largest(rows))
+    for steps in STEPS:
+        scales = np.broadcast_to(_step(peak, steps, bits), len(rows))
+        if _sits(rows[:1], scales[:1], bits).all() and _sits(rows, scales, bits).all():
+            return scales
+    return None
+
+
+def _largest(rows: Floats) -> Floats:
+    """The value of the largest magnitude in each row, with its sign."""
+    out = np.empty(len(rows), np.float32)
+
+    def chunk(part: slice) -> None:
+        high, low = rows[part].max(1), rows[part].min(1)
+        out[part] = np.where(high > -low, high, low)
+
+    _in_chunks(chunk, rows)
+    return out
+
+
+def _peak(values: Floats) -> Floats:
+    """The value of the largest magnitude, [1]."""
+    return values[[np.abs(values).argmax()]]
+
+
+def _step(largest: Floats, steps: int, bits: int) -> Floats:
+    """The scale at which the largest value is so many steps; −8 of them in 4 bits, which have no 8."""
+    if bits == 4 and steps == 8:
+        return _not_zero(np.divide(largest, -8, dtype=np.float32))
+    return _not_zero(np.divide(np.abs(largest), steps, dtype=np.float32))
+
+
+def _coarse(largest: Floats, bits: int) -> Floats:
+    """The scale that the largest value needs, without regard to a step."""
+    return _step(largest, 8 if bits == 4 else 127, bits)
+
+
+def _not_zero(scales: Floats) -> Floats:
+    """1 for rows of zeros."""
+    scales[scales == 0] = 1
+    return scales
+
+
+def _sits(rows: Floats, scales: Floats, bits: int) -> npt.NDArray[np.bool_]:
+    """Whether all values of a row are integers times its scale."""
+    out = np.empty(len(rows), np.bool_)
+
+    def chunk(part: slice) -> None:
+        quotient = rows[part] / scales[part, None]
+        quotient -= _nearest(quotient, bits)
+        np.abs(quotient, out=quotient)
+        out[part] = quotient.max(1) <= ROUNDING
+
+    _in_chunks(chunk, rows)
+    return out
+
+
+def _round(rows: Floats, scales: Floats, bits: int) -> Integers:
+    out = np.empty(rows.shape, np.int8)
+
+    def chunk(part: slice) -> None:
+        quotient = rows[part] / scales[part, None]
+        np.copyto(out[part], _nearest(quotient, bits), casting="unsafe")
+
+    _in_chunks(chunk, rows)
+    return out
+
+
+def _nearest(quotient: Floats, bits: int) -> Floats:
+    """The nearest integers that there are; 4 bits have no 8, which the opposite of the largest value would need."""
+    nearest: Floats = np.rint(quotient)
+    if bits == 4:
+        np.minimum(nearest, 7, out=nearest)
+    return nearest
+
+
+def _in_chunks(work: Callable[[slice], None], rows: Floats) -> None:
+    """Calls `work` on slices of the rows which fit into a core's cache, from as many threads as there are cores."""
+    step = max(1, CHUNK // max(rows.shape[1], 1))
+    parts = [slice(start, start + step) for start in range(0, len(rows), step)]
+    if len(parts) < 2:
+        for part in parts:
+            work(part)
+        return
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for _ in pool.map(work, parts):
+            pass
