@@ -1,6 +1,6 @@
 """False alarms: how often an engine that Mixmark ships, and that is honest, would fail its gate.
 
-    python -m bench.false_alarms SUITE TIER [ENGINE:PRECISION …] [--feeds N] [--values FOLDER]
+    python -m bench.false_alarms SUITE TIER [ADAPTER:PRECISION[:OPTION=VALUE …] …] [--feeds N] [--values FOLDER]
 
 It runs built-in adapters on the CPU (torch:bf16 and onnxruntime:fp32 by default) on feeds that are independent of each
 other, each from a seed of its own, and compares every unit of their answers with the fp32 reference as the audit does.
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import cast
@@ -54,24 +54,25 @@ def judged(suite: Suite, answer: Array, reference: Array) -> list[float]:
     return [suite.quality(answer[at : at + 1], row) for at, row in enumerate(rows)]
 
 
-def opened(stack: ExitStack, adapter: str, suite: Suite, precision: str) -> Runner:
+def opened(stack: ExitStack, name: str, suite: Suite) -> Runner:
+    """name: ADAPTER:PRECISION[:OPTION=VALUE …], the options being those of mixmark.toml."""
+    adapter, precision, *options = name.split(":")
     loaded = plugins.Plugin("adapters", adapter, plugins.BUILT_IN["adapters"][adapter], "built in").load()
-    engine = cast(Adapter, loaded({}))
+    engine = cast(Adapter, loaded(dict(option.split("=", 1) for option in options)))
     device = next(each for each in engine.discover() if each.id == CPU.id)
     return stack.enter_context(engine.open(device, suite, precision, Use.of("single-stream")))
 
 
-def measured(suite: Suite, engine: str, seeds: Sequence[int]) -> Iterator[list[float]]:
-    """The values of the units of one feed for each seed."""
-    adapter, _, precision = engine.partition(":")
+def answered(suite: Suite, engine: str, seeds: Iterable[int]) -> Iterator[tuple[Array, Array]]:
+    """The answer and the reference of one feed for each seed."""
     with ExitStack() as stack:
-        runner = opened(stack, adapter, suite, precision)
-        referee = opened(stack, REFERENCE, suite.reference(), "fp32")
+        runner = opened(stack, engine, suite)
+        referee = opened(stack, f"{REFERENCE}:fp32", suite.reference())
         for seed in seeds:
             feed = suite.feeds(BATCH.get(suite.name, 1), seed)(0)
             answer = np.concatenate([drive.plain(out) for out in runner(feed)])
             reference = np.concatenate([drive.plain(out) for out in referee({**feed, "answer": answer})])
-            yield judged(suite, answer, reference)
+            yield answer, reference
 
 
 def above(values: npt.NDArray[np.float64], gate: float) -> float:
@@ -87,7 +88,7 @@ def above(values: npt.NDArray[np.float64], gate: float) -> float:
 
 
 def line(suite: Suite, engine: str, feeds: int, values: npt.NDArray[np.float64]) -> str:
-    found = suite.gate(engine.partition(":")[2])
+    found = suite.gate(engine.split(":")[1])
     assert found is not None
     largest, gate = float(values.max()), found.at_most
     p = above(values[values > 0], gate) * float((values > 0).mean()) if largest > 0 else 0.0
@@ -128,8 +129,8 @@ def main() -> None:
         name = f"{asked.suite}-{asked.tier}-{engine.replace(':', '-')}.csv"
         path = asked.values / name if asked.values else None
         rows = [[*map(float, row.split(","))] for row in path.read_text().split()] if path and path.exists() else []
-        for row in measured(suite, engine, range(len(rows), asked.feeds)) if len(rows) < asked.feeds else ():
-            rows.append(row)
+        for pair in answered(suite, engine, range(len(rows), asked.feeds)) if len(rows) < asked.feeds else ():
+            rows.append(row := judged(suite, *pair))
             if path:
                 with path.open("a") as file:
                     print(*(f"{value:.6g}" for value in row), sep=",", file=file)

@@ -100,9 +100,9 @@ def main() -> None:
     feeds = issued(suite, 1, asked.kept + asked.feeds)
     found: dict[str, list[float]] = {}
     with ExitStack() as stack:
-        runner = opened(stack, REFERENCE, suite, "fp32")
+        runner = opened(stack, f"{REFERENCE}:fp32", suite)
         answers = np.stack([np.concatenate([drive.plain(out) for out in runner(feed)]) for feed in feeds])
-        referee = opened(stack, REFERENCE, suite.reference(), "fp32")
+        referee = opened(stack, f"{REFERENCE}:fp32", suite.reference())
         for at in range(asked.kept, len(feeds)):
             for name, answer in ways(feeds, answers, at, asked.kept):
                 right = np.concatenate([drive.plain(out) for out in referee({**feeds[at], "answer": answer})])

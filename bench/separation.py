@@ -1,34 +1,45 @@
 """Separation of honest rounding from cheats: each suite's metric for both, at the shapes of a tier.
 
-    python -m bench.separation SUITE TIER [--feeds N]      prints the table that docs/separation/ holds
+    python -m bench.separation SUITE TIER [--feeds N]      prints the tables that docs/separation/ holds
 
+--engines ADAPTER:PRECISION[:OPTION=VALUE …] …: rows of real engines, which the built-in adapters run.
+--ways REGEX: only the ways whose names match (`none`: only the engines). --first K: feeds from the K-th on.
+--values FILE: keeps the values of each way in a file, and prints the tables of all that it holds; so a table that takes
+long is made in pieces.
 --weights FILE, for llm only: measures a checkpoint; more honest rows then show the error of rounding its weights.
 
-Honest rows are precisions of weights and activations; cheats leave work out. The middle is the geometric mean of the
-worst honest value and the mildest cheat, so that its distance to both is the same factor; that factor should be 3 or
-more. Then audits of 30 feeds are simulated in which a random part of the feeds is cheated, with values drawn from those
-of the mildest cheat. The rows of a suite come from bench/cheats/<suite>.py, `values(tier, feeds) -> Iterator[Row]`.
+Honest rows are precisions of weights and activations, each with the declared precisions whose gate it must pass;
+cheats leave work out. A second table holds each gate against the worst honest way and the mildest cheat: both should be
+a factor of 3 or more away. `middle` is the geometric mean of the two, whose distance to both is the same factor. Then
+audits of 30 feeds are simulated in which a random part of the feeds is cheated, with values drawn from those of the
+mildest cheat. The rows of a suite come from bench/cheats/<suite>.py, `values(tier, nonces, wanted) -> Iterator[Row]`.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from harness import plugins
+from harness.contracts import Suite
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
 GROUP = 32
+ROUNDINGS = {"16 bits": "bf16", "fp8": "fp8", "int8": "int8", "int4": "int4"}
+"""The declared precisions that have a gate of their own, each with one that has it."""
 PARTS = {"quarter": 1 / 4, "tenth": 1 / 10}
 AUDITED = 30  # feeds in the audit of an official run
 TRIALS = 10_000
@@ -39,9 +50,14 @@ class Row:
     """One way to run the suite: the metric of each of its audited feeds."""
 
     name: str
-    honest: bool
+    declared: str
+    """The keys of ROUNDINGS whose gate this way must pass, with commas between them; empty for a cheat."""
     values: tuple[float, ...]
     note: str = ""
+
+    @property
+    def honest(self) -> bool:
+        return bool(self.declared)
 
     @property
     def extreme(self) -> float:
@@ -75,7 +91,8 @@ def rounded(x: torch.Tensor, precision: str) -> torch.Tensor:
     """An activation rounded to a precision.
 
     precision: `bf16`, `fp16`, `fp8` (e4m3, scaled by the tensor's absmax), `int8` (absmax / 127 per row of the last
-    axis) or `int8-tensor` (one scale for the whole tensor).
+    axis), `int8-block` (per 32 values of it, as in GGUF's Q8_0), `int8-tensor` (one scale for the whole tensor) or
+    `uint8-tensor` (256 steps from the tensor's smallest value to its largest).
     """
     import torch
 
@@ -84,6 +101,13 @@ def rounded(x: torch.Tensor, precision: str) -> torch.Tensor:
     if precision == "fp8":
         scale = x.abs().amax().clamp_min(1e-30) / 448
         return (x / scale).to(torch.float8_e4m3fn).to(x.dtype) * scale
+    if precision == "uint8-tensor":
+        low, high = x.amin().clamp_max(0), x.amax().clamp_min(0)
+        scale = (high - low).clamp_min(1e-30) / 255
+        zero = (low / scale).round()
+        return ((x / scale).round() - zero).clamp(0, 255).add(zero) * scale
+    if precision == "int8-block" and x.shape[-1] % GROUP == 0:
+        return rounded(x.reshape(*x.shape[:-1], -1, GROUP), "int8").reshape(x.shape)
     absmax = x.abs().amax() if precision == "int8-tensor" else x.abs().amax(-1, keepdim=True)
     scale = absmax.clamp_min(1e-30) / 127
     return (x / scale).round().clamp(-127, 127) * scale
@@ -124,21 +148,28 @@ def activations(module: nn.Module, precision: str) -> Iterator[None]:
             hook.remove()
 
 
-def table(rows: list[Row]) -> str:
-    """The rows in Markdown, and the middle between the worst honest way and the mildest cheat."""
-    worst = max((row for row in rows if row.honest), key=lambda row: row.extreme)
+def table(rows: Sequence[Row], suite: Suite) -> str:
+    """The rows in Markdown, and each gate against the worst honest way and the mildest cheat."""
     mildest = min((row for row in rows if not row.honest), key=lambda row: row.extreme)
-    lines = ["| way | kind | least | most | |", "|---|---|---|---|---|"]
+    lines = ["| way | declared | feeds | least | most | |", "|---|---|---|---|---|---|"]
     for row in sorted(rows, key=lambda row: (not row.honest, row.extreme)):
-        kind = "honest" if row.honest else "cheat"
-        lines.append(f"| {row.name} | {kind} | {min(row.values):.2g} | {max(row.values):.2g} | {row.note} |")
-    middle = math.sqrt(max(worst.extreme, 1e-12) * mildest.extreme)
-    factor = math.sqrt(mildest.extreme / max(worst.extreme, 1e-12))
+        figures = f"{len(row.values)} | {min(row.values):.2g} | {max(row.values):.2g}"
+        lines.append(f"| {row.name} | {row.declared or 'cheat'} | {figures} | {row.note} |")
     lines += [
         "",
-        f"Worst honest: {worst.name}. Mildest cheat: {mildest.name}. "
-        f"Middle {middle:.2g}, a factor of {factor:.1f} from both.",
+        "| declared | worst honest way | most | gate | factor | mildest cheat | least | factor | middle | factor |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
+    for rounding, precision in ROUNDINGS.items():
+        honest = [row for row in rows if rounding in row.declared.split(", ")]
+        gate = suite.gate(precision)
+        if honest and gate:
+            worst = max(honest, key=lambda row: row.extreme)
+            most, least, at_most = max(worst.extreme, 1e-12), mildest.extreme, gate.at_most
+            lines.append(
+                f"| {rounding} | {worst.name} | {most:.2g} | {at_most:g} | {at_most / most:.2g} | {mildest.name} | "
+                f"{least:.2g} | {least / at_most:.2g} | {math.sqrt(most * least):.2g} | {math.sqrt(least / most):.2g} |"
+            )
     return "\n".join(lines)
 
 
@@ -153,7 +184,7 @@ def caught(cheat: Row, right: Row, part: float, at_most: float) -> float:
     return float((scores > at_most).any(1).mean())
 
 
-def in_part(rows: list[Row], at_most: float) -> str:
+def in_part(rows: Sequence[Row], at_most: float) -> str:
     """How often audits catch the mildest cheat on a part of the feeds; the others are run by the best honest way."""
     mildest = min((row for row in rows if not row.honest), key=lambda row: row.extreme)
     best = min((row for row in rows if row.honest), key=lambda row: row.extreme)
@@ -162,19 +193,64 @@ def in_part(rows: list[Row], at_most: float) -> str:
     return f"The mildest cheat against the gate of {at_most:g}, {TRIALS:,} audits of {AUDITED} feeds: caught {told}."
 
 
+def engine(suite: Suite, name: str, nonces: Iterable[int]) -> Row:
+    """A real engine as an honest way. name: ADAPTER:PRECISION[:OPTION=VALUE …], as bench.false_alarms takes it."""
+    from bench.false_alarms import answered
+
+    precision = name.split(":")[1]
+    gate = suite.gate(precision)
+    assert gate, f"{suite.name} has no gate"
+    values: list[float] = []
+    for answer, reference in answered(suite, name, nonces):
+        if len(reference) == len(answer) + 1:  # each of its audits compares as many samples as the gate asks for
+            for start in range(0, len(answer), gate.samples):
+                rows = np.r_[start : min(start + gate.samples, len(answer))]
+                values.append(suite.quality(answer[rows], np.concatenate((reference[rows], reference[-1:]))))
+        else:
+            values.append(suite.quality(answer, reference))
+    declared = next((each for each, one in ROUNDINGS.items() if one == precision), "16 bits")
+    return Row(name.replace(":", " "), declared, tuple(values), "the adapter itself")
+
+
+def kept(file: Path, rows: Iterable[Row]) -> list[Row]:
+    """Appends the rows to a file, and returns all that it holds, the values of one way together."""
+    with file.open("a") as lines:
+        for row in rows:
+            print(json.dumps(asdict(row)), file=lines, flush=True)
+    found: dict[str, Row] = {}
+    for line in file.read_text().splitlines():
+        row = Row(**json.loads(line))
+        before = found[row.name].values if row.name in found else ()
+        found[row.name] = replace(row, values=(*before, *row.values))
+    return list(found.values())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("suite")
     parser.add_argument("tier", choices=("smoke", "edge"))
     parser.add_argument("--feeds", type=int, default=2)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--ways", default="")
+    parser.add_argument("--engines", nargs="*", default=())
+    parser.add_argument("--values", type=Path)
     parser.add_argument("--weights")
     asked = parser.parse_args()
     options = {"weights": asked.weights} if asked.weights else {}
     cheats = importlib.import_module(f"bench.cheats.{asked.suite}")
-    rows = list(cheats.values(asked.tier, asked.feeds, **options))
     suite = plugins.suite(asked.suite, plugins.BUILT_IN["suites"][asked.suite], asked.tier, options)
-    gates = dict.fromkeys(suite.gate(precision).at_most for precision in ("bf16", "int8", "int4"))
-    print(table(rows), *(in_part(rows, at_most) for at_most in gates), sep="\n")
+    nonces = range(asked.first, asked.first + asked.feeds)
+
+    def measured() -> Iterator[Row]:
+        for name in asked.engines:
+            yield engine(suite, name, nonces)
+        if asked.ways != "none":
+            yield from cheats.values(asked.tier, nonces, re.compile(asked.ways).search, **options)
+
+    rows = kept(asked.values, measured()) if asked.values else list(measured())
+    if all(any(row.honest == honest for row in rows) for honest in (True, False)):
+        gates = dict.fromkeys(gate.at_most for each in ROUNDINGS.values() if (gate := suite.gate(each)))
+        print(table(rows, suite), "", *(in_part(rows, at_most) for at_most in gates), sep="\n")
 
 
 if __name__ == "__main__":

@@ -2,12 +2,12 @@
 
 Every residual branch is left out once. Whole images of all of them would take too long, so the branches are ranked
 first by their effect on one step of one feed, and those of the VAE by their effect on one latent. The table has the
-branches with the smallest effect.
+branches with the smallest effect. Where only some branches are asked for by name, only these are ranked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -27,6 +27,16 @@ if TYPE_CHECKING:
 SEED = 1
 UNQUANTISED = ("time_emb", "add_embedding", "conv_in", "conv_out", "conv_shortcut")
 """Layers of the U-Net that published 8-bit recipes for Stable Diffusion keep in 16 bits, as text encoder and VAE."""
+EXACT = "int8, int4"
+"""What may be declared for ways that change no weight: the drawn weights are exact at four bits."""
+BY_ACTIVATIONS = {
+    "bf16": "16 bits",
+    "fp16": "16 bits",
+    "int8": EXACT,
+    "int8-tensor": EXACT,
+    "uint8-tensor": EXACT,
+    "fp8": "fp8",
+}
 MILDEST = 3
 """The number of branches of each kind in the table."""
 
@@ -36,12 +46,12 @@ Way = AbstractContextManager[None]
 class Networks:
     """The networks of a suite, with feeds of one image each in one batch."""
 
-    def __init__(self, suite: Diffusion, feeds: int) -> None:
+    def __init__(self, suite: Diffusion, nonces: Sequence[int]) -> None:
         self.suite = suite
         modules = {name: graph.module().to_empty(device="cpu") for name, graph in suite.graphs().items()}
         self.encode, self.denoise, self.decode = modules["encode"], modules["denoise"], modules["decode"]
         self.all = (self.encode, self.denoise, self.decode)
-        issued = list(map(suite.feeds(1, SEED), range(feeds + 1)))
+        issued = list(map(suite.feeds(1, SEED), (*nonces, nonces[-1] + 1)))
         self.ids, self.noise = (np.concatenate([feed[name] for feed in issued[:-1]]) for name in ("ids", "noise"))
         self.other_ids, self.other_noise = (
             np.concatenate([feed[name] for feed in issued[1:]]) for name in ("ids", "noise")
@@ -76,16 +86,16 @@ class Networks:
         return np.asarray(image)
 
 
-def values(tier: str, feeds: int) -> Iterator[Row]:
+def values(tier: str, nonces: Sequence[int], wanted: Callable[[str], object]) -> Iterator[Row]:
     import torch
 
-    networks = Networks(Diffusion(tier, {}), feeds)
+    networks = Networks(Diffusion(tier, {}), nonces)
     networks.load(networks.suite.weights())
     with torch.no_grad():
-        yield from rows(networks)
+        yield from rows(networks, wanted)
 
 
-def rows(networks: Networks) -> Iterator[Row]:
+def rows(networks: Networks, wanted: Callable[[str], object]) -> Iterator[Row]:
     import torch
     from torch.nn.functional import avg_pool2d
 
@@ -96,55 +106,68 @@ def rows(networks: Networks) -> Iterator[Row]:
     latent = networks.latent(context, noise)
     image = networks.image(latent)
 
-    def row(name: str, answer: Array, honest: bool = False, note: str = "") -> Row:
-        pairs = zip(answer, image, strict=True)
-        return Row(name, honest, tuple(suite.quality(one[None], other[None]) for one, other in pairs), note)
+    def row(name: str, answer: Callable[[], Array], declared: str = "", note: str = "") -> Iterator[Row]:
+        if wanted(name):
+            pairs = zip(answer(), image, strict=True)
+            yield Row(name, declared, tuple(suite.quality(one[None], other[None]) for one, other in pairs), note)
 
-    def whole(*ways: Way) -> Array:
-        with together(ways):
-            return networks.image(networks.latent(networks.context(ids), noise))
+    def whole(*ways: Way) -> Callable[[], Array]:
+        def answer() -> Array:
+            with together(ways):
+                return networks.image(networks.latent(networks.context(ids), noise))
 
-    def denoised(*ways: Way, context: tuple[torch.Tensor, ...] = context, steps: int = steps) -> Array:
+        return answer
+
+    def denoised(*ways: Way, context: tuple[torch.Tensor, ...] = context, steps: int = steps) -> Callable[[], Array]:
         """The image where the ways change only the U-Net's part; text encoder and VAE are honest."""
-        with together(ways):
-            changed = networks.latent(context, noise, steps)
-        return networks.image(changed)
 
-    for precision in ("bf16", "fp16", "int8", "int8-tensor", "fp8"):
-        note = {"int8": "a scale a row", "int8-tensor": "a scale a tensor"}.get(precision, "")
+        def answer() -> Array:
+            with together(ways):
+                changed = networks.latent(context, noise, steps)
+            return networks.image(changed)
+
+        return answer
+
+    notes = {
+        "int8": "a scale a row",
+        "int8-tensor": "a scale a tensor",
+        "uint8-tensor": "scale and zero point a tensor",
+    }
+    for precision, declared in BY_ACTIVATIONS.items():
         ways = [activations(module, precision) for module in networks.all]
-        yield row(f"{precision} activations everywhere", whole(*ways), True, note)
-    for precision in ("int8-tensor", "fp8"):
+        yield from row(f"{precision} activations everywhere", whole(*ways), declared, notes.get(precision, ""))
+    for precision in ("uint8-tensor", "int8-tensor", "fp8"):
         quantised = [layer for name, layer in layers(unet) if not any(part in name for part in UNQUANTISED)]
         ways = [activations(layer, precision) for layer in quantised]
-        yield row(f"{precision} activations in the U-Net", denoised(*ways), True, "as published recipes do")
-    yield row("int8 weights", whole(*(whole_numbers(module, 8, None) for module in networks.all)), True)
+        declared = BY_ACTIVATIONS[precision]
+        yield from row(f"{precision} activations in the U-Net", denoised(*ways), declared, "as published recipes do")
+    yield from row("int8 weights", whole(*(whole_numbers(module, 8, None) for module in networks.all)), "int8")
     four = [whole_numbers(module, 4) for module in networks.all]
     ways = [activations(module, "int8-tensor") for module in networks.all]
-    yield row("int4 weights, int8-tensor activations", whole(*four, *ways), True)
+    yield from row("int4 weights, int8-tensor activations", whole(*four, *ways), "int4")
 
     for bits in (3, 2):
-        yield row(f"int{bits} weights", whole(*(whole_numbers(module, bits) for module in networks.all)))
+        yield from row(f"int{bits} weights", whole(*(whole_numbers(module, bits) for module in networks.all)))
     other = networks.context(networks.other_ids)
-    yield row("another prompt", denoised(context=other))
+    yield from row("another prompt", denoised(context=other))
     half = tuple(part[..., : part.shape[-2] // 2, :] if part.dim() == 4 else part for part in context)
-    yield row("half the context", denoised(context=half))
-    yield row("half the steps", denoised(replaced(denoise, "steps", steps // 2), steps=steps // 2))
-    yield row("the last step's U-Net is the one's before", denoised(repeated(unet, {steps - 1})))
-    yield row("every other step's U-Net is the one's before", denoised(repeated(unet, range(1, steps, 2))))
+    yield from row("half the context", denoised(context=half))
+    yield from row("half the steps", denoised(replaced(denoise, "steps", steps // 2), steps=steps // 2))
+    yield from row("the last step's U-Net is the one's before", denoised(repeated(unet, {steps - 1})))
+    yield from row("every other step's U-Net is the one's before", denoised(repeated(unet, range(1, steps, 2))))
     middle = unet.get_submodule("mid_block")
-    yield row("every other middle is that of the step before", denoised(repeated(middle, range(1, steps, 2))))
+    yield from row("every other middle is that of the step before", denoised(repeated(middle, range(1, steps, 2))))
     halved = [to_every_other(module) for name, module in unet.named_modules() if name.endswith(".attn1")]
-    yield row("self-attention to every other position", denoised(*halved))
+    yield from row("self-attention to every other position", denoised(*halved))
 
     def doubled(small: Array) -> Array:
         return small.repeat(2, axis=2).repeat(2, axis=3)
 
     smaller = avg_pool2d(torch.from_numpy(noise), 2).numpy() * 2  # of unit variance again
-    yield row("half the resolution", doubled(networks.image(networks.latent(context, smaller))))
-    yield row("decoded at half the resolution", doubled(networks.image(avg_pool2d(latent, 2))))
-    yield row("a constant image", np.broadcast_to(image.mean((2, 3), keepdims=True), image.shape))
-    yield row("another feed's image", networks.image(networks.latent(other, networks.other_noise)))
+    yield from row("half the resolution", lambda: doubled(networks.image(networks.latent(context, smaller))))
+    yield from row("decoded at half the resolution", lambda: doubled(networks.image(avg_pool2d(latent, 2))))
+    yield from row("a constant image", lambda: np.broadcast_to(image.mean((2, 3), keepdims=True), image.shape))
+    yield from row("another feed's image", lambda: networks.image(networks.latent(other, networks.other_noise)))
 
     first = networks.latent(tuple(part[:1] for part in context), noise[:1], steps=1)
 
@@ -167,15 +190,19 @@ def rows(networks: Networks) -> Iterator[Row]:
         branches = {
             name: module for name, module in network.named_modules() if type(module).__name__ in classes.split()
         }
-        values = {name: missed(skipped(module)) for name, module in branches.items()}
-        for name in sorted(values, key=values.__getitem__)[:MILDEST]:
+        asked = [name for name in branches if wanted(f"without {name}")]
+        if len(asked) > MILDEST:
+            asked = sorted(asked, key=lambda name: missed(skipped(branches[name])))[:MILDEST]
+        for name in asked:
             note = f"mildest of {len(branches)}: {', '.join(classes.split())}"
-            yield row(f"without {name}", whole(skipped(branches[name])), note=note)
+            yield from row(f"without {name}", whole(skipped(branches[name])), note=note)
 
+    if not wanted("weights of another seed"):
+        return
     specs = exported.specs(HOME, suite.tier, suite.graphs)
     drawn = weights.drawn(suite.name, specs, partial(rule, guidance=suite.shape.guidance), seed=1)
     networks.load(drawn)
-    yield row("weights of another seed", whole())
+    yield from row("weights of another seed", whole())
 
 
 def distance(answer: Array, reference: Array) -> float:

@@ -7,8 +7,9 @@ after the other takes 0.5 GB.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -30,6 +31,8 @@ CROSS = "model.inter_arch.crossnet.W_kernels.{}"
 MLP = "model.over_arch.model.0._mlp.{}._linear.weight"
 HEADS = np.cumsum((0, *HOTNESS))
 BAGS = [slice(*ends) for ends in pairwise(HEADS)]
+EXACT = "int8, int4"
+"""What may be declared for ways that change no weight: the drawn weights are exact at four bits."""
 LARGEST = int(np.argmax(HOTNESS))
 
 Change = Callable[[str, Tensor], Tensor]
@@ -74,13 +77,13 @@ class Way:
         return replace(self, indices=torch.from_numpy(indices))
 
 
-def opened(tier: str, feeds: int) -> tuple[Way, Array, Way]:
+def opened(tier: str, nonces: Sequence[int]) -> tuple[Way, Array, Way]:
     """The honest way, the ranks, and the way in which each table is hashed to a tenth of its rows.
 
     Both ways hold FIXED samples and then the feeds. The ranks are those of each index by popularity, from 0.
     """
     suite = Dlrm(tier, {})
-    samples = [suite.feeds(FIXED, seed=0)(0), *map(suite.feeds(BATCH, seed=1), range(feeds))]
+    samples = [suite.feeds(FIXED, seed=0)(0), *map(suite.feeds(BATCH, seed=1), nonces)]
     dense = torch.from_numpy(np.concatenate([each["dense"] for each in samples]))
     indices = np.concatenate([each["indices"] for each in samples])
     source, weights = suite.weights(), {}
@@ -148,51 +151,56 @@ def audits(way: Way, answer: Array, reference: Array) -> tuple[float, ...]:
     return tuple(way.suite.quality(part, np.append(truth, variance)) for part, truth in parts)
 
 
-def values(tier: str, feeds: int) -> Iterator[Row]:
-    way, ranks, hashed = opened(tier, feeds)
+def values(tier: str, nonces: Sequence[int], wanted: Callable[[str], object]) -> Iterator[Row]:
+    way, ranks, hashed = opened(tier, nonces)
     reference = way()
 
-    def row(name: str, answer: Array, honest: bool = False) -> Row:
-        return Row(name, honest, audits(way, answer, reference))
+    def row(name: str, answer: Callable[[], Array], declared: str = "", note: str = "") -> Iterator[Row]:
+        if wanted(name):
+            yield Row(name, declared, audits(way, answer(), reference), note)
 
-    yield row("fp32, batch 32", way(batch=32), honest=True)
-    yield row("bf16", way(dtype=torch.bfloat16), honest=True)
-    yield row("fp16", way(dtype=torch.float16), honest=True)
+    yield from row("fp32, batch 32", partial(way, batch=32), "16 bits")
+    yield from row("bf16", partial(way, dtype=torch.bfloat16), "16 bits")
+    yield from row("fp16", partial(way, dtype=torch.float16), "16 bits")
     for bits, group in ((8, None), (4, GROUP)):
         narrow = way.changed(to(bits, group))
-        yield row(f"int{bits} weights and tables", narrow(), honest=True)
+        yield from row(f"int{bits} weights and tables", narrow, f"int{bits}")
         with Rounded("int8"):
-            yield row(f"int{bits} weights and tables, int8 activations", narrow(), honest=True)
-    for precision, said in (("int8-tensor", "int8 activations, one scale a tensor"), ("fp8", "fp8 activations")):
+            yield from row(f"int{bits} weights and tables, int8 activations", narrow, f"int{bits}")
+    for precision, said, declared in (
+        ("int8", "int8 activations, a scale a sample", EXACT),
+        ("int8-tensor", "int8 activations, one scale a tensor", EXACT),
+        ("uint8-tensor", "uint8 activations, scale and zero point a tensor", EXACT),
+        ("fp8", "fp8 activations", "fp8"),
+    ):
         with Rounded(precision):
-            yield row(said, way(), honest=True)
+            yield from row(said, way, declared)
 
     for bits in (3, 2):
-        yield row(f"int{bits} weights and tables", way.changed(to(bits))())
+        yield from row(f"int{bits} weights and tables", way.changed(to(bits)))
     for part, said in (("t_cat", "tables"), ("arch.model", "MLPs"), ("kernels", "cross layers")):
-        yield row(f"int3 {said}", way.changed(to(3, part=part))())
-    yield row("two of four weights pruned, tables whole", way.changed(pruned)())
+        yield from row(f"int3 {said}", way.changed(to(3, part=part)))
+    yield from row("two of four weights pruned, tables whole", way.changed(pruned))
     for layer in range(CROSS_LAYERS):
-        yield row(f"cross layer {layer} skipped", way.without(CROSS.format(layer))())
-    yield row("half the rank of the last cross layer", way.changed(half_the_rank)())
-    yield row("1024 × 1024 layer skipped", way.without(MLP.format(1))())
-    yield row("dense features ignored", replace(way, dense=torch.zeros_like(way.dense))())
+        yield from row(f"cross layer {layer} skipped", way.without(CROSS.format(layer)))
+    yield from row("half the rank of the last cross layer", way.changed(half_the_rank))
+    yield from row("1024 × 1024 layer skipped", way.without(MLP.format(1)))
+    yield from row("dense features ignored", replace(way, dense=torch.zeros_like(way.dense)))
 
-    ignored = [row(f"table {table} ignored", way.averaged({table: np.s_[:]})()) for table in range(len(HOTNESS))]
-    ignored.sort(key=lambda row: row.extreme)
-    yield replace(ignored[0], note="the mildest of 26")
-    yield replace(ignored[-1], note="the severest of 26")
-    yield row("tables hashed to a tenth of their rows", hashed())
+    for table in range(len(HOTNESS)):
+        yield from row(f"table {table} ignored", way.averaged({table: np.s_[:]}))
+    yield from row("tables hashed to a tenth of their rows", hashed)
     rows = zip(way.suite.shape.rows, BAGS, strict=True)
     tail = {table: ranks[:, bag] >= max(1, count // 10) for table, (count, bag) in enumerate(rows)}
-    yield row("only the popular tenth of each table", way.averaged(tail)())
-    yield row("first index of a bag only", way.averaged({table: np.s_[:, 1:] for table in range(len(HOTNESS))})())
+    yield from row("only the popular tenth of each table", way.averaged(tail))
+    first = way.averaged({table: np.s_[:, 1:] for table in range(len(HOTNESS))})
+    yield from row("first index of a bag only", first)
     half = {table: np.s_[:, -(-hot // 2) :] for table, hot in enumerate(HOTNESS)}
-    yield row("half of every bag", way.averaged(half)())
-    yield row(f"half of the largest bag, {max(HOTNESS)} rows", way.averaged({LARGEST: half[LARGEST]})())
+    yield from row("half of every bag", way.averaged(half))
+    yield from row(f"half of the largest bag, {max(HOTNESS)} rows", way.averaged({LARGEST: half[LARGEST]}))
 
-    yield row("other weights, tables kept", replace(way, weights={**way.weights, **others(way.suite, seed=1)})())
-    yield row("the previous answer", np.roll(reference, 1))
-    yield row("a constant answer", np.full_like(reference, reference[:FIXED].mean()))
+    yield from row("other weights, tables kept", replace(way, weights={**way.weights, **others(way.suite, seed=1)}))
+    yield from row("the previous answer", lambda: np.roll(reference, 1))
+    yield from row("a constant answer", lambda: np.full_like(reference, reference[:FIXED].mean()))
     lazy = np.random.default_rng(0).random(len(reference)) < 0.1
-    yield row("the previous answer for a random tenth", np.where(lazy, np.roll(reference, 1), reference))
+    yield from row("the previous answer for a random tenth", lambda: np.where(lazy, np.roll(reference, 1), reference))

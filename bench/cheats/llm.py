@@ -22,13 +22,17 @@ from suites.llm import SHARP_LAYERS, Llm, Shape
 from suites.llm.network import Layer, Network, rotary, rotate
 from suites.weights import Drawn
 
+SIXTEEN, EXACT = "16 bits", "int8, int4"
+"""What may be declared; the drawn weights are exact at four bits."""
+
 
 @dataclass(frozen=True)
 class Way:
     """A way to decode. into: the precision of the inputs of linear layers. on: that of all other values. None: fp32."""
 
     name: str
-    honest: bool
+    declared: str = ""
+    """As of a Row: what may be declared; empty for a cheat."""
     into: str | None = None
     on: str | None = None
     skips: tuple[int, ...] = ()
@@ -48,21 +52,22 @@ def ways(shape: Shape) -> list[Way]:
     last, diffuse = shape.layers - 1, tuple(range(SHARP_LAYERS, shape.layers))
     quarter = shape.tokens_in + 3 * shape.tokens_out // 4
     return [
-        Way("fp32, another batch", True, note="of weights: also int4 and fp8, which are exact"),
-        Way("bf16", True, "bf16", "bf16"),
-        Way("fp16", True, "fp16", "fp16"),
-        Way("int8 activations by row", True, "int8", "bf16", note="as int4 weights with int8 activations"),
-        Way("int8 activations, one scale a tensor", True, "int8-tensor", "bf16"),
-        Way("fp8 activations, one scale a tensor", True, "fp8", "bf16"),
-        Way("first layer skipped", False, skips=(0,)),
-        Way("middle layer skipped", False, skips=(shape.layers // 2,)),
-        Way("last layer skipped", False, skips=(last,)),
-        Way("last layer skipped, last quarter of the tokens", False, skips=(last,), skips_from=quarter),
-        Way("attention skipped where it is not sharp", False, skips_attention=diffuse),
-        Way("half of the vocabulary looked at", False, vocabulary=0.5),
-        Way("a tenth of the vocabulary looked at", False, vocabulary=0.1),
-        Way("window of half the prompt", False, window=shape.tokens_in // 2),
-        Way("first half of the prompt forgotten", False, forgets=shape.tokens_in // 2),
+        Way("fp32, another batch", SIXTEEN, note="of weights: also int4 and fp8, which are exact"),
+        Way("bf16", SIXTEEN, "bf16", "bf16"),
+        Way("fp16", SIXTEEN, "fp16", "fp16"),
+        Way("int8 activations by 32", EXACT, "int8-block", "fp16", note="as llama.cpp"),
+        Way("int8 activations by row", EXACT, "int8", "bf16", note="as int4 weights with int8 activations"),
+        Way("int8 activations, one scale a tensor", EXACT, "int8-tensor", "bf16"),
+        Way("fp8 activations, one scale a tensor", "fp8", "fp8", "bf16"),
+        Way("first layer skipped", skips=(0,)),
+        Way("middle layer skipped", skips=(shape.layers // 2,)),
+        Way("last layer skipped", skips=(last,)),
+        Way("last layer skipped, last quarter of the tokens", skips=(last,), skips_from=quarter),
+        Way("attention skipped where it is not sharp", skips_attention=diffuse),
+        Way("half of the vocabulary looked at", vocabulary=0.5),
+        Way("a tenth of the vocabulary looked at", vocabulary=0.1),
+        Way("window of half the prompt", window=shape.tokens_in // 2),
+        Way("first half of the prompt forgotten", forgets=shape.tokens_in // 2),
     ]
 
 
@@ -190,11 +195,13 @@ def uncomputed(prompts: Array, right: Array) -> Iterator[tuple[str, Array]]:
 
 
 @torch.inference_mode()
-def values(tier: str, feeds: int, weights: str | None = None) -> Iterator[Row]:
+def values(
+    tier: str, nonces: Sequence[int], wanted: Callable[[str], object], weights: str | None = None
+) -> Iterator[Row]:
     """The rows of the suite. weights: the path of a checkpoint that replaces the drawn weights."""
     suite = Llm(tier, {"weights": weights} if weights else {})
     right, drawn = suite.weights(), Llm(tier, {}).weights()
-    prompts = np.stack([feed["ids"] for feed in map(suite.feeds(1, 0), range(feeds))])
+    prompts = np.stack([feed["ids"] for feed in map(suite.feeds(1, 0), nonces)])
     (graph,) = suite.reference().graphs().values()
     network = graph.module().to_empty(device="cpu")
     assert isinstance(network, Network)
@@ -202,34 +209,36 @@ def values(tier: str, feeds: int, weights: str | None = None) -> Iterator[Row]:
 
     answers: list[tuple[Way, Array]] = []
     changed: list[tuple[Way, Callable[[Tensor], Tensor]]] = [
-        (Way("int8 weights by row", True), partial(integers, bits=8, group=None)),
-        (Way("int3 weights", False), partial(integers, bits=3)),
-        (Way("int2 weights", False), partial(integers, bits=2)),
+        (Way("int8 weights by row", "int8"), partial(integers, bits=8, group=None)),
+        (Way("int3 weights"), partial(integers, bits=3)),
+        (Way("int2 weights"), partial(integers, bits=2)),
     ]
     if weights:
         four = partial(integers, bits=4)
         changed += [
-            (Way("bf16 weights", True, "bf16", "bf16"), partial(rounded, precision="bf16")),
-            (Way("fp8 weights, one scale a tensor", True), partial(rounded, precision="fp8")),
-            (Way("int4 weights", True, note="a scale per 32"), four),
-            (Way("int4 weights, int8 activations", True, "int8", "bf16"), four),
+            (Way("bf16 weights", SIXTEEN, "bf16", "bf16"), partial(rounded, precision="bf16")),
+            (Way("fp8 weights, one scale a tensor", "fp8"), partial(rounded, precision="fp8")),
+            (Way("int4 weights", "int4", note="a scale per 32"), four),
+            (Way("int4 weights, int8 activations", "int4", "int8", "bf16"), four),
         ]
-    for way, change in changed:
+    for way, change in ((way, change) for way, change in changed if wanted(way.name)):
         load(network, right, change)
         answers.append((way, Batch(network, [way]).decode(prompts)[0]))
-    wrong = Way("wrong weights", False)
-    load(network, replace(drawn, seed=1))
-    answers.append((wrong, Batch(network, [wrong]).decode(prompts)[0]))
+    wrong = Way("wrong weights")
+    if wanted(wrong.name):
+        load(network, replace(drawn, seed=1))
+        answers.append((wrong, Batch(network, [wrong]).decode(prompts)[0]))
     load(network, right)
     if not weights:
         exact = all(torch.equal(integers(rows, 4), rows) for rows in matrices(network))
         assert exact, "int4 would need a row of its own"
-    everything = ways(suite.shape)
+    first, *others = ways(suite.shape)  # the first is right, and what is not computed is made of right answers
+    everything = [first, *(way for way in others if wanted(way.name))]
     if weights:
         everything = [replace(way, note="") for way in everything]  # the notes describe weights that are exact
     decoded = Batch(network, everything).decode(prompts)
     answers += zip(everything, decoded, strict=True)
-    answers += [(Way(name, False), answer) for name, answer in uncomputed(prompts, decoded[0])]
+    answers += [(Way(name), answer) for name, answer in uncomputed(prompts, decoded[0]) if wanted(name)]
 
     caches = [[int(size) for size in spec.shape] for spec in graph.state.values()]
     for way, of_feeds in answers:
@@ -238,4 +247,4 @@ def values(tier: str, feeds: int, weights: str | None = None) -> Iterator[Row]:
             ids = torch.from_numpy(np.concatenate((prompt, answer[:-1])))
             (logits,) = network(ids, *(torch.zeros(size) for size in caches))
             judged.append(suite.quality(answer, logits.numpy()))
-        yield Row(way.name, way.honest, tuple(judged), way.note)
+        yield Row(way.name, way.declared, tuple(judged), way.note)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -19,9 +19,9 @@ SEED = 1
 Change = Callable[[Tensor], Tensor]
 
 
-def values(tier: str, feeds: int) -> Iterator[Row]:
+def values(tier: str, nonces: Sequence[int], wanted: Callable[[str], object]) -> Iterator[Row]:
     suite = Probe(tier, {})
-    given = list(map(suite.feeds(1, SEED), range(feeds + 1)))
+    given = list(map(suite.feeds(1, SEED), (nonces[-1] + 1, *nonces)))
     session = _Session(suite, torch.device("cpu"), torch.float32, {})
     matrices = {name: tensor for module in session._modules.values() for name, tensor in module.named_parameters()}
     whole = {name: tensor.data for name, tensor in matrices.items()}
@@ -31,8 +31,9 @@ def values(tier: str, feeds: int) -> Iterator[Row]:
 
     right = answers()
 
-    def row(name: str, found: list[Array], honest: bool = False, note: str = "") -> Row:
-        return Row(name, honest, tuple(map(suite.quality, found, right)), note)
+    def row(name: str, found: Callable[[], list[Array]], declared: str = "", note: str = "") -> Iterator[Row]:
+        if wanted(name):
+            yield Row(name, declared, tuple(map(suite.quality, found(), right)), note)
 
     def changed(change: Change, part: str = "") -> list[Array]:
         for module in session._modules.values():
@@ -50,16 +51,20 @@ def values(tier: str, feeds: int) -> Iterator[Row]:
     cpu: Device = next(each for each in Torch({}).discover() if each.id == "cpu:0")
     if "bf16" in cpu.precisions:
         with Torch({}).open(cpu, suite, "bf16", Use.of("probe")) as runner:
-            yield row("torch, bf16", [np.concatenate(list(runner(feed))) for feed in given[1:]], True)
-    yield row("fp16 weights", changed(partial(rounded, precision="fp16")), True)
-    yield row("int8 weights", changed(partial(integers, bits=8)), True, "a scale per 32; not for declared 16 bits")
-    yield row("fp8 weights", changed(partial(rounded, precision="fp8")), True, "absmax / 448; not for declared 16 bits")
-    yield row("int4 weights", changed(partial(integers, bits=4)), True, "a scale per 32; not for declared 16 or 8 bits")
-    yield row("int4 weights under 16 declared bits", changed(partial(integers, bits=4)))
-    yield row("int3 weights", changed(partial(integers, bits=3)))
+            yield from row("torch, bf16", lambda: [np.concatenate(list(runner(feed))) for feed in given[1:]], "16 bits")
+    int8, int4, int3 = (partial(changed, partial(integers, bits=bits)) for bits in (8, 4, 3))
+    yield from row("fp16 weights", partial(changed, partial(rounded, precision="fp16")), "16 bits")
+    yield from row("int8 weights", int8, "int8", "a scale per 32")
+    yield from row("fp8 weights", partial(changed, partial(rounded, precision="fp8")), "fp8", "absmax / 448")
+    yield from row("int4 weights", int4, "int4", "a scale per 32")
+    yield from row("int4 weights under 16 declared bits", int4)
+    yield from row("int3 weights", int3)
     for part, said in (("matrix", "half of each streamed matrix"), ("square", "half of each square")):
-        yield row(said, changed(half, part))
-    previous = answers(given[:-1])
-    yield row("the previous feed's answer", previous)
-    yield row("the mean of all other answers", [np.mean([*right[:at], *right[at + 1 :]], 0) for at in range(feeds)])
-    yield row("zeros", [np.zeros_like(answer) for answer in right])
+        yield from row(said, partial(changed, half, part))
+    yield from row("the previous feed's answer", partial(answers, given[:-1]))
+
+    def means() -> list[Array]:
+        return [np.mean([*right[:at], *right[at + 1 :]], 0) for at in range(len(right))]
+
+    yield from row("the mean of all other answers", means)
+    yield from row("zeros", lambda: [np.zeros_like(answer) for answer in right])

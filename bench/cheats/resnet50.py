@@ -107,53 +107,61 @@ def halved(feed: Feed) -> Feed:
     return {"images": images.reshape(count, channels, side // 2, 2, side // 2, 2).mean((3, 5))}
 
 
-def values(tier: str, feeds: int) -> Iterator[Row]:
+def values(tier: str, nonces: Sequence[int], wanted: Callable[[str], object]) -> Iterator[Row]:
     suite = ResNet50(tier, {})
     network = loaded(suite.weights())
-    given = list(map(suite.feeds(IMAGES, seed=11), range(feeds + 1)))
+    given = list(map(suite.feeds(IMAGES, seed=11), (nonces[-1] + 1, *nonces)))
     referee = suite.reference()
     references = [np.concatenate(list(referee.infer(Eager(network), feed))) for feed in given]
 
     def answers(network: nn.Module, feeds: Sequence[Feed] = given[1:]) -> list[Array]:
         return [logits for feed in feeds for logits in suite.infer(Eager(network), feed)]
 
-    def row(name: str, answers: Sequence[Array], honest: bool = False, note: str = "") -> Row:
-        pairs = zip(answers, references[1:], strict=True)
-        return Row(name, honest, tuple(suite.quality(answer, reference) for answer, reference in pairs), note)
+    def row(name: str, answers: Callable[[], Sequence[Array]], declared: str = "", note: str = "") -> Iterator[Row]:
+        if wanted(name):
+            pairs = zip(answers(), references[1:], strict=True)
+            yield Row(name, declared, tuple(suite.quality(answer, reference) for answer, reference in pairs), note)
 
     singly = [[{"images": image[None]} for image in feed["images"]] for feed in given[1:]]
-    yield row("fp32, one image at a time", [np.concatenate(answers(network, feed)) for feed in singly], honest=True)
+
+    def alone() -> list[Array]:
+        return [np.concatenate(answers(network, feed)) for feed in singly]
+
+    yield from row("fp32, one image at a time", alone, "16 bits")
     int8, int4 = partial(integers, bits=8, group=None), partial(integers, bits=4)
-    for name, change, precision, note in (
-        ("bf16", None, "bf16", ""),
-        ("fp16", None, "fp16", ""),
-        ("fp8", None, "fp8", "the weights are exact in it"),
-        ("int8 weights", int8, None, "a scale per channel"),
-        ("int8 weights and activations", int8, "int8-tensor", "activations by one scale per tensor"),
-        ("int4 weights", int4, None, "a scale per 32, else exact"),
-        ("int4 weights, int8 activations", int4, "int8-tensor", ""),
+    right = partial(answers, network)
+    for name, change, precision, declared, note in (
+        ("bf16", None, "bf16", "16 bits", ""),
+        ("fp16", None, "fp16", "16 bits", ""),
+        ("fp8", None, "fp8", "fp8", "the weights are exact in it"),
+        ("int8 activations", None, "int8-tensor", "int8, int4", "one scale per tensor; the weights exact"),
+        ("uint8 activations", None, "uint8-tensor", "int8, int4", "scale and zero point per tensor; the weights exact"),
+        ("int8 weights", int8, None, "int8", "a scale per channel"),
+        ("int8 weights and activations", int8, "int8-tensor", "int8", "activations by one scale per tensor"),
+        ("int4 weights", int4, None, "int4", "a scale per 32, else exact"),
+        ("int4 weights, int8 activations", int4, "int8-tensor", "int4", ""),
     ):
         with ExitStack() as stack:
             if change:
                 stack.enter_context(changed(network, change))
             if precision:
                 stack.enter_context(activations(network, precision))
-            yield row(name, answers(network), honest=True, note=note)
+            yield from row(name, right, declared, note)
     with changed(network, int8), activations(network, "int8-tensor"), stream(network, "int8-tensor"):
-        yield row("int8 throughout", answers(network), honest=True, note="the shortcuts too")
+        yield from row("int8 throughout", right, "int8", "the shortcuts too")
 
     for block in BLOCKS:
         with skipped(network, block):
-            yield row(f"{block} skipped", answers(network))
+            yield from row(f"{block} skipped", right)
     for bits in (3, 2):
         with changed(network, partial(integers, bits=bits)):
-            yield row(f"int{bits} weights", answers(network))
+            yield from row(f"int{bits} weights", right)
     with changed(network, two_of_four):
-        yield row("2:4 sparse weights", answers(network))
-    yield row("half resolution", answers(network, [halved(feed) for feed in given[1:]]))
+        yield from row("2:4 sparse weights", right)
+    yield from row("half resolution", lambda: answers(network, [halved(feed) for feed in given[1:]]))
     specs = {name: suite.weights().spec(name) for name in suite.weights().names()}
     other = loaded(Calibrated(drawn(suite.name, specs, rule, seed=1), statistics()))
-    yield row("other weights", answers(other))
-    yield row("the previous feed's answer", [reference[:-1] for reference in references[:-1]])
-    yield row("the mean answer", [np.repeat(reference[-1:], IMAGES, 0) for reference in references[1:]])
-    yield row("zeros", [np.zeros((IMAGES, reference.shape[1]), np.float32) for reference in references[1:]])
+    yield from row("other weights", partial(answers, other))
+    yield from row("the previous feed's answer", lambda: [reference[:-1] for reference in references[:-1]])
+    yield from row("the mean answer", lambda: [np.repeat(reference[-1:], IMAGES, 0) for reference in references[1:]])
+    yield from row("zeros", lambda: [np.zeros_like(reference[:-1]) for reference in references[1:]])

@@ -178,7 +178,7 @@ def test_every_tier_has_a_gate_and_a_checkpoint_its_own() -> None:
 def smoke() -> tuple[Way, Array]:
     """The suite as it is, with its logits on fixed samples and one feed."""
     torch.manual_seed(0)
-    way, *_ = opened("smoke", feeds=1)
+    way, *_ = opened("smoke", range(1))
     return way, way()
 
 
