@@ -3,6 +3,7 @@
 `python -m mixmark` is the command line.
 """
 
+from harness.cache import converted
 from harness.contracts import (
     AcceleratorState,
     Adapter,
@@ -100,6 +101,7 @@ __all__ = [
     "Watcher",
     "Weights",
     "WrongAnswer",
+    "converted",
     "refuse_options",
 ]
 

@@ -243,6 +243,8 @@ class Suite(Protocol):
     scenarios: Sequence[str]
     """The scenarios that the suite can be asked for, its native one first."""
     tier: str
+    options: Mapping[str, str]
+    """What the class was called with."""
     latency: LatencyLimits | None
     """What a server must keep at this tier; None: the suite has no server scenario."""
 

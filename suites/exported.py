@@ -11,7 +11,6 @@ import importlib
 import inspect
 import json
 import lzma
-import os
 import sys
 import warnings
 from collections.abc import Callable, Mapping
@@ -19,6 +18,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness import cache
 from harness.contracts import Graph, Spec, Suite
 from harness.errors import Unsupported
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 TIERS = ("smoke", "edge")  # the tiers whose graphs are shipped
 OPSET = 18  # every onnxruntime since 1.14 reads it
+MODEL = "model.onnx.xz"
+MOST_BYTES = 16 << 20  # of a compressed graph without its weights
 PAGE = 4096  # an initialiser that starts on a page can be mapped into memory in place
 
 
@@ -51,10 +53,11 @@ def graph(
         if shipped.exists():
             return lzma.decompress(shipped.read_bytes())
         key = hashlib.sha256(repr((inputs, state, outputs)).encode() + _sources(home)).hexdigest()[:16]
-        cached = _cache() / f"{home.name}-{tier}-{name}-{key}.onnx.xz"
-        if not cached.exists():
-            _write(cached, lzma.compress(export(built)))
-        return lzma.decompress(cached.read_bytes())
+        with cache.folder(f"{home.name}-{tier}-{name}-{key}", MOST_BYTES, write) as folder:
+            return lzma.decompress((folder / MODEL).read_bytes())
+
+    def write(folder: Path) -> None:
+        (folder / MODEL).write_bytes(lzma.compress(export(built)))
 
     built = Graph(inputs, state, outputs, module, onnx)
     return built
@@ -171,22 +174,8 @@ def _strip(model: Any) -> None:
             value.doc_string = None
 
 
-def _cache() -> Path:
-    from platformdirs import user_cache_path  # only an export needs it: a worker gets along without
-
-    return user_cache_path("mixmark") / "graphs"
-
-
 def _sources(home: Path) -> bytes:
     return b"".join(path.read_bytes() for path in (Path(__file__), *sorted(home.rglob("*.py"))))
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Writes the file atomically, so that two workers that export at the same time do not disturb each other."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}")
-    partial.write_bytes(data)
-    partial.replace(path)
 
 
 def ship(suite: Suite, home: Path) -> None:
@@ -197,9 +186,10 @@ def ship(suite: Suite, home: Path) -> None:
     models = {name: lzma.compress(export(graph), preset=9) for name, graph in graphs.items()}
     for old in folder.glob(f"{suite.tier}-*.onnx.xz"):
         old.unlink()
-    _write(folder / f"{suite.tier}.json", ("{\n" + ",\n".join(shapes) + "\n}\n").encode())
+    folder.mkdir(exist_ok=True)
+    (folder / f"{suite.tier}.json").write_text("{\n" + ",\n".join(shapes) + "\n}\n")
     for name, model in models.items():
-        _write(graph_path(home, suite.tier, name), model)
+        graph_path(home, suite.tier, name).write_bytes(model)
         print(f"{suite.name}, {suite.tier}, {name}: {len(model) / 1024:.0f} KiB")
 
 

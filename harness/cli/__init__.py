@@ -14,7 +14,7 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
-from harness.cli import leaderboard, look, results, run, submissions
+from harness.cli import cache, leaderboard, look, results, run, submissions
 from harness.errors import MixmarkError
 from harness.text import plain
 
@@ -90,6 +90,7 @@ for command in (
     results.report,
     results.audit,
     look.doctor,
+    cache.cache,
     run.selftest,
     results.compare,
     submissions.submit,

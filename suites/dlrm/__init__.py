@@ -108,7 +108,7 @@ class Dlrm:
         self.tier = tier
         self.latency: LatencyLimits | None = LATENCY[tier]
         self.shape = SHAPES[self._variant]
-        self._options = options
+        self.options = options
         self._checkpoint = options.get("weights")
 
     @property
@@ -176,7 +176,7 @@ class Dlrm:
         return Gate(metric=METRIC, at_most=at_most, samples=SET_ASIDE)
 
     def reference(self) -> Suite:
-        return Reference(self.tier, self._options)
+        return Reference(self.tier, self.options)
 
     def quality(self, answer: Array, reference: Array) -> float:
         """The squared error of the worst sample that is judged, over the variance of the logits.

@@ -84,6 +84,7 @@ class Probe:
         if "weights" in options:
             raise Unsupported("probe takes no checkpoint: its matrices belong to no model")
         refuse_options("the suite probe", options)
+        self.options = options
         self.tier = tier
         self.latency: LatencyLimits | None = None
         self._nonce = max(COLUMNS, *TIERS[tier].rows, *TIERS[tier].squares)

@@ -73,7 +73,7 @@ class ResNet50:
         self.tier = tier
         self.latency: LatencyLimits | None = LATENCY[tier]
         self.pixels = PIXELS[tier]
-        self._options = options
+        self.options = options
 
     @property
     def config(self) -> Mapping[str, Value]:
@@ -93,8 +93,8 @@ class ResNet50:
         }
 
     def weights(self) -> Weights:
-        if "weights" in self._options:
-            return checkpoint(self._options["weights"], self._specs())
+        if "weights" in self.options:
+            return checkpoint(self.options["weights"], self._specs())
         return Calibrated(self.uncalibrated(), statistics())
 
     def uncalibrated(self) -> Weights:
@@ -148,11 +148,11 @@ class ResNet50:
         yield session.get(logits)
 
     def gate(self, precision: str) -> Gate | None:
-        at_most = TRAINED if "weights" in self._options else bound(AT_MOST, precision)
+        at_most = TRAINED if "weights" in self.options else bound(AT_MOST, precision)
         return Gate(metric=METRIC, at_most=at_most, samples=SAMPLES)
 
     def reference(self) -> Suite:
-        return Reference(self.tier, self._options)
+        return Reference(self.tier, self.options)
 
     def quality(self, answer: Array, reference: Array) -> float:
         """The unexplained variance of the worst image.

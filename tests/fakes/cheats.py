@@ -70,6 +70,7 @@ class Chain:
 
     def __init__(self, tier: str, options: Mapping[str, str]) -> None:
         self.tier = tier
+        self.options = options
 
     def weights(self) -> Weights:
         return NoWeights()

@@ -53,6 +53,7 @@ class Null:
 
     def __init__(self, tier: str, options: Mapping[str, str]) -> None:
         self.tier = tier
+        self.options = options
         self.latency: LatencyLimits | None = LatencyLimits(percentile=0.9, total_ns=50_000_000, source="a test")
         self.gib = float(options.get("gib", 0))
 

@@ -102,6 +102,7 @@ class Toy:
 
     def __init__(self, tier: str = "smoke", options: Mapping[str, str] | None = None) -> None:
         self.tier = tier
+        self.options = options or {}
 
     def graphs(self) -> Mapping[str, Graph]:
         cache = Spec((HEADS, LENGTH, WIDTH // HEADS))

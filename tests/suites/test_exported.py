@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
-from harness import plugins
+from harness import cache, plugins
 from harness.adapters.onnxruntime import OnnxRuntime, from_file, session_options
 from harness.adapters.torch import Torch
 from harness.contracts import Graph, Suite, Use
@@ -74,7 +74,7 @@ def test_what_is_not_shipped_is_exported_once_and_found_again(tmp_path: Path, mo
         exports.append(graph)
         return b"model"
 
-    monkeypatch.setattr(exported, "_cache", lambda: tmp_path)
+    monkeypatch.setenv(cache.FOLDER, str(tmp_path))
     monkeypatch.setattr(exported, "export", export)
     assert Toy("server").graphs()["look"].onnx() == b"model"
     assert Toy("server").graphs()["look"].onnx() == b"model"

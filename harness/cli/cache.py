@@ -1,0 +1,68 @@
+"""The command that shows the cache of converted models and empties it."""
+
+from __future__ import annotations
+
+import click
+
+from harness.cli.options import JSON
+from harness.cli.tables import print_json, print_table
+
+
+@click.command()
+@click.option("--clear", is_flag=True, help="Remove everything but what a run uses at this moment.")
+@JSON
+def cache(clear: bool, as_json: bool) -> None:
+    """List the converted models that adapters keep, with their sizes and ages, or remove them.
+
+    A model that is needed again is converted again. The environment variable MIXMARK_CACHE names another folder, and
+    MIXMARK_CACHE_GB another limit; what was not used for longest is removed when the limit is reached.
+
+    \b
+    Examples: mixmark cache
+              mixmark cache --clear
+    """
+    import time
+
+    from harness import cache as models
+
+    kept = models.entries()
+    if clear:
+        removed = [entry for entry in kept if models.remove(entry)]
+        kept = [entry for entry in kept if entry not in removed]
+    now_s = time.time()
+    total_bytes = sum(entry.size_bytes for entry in kept)
+    if as_json:
+        told = [
+            {
+                "name": entry.path.name,
+                "bytes": entry.size_bytes,
+                "unused_s": max(0, round(now_s - entry.used_s)),
+                "whole": entry.whole,
+            }
+            for entry in kept
+        ]
+        limit = {"bytes": total_bytes, "limit_bytes": models.limit_bytes()}
+        print_json({"folder": str(models.root()), **limit, "entries": told})
+        return
+    if clear:
+        freed_bytes = sum(entry.size_bytes for entry in removed)
+        click.echo(f"Removed {len(removed)} of {len(removed) + len(kept)} entries, {freed_bytes / 1e9:.2f} GB.")
+    rows = [
+        (
+            entry.path.name if entry.whole else f"{entry.path.name} (not whole)",
+            f"{entry.size_bytes / 1e9:.2f} GB",
+            _ago(now_s - entry.used_s),
+        )
+        for entry in kept
+    ]
+    print_table(("converted model", "size", "last used"), rows, f"The cache {models.root()} is empty.")
+    if rows:
+        total = f"{total_bytes / 1e9:.2f} GB of at most {models.limit_bytes() / 1e9:.2f} GB"
+        click.echo(f"\n{total} in {models.root()}")
+
+
+def _ago(seconds: float) -> str:
+    for unit, length_s in (("day", 86_400), ("hour", 3600), ("minute", 60)):
+        if (count := int(seconds // length_s)) > 0:
+            return f"{count} {unit}{'s' * (count > 1)} ago"
+    return "just now"
