@@ -11,25 +11,30 @@ import math
 import threading
 import time
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from harness.answers import Answers
 from harness.contracts import Array, Feed, Preparer, Runner
 from harness.errors import WrongAnswer
-from harness.schema import Completions, Limits, RateTrial, Trial
+from harness.schema import Completions, Limits, RateTrial, SearchEnd, Trial
 
 Clock = Callable[[], int]
 NextFeed = Callable[[int, bytes], Feed]
 """Makes a feed from its number and from the digest of the answer before it in its lane, empty for a lane's first."""
 PLAIN = frozenset(np.dtype(name) for name in ("float32", "int32", "int64"))
 NOTHING = "the runner yielded nothing for a feed"
-RISE = 1.03  # a doubled batch must bring 3 %…
+STEP = 4  # from one batch size to the next: fewer shapes to compile, and rates that noise does not confuse
+RISE = 1.03  # what a batch size must bring over another to beat it
 CLOSE = 1.05  # a rate is found when the lowest that failed is within 5 % of the highest that did not
-MISSES = 2  # …or the next one must: a single slow trial on a noisy machine must not end the search at batch 1
+REPLACES = 1.05  # what the half or the double of the winner must bring to replace it
+TRIES = 3  # in one of so many turns a larger batch must beat the best one, or the growth ends
+LIKELY = 0.4  # a size with less of the highest rate cannot be the best one: noise halves a rate, hardly more
+TURNS = 80  # a turn takes this part of the search's time
+CLEAR = 5  # so many more turns won than lost, or lost than won, end the comparison of two sizes
+LONGEST_FEED_NS = 500_000_000  # the mixes leave a batch 2 s, and a busy machine may take four times as long
 LOOKS_GROW = 1.5  # each look at the precision comes so much later than the one before: every look is a chance to
 # stop by luck, and at 1.1 the intervals of autocorrelated steps covered the truth too seldom
 UNIT_BYTES = 64 << 20  # the largest answer for one unit: five images of the largest tier
@@ -258,7 +263,7 @@ class Search:
 
     batch: int
     trials: tuple[Trial, ...]
-    ended_by: Literal["no gain", "memory", "time"]
+    ended_by: SearchEnd
 
 
 def best_batch(
@@ -272,54 +277,158 @@ def best_batch(
     preparing: Callable[[], None] = lambda: None,
     searching: Callable[[], None] = lambda: None,
 ) -> Search:
-    """Doubles the batch from 1 until two trials in turn bring no further 3 %, memory ends, or the search's time does.
+    """The batch size with the highest rate, by trials that take turns, so that a machine that is slow for some seconds
+    is slow for all sizes that are compared. One size beats another in a turn where it brings 3 % more.
 
-    A trial runs rounds of one feed a lane, all begun at once, for a twentieth of the search and at least one; what
-    counts is the fastest round, because a search on a noisy machine must not end at the first slow feed. Each batch
-    size is first prepared by the runner, where it is a `Preparer`, and by a round that is not counted. Neither takes of
-    `search_ns`, which all trials together may last: an engine that compiles each shape finds the same batch as one
-    that does not. A trial is begun only where twice what it will last is left.
+    The size grows by a factor of four until a size has beaten the best one in none of three turns, or does not fit into
+    memory, into time, or into the longest feed. Then all that may be the best one take turns again. At last the winner
+    takes turns with its half and its double, which replace it only where they clearly bring 5 %: nearly equal sizes
+    must not change places from run to run.
 
-    room: bytes of memory left, or None where that is not known; a batch is not tried when the last doubling took more
-    than half of what is left. units: how many units a feed of so many samples holds; None: they are not counted.
-    preparing, searching: told when a batch size is prepared, and when its trial begins.
+    A turn runs rounds of one feed a lane, all begun at once, for an eightieth of the search and at least one. Each size
+    is first prepared by the runner, where it is a `Preparer`, and by a round that is not counted. Neither takes of
+    `search_ns`, which all turns together may last: an engine that compiles each shape finds the same batch as one that
+    does not.
+
+    room: bytes of memory left, or None where that is not known. A size is not tried where the one before took so much
+    that this one would take more than there is. units: how many units a feed of so many samples holds; None: they are
+    not counted. preparing, searching: told when a batch size is prepared, and when its turns begin.
     """
-    trials: list[Trial] = []
-    batch, best = 1, 1
-    best_rate = 0.0
-    misses = 0
-    spent_ns = 0
-    room_before = room()
-    while True:
+    tried = _Tried(runner, feeds, search_ns, room, clock, units, lanes, preparing, searching)
+    best = size = 1
+    ended_by = tried.add(1, search_ns)
+    while not ended_by:
+        size *= STEP
+        ended_by = tried.add(size, search_ns // 2)
+        if not ended_by:
+            if not any(tried.beats(size, best) for _ in range(TRIES)):
+                ended_by = "no gain"
+            else:
+                best = size
+    likely = tried.likely()
+    found = tried.turns(likely, search_ns * 3 // 4)
+    best = likely[0]
+    for each in likely[1:]:
+        best = each if _lead(found, each, best) > 0 else best
+    near = [each for each in (best // 2, 2 * best) if each and not tried.add(each, search_ns)]
+    found = tried.turns([best, *near], search_ns)
+    clear = {_lead(found, each, best, REPLACES): each for each in near}
+    if clear and max(clear) >= CLEAR:
+        best = clear[max(clear)]
+    return Search(best, tuple(tried.trials[each] for each in sorted(tried.trials)), ended_by)
+
+
+Turns = Sequence[Mapping[int, float]]
+"""The rates of the batch sizes in each round of turns."""
+
+
+def _lead(turns: Turns, a: int, b: int, by: float = RISE) -> int:
+    """In how many turns batch size `a` beat `b`, less those in which it did not. by: what beats, as a factor."""
+    return sum(1 if rates[a] >= by * rates[b] else -1 for rates in turns if a in rates and b in rates)
+
+
+class _Tried:
+    """The batch sizes that a search has tried, and the time that it has spent. The arguments are those of
+    `best_batch`."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        feeds: Callable[[int], Iterator[Feed]],
+        search_ns: int,
+        room: Callable[[], int | None],
+        clock: Clock,
+        units: Callable[[int], int | None],
+        lanes: int,
+        preparing: Callable[[], None],
+        searching: Callable[[], None],
+    ) -> None:
+        self.trials: dict[int, Trial] = {}
+        """The fastest turn of each size."""
+        self._runner, self._feeds, self._search_ns, self._room, self._clock = runner, feeds, search_ns, room, clock
+        self._units, self._lanes, self._preparing, self._searching = units, lanes, preparing, searching
+        self._pools: dict[int, Iterator[Feed]] = {}
+        self._round_ns: dict[int, int] = {}
+        """The fastest round of each size."""
+        self._took_bytes: dict[int, int] = {}
+        """What was less of the memory after a size than before it."""
+        self._spent_ns = 0
+
+    def add(self, size: int, until_ns: int) -> SearchEnd | None:
+        """Prepares a size and gives it a turn; returns why it could not be tried. Raises what the runner raises, but
+        for errors that mean that memory is used up, unless it is the first size."""
+        if size in self.trials:
+            return None
+        before = self._room()
+        if below := max((each for each in self.trials if each < size), default=0):
+            likely_ns = self._round_ns[below] * size // below
+            if likely_ns > min(LONGEST_FEED_NS, self._search_ns // 8):
+                return "long feeds"
+            if self._spent_ns + 2 * likely_ns > until_ns:
+                return "time"
+            if before is not None and self._took_bytes.get(below, 0) * size // below > before:
+                return "memory"
         try:
-            preparing()
-            pool, count = feeds(batch), units(batch)
-            prepare(runner, pool)
-            _round(runner, pool, lanes, count, clock)
-            searching()
-            begin_ns = clock()
-            rounds = [_round(runner, pool, lanes, count, clock)]
-            while clock() - begin_ns < search_ns // 20:
-                rounds.append(_round(runner, pool, lanes, count, clock))
+            self._preparing()
+            self._pools[size] = self._feeds(size)
+            prepare(self._runner, self._pools[size])
+            self._round(size)
+            self._searching()
+            self._turn(size)
         except Exception as error:
-            if trials and out_of_memory(error):
-                return Search(best, tuple(trials), "memory")
+            if self.trials and out_of_memory(error):
+                self.trials.pop(size, None)
+                return "memory"
             raise
-        elapsed_ns, done = min(rounds)
-        spent_ns += clock() - begin_ns
-        trials.append(Trial(batch=batch, units=done, elapsed_ns=max(1, elapsed_ns)))
-        rate = trials[-1].units / trials[-1].elapsed_ns
-        if rate >= RISE * best_rate:
-            best, best_rate, misses = batch, rate, 0
-        elif (misses := misses + 1) == MISSES:
-            return Search(best, tuple(trials), "no gain")
-        room_after = room()
-        if room_before is not None and room_after is not None and 2 * (room_before - room_after) > room_after:
-            return Search(best, tuple(trials), "memory")
-        room_before = room_after
-        if spent_ns + 2 * 2 * trials[-1].elapsed_ns > search_ns:  # a batch of twice the size takes twice as long
-            return Search(best, tuple(trials), "time")
-        batch *= 2
+        after = self._room()
+        if before is not None and after is not None:
+            self._took_bytes[size] = max(0, before - after)
+        return None
+
+    def beats(self, size: int, other: int) -> bool:
+        """Lets two sizes take a turn each; whether the first one beats the second."""
+        return _lead([{size: self._turn(size), other: self._turn(other)}], size, other) > 0
+
+    def likely(self) -> list[int]:
+        """The sizes that may be the best one, the smallest first: noise may have halved a rate."""
+        rates = {size: trial.units / trial.elapsed_ns for size, trial in sorted(self.trials.items())}
+        return [size for size, rate in rates.items() if rate >= LIKELY * max(rates.values())]
+
+    def turns(self, sizes: Sequence[int], until_ns: int) -> Turns:
+        """Lets sizes take turns until `until_ns` of the search are spent, or each that is left has beaten another or
+        has not in so many more turns than the contrary. Every other time they go in reverse order. A size that others
+        have beaten so clearly gets no more turns."""
+        turns: list[Mapping[int, float]] = []
+        left = list(sizes)
+        while len(left) > 1:
+            needed_ns = sum(max(self._search_ns // TURNS, self._round_ns[each]) for each in left)
+            if self._spent_ns + needed_ns > until_ns:
+                break
+            order = left if len(turns) % 2 else left[::-1]
+            turns.append({each: self._turn(each) for each in order})
+            left = [each for each in left if all(_lead(turns, other, each) < CLEAR for other in left)]
+            pairs = [(a, b) for a in left for b in left if a != b]
+            if all(abs(_lead(turns, a, b)) >= CLEAR for a, b in pairs):
+                break
+        return turns
+
+    def _turn(self, size: int) -> float:
+        """Runs rounds for a turn's time, at least one; returns the rate."""
+        begin_ns = self._clock()
+        rounds = [self._round(size)]
+        while self._clock() - begin_ns < self._search_ns // TURNS:
+            rounds.append(self._round(size))
+        self._spent_ns += self._clock() - begin_ns
+        trial = Trial(batch=size, units=sum(n for _, n in rounds), elapsed_ns=max(1, sum(ns for ns, _ in rounds)))
+        rate, known = trial.units / trial.elapsed_ns, self.trials.get(size)
+        if known is None or rate > known.units / known.elapsed_ns:
+            self.trials[size] = trial
+        return rate
+
+    def _round(self, size: int) -> tuple[int, int]:
+        took_ns, done = _round(self._runner, self._pools[size], self._lanes, self._units(size), self._clock)
+        self._round_ns[size] = min(took_ns, self._round_ns.get(size, took_ns))
+        return took_ns, done
 
 
 def prepare(runner: Runner, feeds: Iterator[Feed]) -> None:

@@ -175,7 +175,7 @@ class Share(Fact):
     route: Route
     scenario: ScenarioName
     batch: int | None = Field(default=None, gt=0)
-    """The samples in a feed. None: the best batch is searched for by doubling."""
+    """The samples in a feed. None: the best batch is searched for."""
     rate_per_s: float | None = Field(default=None, gt=0)
     """The arrival rate of a server in feeds per second. None: the highest rate that keeps the latency limits is
     searched for."""
@@ -315,8 +315,13 @@ class Cost(Fact):
     pass, but not the popular rows of a table, which a cache holds."""
 
 
+SearchEnd = Literal["no gain", "memory", "time", "long feeds"]
+"""What ended the growth of the batch in a search: two sizes in turn were no faster, a larger one does not fit into
+memory or into the search's time, or its feeds would last longer than 0.5 s."""
+
+
 class Trial(Fact):
-    """One step of the search for the best batch. It is stored and counts in no figure."""
+    """The fastest turn of a batch size in the search for the best one. It is stored and counts in no figure."""
 
     batch: int = Field(gt=0)
     units: int = Field(gt=0)
@@ -519,9 +524,8 @@ class Record(Fact):
     peak_pss_bytes: int | None = Field(default=None, ge=0)
     """The peak of the proportional set size of the worker's process tree, loading included."""
     trials: tuple[Trial, ...] = ()
-    search_ended_by: Literal["no gain", "memory", "time"] | None = None
-    """What ended the search for the best batch: two doublings in turn brought nothing, a larger batch does not fit, or
-    the search's time was used up. None: no batch was searched for."""
+    search_ended_by: SearchEnd | None = None
+    """Why the search for the best batch tried no larger one. None: no batch was searched for."""
     seed: int | None = Field(default=None, ge=0)
     """The seed of the window, drawn when it began: its feeds and its arrivals follow from it. None: it never began."""
     rate_per_s: float | None = Field(default=None, gt=0)

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from harness import VERSION
-from harness.schema import Device, Failure, Limits, Precision, RateTrial, ScenarioName, Tier, Trial
+from harness.schema import Device, Failure, Limits, Precision, RateTrial, ScenarioName, SearchEnd, Tier, Trial
 
 PROTOCOL = 3  # counted up whenever a message changes its meaning or its fields
 LONGEST_BYTES = 16 << 20  # a longer line is taken for garbage, so that a worker cannot fill its parent's memory
@@ -164,7 +164,7 @@ class Opened(Answer):
 class Prepared(Answer):
     batch: int
     trials: tuple[Trial, ...] = ()
-    search_ended_by: Literal["no gain", "memory", "time"] | None = None
+    search_ended_by: SearchEnd | None = None
     rate_per_s: float | None = None
     rate_trials: tuple[RateTrial, ...] = ()
     facts: dict[str, str]

@@ -215,20 +215,49 @@ def test_warm_up_drops_the_feed_it_does_not_need() -> None:
 
 
 class Batched:
-    """Takes `fixed` plus `each` per sample, and more where a batch does not fit."""
+    """Takes `fixed` plus `each` per sample, a quarter more for each in batches above `spills`, and raises where a batch
+    does not fit."""
 
     slots = 1
     facts: Mapping[str, str] = {}
 
-    def __init__(self, clock: Clock, fixed: int, each: int, fits: int = 10**9, error: Exception | None = None) -> None:
-        self.clock, self.fixed, self.each, self.fits = clock, fixed, each, fits
+    def __init__(
+        self,
+        clock: Clock,
+        fixed: int,
+        each: int,
+        fits: int = 10**9,
+        error: Exception | None = None,
+        spills: int = 10**9,
+    ) -> None:
+        self.clock, self.fixed, self.each, self.fits, self.spills = clock, fixed, each, fits, spills
         self.error = error or MemoryError()
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
-        if len(feed["x"]) > self.fits:
+        size = len(feed["x"])
+        if size > self.fits:
             raise self.error
-        self.clock.now += self.fixed + self.each * len(feed["x"])
+        self.work(self.fixed + self.each * size * (5 if size > self.spills else 4) // 4)
         yield feed["x"]
+
+    def work(self, took: int) -> None:
+        self.clock.now += took
+
+
+class Noisy(Batched):
+    """On a machine that is at half speed for a quarter of the time, in stretches of 2 s, and scatters by 30 % from one
+    hundredth of a second to the next."""
+
+    def __init__(self, clock: Clock, fixed: int, each: int, spills: int, seed: int) -> None:
+        super().__init__(clock, fixed, each, spills=spills)
+        random = np.random.default_rng(seed)
+        slow = np.repeat(random.random(100) < 0.25, 200)
+        speeds = np.exp(0.3 * random.standard_normal(slow.size)) / (1 + slow)
+        self.at_ns, self.done = np.arange(slow.size) * 10**7, np.cumsum(speeds) * 10**7
+
+    def work(self, took: int) -> None:
+        done = np.interp(self.clock.now, self.at_ns, self.done) + took
+        self.clock.now = max(self.clock.now + 1, round(float(np.interp(done, self.done, self.at_ns))))
 
 
 def batches(size: int) -> Iterator[Feed]:
@@ -236,32 +265,38 @@ def batches(size: int) -> Iterator[Feed]:
         yield {"x": np.zeros(size, np.int64)}
 
 
-def test_the_batch_doubles_until_the_rate_stops_rising() -> None:
+def test_the_batch_grows_until_the_rate_stops_rising() -> None:
     clock = Clock()
     found = best_batch(Batched(clock, 100, 10), batches, 10**7, clock=clock)
-    # rates 1/110, 2/120, … : 256 brings 3.8 % over 128; 512 brings 1.9 % and 1024 2.9 %, over 256
-    assert [trial.batch for trial in found.trials] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
+    # rates 1/110, 4/140, … : 1024 brings 2.9 % over 256; the double of 256 brings 1.9 % over it, its half 3.6 % less
+    assert [trial.batch for trial in found.trials] == [1, 4, 16, 64, 128, 256, 512, 1024]
     assert (found.batch, found.ended_by) == (256, "no gain")
-    assert (found.trials[3].units, found.trials[3].elapsed_ns) == (8, 180)
+    trial = found.trials[1]
+    assert (trial.units % 4, trial.elapsed_ns / trial.units) == (0, 35)
 
 
-def test_one_slow_trial_does_not_end_the_search() -> None:
+def test_a_better_size_between_those_that_were_tried_is_found() -> None:
     clock = Clock()
-    steady = Batched(clock, 100, 10)
+    found = best_batch(Batched(clock, 100, 100, spills=8), batches, 10**6, clock=clock)
+    assert (found.batch, [trial.batch for trial in found.trials]) == (8, [1, 2, 4, 8, 16])
 
-    class Stumbling:
-        slots, facts = 1, steady.facts
 
-        def __call__(self, feed: Feed) -> Iterator[Array]:
-            clock.now += 500 if len(feed["x"]) == 2 else 0
-            return steady(feed)
-
-    assert best_batch(Stumbling(), batches, 10**6, clock=clock).batch == 256
+@pytest.mark.parametrize(
+    ("fixed", "each", "spills", "best"), [(2_500_000, 36_000, 1500, 1024), (3_000_000, 8_000_000, 4, 4)]
+)
+def test_a_noisy_machine_finds_the_same_batch_again(fixed: int, each: int, spills: int, best: int) -> None:
+    """The curves of dlrm and of resnet50 on two cores. The search once stopped at 8 in place of 1024."""
+    found = []
+    for seed in range(12):
+        clock = Clock()
+        noisy = Noisy(clock, fixed, each, spills, seed)
+        found.append(best_batch(noisy, batches, 12 * 10**9, clock=clock).batch)
+    assert found.count(best) >= 11, found
 
 
 def test_the_search_ends_where_memory_does() -> None:
     clock = Clock()
-    found = best_batch(Batched(clock, 100, 1, fits=32), batches, 10**6, clock=clock)
+    found = best_batch(Batched(clock, 100, 1, fits=40), batches, 10**6, clock=clock)
     assert (found.batch, found.ended_by) == (32, "memory")
     with pytest.raises(MemoryError):
         best_batch(Batched(clock, 100, 1, fits=0), batches, 1000, clock=clock)
@@ -277,17 +312,29 @@ def test_a_frameworks_own_error_ends_the_search_only_where_it_means_memory() -> 
 
 def test_the_search_does_not_step_over_the_edge_of_memory() -> None:
     clock = Clock()
-    left = iter([1000, 990, 970, 930, 700, 300, 0])
-    found = best_batch(Batched(clock, 100, 1), batches, 10**6, lambda: next(left), clock)
-    # the fifth batch took 400 of 700: the next one would take more than there is
-    assert (found.batch, found.ended_by) == (16, "memory")
+    left = [1000]
+
+    class Taking(Batched):
+        def prepare(self, feed: Feed) -> None:
+            left[0] -= 10 * len(feed["x"])
+
+    found = best_batch(Taking(clock, 100, 1), batches, 10**6, lambda: left[0], clock)
+    # 1, 4 and 16 take 210 of 1,000: 64 would take 640 and leaves too little for 256, or for twice as much as 64 took
+    assert (found.batch, found.ended_by, left[0]) == (64, "memory", 1000 - 10 * (1 + 4 + 16 + 64 + 32) + 320)
 
 
 def test_the_search_keeps_to_its_time() -> None:
     clock = Clock()
-    found = best_batch(Batched(clock, 100, 1), batches, 1500, clock=clock)
-    # trials of 101, 102, 104, 108, 116, 132, 164 and 228 ns; after that of 128 samples a further one might pass 1,500
-    assert (found.batch, found.ended_by, sum(trial.elapsed_ns for trial in found.trials)) == (128, "time", 1055)
+    found = best_batch(Batched(clock, 1000, 0), batches, 100_000, clock=clock)
+    # turns of 2,000 ns, three a size: half of the time is for growing, and a turn of four times the length must fit
+    assert (found.batch, found.ended_by) == (2 * 4**7, "time")
+    assert clock.now < 100_000 + 1000 * len(found.trials)  # the first round of each size is not counted
+
+
+def test_no_feed_is_longer_than_the_limits_of_a_mix_leave_on_a_busy_machine() -> None:
+    clock = Clock()
+    found = best_batch(Batched(clock, 10**9, 10**8), batches, 10**11, clock=clock)
+    assert (found.batch, found.ended_by, [trial.batch for trial in found.trials]) == (1, "long feeds", [1])
 
 
 @pytest.mark.parametrize("prepares", [True, False])
@@ -346,8 +393,14 @@ def test_the_search_keeps_every_slot_of_the_runner_busy() -> None:
             gate.wait(10)
             yield feed["x"]
 
-    found = best_batch(Streams(), batches, 1000, clock=clock, units=lambda batch: batch, lanes=2)
-    assert [(trial.batch, trial.units, trial.elapsed_ns) for trial in found.trials][:2] == [(1, 2, 100), (2, 4, 100)]
+    found = best_batch(Streams(), batches, 10_000, clock=clock, units=lambda batch: batch, lanes=2)
+    first, second, *_ = found.trials
+    assert (first.batch, first.elapsed_ns / first.units, second.batch, second.elapsed_ns / second.units) == (
+        1,
+        50,
+        4,
+        12.5,
+    )
 
 
 def test_each_feed_is_asked_for_with_the_answer_before_it_in_its_lane() -> None:

@@ -186,8 +186,8 @@ def test_an_adapter_is_told_what_it_is_opened_for(folder: Path, scenario: Scenar
 def test_a_batch_size_is_prepared_outside_of_the_window(folder: Path) -> None:
     """The engine compiles for 0.3 s a shape, of a search of 0.1 s."""
     record = attended(folder, equipment(compile_s="0.3"), "offline")
-    assert record.batch is not None and record.batch > 8
-    assert record.facts["compiled"] == ",".join(str(trial.batch) for trial in record.trials)
+    assert record.batch is not None and record.batch > 1
+    assert sorted(map(int, record.facts["compiled"].split(","))) == [trial.batch for trial in record.trials]
     done = record.completions
     assert done is not None
     assert np.diff(np.append(done.issued_ns, done.marks_ns[-1])).max() < 250_000_000

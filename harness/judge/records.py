@@ -50,14 +50,15 @@ def enough_feeds(evidence: Evidence) -> Iterator[Finding]:
 
 
 def batch_found(evidence: Evidence) -> Iterator[Finding]:
-    """The search for the best batch ended because a larger one brought nothing or did not fit, not for want of time.
+    """The search for the best batch ended because a larger one brought nothing, did not fit or would make long feeds,
+    not for want of time.
     It is a warning where the largest batch that was tried is the best one, so that a larger one may be better still."""
     for record in evidence.result.records:
         if record.search_ended_by == "time":
             tried = [trial.batch for trial in record.trials]
             message = (
-                f"the search for the best batch ran out of time at batch {max(tried)}: {2 * max(tried)} and more were "
-                f"not tried, and batch {record.batch} was measured"
+                f"the search for the best batch ran out of time: none above {max(tried)} was tried, "
+                f"and batch {record.batch} was measured"
             )
             rising = record.batch == max(tried)
             yield Finding(

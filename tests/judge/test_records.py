@@ -40,7 +40,7 @@ def test_a_batch_search_that_ran_out_of_time_is_told() -> None:
             done().records[1].model_copy(update={"trials": trials, "batch": best, "search_ended_by": ended_by})
         )
 
-    told = "the search for the best batch ran out of time at batch 4: 8 and more were not tried, and batch"
+    told = "the search for the best batch ran out of time: none above 4 was tried, and batch"
     assert said(records.batch_found, searched(4, "time")) == [("warning", "b", f"{told} 4 was measured")]
     assert said(records.batch_found, searched(2, "time")) == [("note", "b", f"{told} 2 was measured")]
     assert said(records.batch_found, searched(4, "no gain")) == said(records.batch_found, searched(4, "memory")) == []
