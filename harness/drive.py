@@ -81,10 +81,17 @@ class Log:
         """The number of the feed that ran last, and the digest of its answer."""
 
     def feed(
-        self, runner: Runner, feed: Feed, clock: Clock, due_ns: int | None = None, serial: int = 0
+        self,
+        runner: Runner,
+        feed: Feed,
+        clock: Clock,
+        due_ns: int | None = None,
+        serial: int = 0,
+        until_ns: float = math.inf,
     ) -> tuple[int, list[int], bytes]:
         """Runs one feed, which in a closed loop is due when it is issued; returns its issue, its stamps, each
-        followed by its units, and the digest of its answer, empty where none is kept.
+        followed by its units, and the digest of its answer, empty where none is kept. A feed that goes on at `until_ns`
+        is broken off behind its second stamp or a later one.
 
         A yield is copied before it is stamped: what an engine writes into its array later is neither timed nor
         audited. Raises WrongAnswer where the runner yields nothing, or not the units that the feed holds; one that
@@ -94,6 +101,7 @@ class Log:
         parts: list[bytes] = []
         append, keep, array_type = marks.append, parts.append, np.ndarray
         checked = None  # numpy's dtypes are singletons: one identity test a unit instead of a look-up
+        whole = True
         most = 2 * self.units if self.units else math.inf
         issued = clock()
         for out in runner(feed):
@@ -107,9 +115,12 @@ class Log:
             append(len(out))
             if len(marks) > most:
                 break
+            if marks[-2] >= until_ns and len(marks) > 2:
+                whole = False
+                break
         if not marks:
             raise WrongAnswer(NOTHING)
-        if self.units and sum(marks[1::2]) != self.units:
+        if whole and self.units and sum(marks[1::2]) != self.units:
             more = "at least " if len(marks) > most else ""
             raise WrongAnswer(f"the runner yielded {more}{sum(marks[1::2])} units for a feed of {self.units}")
         if self.answers:
@@ -149,11 +160,13 @@ def closed_loop(
 ) -> Completions:
     """Single-stream (one lane) and offline (as many lanes as the runner has slots): the next feed goes in when
     one comes out, until the window of `limits` is over. What a runner raises passes through. units, answers: see `Log`.
+    In a pilot, feeds that go on when the longest time has passed are broken off.
 
     enough: asked, ever more seldom, once `min_ns` and `min_feeds` are reached, about what the lane has done so far;
     between two feeds, so that its cost is in no figure.
     """
     begin = clock()
+    until_ns = begin + limits.max_ns if limits.pilot else math.inf
     lock = threading.Lock()
     issued = done = 0
 
@@ -164,7 +177,7 @@ def closed_loop(
             with lock:
                 serial, feed = issued, feeds(issued, log.told)
                 issued += 1
-            elapsed = log.feed(runner, feed, clock, serial=serial)[1][-2] - begin
+            elapsed = log.feed(runner, feed, clock, serial=serial, until_ns=until_ns)[1][-2] - begin
             done += 1
             if elapsed >= limits.max_ns:
                 return

@@ -255,8 +255,9 @@ class Pace:
         self.left = [piece for piece, kind in zip(left, behind, strict=False) if (piece.kind, kind) not in USELESS]
 
     def _mixes(self, ahead: Sequence[Phase]) -> bool:
-        """Whether there is a mix, and each suite of it was measured or will be in one of these phases."""
-        coming = {share.route.suite for phase in ahead for share in phase.shares}
+        """Whether there is a mix, and each suite of it was measured or will be in one of these phases, or in one that
+        the pilots choose."""
+        coming = {share.route.suite for phase in (*ahead, *self._header.candidates) for share in phase.shares}
         return self._header.mix is not None and self._header.mix.units.keys() <= self._measured | coming
 
     def _plan(self, phases: Sequence[Phase], waiting: Sequence[Share]) -> None:
@@ -276,10 +277,13 @@ class Pace:
         """The steps ahead: how long the meters rest before and after each one, and its pieces."""
         compared = list(waiting)
         again = [phase for phase in phases if phase.purpose == "again"]
-        for phase in phases:
-            if phase.purpose in ("solo", "probe"):
-                yield (0.0 if phase.purpose == "probe" else self._idle_s), _cell(phase.shares[0], phase.name)
-                compared += phase.shares
+        alone = [phase for phase in phases if phase.purpose in ("scout", "solo", "probe")]
+        if self._header.candidates and not any(phase.purpose == "solo" for phase in self._phases):
+            alone += self._likely()
+        for phase in alone:
+            rests = phase.purpose not in ("probe", "scout")
+            yield (self._idle_s if rests else 0.0), _cell(phase.shares[0], phase.name)
+            compared += phase.shares
         if not again and not any(phase.placement for phase in phases):
             yield from _comparing(compared)
         if not self._mixes(phases):
@@ -345,9 +349,25 @@ class Pace:
 
     def _alone(self) -> Iterator[Share]:
         assert self._header.mix is not None
-        for phase in self._phases:
-            if phase.purpose == "solo":
-                yield from (share for share in phase.shares if share.route.suite in self._header.mix.units)
+        for phase in [phase for phase in self._phases if phase.purpose == "solo"] or self._likely():
+            yield from (share for share in phase.shares if share.route.suite in self._header.mix.units)
+
+    def _likely(self) -> list[Phase]:
+        """The phases that pilots may choose: of each suite on each device the route that past runs measured, else the
+        first; and the probes of those."""
+        likely: dict[tuple[str, str], Share] = {}
+        for share in (phase.shares[0] for phase in self._header.candidates if phase.purpose == "solo"):
+            place, known = (share.route.suite, share.route.device), _cell(share, "")[1].row in self._past
+            if place not in likely or (known and _cell(likely[place], "")[1].row not in self._past):
+                likely[place] = share
+        routes = {share.route.key for share in likely.values()}
+        ways = {route[1:] for route in routes}
+        return [
+            phase
+            for phase in self._header.candidates
+            for key in [phase.shares[0].route.key]
+            if key in routes or (phase.purpose == "probe" and key[1:] in ways)
+        ]
 
 
 def clock(seconds: float) -> str:
@@ -358,7 +378,7 @@ def clock(seconds: float) -> str:
 
 
 def _cell(share: Share, phase: str) -> list[Piece]:
-    row = f"measure {share.route.label}, {share.scenario}"
+    row = f"{'scout' if share.limits.pilot else 'measure'} {share.route.label}, {share.scenario}"
     guess_s = _guess_s(share.limits, share.scenario == "single-stream")
     return [_preparing(share, phase), Piece("measure", share.key, row, guess_s, like=share.scenario, phase=phase)]
 
@@ -369,6 +389,7 @@ def _preparing(share: Share, phase: str) -> Piece:
     start_s = PROBE_START_S if share.scenario == "probe" else START_S[share.route.tier]
     guess_s = start_s + (share.limits.warmup_ns + searches * share.limits.search_ns) / SECOND
     row = f"prepare {share.route.label}, {share.scenario}" + (", with a search" if searches else "")
+    row += ", as a pilot" if share.limits.pilot else ""
     return Piece("prepare", share.key, row, guess_s, phase=phase)
 
 

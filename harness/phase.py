@@ -182,6 +182,7 @@ def attend(
                 "scenario": share.scenario,
                 "run": share.run,
                 "unit": equipment.units[share.route.suite],
+                "pilot": share.limits.pilot,
                 "peak_pss_bytes": (worker and worker.peak_pss_bytes) or None,
                 "conditions": tuple(seen),
                 "unwatched": unwatched,

@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,10 +14,11 @@ from harness import rates
 from harness.dispatch import Planner
 from harness.errors import UsageError
 from harness.judge import honest
-from harness.judge.evidence import gather
+from harness.judge.evidence import Evidence, gather
 from harness.judge.score import PROVISIONAL_FEEDS, STANDARD_MIX_NS
 from harness.place import Objective, place
 from harness.schema import (
+    Absent,
     Device,
     Limits,
     Phase,
@@ -31,9 +32,13 @@ from harness.schema import (
     Share,
     Task,
     Tier,
+    WeightClass,
+    weight_class,
 )
 
 SECOND = 1_000_000_000
+RouteKey = tuple[str, str, str, str]
+"""See `Route.key`."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +121,8 @@ SMOKE = _limits(0.3, 1, 1, 5, 1, audits=1)  # the smoke tier is never ranked: it
 SMOKE_MIX = _limits(0.3, 0, 5, 15, 1, audits=1)
 SELFTEST = Preset("selftest", False, _limits(3, 0, 5, 10, 3), SMOKE_MIX)  # short and many: what repeats is the process
 PROBING = _limits(0, 0, 1.5, 10, 2, audits=2)
+PILOT = _limits(1, 3, 2, 4, 1).model_copy(update={"pilot": True})
+SMOKE_PILOT = _limits(0.1, 0.5, 0.3, 0.6, 1).model_copy(update={"pilot": True})
 
 
 def solo(
@@ -128,13 +135,14 @@ def solo(
     probe: Workload | None = None,
     rate_per_s: float | None = None,
     runs: int = 1,
+    bits: WeightClass = 16,
 ) -> tuple[Phase, ...]:
     """One phase a cell: for each way onto each device, the probe, every suite in turn, the probe again; and all
     of that `runs` times over, so that the runs of a cell lie as far apart as they can.
 
-    A way runs each suite in the asked precisions that its device offers to that suite, or in the best one where none is
-    asked; and in the asked scenarios that the suite has, or those of the preset. Raises UsageError where nothing is
-    left to run.
+    A way runs each suite in the asked precisions that its device offers to that suite; where none is asked, in the best
+    one of each weight class of at least so many `bits`. It runs it in the asked scenarios that the suite has, or those
+    of the preset. Raises UsageError where nothing is left to run.
     """
     phases: list[Phase] = []
 
@@ -165,7 +173,7 @@ def solo(
         phases.append(Phase(name=key, purpose=purpose, tasks=(Task(device=route.device, shares=(share,)),)))
 
     for run, way in itertools.product(range(1, runs + 1), ways):
-        chosen = {each.name: _precisions(way, each, precisions) for each in workloads}
+        chosen = {each.name: _precisions(way, each, precisions, bits) for each in workloads}
         for precision in precisions or dict.fromkeys(one for several in chosen.values() for one in several):
             cells = [
                 (workload, scenario)
@@ -185,15 +193,115 @@ def solo(
         have = sorted({each for way in ways for workload in workloads for each in way.device.offers(workload.name)})
         raise UsageError(
             "nothing is left to run",
-            hint=f"precisions here: {', '.join(have) or 'none'}; `mixmark suites` shows the scenarios of each suite",
+            hint=f"precisions here: {', '.join(have) or 'none'}, of which --bits chooses; `mixmark suites` shows the "
+            "scenarios of each suite",
         )
     return tuple(phases)
 
 
-def _precisions(way: Way, workload: Workload, asked: Sequence[Precision]) -> Sequence[Precision]:
-    """The precisions in which a way runs a suite: the asked ones that it offers, or its best one."""
+def _precisions(way: Way, workload: Workload, asked: Sequence[Precision], bits: WeightClass) -> Sequence[Precision]:
+    """The precisions in which a way runs a suite: the asked ones that it offers, or the best one of each weight class
+    of at least so many bits."""
     offered = way.device.offers(workload.name)
-    return [each for each in asked if each in offered] if asked else offered[:1]
+    if asked:
+        return [each for each in asked if each in offered]
+    best: dict[WeightClass, Precision] = {}
+    for each in offered:
+        best.setdefault(weight_class(each), each)
+    return [each for its_class, each in best.items() if its_class >= bits]
+
+
+def scouts(candidates: Sequence[Phase], known: Sequence[Phase] = ()) -> tuple[Phase, ...]:
+    """A pilot for each route of a suite on a device that has several routes, suite by suite.
+
+    known: the phases that were planned before; their routes need no pilot any more.
+    """
+    before = {phase.shares[0].route.key for phase in known}
+    pilots = []
+    for routes in _routes(candidates).values():
+        for share in routes.values() if len(routes) > 1 else ():
+            if share.route.key not in before:
+                limits = SMOKE_PILOT if share.route.tier == "smoke" else PILOT
+                pilot = share.model_copy(update={"key": f"scout.{share.key}", "limits": limits})
+                task = Task(device=pilot.route.device, shares=(pilot,))
+                pilots.append(Phase(name=pilot.key, purpose="scout", tasks=(task,)))
+    return tuple(pilots)
+
+
+def _routes(candidates: Sequence[Phase]) -> Mapping[tuple[str, str], Mapping[RouteKey, Share]]:
+    """For each suite on each device, its routes, each with its first share."""
+    found: dict[tuple[str, str], dict[RouteKey, Share]] = defaultdict(dict)
+    for share in (phase.shares[0] for phase in candidates if phase.purpose == "solo"):
+        found[share.route.suite, share.route.device].setdefault(share.route.key, share)
+    return dict(sorted(found.items()))
+
+
+def left_out(ways: Sequence[Way], candidates: Sequence[Phase], bits: WeightClass) -> Iterator[Absent]:
+    """The devices that no route uses since their formats have fewer bits than the run's weight class."""
+    used = {phase.shares[0].route.device for phase in candidates}
+    for id in dict.fromkeys(way.device.id for way in ways if way.device.id not in used):
+        devices = [way.device for way in ways if way.device.id == id]
+        several = [each.precisions_by_suite.values() for each in devices]
+        offered = {one for each in devices for one in each.precisions}.union(*(one for each in several for one in each))
+        if classes := [weight_class(each) for each in offered]:
+            reason = f"it computes in {', '.join(sorted(offered))}, below {bits} bits; --bits {max(classes)} uses it"
+            yield Absent(kind="device", name=id, reason=reason)
+
+
+def carried(before: Result, bits: WeightClass, candidates: tuple[Phase, ...], all_routes: bool) -> Result:
+    """The begin of a run of another weight class, with what a run of a higher one measured of its routes alone.
+
+    candidates: the phases of all routes of the new class, those of the higher ones among them. all_routes: whether all
+    of them are measured, and not only the fastest by their pilots.
+    """
+    phases = tuple(phase for phase in before.phases if phase.purpose not in ("again", "mixed"))
+    names, known = {phase.name for phase in phases}, {phase.shares[0].route.key for phase in phases}
+    used = {("device", phase.shares[0].route.device) for phase in candidates}
+    fresh = tuple(phase for phase in candidates if phase.shares[0].route.key not in known)
+    return before.model_copy(
+        update={
+            "bits": bits,
+            "phases": (*phases, *(fresh if all_routes else scouts(candidates, phases))),
+            "candidates": () if all_routes else candidates,
+            "records": tuple(record for record in before.records if record.phase in names),
+            "meterings": tuple(each for each in before.meterings if each.phase in names),
+            "absent": tuple(
+                each for each in before.absent if each.kind != "mix" and (each.kind, each.name) not in used
+            ),
+            "finished": False,
+        }
+    )
+
+
+def chosen(evidence: Evidence, invalid: Collection[str]) -> tuple[Phase, ...]:
+    """The phases that measure the fastest route of each suite on each device, by its pilot; where that one failed or
+    proved invalid, the next one. None where the fastest that is left was measured.
+
+    A route without a pilot counts with the speed at which it was measured; one that is alone needs neither.
+    invalid: the keys of the records that a rule of honesty found invalid.
+    """
+    result = evidence.result
+    alone = [each for each in evidence.measured if each.is_cell]
+    pilots = [each for each in evidence.measured if each.record.pilot]
+    speeds = {each.record.route.key: each.throughput_per_s or 0.0 for each in (*alone, *pilots)}
+    failed = {
+        record.route.key
+        for record in result.records
+        if record.error or record.key in invalid or (record.audit and not record.audit.passed)
+    }
+    planned = {phase.shares[0].route.key for phase in result.phases if phase.purpose != "scout"}
+    wanted: set[RouteKey] = set()
+    for routes in _routes(result.candidates).values():
+        left = [route for route in routes if route not in failed and (route in speeds or len(routes) == 1)]
+        wanted.update(sorted(left, key=lambda route: speeds.get(route, 0.0))[-1:])
+    wanted -= planned
+    ways = {tuple(way) for _, *way in wanted}
+    return tuple(
+        phase
+        for phase in result.candidates
+        for suite, *way in [phase.shares[0].route.key]
+        if (suite, *way) in wanted or (phase.purpose == "probe" and (suite, *way) not in planned and tuple(way) in ways)
+    )
 
 
 def _key(*words: str) -> str:
@@ -253,12 +361,8 @@ def mixed(result: Result, placement: Placement, limits: Limits, run: int, pool_b
 
 def _share_of(result: Result, rate: Rate) -> Share:
     """The solo share of the route that has this rate."""
-    for share in (share for phase in result.phases for task in phase.tasks for share in task.shares):
-        route = share.route
-        if (route.suite, route.device, route.adapter, route.precision) == (
-            *(rate.suite, rate.device, rate.adapter),
-            rate.precision,
-        ):
+    for share in (share for phase in result.phases if phase.purpose == "solo" for share in phase.shares):
+        if share.route.key == (rate.suite, rate.device, rate.adapter, rate.precision):
             return share
     raise ValueError(f"nothing was planned of {rate.suite} on {rate.device} by {rate.adapter}")
 
@@ -271,8 +375,9 @@ def later(
     objective: Objective,
     pool_bytes: Mapping[str, int],
 ) -> tuple[Phase, ...]:
-    """What comes next of a run whose planned phases are all over: the chosen routes alone once more, then the mixed
-    phases, one by one; nothing where there is no mix or all is done. Raises MixmarkError where no plan can be made."""
+    """What comes next of a run whose planned phases are all over: the routes that the pilots chose, these alone once
+    more, then the mixed phases, one by one; nothing where there is no mix or all is done. Raises MixmarkError where no
+    plan can be made."""
     mix = result.mix
     planned = [phase.placement for phase in result.phases if phase.placement]
     if mix is None or len(planned) >= runs:
@@ -280,9 +385,12 @@ def later(
     if planned:  # runs of one plan can be compared
         return (mixed(result, planned[0], limits, len(planned) + 1, pool_bytes),)
     evidence = gather(result)
+    invalid = honest.invalid(honest.findings(evidence))
+    if phases := chosen(evidence, invalid):
+        return phases
     placement = place(
         mix.units,
-        rates.solo(evidence, mix, honest.invalid(honest.findings(evidence))),
+        rates.solo(evidence, mix, invalid),
         result.devices,
         objective,
         pool_bytes=pool_bytes,

@@ -111,7 +111,8 @@ class Progress:
         self.snapshot = None
         number = self.pace.step_of(record.phase)
         self.pace.recorded(record, audit.pending(record), self.clock_s())
-        where = {"mixed": "in the mix, ", "again": "once more, "}.get(self.purposes.get(record.phase, ""), "")
+        before = {"mixed": "in the mix, ", "again": "once more, ", "scout": "pilot, "}
+        where = before.get(self.purposes.get(record.phase, ""), "")
         self._say(f"{where}{record.route.label}: {self._outcome(record)}", number, tell=record.scenario != "mixed")
         self._await()
 
@@ -139,7 +140,7 @@ class Progress:
             return f"cut short, {record.cut_short.kind}: {record.cut_short.message}"
         if record.scenario == "probe":
             return "ceilings known"
-        rate = stamps.throughput_per_s(record.completions)
+        rate = stamps.rate_per_s(record)
         figure = "–" if rate is None else f"{rate:,.0f}" if rate >= 1000 else f"{rate:.3g}"
         return f"{figure} {self.units.get(record.route.suite, f'{record.unit}s')}/s"
 

@@ -25,7 +25,7 @@ def solo(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> tuple[Rate, 
     best: dict[str, Rate] = {}
     for each in evidence.measured:
         record = each.record
-        if record.scenario == "mixed" or record.route.suite not in mix.units:
+        if record.scenario == "mixed" or record.pilot or record.route.suite not in mix.units:
             continue
         if once_more and record.phase not in once_more:
             continue

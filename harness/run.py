@@ -45,7 +45,7 @@ class Procedure:
     again: bool = False
     """Whether the routes that the plan chose are measured once more before the first mixed phase."""
     idle_s: float = 0.0
-    """How long the meters read a machine that does nothing, before and after each phase but the probes'."""
+    """How long the meters read a machine that does nothing, before and after each phase but probes and pilots."""
 
 
 def procedure(header: Result) -> Procedure:
@@ -123,7 +123,7 @@ class Benchmark:
 
     def _metered(self, phase: Phase) -> None:
         """Measures a phase while the meters read."""
-        idle_s = 0.0 if phase.purpose == "probe" else self._procedure.idle_s
+        idle_s = 0.0 if phase.purpose in ("probe", "scout") else self._procedure.idle_s
         self._meters.begin()
         self._meters.rest(idle_s)
         self._observer.started(phase.tasks[0].shares[0])

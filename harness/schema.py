@@ -6,7 +6,8 @@ is stored. All times are integer nanoseconds on CLOCK_MONOTONIC, which parent an
 
 # History of SCHEMA: 1 first shape; 2 a phase says its purpose, a probe is a scenario, what is absent has a kind,
 # the conditions of accelerators are the same for every vendor, each record has its window's seed; 3 a noise floor has a
-# tier and a date, a suite says what its units are called in a sentence.
+# tier and a date, a suite says what its units are called in a sentence; 4 a run has a weight class, and may rank its
+# routes by pilots before it measures the best of them.
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, SkipValidation, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-SCHEMA: Literal[3] = 3
+SCHEMA: Literal[4] = 4
 
 Precision = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4"]
 BITS_PER_WEIGHT: dict[str, int] = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4}
@@ -29,9 +30,11 @@ Tier = Literal["smoke", "edge", "server"]
 ScenarioName = Literal["single-stream", "offline", "server", "mixed", "probe"]
 """How feeds are issued. Every record of a mixed phase is `mixed`. A suite that measures the ceilings of a device has
 the scenario `probe`: as many feeds at a time as the runner has slots, and no result of its own."""
-Purpose = Literal["probe", "solo", "again", "mixed"]
-"""Why a phase is run: to measure ceilings, to measure a route alone, to measure a route that the plan chose alone once
-more, or to run the mix."""
+Purpose = Literal["probe", "scout", "solo", "again", "mixed"]
+"""Why a phase is run: to measure ceilings, to rank a route by a pilot of a few seconds, to measure a route alone, to
+measure a route that the plan chose alone once more, or to run the mix."""
+WeightClass = Literal[16, 8, 4]
+"""The bits of a weight by which routes are compared with each other; fp32 counts with the 16-bit formats."""
 Int64s = npt.NDArray[np.int64]
 HOST_POOL = "host"
 """The `Device.memory_pool` of everything that draws on the host's memory."""
@@ -49,9 +52,10 @@ class Fact(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
 
 
-def weight_class(precision: str) -> int:
-    """16, 8 or 4: bits of a weight, fp32 counted with the 16-bit formats."""
-    return min(16, BITS_PER_WEIGHT[precision])
+def weight_class(precision: str) -> WeightClass:
+    """The class of a precision: its bits of a weight, fp32 counted with the 16-bit formats."""
+    bits = BITS_PER_WEIGHT[precision]
+    return 16 if bits >= 16 else 8 if bits == 8 else 4
 
 
 class Device(Fact):
@@ -118,8 +122,13 @@ class Route(Fact):
     """`drawn` by the suite's generator, or the checkpoint's name and hash."""
 
     @property
-    def weight_class(self) -> int:
+    def weight_class(self) -> WeightClass:
         return weight_class(self.precision)
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What tells it from the other routes of a run."""
+        return self.suite, self.device, self.adapter, self.precision
 
     @property
     def label(self) -> str:
@@ -165,6 +174,8 @@ class Limits(Fact):
     None: not asked for."""
     audits: int = Field(default=0, ge=0)
     """The minimum number of feeds whose answers are compared with the reference. 0: no audit is asked for."""
+    pilot: bool = False
+    """Whether the last feed of each lane is broken off once `max_ns` has passed and it has shown its pace."""
 
 
 class Share(Fact):
@@ -538,6 +549,9 @@ class Record(Fact):
     """What ended the window: it was precise enough, the longest time was reached, or no half-width was asked for."""
     feed_units: int | None = Field(default=None, gt=0)
     """The number of units in each feed."""
+    pilot: bool = False
+    """Whether this is the pilot of a route, which ranks it among the others and is no result. Its last feed may have
+    been broken off, so that it lacks units."""
     bracket_ns: tuple[int, int] | None = None
     """The begin and end of the window, or of the dispatching of a mixed phase, on the parent's clock."""
     gap_ns: int | None = Field(default=None, ge=0)
@@ -827,15 +841,20 @@ class System(Fact):
 class Result(Fact):
     """A whole run."""
 
-    schema_version: Literal[3] = SCHEMA
+    schema_version: Literal[4] = SCHEMA
     created_utc: str
     seed: int | None = Field(default=None, ge=0)
     """The seed that the user gave, who could know every feed beforehand. None: each window drew its own."""
     tier: Tier
     preset: str
     command: tuple[str, ...] = ()
+    bits: WeightClass | None = None
+    """The fewest bits of a weight that a route might have. None: the precisions were given by name."""
     phases: tuple[Phase, ...] = ()
     """The phases as planned. A share without a record was not reached."""
+    candidates: tuple[Phase, ...] = ()
+    """The phases of all routes, where pilots decide which of them are measured: those are added to `phases` when the
+    pilots are over. Empty where every route is measured."""
     system: System
     devices: tuple[Device, ...]
     environments: dict[str, Environment] = {}

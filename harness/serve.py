@@ -231,10 +231,11 @@ class Served:
         return wire.Begun()
 
     def measure(self, asked: wire.Measure) -> wire.Measured:
-        """A closed loop, or an open one where there is a rate of arrivals."""
+        """A closed loop, or an open one where there is a rate of arrivals. No answer of a pilot is kept."""
         it, limits = self.opened[asked.key], asked.limits
-        make, seed, answers, units = it.feeds, it.seed, it.log.answers, it.log.units
-        assert make is not None and seed is not None and answers is not None  # `begin` was told them
+        make, seed, units = it.feeds, it.seed, it.log.units
+        answers = None if limits.pilot else it.log.answers
+        assert make is not None and seed is not None  # `begin` was told them
 
         def feeds(serial: int, before: bytes) -> Feed:
             return make(seeds.nonce(seed, serial, before))
@@ -249,7 +250,7 @@ class Served:
             limits = _enough(it.suite, limits, it.rate_per_s)
             arrivals_ns = poisson(it.rate_per_s, seeds.arrivals(seed))
             done = drive.open_loop(it.runner, feeds, arrivals_ns, limits, lanes=it.lanes, units=units, answers=answers)
-        self.say(wire.Stage(name="measured", seal=answers.seal))
+        self.say(wire.Stage(name="measured", seal=answers.seal if answers else ""))
         with open(asked.out, "wb") as file:
             np.savez(file, allow_pickle=False, **vars(done))
         return wire.Measured(ended_by="time" if it.rate_per_s else _ended_by(limits, done))

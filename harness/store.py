@@ -130,12 +130,12 @@ def refuse_used(path: Path) -> None:
 
 
 def create(path: Path, header: Result, needs_bytes: int = 0) -> Store:
-    """Makes a new folder for the run that `header` describes: an unfinished Result without records and meterings.
+    """Makes a new folder for the run that `header` describes: an unfinished Result.
 
     Raises ResultError if the folder is not empty, cannot be written, or the disk has less than `needs_bytes` free.
     """
-    if header.records or header.meterings or header.finished:
-        raise ValueError("the header of a run must be unfinished and without records and meterings")
+    if header.finished:
+        raise ValueError("the header of a run must be unfinished")
     refuse_used(path)
     with _named(f"cannot write results to {path}"):
         (path / "raw").mkdir(parents=True)
@@ -146,9 +146,22 @@ def create(path: Path, header: Result, needs_bytes: int = 0) -> Store:
                 f"the disk of {path} has {free / 1e9:.1f} GB free, but the run needs {needs_bytes / 1e9:.1f} GB",
                 "free some space, or choose a folder on another disk with --out",
             )
-        _append_line(path / "journal.jsonl", _dumped(header))
+        _append_line(path / "journal.jsonl", _dumped(header.model_copy(update={"records": (), "meterings": ()})))
         _sync_folder(path)
-    return Store(path)
+    store = Store(path)
+    if header.records:
+        store.append(*header.records)
+    for metering in header.meterings:
+        store.meter(metering)
+    return store
+
+
+def carry(result: Result, source: Path, into: Path) -> None:
+    """Copies the answers that were kept of a result's records from the folder of another run of the same machine, which
+    measured them."""
+    with _named(f"cannot write results to {into}"):
+        for kept in (path for record in result.records for path in (source / "raw").glob(f"{record.key}.answers.npz")):
+            shutil.copyfile(kept, into / "raw" / kept.name)
 
 
 def resume(path: Path) -> Store:

@@ -88,10 +88,11 @@ class Panel:
 
 def _panel(row: Row, measured: Measured, found: Iterable[Finding]) -> Panel:
     about = tuple(finding for finding in found if finding.about == row.record.key)
+    pilot = row.record.pilot
     return Panel(
         row,
-        tuple(_figures(row)),
-        (*_charts(row, measured, about), *_power(measured)),
+        () if pilot else tuple(_figures(row)),
+        () if pilot else (*_charts(row, measured, about), *_power(measured)),
         tuple(finding for finding in about if finding.rule != "steady" or not _is_drawn(row, measured)),
         tuple(_facts(measured, row.names.short)),
     )

@@ -147,13 +147,14 @@ def _suites(judgement: Judgement) -> Iterator[Line]:
             rate += f" ±{figures.percent(first.half_width)}"
         if first.record.scenario == "server" and not first.record.rate_trials:
             others = []  # the rate is the one that was asked for, on every route
-        slower = [(each, significant(_rate(first) / _rate(each))) for each, *_ in others[:MOST_OTHERS]]
-        beside = [f"{times} × {_route(each, names)}" for each, times in slower]
+        scouted = [row for row in own if row.status == "scouted" and row.throughput_per_s]
+        slower = sorted((*(each for each, *_ in others), *scouted), key=_rate, reverse=True)
+        beside = [f"{significant(_rate(first) / _rate(each))} × {_route(each, names)}" for each in slower[:MOST_OTHERS]]
         if alike:
             times = significant(_rate(first) / _rate(alike[-1]))
             beside.insert(0, f"the fastest of {len(alike) + 1} alike, {times} × the slowest")
-        if len(others) > MOST_OTHERS:
-            beside.append(f"{len(others) - MOST_OTHERS} more")
+        if len(slower) > MOST_OTHERS:
+            beside.append(f"{len(slower) - MOST_OTHERS} more")
         yield Line(figures.name(suite), rate, _route(first, names), ", ".join(beside))
 
 
@@ -187,11 +188,13 @@ def _rate(row: Row) -> float:
 
 
 def _route(row: Row, names: dict[str, str]) -> str:
-    """torch bf16; with its device where the machine has several, and with the arrivals of a server."""
+    """torch bf16; with its device where the machine has several, with the arrivals of a server, and with a word where
+    only a pilot ran."""
     route = row.record.route
     device = f"{names[route.device]} " if len(names) > 1 else ""
     arrivals = f", {figures.work(row.record)}" if row.record.scenario == "server" else ""
-    return f"{device}{figures.name(route.adapter)} {route.precision}{arrivals}"
+    pilot = " scouted" if row.status == "scouted" else ""
+    return f"{device}{figures.name(route.adapter)} {route.precision}{arrivals}{pilot}"
 
 
 def _energy(judgement: Judgement) -> str:

@@ -304,7 +304,7 @@ def _machine(result: Result) -> Machine:
 
 def _cells(judgement: Judgement) -> Iterator[Cell]:
     for row in judgement.cells:
-        if row.throughput_per_s is not None and not row.invalid:
+        if row.throughput_per_s is not None and row.status == "ok":
             yield _cell(row)
 
 

@@ -164,6 +164,7 @@ def weights_m(suite: Any) -> str:
 def test_presets() -> None:
     limits = {name: (preset.limits, preset.all_scenarios) for name, preset in plan.PRESETS.items()}
     limits |= {"smoke tier, any preset": (plan.SMOKE, False), "probe, any preset": (plan.PROBING, False)}
+    limits |= {"pilot, any preset": (plan.PILOT, False), "pilot, smoke tier": (plan.SMOKE_PILOT, False)}
     limits |= {"`mixmark selftest`": (plan.SELFTEST.limits, plan.SELFTEST.all_scenarios)}
     rows = table(RULES, "preset", "scenarios")
     assert [row[0] for row in rows] == list(limits)

@@ -133,8 +133,9 @@ def test_a_device_runs_each_suite_in_what_it_offers_to_that_suite() -> None:
     engine = CPU.model_copy(update={"precisions_by_suite": {"llm": ("int4", "int8"), "resnet50": ()}})
     resnet50 = Workload("resnet50", "1", ("offline",))
     ways, suites = [Way(engine, "acme", {})], (LLM, DLRM, resnet50)
-    assert [c[2:4] for c in cells(solo(ways, suites, "edge", PRESETS["quick"], probe=PROBE))] == [
+    assert [c[2:4] for c in cells(solo(ways, suites, "edge", PRESETS["quick"], probe=PROBE, bits=4))] == [
         ("llm", "int4"),  # the probe is not offered in it
+        ("llm", "int8"),
         ("probe", "fp32"),
         ("dlrm", "fp32"),
         ("probe", "fp32"),

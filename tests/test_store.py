@@ -19,6 +19,7 @@ from bench.folders import forge
 from harness import store
 from harness.errors import ResultError
 from harness.schema import (
+    SCHEMA,
     Audit,
     Failure,
     Gate,
@@ -231,8 +232,8 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"schema_version": 4}, "written by a newer version of Mixmark"),
-        ({"schema_version": 2}, "written by an older version of Mixmark"),
+        ({"schema_version": SCHEMA + 1}, "written by a newer version of Mixmark"),
+        ({"schema_version": SCHEMA - 1}, "written by an older version of Mixmark"),
         ({"schema_version": None}, "no schema_version"),
         ({"records": 5}, "is not a journal line"),
         ({"records": [5]}, "is not a journal line"),

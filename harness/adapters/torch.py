@@ -122,7 +122,7 @@ class _Session:
     def put(self, array: Array) -> Tensor:
         import torch
 
-        dtype = self._dtype if array.dtype.kind == "f" else None
+        dtype = self._dtype if array.dtype.kind == "f" else torch.int64
         return torch.tensor(array, dtype=dtype, device=self._place)
 
     def state(self, graph: str) -> Sequence[Tensor]:
@@ -131,7 +131,7 @@ class _Session:
         return [
             torch.zeros(
                 [int(size) for size in spec.shape],
-                dtype=self._dtype if spec.dtype == "float" else getattr(torch, spec.dtype),
+                dtype=self._dtype if spec.dtype == "float" else torch.int64,
                 device=self._place,
             )
             for spec in self._graphs[graph].state.values()

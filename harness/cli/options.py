@@ -56,6 +56,14 @@ TIER = click.option(
 )
 
 
+def weight_classes(context: click.Context, option: click.Parameter, given: str | None) -> tuple[int, ...]:
+    """The weight classes that are given, such as 16,8,4, the most bits first; none where none is given."""
+    words = given.replace(" ", "").split(",") if given is not None else []
+    if not set(words) <= {"16", "8", "4"}:
+        raise click.BadParameter(f"{given!r} is not a list of weight classes: give 16, 8 or 4, or several, as 16,8,4.")
+    return tuple(sorted({int(word) for word in words}, reverse=True))
+
+
 def arrival_rate(context: click.Context, option: click.Parameter, given: str | None) -> float | None:
     """Feeds per second as a number above 0; `max` becomes infinity, which stands for the highest rate that is found."""
     if given is None or given == "max":

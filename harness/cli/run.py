@@ -11,7 +11,7 @@ import click
 
 from harness.cli.alone import alone
 from harness.cli.answer import AGAINST, VERBOSE, references, write_page
-from harness.cli.options import ADAPTER, CONFIG, JSON, TIER, WAIT_IDLE, Seconds, arrival_rate
+from harness.cli.options import ADAPTER, CONFIG, JSON, TIER, WAIT_IDLE, Seconds, arrival_rate, weight_classes
 from harness.cli.tables import plugins_print_to_stderr, print_json, print_table
 from harness.text import plain
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from harness.judge.judgement import Judgement
     from harness.metering import Meters
     from harness.phase import Equipment
-    from harness.schema import Result
+    from harness.schema import Phase, Result
     from harness.store import Store
 
 FREE_DISK_BYTES = 1 << 30  # results are small; an engine may lay weights on disk while it loads
@@ -36,7 +36,20 @@ SELFTEST_TIMEOUT_S = 600
     "precisions",
     multiple=True,
     metavar="NAME",
-    help="Number format to compute in: fp32, bf16, … Repeatable.  [default: the best of each device]",
+    help="Number format to compute in: fp32, bf16, … Repeatable.  [default: the best of each device, by --bits]",
+)
+@click.option(
+    "--bits",
+    callback=weight_classes,
+    metavar="16|8|4",
+    help="The fewest bits of a weight: 16 keeps to formats of 16 and 32 bits, 8 and 4 also use those of so few. "
+    "Several, as in 16,8,4, measure each route once, and the mix once for each.  [default: 16]",
+)
+@click.option(
+    "--all-routes",
+    is_flag=True,
+    help="Measure every route. Without it, a run that ends with a mix ranks the routes of a suite on a device by "
+    "pilots of a few seconds, and measures the fastest.",
 )
 @click.option(
     "--scenario",
@@ -120,6 +133,8 @@ def run(
     adapters: tuple[str, ...],
     tier: Any,
     precisions: tuple[Any, ...],
+    bits: tuple[Any, ...],
+    all_routes: bool,
     scenarios: tuple[Any, ...],
     rate: float | None,
     runs: int,
@@ -154,6 +169,10 @@ def run(
     from harness.schema import BITS_PER_WEIGHT
 
     pick("precision", precisions, BITS_PER_WEIGHT)
+    if precisions and bits:
+        raise UsageError("--precision and --bits both choose number formats", hint="leave one of them away")
+    if as_json and len(bits) > 1:
+        raise UsageError("--json prints one result, and each weight class makes one", hint="give one class")
     if rate is not None and "server" not in scenarios:
         raise UsageError("--rate applies only to the server scenario", hint="add --scenario server")
     if resume and out:
@@ -168,6 +187,8 @@ def run(
     workloads = existing.chosen(suites, scenarios)
     running = [each.name for each in workloads] if rate is None else []
     chosen = None if before else mixes.choose(mix, tier, running, [each.name for each in existing.workloads])
+    if len(bits) > 1 and not chosen:
+        raise UsageError("several weight classes need a mix that is run for each", hint="give one class")
     others = references(against, before.mix if before else chosen)
     folder = resume or out or Path("results") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{tier}-{preset}"
     setup.choose(adapters, configured)  # a name that does not exist is told before anything is waited for
@@ -180,29 +201,55 @@ def run(
             header = before.model_copy(update={"resumed": (*before.resumed, len(before.records))})
             meters = stack.enter_context(setup.metered(header.devices, (), configured))
             stack.enter_context(store.locked(folder))
-            keeper = store.resume(folder)
+            equipment = bench.equipment(header.seed, timeout)
+            done = {folder: _performed(header, equipment, folder, store.resume(folder), meters)}
         else:
             ways, probe = bench.ways(devices), existing.probe
             rate_per_s = None if rate == float("inf") else rate
-            phases = plan.solo(
-                ways, workloads, tier, plan.PRESETS[preset], precisions, scenarios, probe, rate_per_s, runs
-            )
-            header = bench.header(phases, tier, preset, seed, chosen, objective)
+            fewest, *fewer = bits or (16,)
+
+            def routes(fewest_bits: Any) -> tuple[Phase, ...]:
+                how = plan.PRESETS[preset], precisions, scenarios, probe, rate_per_s, runs, fewest_bits
+                return plan.solo(ways, workloads, tier, *how)
+
+            candidates = routes(fewest)
+            pilots = plan.scouts(candidates) if chosen and not all_routes else ()
+            header = bench.header(pilots or candidates, tier, preset, seed, chosen, objective)
+            unused = plan.left_out(ways, candidates, fewest) if not precisions else ()
             meters = stack.enter_context(setup.metered(header.devices, adapters, configured))
             if chosen and objective == "efficiency" and not meters.domains:
                 raise UsageError(
                     "--objective efficiency plans with watts, and no meter can be read",
                     hint="mixmark meters says what is missing",
                 )
-            absent = (*header.absent, *meters.absent)
-            changes = {"devices": meters.devices, "domains": meters.domains, "absent": absent}
-            header = header.model_copy(update=changes)
+            header = header.model_copy(
+                update={
+                    "bits": None if precisions else fewest,
+                    "candidates": candidates if pilots else (),
+                    "devices": meters.devices,
+                    "domains": meters.domains,
+                    "absent": (*header.absent, *meters.absent, *unused),
+                }
+            )
+            equipment = bench.equipment(header.seed, timeout)
             keeper = store.create(folder, header, needs_bytes=FREE_DISK_BYTES)
             stack.enter_context(store.locked(folder))
-        result = _performed(header, bench.equipment(header.seed, timeout), folder, keeper, meters)
-    judgement = judge(result, others)
-    _show(judgement, folder, "json" if as_json else "full" if verbose else "console")
-    sys.exit(judgement.exit_code)
+            done = {folder: _performed(header, equipment, folder, keeper, meters)}
+            source = folder
+            for each in fewer:
+                if not done[source].finished:
+                    break
+                header = plan.carried(done[source], each, routes(each), all_routes)
+                into = folder.with_name(f"{folder.name}-{each}-bit")
+                keeper = store.create(into, header, needs_bytes=FREE_DISK_BYTES)
+                stack.enter_context(store.locked(into))
+                store.carry(header, source, into)
+                done[into] = _performed(header, equipment, into, keeper, meters)
+                source = into
+    judgements = {place: judge(result, others) for place, result in done.items()}
+    for place, judgement in judgements.items():
+        _show(judgement, place, "json" if as_json else "full" if verbose else "console")
+    sys.exit(max(judgement.exit_code for judgement in judgements.values()))
 
 
 @click.command()

@@ -167,8 +167,10 @@ def _shape(phase: Phase) -> Iterator[str]:
     for task in phase.tasks:
         for share in task.shares:
             ours = share.scenario if share.scenario in ("mixed", "probe") else "solo"
-            if ours != ("solo" if phase.purpose == "again" else phase.purpose):
+            if ours != ("solo" if phase.purpose in ("again", "scout") else phase.purpose):
                 yield f"{share.key} is {share.scenario} in a phase that is {phase.purpose}"
+            if share.limits.pilot != (phase.purpose == "scout"):
+                yield f"{share.key} is {'' if share.limits.pilot else 'no '}pilot in a phase that is {phase.purpose}"
             if share.route.device != task.device:
                 yield f"{share.key} is on {share.route.device} in the task of {task.device}"
 
@@ -176,6 +178,7 @@ def _shape(phase: Phase) -> Iterator[str]:
 def _as_planned(record: Record, share: Share) -> bool:
     """Whether a record is what its share asked for. None in a share was left to the search."""
     same = (share.route, share.scenario, share.run) == (record.route, record.scenario, record.run)
+    same &= record.pilot == share.limits.pilot
     return same and share.batch in (None, record.batch) and share.rate_per_s in (None, record.rate_per_s)
 
 

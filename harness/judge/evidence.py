@@ -34,7 +34,7 @@ class Measured:
 
     @property
     def is_cell(self) -> bool:
-        """Whether it is of a suite alone on a device: neither a probe nor a part of a mixed phase."""
+        """Whether it measures a suite alone on a device: see `is_cell`."""
         return is_cell(self.record)
 
     @property
@@ -54,7 +54,7 @@ class Measured:
     @cached_property
     def throughput_per_s(self) -> float | None:
         """Units per second over the whole window. None where the clock did not tick."""
-        return stamps.throughput_per_s(self.completions)
+        return stamps.rate_per_s(self.record)
 
     @cached_property
     def window(self) -> Window | None:
@@ -175,5 +175,5 @@ def gather(result: Result) -> Evidence:
 
 
 def is_cell(record: Record) -> bool:
-    """Whether a record is of a suite alone on a device: neither a probe nor a part of a mixed phase."""
-    return record.scenario not in ("probe", "mixed")
+    """Whether a record measures a suite alone on a device: it is neither a probe, nor a pilot, nor a part of a mix."""
+    return not record.pilot and record.scenario not in ("probe", "mixed")

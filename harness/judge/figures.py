@@ -78,19 +78,26 @@ class Row:
 
     @property
     def status(self) -> str:
+        """ok, invalid, failed, refused, unsupported, or scouted: a pilot showed that another route is faster."""
         error = self.record.error
         if error is None:
-            return "invalid" if self.invalid else "ok"
+            return "invalid" if self.invalid else "scouted" if self.record.pilot else "ok"
         return "failed" if error.attempted else error.kind
 
 
 def rows(evidence: Evidence, invalid: Collection[str]) -> tuple[Row, ...]:
-    """A row for each record but the probes' and the mix's, in the order of the run, suites kept together.
+    """A row for each record but the probes' and the mix's, in the order of the run, suites kept together. The pilot of
+    a route that was measured afterwards has none.
 
     invalid: the keys of the records that a rule found invalid.
     """
     measured = {each.key: each for each in evidence.measured}
-    records = [record for record in evidence.result.records if is_cell(record)]
+    whole = {record.route.model_dump_json() for record in evidence.result.records if is_cell(record)}
+    records = [
+        record
+        for record in evidence.result.records
+        if is_cell(record) or (record.pilot and record.route.model_dump_json() not in whole)
+    ]
     suites = list(dict.fromkeys(record.route.suite for record in records))
     records.sort(key=lambda record: suites.index(record.route.suite))
     return tuple(
@@ -102,7 +109,17 @@ def rows(evidence: Evidence, invalid: Collection[str]) -> tuple[Row, ...]:
 
 
 def _row(evidence: Evidence, each: Measured, invalid: bool) -> Row:
-    done, interval = each.completions, each.interval
+    done = each.completions
+    if each.record.pilot:  # its feeds may lack units, so that nothing but its pace means anything
+        return Row(
+            each.record,
+            unit_names(each.result, each.record),
+            feeds=len(done),
+            units=stamps.units(done),
+            throughput_per_s=each.throughput_per_s,
+            invalid=invalid,
+        )
+    interval = each.interval
     streams = stamps.time_per_unit_ns(done)
     return Row(
         record=each.record,

@@ -40,7 +40,7 @@ def audited(evidence: Evidence) -> Iterator[Finding]:
         for task in phase.tasks
         for share in task.shares
     }
-    for each in evidence.measured:
+    for each in (each for each in evidence.measured if not each.record.pilot):
         record, audit = each.record, each.record.audit
         if audit is None or (not audit.values and not audit.problem):
             excused = record.unaudited == NO_GATE or (record.unaudited == NOT_ASKED and not asked.get(each.key))
@@ -92,7 +92,7 @@ def units_counted(evidence: Evidence) -> Iterator[Finding]:
     """Every feed has its units, in as many yields as its suite's cost model has."""
     for each in evidence.measured:
         record, done, expected = each.record, each.completions, each.record.feed_units
-        if expected is None:
+        if expected is None or record.pilot:
             continue
         counted = np.add.reduceat(done.units, done.starts)
         yields = sum(cost.yields for cost in record.costs)
@@ -252,7 +252,7 @@ def slower_than_light(evidence: Evidence) -> Iterator[Finding]:
     cache_bytes = last_level_bytes(evidence.result.system.caches)
     for each in evidence.measured:
         record, route, done = each.record, each.record.route, each.completions
-        if record.scenario == "probe" or not each.in_flight_ns:
+        if record.scenario == "probe" or record.pilot or not each.in_flight_ns:
             continue
         flops_per_s = light.flops_per_s.get((route.device, route.precision), 0)
         bytes_per_s = light.bytes_per_s.get(route.device, 0)
@@ -276,7 +276,7 @@ def probed(evidence: Evidence) -> Iterator[Finding]:
     for each in evidence.measured:
         route = each.record.route
         known = (route.device, route.precision) in light.flops_per_s and route.device in light.bytes_per_s
-        if each.record.scenario != "probe" and not known:
+        if each.record.scenario != "probe" and not each.record.pilot and not known:
             message = f"no probe of {route.device} in {route.precision} passed its audit, so a score has no rank"
             yield Finding(rule="probed", severity="note", about=each.key, message=message)
 

@@ -39,6 +39,7 @@ LAST: tuple[Rule, ...] = (
     disturbed.clock_kept,
     records.precise,
     mix.mix_graded,
+    records.scouted,
     records.batch_found,
     records.ceiling_known,
     records.enough_feeds,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from harness.judge.evidence import Evidence
+from harness.judge.evidence import Evidence, is_cell
 from harness.judge.intervals import (
     FEWEST_BLOCKS,
     FEWEST_INDEPENDENT,
@@ -49,12 +49,20 @@ def enough_feeds(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
+def scouted(evidence: Evidence) -> Iterator[Finding]:
+    """A route whose pilot was not the fastest of its suite on its device is not measured any further."""
+    whole = {record.route.key for record in evidence.result.records if is_cell(record)}
+    for each in (each for each in evidence.measured if each.record.pilot and each.record.route.key not in whole):
+        message = "only a pilot of a few seconds ran, since another route was faster; --all-routes measures it"
+        yield Finding(rule="scouted", severity="note", about=each.key, message=message)
+
+
 def batch_found(evidence: Evidence) -> Iterator[Finding]:
     """The search for the best batch ended because a larger one brought nothing, did not fit or would make long feeds,
     not for want of time.
     It is a warning where the largest batch that was tried is the best one, so that a larger one may be better still."""
     for record in evidence.result.records:
-        if record.search_ended_by == "time":
+        if record.search_ended_by == "time" and not record.pilot:
             tried = [trial.batch for trial in record.trials]
             message = (
                 f"the search for the best batch ran out of time: none above {max(tried)} was tried, "

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from harness.schema import Completions, Int64s, ServiceLimits
+from harness.schema import Completions, Int64s, Record, ServiceLimits
 
 Floats = npt.NDArray[np.float64]
 
@@ -91,6 +91,31 @@ def throughput_per_s(completions: Completions) -> float | None:
     closed = bool((completions.due_ns == completions.issued_ns).all())
     span_ns = in_flight_ns(completions) if closed else int(completions.marks_ns.max() - completions.due_ns.min())
     return units(completions) * 1e9 / span_ns if span_ns else None
+
+
+def rate_per_s(record: Record) -> float | None:
+    """Units per second of a record, a pilot's as if its feeds were whole. None where nothing was measured, or the clock
+    did not tick meanwhile."""
+    if record.completions is None:
+        return None
+    if record.pilot and record.feed_units:
+        return pilot_per_s(record.completions, record.feed_units)
+    return throughput_per_s(record.completions)
+
+
+def pilot_per_s(completions: Completions, feed_units: int) -> float | None:
+    """Units per second of a pilot, whose last feeds may have been broken off: they are taken to go on at the pace of
+    their units behind the first stamp. None where the clock did not tick meanwhile.
+
+    feed_units: how many units a whole feed holds.
+    """
+    starts, ends = completions.starts, completions.ends
+    done = np.add.reduceat(completions.units, starts)
+    behind = done - completions.units[starts]
+    took_ns = completions.marks_ns[ends - 1] - completions.marks_ns[starts]
+    missing_ns = np.where(behind > 0, (feed_units - done) * (took_ns / np.maximum(behind, 1)), 0.0)
+    span_ns = in_flight_ns(completions) + float(missing_ns.max())  # those that were broken off were in flight at once
+    return len(completions) * feed_units * 1e9 / span_ns if span_ns else None
 
 
 def latencies_ns(completions: Completions) -> Int64s:

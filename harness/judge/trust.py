@@ -221,6 +221,7 @@ def _open(evidence: Evidence, cells: Sequence[Row]) -> Iterator[Reason]:
         elif widest > SOLID_HALF_WIDTH:
             yield Reason("mix_graded", f"the score is known to ±{widest * 100:.0f} %")
         return
+    cells = [row for row in cells if row.status == "ok"]
     single = [row for row in cells if row.throughput_per_s is not None and row.runs < SOLID_RUNS]
     if single:
         yield Reason("interval_known", "one run does not show how far runs differ", "--runs 5 does")

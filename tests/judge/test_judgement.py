@@ -134,6 +134,7 @@ def test_findings_asks_every_rule() -> None:
     assert asked == {rule.__name__ for rule in judgement.RULES} - {
         "precise",
         "latency_kept",
+        "scouted",
         "batch_found",
         *MIXED,
         *HONESTY,
