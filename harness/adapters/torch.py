@@ -9,11 +9,12 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.adapters.cpu import cpu, multiplies_bf16, threads_option
-from harness.contracts import Array, Graph, GraphRunner, Runner, Suite, Use
+from harness.contracts import Array, Graph, GraphRunner, Runner, Suite, Use, Weights
 from harness.errors import PluginError, Unsupported
 from harness.schema import HOST_POOL, Device, Precision
 
@@ -83,25 +84,48 @@ class _Session:
     """
 
     def __init__(self, suite: Suite, place: torch.device, dtype: torch.dtype, facts: dict[str, str]) -> None:
+        import torch
+
         self._place, self._dtype, self._facts = place, dtype, facts
         self._seen: set[str] = set()
         self._graphs: dict[str, Graph] = dict(suite.graphs())
         self._modules: dict[str, nn.Module] = {name: graph.module() for name, graph in self._graphs.items()}
-        self._load(suite)
+        if place.type == "cpu" and dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported():
+            self._fuse()
+        self._load(suite.weights())
 
-    def _load(self, suite: Suite) -> None:
+    def _fuse(self) -> None:
+        """Replaces modules by graphs for oneDNN. fp32 stays as the suite wrote it, since audits compare with it."""
+        from harness.adapters import fused
+
+        for name, graph in self._graphs.items():
+            program = fused.fused(
+                self._modules[name], [each.replace(".", "_") for each in (*graph.inputs, *graph.state)]
+            )
+            if program is not None:
+                self._modules[name] = program
+        whole = [name for name, module in self._modules.items() if not isinstance(module, fused.Program)]
+        self._facts["fused by oneDNN"] = f"all graphs but {', '.join(whole)}" if whole else "all graphs"
+
+    def _load(self, weights: Weights) -> None:
         """Replaces the modules' meta tensors by weights; modules that share a name share its tensor.
 
-        The weights of convolutions, and thus their activations, are channels-last.
+        The weights of convolutions, and thus their activations, are channels-last. Layers of oneDNN read theirs again,
+        the largest first, so that little else is in memory beside its copies.
         """
         import torch
 
-        weights = suite.weights()
+        from harness.adapters.fused import Layer
+
+        def read(name: str) -> Tensor:
+            tensor = torch.empty([int(size) for size in weights.spec(name).shape])
+            weights.read(name, tensor.numpy())
+            return tensor
+
         names = {name: None for module in self._modules.values() for name in module.state_dict()}
         loaded: dict[str, Tensor] = {}
         for name in names:
-            tensor = torch.empty([int(size) for size in weights.spec(name).shape])
-            weights.read(name, tensor.numpy())
+            tensor = read(name)
             layout = torch.channels_last if tensor.dim() == 4 else torch.preserve_format
             loaded[name] = tensor.to(self._place, self._dtype, memory_format=layout)
         for module in self._modules.values():
@@ -109,6 +133,9 @@ class _Session:
             filled = module.state_dict()  # keeps the versions of layers, without which a batch norm expects its counter
             filled.update({name: loaded[name] for name in filled})
             module.load_state_dict(filled, assign=True)
+        layers = [each for module in self._modules.values() for each in module.modules() if isinstance(each, Layer)]
+        for layer in sorted(layers, key=lambda layer: -prod(map(int, weights.spec(layer.weight).shape))):
+            layer.load(read, self._dtype)
 
     def close(self) -> None:
         """Frees the memory, even while the runner is still referenced."""
@@ -122,7 +149,7 @@ class _Session:
     def put(self, array: Array) -> Tensor:
         import torch
 
-        dtype = self._dtype if array.dtype.kind == "f" else torch.int64
+        dtype = self._dtype if array.dtype.kind == "f" else None
         return torch.tensor(array, dtype=dtype, device=self._place)
 
     def state(self, graph: str) -> Sequence[Tensor]:
@@ -131,7 +158,7 @@ class _Session:
         return [
             torch.zeros(
                 [int(size) for size in spec.shape],
-                dtype=self._dtype if spec.dtype == "float" else torch.int64,
+                dtype=self._dtype if spec.dtype == "float" else getattr(torch, spec.dtype),
                 device=self._place,
             )
             for spec in self._graphs[graph].state.values()

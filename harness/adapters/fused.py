@@ -1,0 +1,190 @@
+"""A torch module rewritten for oneDNN on the CPU: batch norms folded, sums and activations fused, weights packed.
+
+Eager torch packs the weights of a layer anew at each call, and writes the layer's output to memory once more for its
+batch norm, its sum and its activation. The rewriting needs no compiler and less than a second.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx, nn
+from torch.nn import functional as F
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Program = fx.GraphModule
+Read = Callable[[str], "Tensor"]
+"""Gives a weight in float32 by its name in the module's state dict."""
+
+ACTIVATIONS: dict[Any, str] = {torch.relu: "relu", F.relu: "relu", nn.ReLU: "relu", F.silu: "swish", nn.SiLU: "swish"}
+"""oneDNN's names of the activations that are computed on a layer's output before it is rounded."""
+SUMS = (operator.add, torch.add)
+
+
+def fused(module: nn.Module, inputs: Iterable[str]) -> fx.GraphModule | None:
+    """The module as a graph whose convolutions and linear layers are `Layer`s, still without their weights.
+
+    inputs: names for the arguments with which the module is called. None: its Python code cannot be traced.
+    """
+    try:
+        program = fx.GraphModule(module, _Tracer(inputs).trace(module))
+    except Exception:  # whatever the module does to the placeholders that the tracer passes in place of tensors
+        return None
+    for number, (node, found) in enumerate(list(_found(program))):
+        program.add_submodule(f"fused_{number}", found)
+        with program.graph.inserting_before(node):
+            _absorb(program.graph.call_module(f"fused_{number}", node.args[:1]), node)
+    placed = {node: layer for node in program.graph.nodes if isinstance(layer := _called(program, node), Layer)}
+    for fusions in ((_fuse_batch_norm,), (_fuse_sum, _fuse_activation)):
+        for node, layer in placed.items():
+            for fuse in fusions:
+                if len(node.users) == 1:
+                    fuse(program, node, layer, next(iter(node.users)), placed)
+    for node in program.graph.nodes:
+        if node.op == "get_attr" and not node.users:
+            program.graph.erase_node(node)
+    program.delete_all_unused_submodules()
+    program.recompile()
+    return program
+
+
+class Layer(nn.Module):
+    """A convolution or a linear layer, and what follows it, in one call of oneDNN.
+
+    weight, bias: their names in the state dict. convolution: its strides and paddings; None for a linear layer.
+    """
+
+    def __init__(self, weight: str, bias: str | None, convolution: nn.Conv2d | None) -> None:
+        super().__init__()
+        self.weight, self.bias = weight, bias
+        self.batch_norm: tuple[Sequence[str], float] | None = None
+        """The names of its mean, variance, weight and bias, and its epsilon."""
+        self.activation = "none"
+        self.geometry: tuple[Any, ...] | None = None
+        if convolution is not None:
+            self.geometry = convolution.padding, convolution.stride, convolution.dilation, convolution.groups
+
+    def load(self, read: Read, dtype: torch.dtype) -> None:
+        """Reads the weights, folds the batch norm into them in float32, and packs them."""
+        weight = read(self.weight)
+        bias = None if self.bias is None else read(self.bias)
+        if self.batch_norm:
+            mean, variance, gain, shift = map(read, self.batch_norm[0])
+            gain /= torch.sqrt(variance + self.batch_norm[1])
+            weight *= gain.view(-1, 1, 1, 1)
+            bias = shift + gain * (-mean if bias is None else bias - mean)
+        self.offset = None if bias is None else bias.to(dtype)
+        if self.geometry:
+            self.packed = torch.ops.mkldnn._reorder_convolution_weight(
+                weight.to(dtype, memory_format=torch.channels_last), *self.geometry
+            )
+        else:
+            self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.to(dtype))
+
+    def forward(self, x: Tensor, other: Tensor | None = None) -> Tensor:
+        """other: added to the output of a convolution before its activation."""
+        y: Tensor
+        if self.geometry is None:
+            y = torch.ops.mkldnn._linear_pointwise(x, self.packed, self.offset, self.activation, [], "")
+            return y
+        x = x.contiguous(memory_format=torch.channels_last)
+        if other is None:
+            y = torch.ops.mkldnn._convolution_pointwise(
+                x, self.packed, self.offset, *self.geometry, self.activation, [], ""
+            )
+            return y
+        other = other.contiguous(memory_format=torch.channels_last)
+        activation = None if self.activation == "none" else self.activation
+        y = torch.ops.mkldnn._convolution_pointwise(
+            x, other, self.packed, self.offset, *self.geometry, "add", 1.0, activation, [], ""
+        )
+        return y
+
+
+class _Tracer(fx.Tracer):
+    """Traces a module that is called with so many tensors, by position."""
+
+    def __init__(self, inputs: Iterable[str]) -> None:
+        super().__init__()
+        self._inputs = inputs
+
+    def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> Any:
+        return root_fn, [self.root, *(self.create_proxy("placeholder", name, (), {}) for name in self._inputs)]
+
+    def iter(self, obj: fx.Proxy) -> Iterator[Any]:
+        """Goes through what torch.split returns, whose length is that of the sizes; other lengths are not known."""
+        if obj.node.target is torch.split and isinstance(sizes := obj.node.args[1], list | tuple):
+            return (operator.getitem(obj, index) for index in range(len(sizes)))
+        return super().iter(obj)
+
+
+def _called(program: fx.GraphModule, node: fx.Node) -> nn.Module | None:
+    return program.get_submodule(str(node.target)) if node.op == "call_module" else None
+
+
+def _found(program: fx.GraphModule) -> Iterator[tuple[fx.Node, Layer]]:
+    """The calls of layers that can be replaced; the first argument of each is its input."""
+    for node in program.graph.nodes:
+        module, target = _called(program, node), str(node.target)
+        if isinstance(module, nn.Linear | nn.Conv2d):
+            bias = None if module.bias is None else f"{target}.bias"
+            convolution = module if isinstance(module, nn.Conv2d) else None
+            if convolution is None or (convolution.padding_mode == "zeros" and type(convolution.padding) is tuple):
+                yield node, Layer(f"{target}.weight", bias, convolution)
+        elif node.target is F.linear:
+            _, *weights = node.args
+            if not node.kwargs and all(map(_is_weight, weights)):
+                names = [str(each.target) for each in weights]
+                yield node, Layer(names[0], names[1] if len(names) > 1 else None, None)
+
+
+def _is_weight(value: Any) -> bool:
+    return isinstance(value, fx.Node) and value.op == "get_attr"
+
+
+def _absorb(node: fx.Node, user: fx.Node) -> None:
+    """Lets a node compute what one of its users computed."""
+    user.replace_all_uses_with(node)
+    user.graph.erase_node(user)
+
+
+Placed = dict[fx.Node, Layer]
+
+
+def _fuse_batch_norm(program: fx.GraphModule, node: fx.Node, layer: Layer, user: fx.Node, placed: Placed) -> None:
+    parts = ("running_mean", "running_var", "weight", "bias")
+    module = _called(program, user)
+    if type(module) is nn.BatchNorm2d and module.affine and module.track_running_stats:
+        layer.batch_norm = [f"{user.target}.{part}" for part in parts], module.eps
+        _absorb(node, user)
+    elif user.target is F.batch_norm:
+        bound = inspect.signature(F.batch_norm).bind(*user.args, **user.kwargs)
+        bound.apply_defaults()
+        *tensors, training, epsilon = (bound.arguments[name] for name in (*parts, "training", "eps"))
+        if not training and all(map(_is_weight, tensors)):
+            layer.batch_norm = [str(each.target) for each in tensors], epsilon
+            _absorb(node, user)
+
+
+def _fuse_sum(program: fx.GraphModule, node: fx.Node, layer: Layer, user: fx.Node, placed: Placed) -> None:
+    """Fuses the sum with another convolution's output: that has surely as many axes."""
+    if layer.geometry is None or user.target not in SUMS or len(node.args) > 1 or len(user.args) != 2:
+        return
+    (other,) = (each for each in user.args if each is not node)
+    if isinstance(other, fx.Node) and other in placed and placed[other].geometry and not user.kwargs:
+        user.prepend(node)  # by then the other summand is computed
+        node.args = (*node.args, other)
+        _absorb(node, user)
+
+
+def _fuse_activation(program: fx.GraphModule, node: fx.Node, layer: Layer, user: fx.Node, placed: Placed) -> None:
+    kind = user.target if user.op == "call_function" else type(_called(program, user))
+    if kind in ACTIVATIONS:
+        layer.activation = ACTIVATIONS[kind]
+        _absorb(node, user)
