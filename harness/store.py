@@ -129,9 +129,11 @@ def refuse_used(path: Path) -> None:
             raise ResultError(f"{path} exists and is not an empty folder", hint)
 
 
-def create(path: Path, header: Result, needs_bytes: int = 0) -> Store:
-    """Makes a new folder for the run that `header` describes: an unfinished Result.
+def create(path: Path, header: Result, needs_bytes: int = 0, source: Path | None = None) -> Store:
+    """Makes a new folder for the run that `header` describes: an unfinished Result, which may hold what another run of
+    the machine measured.
 
+    source: the folder of that run, from which the answers are copied that it kept.
     Raises ResultError if the folder is not empty, cannot be written, or the disk has less than `needs_bytes` free.
     """
     if header.finished:
@@ -148,20 +150,16 @@ def create(path: Path, header: Result, needs_bytes: int = 0) -> Store:
             )
         _append_line(path / "journal.jsonl", _dumped(header.model_copy(update={"records": (), "meterings": ()})))
         _sync_folder(path)
+        measured = [] if source is None else [source / "raw" / f"{each.key}.answers.npz" for each in header.records]
+        for kept in measured:
+            if kept.exists():
+                shutil.copyfile(kept, path / "raw" / kept.name)
     store = Store(path)
     if header.records:
         store.append(*header.records)
     for metering in header.meterings:
         store.meter(metering)
     return store
-
-
-def carry(result: Result, source: Path, into: Path) -> None:
-    """Copies the answers that were kept of a result's records from the folder of another run of the same machine, which
-    measured them."""
-    with _named(f"cannot write results to {into}"):
-        for kept in (path for record in result.records for path in (source / "raw").glob(f"{record.key}.answers.npz")):
-            shutil.copyfile(kept, into / "raw" / kept.name)
 
 
 def resume(path: Path) -> Store:

@@ -81,6 +81,18 @@ def test_every_yield_is_a_stamp() -> None:
     ]
 
 
+def test_a_pilot_breaks_off_the_feed_that_goes_on_when_its_time_is_over() -> None:
+    pilot = limits(max_ns=105).model_copy(update={"pilot": True})
+    clock = Clock()
+    (cut,) = closed_loop(Simulated(clock, 100, 10, units=8), given(), pilot, clock, units=8)
+    assert cut.marks == ((100, 1), (110, 1))
+    late = Clock()
+    (shown,) = closed_loop(Simulated(late, 200, 10, units=8), given(), pilot, late, units=8)
+    assert shown.marks == ((200, 1), (210, 1))  # one stamp shows no pace
+    (whole,) = closed_loop(Simulated(Clock(), 1), given(), limits(max_ns=1), Clock(), units=1)
+    assert whole.marks
+
+
 def test_making_a_feed_is_in_no_latency() -> None:
     clock = Clock()
     done = closed_loop(Simulated(clock, 100), given(clock, making=7), limits(min_feeds=2), clock)

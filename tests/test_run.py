@@ -14,6 +14,7 @@ import pytest
 
 from harness import plan, store
 from harness.audit import kept_at
+from harness.judge.judgement import judge
 from harness.plan import Way, Workload
 from harness.schema import Audit, Cost, Device, Gate, Mix, Record
 from tests.golden import sample
@@ -69,6 +70,24 @@ def test_a_run_ends_with_its_mix(shell: Shell) -> None:
     assert all(record["audit"]["values"] == [0.0] for record in parts)  # by the adapter that is the reference
     assert "in the mix, low on npu:a" in done.stderr
     assert shell("report", "out").returncode == 0
+
+
+def test_each_weight_class_has_a_mix_and_what_was_measured_alone_is_measured_once(shell: Shell) -> None:
+    (shell.folder / "duo.toml").write_text('[duo]\ntier = "smoke"\nunits = { low = 10 }\n')
+    (shell.folder / "mixmark.toml").write_text('[adapter.band]\n"s.a.low" = 0.02\nint8 = 0.5\n')
+    words = ("--suite", "low", "--adapter", BAND, "--tier", "smoke", "--mix", "duo.toml", "--out", "out")
+    done = shell("run", *words, "--bits", "16,8")
+    assert done.returncode == 0, done.stderr
+    high, low = (store.open(shell.folder / name) for name in ("out", "out-8-bit"))
+    assert (high.bits, [phase.purpose for phase in high.phases if phase.purpose != "probe"]) == (16, ["solo", "mixed"])
+    assert low.bits == 8
+    assert [phase.purpose for phase in low.phases if phase.purpose != "probe"] == ["solo", "scout", "solo", "mixed"]
+    assert low.records[-1].route.precision == "int8"
+    assert high.records[1].model_dump() == low.records[1].model_dump()
+    assert kept_at(shell.folder / "out-8-bit", low.records[1].key).exists()
+    assert done.stdout.count("TX ") == 2
+    assert "16-bit weights" in done.stdout and "8-bit weights" in done.stdout
+    assert judge(low).exit_code == 0
 
 
 def test_no_mix_is_planned_from_wrong_answers(shell: Shell, tmp_path: Path) -> None:

@@ -241,9 +241,8 @@ def run(
                     break
                 header = plan.carried(done[source], each, routes(each), all_routes)
                 into = folder.with_name(f"{folder.name}-{each}-bit")
-                keeper = store.create(into, header, needs_bytes=FREE_DISK_BYTES)
+                keeper = store.create(into, header, FREE_DISK_BYTES, source)
                 stack.enter_context(store.locked(into))
-                store.carry(header, source, into)
                 done[into] = _performed(header, equipment, into, keeper, meters)
                 source = into
     judgements = {place: judge(result, others) for place, result in done.items()}

@@ -1,7 +1,7 @@
 """An adapter with as many devices as asked for, each as fast as asked for; the CPU's work is sleeping.
 
-options: `s.<device>.<suite>` seconds a sample; `die.<device>`, `raise.<device>`, `hang.<device>`: at which feed of a
-suite that happens.
+options: `s.<device>.<suite>` seconds a sample, in fp32; `int8`: the part of that which int8 takes, where it is offered;
+`die.<device>`, `raise.<device>`, `hang.<device>`: at which feed of a suite that happens.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
-from mixmark import Array, Device, Feed, Runner, Suite, Unsupported, Use
+from mixmark import Array, Device, Feed, Precision, Runner, Suite, Unsupported, Use
 
 
 class Player:
     slots = 1
 
-    def __init__(self, suite: str, device: str, options: Mapping[str, str]) -> None:
+    def __init__(self, suite: str, device: str, options: Mapping[str, str], precision: str) -> None:
         self.facts = {"band": device}
-        self.sample_s = float(options[f"s.{device}.{suite}"])
+        self.sample_s = float(options[f"s.{device}.{suite}"]) * float(options.get(precision, 1))
         self.ends = {how: int(options.get(f"{how}.{device}", 0)) for how in ("die", "raise", "hang")}
         self.feeds = 0
 
@@ -45,11 +45,12 @@ class Band:
 
     def discover(self) -> Iterable[Device]:
         for name in self.devices:
-            yield Device(id=f"npu:{name}", kind="npu", memory_pool=name, memory_bytes=8 << 30, precisions=("fp32",))
+            offered: tuple[Precision, ...] = ("fp32", "int8") if "int8" in self.options else ("fp32",)
+            yield Device(id=f"npu:{name}", kind="npu", memory_pool=name, memory_bytes=8 << 30, precisions=offered)
 
     @contextmanager
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
         name = device.id.removeprefix("npu:")
         if f"s.{name}.{suite.name}" not in self.options:
             raise Unsupported(f"{name} does not play {suite.name}")
-        yield Player(suite.name, name, self.options)
+        yield Player(suite.name, name, self.options, precision)
