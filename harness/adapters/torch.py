@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 NVIDIA_DRIVER = Path("/sys/module/nvidia/version")
+MOST_SLOTS = 8
+"""Feeds at once on the CPU, which share its threads: a thread that works alone waits for no other after each layer."""
 
 
 class Torch:
@@ -64,15 +66,19 @@ class Torch:
                 f"torch computes natively in {' and '.join(precisions)} on {device.id}, not in {precision}"
             )
         facts: dict[str, str] = {"torch": torch.__version__, "device": device.name, "dtype": precision}
+        slots, threads = 1, None
         if place == "cpu":
-            torch.set_num_threads(self._threads or torch.get_num_threads())
-            facts["threads"] = str(torch.get_num_threads())
+            threads = self._threads or torch.get_num_threads()
+            torch.set_num_threads(threads)
+            if use.in_flight is None and suite.scenarios[0] == "offline":
+                slots = min(threads, MOST_SLOTS)
+            facts |= {"threads": str(threads), "slots": str(slots)}
         if place.startswith("cuda"):
             facts["tf32"] = _turn_off_tf32()
         dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
-        session = _Session(suite, torch.device(place), dtype, facts)
+        session = _Session(suite, torch.device(place), dtype, threads and threads // slots, facts)
         try:
-            yield GraphRunner(suite, session, slots=1, facts=facts)
+            yield GraphRunner(suite, session, slots=slots, facts=facts)
         finally:
             session.close()
 
@@ -80,13 +86,16 @@ class Torch:
 class _Session:
     """The suite's modules on one device.
 
+    threads: how many threads of the CPU compute one run; None: the accelerator computes it.
     facts: receives `elsewhere` after the first run of a graph whose outputs are on another device.
     """
 
-    def __init__(self, suite: Suite, place: torch.device, dtype: torch.dtype, facts: dict[str, str]) -> None:
+    def __init__(
+        self, suite: Suite, place: torch.device, dtype: torch.dtype, threads: int | None, facts: dict[str, str]
+    ) -> None:
         import torch
 
-        self._place, self._dtype, self._facts = place, dtype, facts
+        self._place, self._dtype, self._threads, self._facts = place, dtype, threads, facts
         self._seen: set[str] = set()
         self._graphs: dict[str, Graph] = dict(suite.graphs())
         self._modules: dict[str, nn.Module] = {name: graph.module() for name, graph in self._graphs.items()}
@@ -167,6 +176,8 @@ class _Session:
     def run(self, graph: str, *inputs: Tensor, state: Sequence[Tensor] | None = None) -> Sequence[Tensor]:
         import torch
 
+        if self._threads and torch.get_num_threads() != self._threads:
+            torch.set_num_threads(self._threads)  # for the thread that calls: each slot has one of its own
         with torch.inference_mode():
             outputs: Sequence[Tensor] = self._modules[graph](*inputs, *(state or ()))
         if graph not in self._seen:
