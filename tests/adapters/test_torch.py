@@ -82,6 +82,31 @@ def test_an_idle_session_burns_no_cpu() -> None:
         assert time.process_time() - before < 0.1
 
 
+@pytest.mark.parametrize(
+    ("native", "use", "slots"), [("offline", None, 2), ("offline", 1, 1), ("single-stream", None, 1)]
+)
+def test_offline_suites_share_the_threads_out_among_slots(native: str, use: int | None, slots: int) -> None:
+    suite = Toy()
+    suite.scenarios = (native, "server")
+    with Torch({"threads": "2"}).open(cpu(), suite, "fp32", Use("server", use)) as runner:
+        assert runner.slots == slots
+        list(runner(suite.feeds(1, seed=1)(0)))
+        assert torch.get_num_threads() == 2 // slots
+
+
+def test_bf16_runs_as_a_graph_for_onednn() -> None:
+    if "bf16" not in cpu().precisions:
+        pytest.skip("the processor has no bf16")
+    feed = Toy().feeds(2, seed=1)(0)
+    answers = []
+    for precision in ("fp32", "bf16"):
+        with Torch({}).open(cpu(), Toy(), precision, ALONE) as runner:
+            answers.append(list(runner(feed)))
+            assert runner.facts.get("fused by oneDNN") == {"fp32": None, "bf16": "all graphs"}[precision]
+    for exact, rounded in zip(*answers, strict=True):
+        np.testing.assert_allclose(rounded, exact, rtol=0.05, atol=0.05 * np.abs(exact).max())
+
+
 def test_closing_gives_the_weights_back() -> None:
     with Torch({}).open(cpu(), Toy(), "fp32", ALONE) as runner:
         assert isinstance(runner, GraphRunner)
