@@ -28,6 +28,7 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
     "adapters": {
         "torch": "harness.adapters.torch:Torch",
         "onnxruntime": "harness.adapters.onnxruntime:OnnxRuntime",
+        "openvino": "harness.adapters.openvino:OpenVino",
     },
     "meters": {
         "nvml": "harness.meters.nvml:Nvml",

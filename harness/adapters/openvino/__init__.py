@@ -1,0 +1,265 @@
+"""OpenVINO: the CPU, and Intel's GPUs and NPUs where its plugins find them.
+
+The authors have run only the CPU; the code for GPUs and NPUs is written against the documentation and was never run.
+
+A suite whose native scenario is single-stream is opened for latency with one slot, whatever it is used for: its feeds
+gain nothing from company. Other suites are opened for throughput, with as many slots as OpenVINO asks for. A graph
+without state is compiled for the shapes that come in, since OpenVINO is faster with static ones; only the last shapes
+stay compiled, because each compiled model holds a packed copy of its weights. A graph with state is compiled once for
+all shapes, and its state lives in an infer request.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any, cast
+
+import numpy as np
+
+from harness.adapters.cpu import cores, cpu, threads_option
+from harness.adapters.openvino.models import Stored, network, reshaped
+from harness.contracts import Array, Graph, GraphRunner, Runner, Suite, Use
+from harness.errors import MixmarkError, PluginError, Unsupported
+from harness.schema import HOST_POOL, Device, Precision
+
+HINTS = {"fp32": "f32", "bf16": "bf16", "fp16": "f16"}
+MATRICES = {"Convolution", "Deconvolution", "FullyConnected", "MatMul", "ScaledDotProductAttention"}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A device, and OpenVINO's name for it."""
+
+    device: Device
+    name: str
+
+
+class OpenVino:
+    """Graphs by OpenVINO. options: `threads`, the number of threads on the CPU; by default one a core."""
+
+    name = "openvino"
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._threads = threads_option("openvino", options) or cores()
+
+    def discover(self) -> Iterable[Device]:
+        return [place.device for place in _places()]
+
+    @contextmanager
+    def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
+        openvino = _import()
+        place = next((each for each in _places() if each.device.id == device.id), None)
+        if place is None:
+            raise Unsupported(f"openvino {openvino.__version__} does not reach {device.id}")
+        offered = place.device.offers(suite.name)
+        if precision not in offered:
+            raise Unsupported(f"openvino computes {suite.name} on {device.id} in {', '.join(offered)}, not {precision}")
+        alone = use.in_flight == 1 or suite.scenarios[0] != "offline"
+        with tempfile.TemporaryDirectory(prefix="mixmark-", ignore_cleanup_errors=True) as folder:
+            session = _Session(suite, place, precision, self._threads, alone, Path(folder))
+        session.facts |= {"openvino": openvino.__version__, "device": device.name}
+        try:
+            yield GraphRunner(suite, session, slots=session.slots, facts=session.facts)
+        finally:
+            session.close()
+
+
+class _Session:
+    """The suite's graphs on one device. A handle of a tensor is a numpy array that nobody writes into."""
+
+    def __init__(self, suite: Suite, place: Place, precision: str, threads: int, alone: bool, folder: Path) -> None:
+        self._place = place
+        self._graphs: dict[str, Graph] = dict(suite.graphs())
+        self._core = _import().Core()
+        self._stored = Stored(suite.weights(), precision, folder / "weights.bin")
+        self._networks = {name: network(self._core, graph, self._stored) for name, graph in self._graphs.items()}
+        self._compiled: dict[str, _Compiled] = {}
+        self._compiling = Lock()
+        self._config: dict[str, Any] = {
+            "INFERENCE_PRECISION_HINT": HINTS[precision],
+            "PERFORMANCE_HINT": "LATENCY" if alone else "THROUGHPUT",
+        }
+        if place.name == "CPU":
+            self._config["INFERENCE_NUM_THREADS"] = threads
+        self.facts: dict[str, str] = {"dtype": precision, "hint": self._config["PERFORMANCE_HINT"].lower()}
+        self.slots = 1 if alone else self._asked_slots()
+
+    def _asked_slots(self) -> int:
+        """How many feeds OpenVINO asks for, told by the first graph at batch 1."""
+        name, graph = next(iter(self._graphs.items()))
+        shapes = [tuple(1 if isinstance(axis, str) else axis for axis in spec.shape) for spec in graph.inputs.values()]
+        return min(64, int(self._ready(name, shapes).model.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")))
+
+    def _ready(self, name: str, shapes: Sequence[tuple[int, ...]]) -> _Compiled:
+        """The compiled graph for inputs of these shapes."""
+        graph = self._graphs[name]
+        key = None if graph.state else tuple(shapes)
+        with self._compiling:
+            found = self._compiled.get(name)
+            if found is None or found.key != key:
+                self._compiled.pop(name, None)
+                found = self._compiled[name] = self._compile(name, key)
+        return found
+
+    def _compile(self, name: str, key: tuple[tuple[int, ...], ...] | None) -> _Compiled:
+        network = self._networks[name]
+        model, angles = network.model, network.angles
+        shapes = None if key is None else dict(zip(self._graphs[name].inputs, map(list, key), strict=True))
+        turned = None
+        try:
+            if angles is not None:
+                angles = reshaped(angles, shapes)
+                shapes = shapes and shapes | {each.get_any_name(): [*each.get_shape()] for each in angles.outputs}
+                config = self._config | {"INFERENCE_PRECISION_HINT": "f32"}
+                turned = self._core.compile_model(angles, self._place.name, config)
+            with self._stored.shrinking():
+                compiled = self._core.compile_model(reshaped(model, shapes), self._place.name, self._config)
+        except RuntimeError as error:
+            told = [line.strip() for line in str(error).splitlines() if line.strip()]
+            raise MixmarkError(
+                f"openvino does not compile {name} for {self._place.name}: {told[-1] if told else 'no reason given'}"
+            ) from error
+        self.facts |= _configured(compiled)
+        self.facts[f"nodes of {name}"] = _kernels(compiled)
+        return _Compiled(key, compiled, turned, self._stored)
+
+    def close(self) -> None:
+        """Frees the memory, even while the runner is still referenced."""
+        self._compiled.clear()
+        self._networks.clear()
+        self._stored.close()
+
+    def put(self, array: Array) -> Array:
+        """The array itself, without a copy: an infer request reads it where it is."""
+        return np.ascontiguousarray(array)
+
+    def state(self, graph: str) -> _Request:
+        """An infer request, whose variables are the state."""
+        return self._ready(graph, []).request()
+
+    def run(self, graph: str, *inputs: Array, state: _Request | None = None) -> Sequence[Array]:
+        named = dict(zip(self._graphs[graph].inputs, inputs, strict=True))
+        ready = self._ready(graph, [each.shape for each in inputs])
+        return ready.run(named, self._graphs[graph].outputs, state)
+
+    def get(self, tensor: Array) -> Array:
+        return tensor.copy()
+
+
+class _Compiled:
+    """A compiled graph, and its requests that no feed uses. key: the shapes of its inputs."""
+
+    def __init__(self, key: tuple[tuple[int, ...], ...] | None, model: Any, angles: Any | None, stored: Stored) -> None:
+        self.key, self.model = key, model
+        self._angles = angles
+        self._stored: Stored | None = stored
+        self._idle: list[_Request] = []
+
+    def request(self) -> _Request:
+        return _Request(self.model.create_infer_request(), self._angles and self._angles.create_infer_request())
+
+    def run(self, inputs: Mapping[str, Array], outputs: Iterable[str], state: _Request | None) -> Sequence[Array]:
+        """Runs the graph in the state's request, else in an idle one."""
+        if self._stored is not None:  # the first run packs what compiling has not
+            stored, self._stored = self._stored, None
+            with stored.shrinking():
+                return self.run(inputs, outputs, state)
+        if state is not None:
+            return state.run(inputs, outputs)
+        request = self._idle.pop() if self._idle else self.request()
+        try:
+            return request.run(inputs, outputs)
+        finally:
+            self._idle.append(request)
+
+
+class _Request:
+    """What one feed runs in. Its variables, which begin as zeros, are the state of a graph that has one."""
+
+    def __init__(self, main: Any, angles: Any | None) -> None:
+        self._main, self._angles = main, angles
+
+    def run(self, inputs: Mapping[str, Array], outputs: Iterable[str]) -> Sequence[Array]:
+        openvino = _import()
+        tensors = {name: openvino.Tensor(array, shared_memory=True) for name, array in inputs.items()}
+        for name, tensor in tensors.items():
+            self._main.set_tensor(name, tensor)
+        if self._angles is not None:
+            for each in self._angles.model_inputs:
+                self._angles.set_tensor(each, tensors[each.get_any_name()])
+            self._angles.infer()
+            for each in self._angles.model_outputs:
+                self._main.set_tensor(each.get_any_name(), self._angles.get_tensor(each))
+        self._main.infer()
+        return [np.array(self._main.get_tensor(name).data) for name in outputs]
+
+
+def _configured(compiled: Any) -> dict[str, str]:
+    """What OpenVINO made of the hints."""
+    known = compiled.get_property("SUPPORTED_PROPERTIES")
+    told = {"streams": "NUM_STREAMS", "threads": "INFERENCE_NUM_THREADS", "computes in": "INFERENCE_PRECISION_HINT"}
+    found = {what: compiled.get_property(name) for what, name in told.items() if name in known}
+    return {what: getattr(value, "get_type_name", lambda value=value: str(value))() for what, value in found.items()}
+
+
+def _kernels(compiled: Any) -> str:
+    """The kernels of the nodes that multiply matrices, with their number."""
+    count: Counter[str] = Counter()
+    for node in compiled.get_runtime_model().get_ops():
+        told = node.get_rt_info()
+        kind, kernel = (str(told[key].value) if key in told else "" for key in ("layerType", "primitiveType"))
+        if kind in MATRICES:
+            count[f"{kind} {kernel}".strip()] += 1
+    return ", ".join(f"{what} {number}" for what, number in count.most_common()) or "none that multiplies matrices"
+
+
+def _import() -> Any:
+    """OpenVINO, without the package that tells its makers of every import, asked or not."""
+    if "openvino" not in sys.modules:
+        sys.modules["openvino_telemetry"] = cast(Any, None)  # OpenVINO takes its own stub, which sends nothing
+    try:
+        import onnx  # noqa: F401  needed to edit the graphs: a missing one is told here and not in the middle of a run
+        import openvino
+    except ImportError as error:
+        raise PluginError(f"{error.name} is not installed", "pip install 'mixmark[openvino]'") from error
+    return openvino
+
+
+def _places() -> Iterator[Place]:
+    core = _import().Core()
+    for name in core.available_devices:
+        if name == "CPU":
+            computes_bf16 = "BF16" in core.get_property(name, "OPTIMIZATION_CAPABILITIES")
+            yield Place(cpu(("bf16", "fp32") if computes_bf16 else ("fp32",)), name)
+        elif name.startswith(("GPU", "NPU")):
+            yield Place(_accelerator(core, name), name)
+
+
+def _accelerator(core: Any, name: str) -> Device:
+    """A GPU or NPU. Its id is that of the driver, as torch and Level Zero name the same part."""
+    known = core.get_property(name, "SUPPORTED_PROPERTIES")
+
+    def told(what: str) -> Any:
+        return core.get_property(name, what) if what in known else None
+
+    kind = "gpu" if name.startswith("GPU") else "npu"
+    digits = str(told("DEVICE_UUID") or "")
+    groups = "-".join(digits[start:end] for start, end in ((0, 8), (8, 12), (12, 16), (16, 20), (20, 32)))
+    id = f"{kind}:{kind.upper()}-{groups}" if len(digits) == 32 else f"{kind}:{name.lower().replace('.', '')}"
+    integrated = "INTEGRATED" in str(told("DEVICE_TYPE")).upper()
+    precisions: tuple[Precision, ...] = ("fp16",) if kind == "npu" else ("fp16", "fp32")
+    return Device(
+        id=id,
+        kind="gpu" if kind == "gpu" else "npu",
+        name=str(told("FULL_DEVICE_NAME") or name),
+        memory_pool=HOST_POOL if integrated or kind == "npu" else id,
+        memory_bytes=told("GPU_DEVICE_TOTAL_MEM_SIZE"),
+        precisions=precisions,
+    )
