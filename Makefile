@@ -19,7 +19,7 @@ docs: .venv/docs
 
 .venv/run: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(PIP) --editable '.[torch,onnxruntime]'
+	$(PIP) --editable '.[torch,onnxruntime,openvino]'
 	touch $@
 
 .venv/dev: pyproject.toml constraints.txt

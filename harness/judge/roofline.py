@@ -14,7 +14,7 @@ from harness.judge.stamps import Floats, in_flight_ns, steps_begin_ns
 from harness.schema import Int64s, Record
 
 STAND_IN = "torch"  # the built-in adapter whose probe stands in where a device's own adapter has none
-WITNESSES = ("torch", "onnxruntime")  # the built-in adapters, whose names nothing else may have
+WITNESSES = ("torch", "onnxruntime", "openvino")  # the built-in adapters, whose names nothing else may have
 CeilingKey = tuple[str, str, str]
 """Device, adapter, precision."""
 

@@ -137,8 +137,8 @@ class _Session:
         self._stored.close()
 
     def put(self, array: Array) -> Array:
-        """The array itself, without a copy: an infer request reads it where it is."""
-        return np.ascontiguousarray(array)
+        """The array itself, which an infer request reads where it is; a copy where OpenVINO refuses it as read-only."""
+        return np.require(array, requirements=["C", "W"])
 
     def state(self, graph: str) -> _Request:
         """An infer request, whose variables are the state."""

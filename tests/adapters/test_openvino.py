@@ -1,0 +1,217 @@
+"""The OpenVINO adapter on the CPU, beside torch on the same toy."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.adapters import openvino as adapter
+from harness.adapters.openvino import OpenVino
+from harness.adapters.openvino.models import round_to_bf16
+from harness.adapters.torch import Torch
+from harness.contracts import Array, GraphRunner, Use
+from harness.errors import MixmarkError, PluginError, Unsupported, UsageError
+from harness.schema import Device
+from suites import exported
+from suites.llm import Llm
+from suites.resnet50 import ResNet50
+from tests.fakes.toys import HOME, Random, Toy
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parent.parent.parent
+ALONE = Use.of("single-stream")
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[GraphRunner]:
+    with OpenVino({"threads": "2"}).open(cpu(), Toy(), "fp32", ALONE) as runner:
+        assert isinstance(runner, GraphRunner)
+        yield runner
+
+
+def cpu() -> Device:
+    return next(device for device in OpenVino({}).discover() if device.id == "cpu:0")
+
+
+def test_it_names_the_cpu_as_torch_does() -> None:
+    by_torch = next(device for device in Torch({}).discover() if device.id == "cpu:0")
+    assert cpu().model_copy(update={"precisions": by_torch.precisions}) == by_torch
+
+
+def test_it_computes_what_torch_computes(runner: GraphRunner) -> None:
+    suite = Toy()
+    with Torch({}).open(cpu(), suite, "fp32", ALONE) as reference:
+        for batch, feed in zip((1, 3), map(suite.feeds(1, seed=1), range(2)), strict=True):
+            feed = {**feed, **{name: np.repeat(feed[name], batch, axis=0) for name in ("image", "index")}}
+            for mine, theirs in zip(runner(feed), reference(feed), strict=True):
+                assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
+                np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_it_says_what_computes(runner: GraphRunner) -> None:
+    list(runner(Toy().feeds(1, seed=1)(0)))
+    assert runner.facts["dtype"] == runner.facts["computes in"].replace("f32", "fp32") == "fp32"
+    assert (runner.facts["hint"], runner.facts["threads"], runner.facts["streams"]) == ("latency", "2", "1")
+    assert "Convolution " in runner.facts["nodes of see"]
+
+
+def test_a_state_lives_on_from_run_to_run_and_what_get_returned_stays(runner: GraphRunner) -> None:
+    session = runner.session
+
+    def decoded(before: int | None) -> Array:
+        """The token after 5 … 8; before: how many tokens the state has seen."""
+        state = session.state("step")
+        if before:
+            session.run("step", session.put(np.arange(before)), session.put(np.zeros(1, np.int64)), state=state)
+        token, _ = session.run("step", session.put(np.arange(5, 9)), session.put(np.array([before or 0])), state=state)
+        return session.get(token)
+
+    alone, behind = decoded(None), decoded(4)
+    kept = alone.copy()
+    assert (decoded(None) == alone).all(), "a new state begins with zeros"
+    assert (decoded(4) == behind).all() and (alone == kept).all()
+
+
+def test_angles_are_computed_in_fp32() -> None:
+    """In bf16, the angle of position 150 would be off by up to half a radian."""
+    if "bf16" not in cpu().precisions:
+        pytest.skip("this processor does not compute in bf16")
+    suite = Llm("smoke", {})
+    feed = suite.feeds(1, seed=3)(0)
+    with OpenVino({}).open(cpu(), suite, "bf16", ALONE) as runner:
+        answer = np.concatenate([np.array(each) for each in runner(feed)])
+    with Torch({}).open(cpu(), suite.reference(), "fp32", ALONE) as teacher:
+        (logits,) = teacher({**feed, "answer": answer})
+    assert suite.quality(answer, logits) < 0.005  # 0.001; 0.01 with angles in bf16
+
+
+def test_throughput_has_the_slots_that_openvino_asks_for() -> None:
+    suite = ResNet50("smoke", {})
+    with OpenVino({"threads": "2"}).open(cpu(), suite, "fp32", Use.of("offline")) as runner:
+        assert runner.slots == 2 and runner.facts["hint"] == "throughput"
+        nodes = runner.facts["nodes of classify"].split(", ")
+        assert sum(int(each.split()[-1]) for each in nodes if each.startswith("Convolution")) == 53
+    with OpenVino({}).open(cpu(), suite, "fp32", ALONE) as runner:
+        assert runner.slots == 1
+
+
+def test_no_file_is_left_behind_even_on_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    class Broken(Random):
+        def read(self, name: str, into: Array) -> None:
+            if name == "head.bias":
+                raise OSError("the disk is full")
+
+    class BrokenToy(Toy):
+        def weights(self) -> Random:
+            return Broken(exported.specs(HOME, self.tier, self.graphs))
+
+    with OpenVino({}).open(cpu(), Toy(), "fp32", ALONE):
+        assert not list(tmp_path.iterdir())
+    with pytest.raises(OSError, match="disk is full"), OpenVino({}).open(cpu(), BrokenToy(), "fp32", ALONE):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_bf16_is_rounded_to_nearest_even() -> None:
+    values = np.array([1.0, 1.00390625, 1.01171875, -1.005859375, 3.0e38], np.float32)  # the second and third are ties
+    rounded = np.empty(5, np.uint16)
+    round_to_bf16(values, rounded)
+    back = (rounded.astype(np.uint32) << 16).view(np.float32)
+    np.testing.assert_allclose(back, [1.0, 1.0, 1.015625, -1.0078125, 3.0e38], rtol=2**-8 / 100 + 2**-9, atol=0)
+    assert back[:4].tolist() == [1.0, 1.0, 1.015625, -1.0078125]
+
+
+def test_an_idle_session_burns_no_cpu(runner: GraphRunner) -> None:
+    list(runner(Toy().feeds(64, seed=1)(0)))
+    before = time.process_time()
+    time.sleep(0.5)
+    assert time.process_time() - before < 0.1
+
+
+def test_other_precisions_and_devices_are_refused() -> None:
+    with pytest.raises(Unsupported, match="not fp8"), OpenVino({}).open(cpu(), Toy(), "fp8", ALONE):
+        pass
+    elsewhere = Device(id="gpu:GPU-0", kind="gpu", memory_pool="gpu:GPU-0", precisions=("fp32",))
+    with pytest.raises(Unsupported, match="not reach gpu:GPU-0"), OpenVino({}).open(elsewhere, Toy(), "fp32", ALONE):
+        pass
+
+
+def test_a_graph_that_does_not_compile_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    import openvino
+
+    def fail(*given: Any) -> None:
+        raise RuntimeError("Exception from core.cpp:1:\nno kernel\n\n")
+
+    monkeypatch.setattr(openvino.Core, "compile_model", fail)
+    with (
+        OpenVino({}).open(cpu(), Toy(), "fp32", ALONE) as runner,
+        pytest.raises(MixmarkError, match="compile step for CPU: no kernel"),
+    ):
+        list(runner(Toy().feeds(1, seed=1)(0)))
+
+
+@pytest.mark.parametrize("options", [{"thread": "2"}, {"threads": "many"}, {"threads": "0"}])
+def test_wrong_options_are_named(options: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match="thread"):
+        OpenVino(options)
+
+
+def test_where_openvino_is_absent_the_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    with pytest.raises(PluginError, match="openvino is not installed"):
+        OpenVino({}).discover()
+
+
+def test_accelerators_have_the_ids_of_their_drivers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The properties are those that OpenVINO documents; no such device was at hand."""
+    told: dict[str, dict[str, Any]] = {
+        "CPU": {"OPTIMIZATION_CAPABILITIES": ["FP32"]},
+        "GPU.0": {"DEVICE_UUID": "8680a0560800000000000300000000ff", "DEVICE_TYPE": "Type.DISCRETE"},
+        "NPU": {"FULL_DEVICE_NAME": "Intel(R) AI Boost"},
+    }
+
+    def get_property(name: str, what: str) -> Any:
+        return [*told[name]] if what == "SUPPORTED_PROPERTIES" else told[name][what]
+
+    core = SimpleNamespace(available_devices=list(told), get_property=get_property)
+    monkeypatch.setattr(adapter, "_import", lambda: SimpleNamespace(Core=lambda: core))
+    processor, gpu, npu = OpenVino({}).discover()
+    assert processor.precisions == ("fp32",)
+    assert (gpu.id, gpu.memory_pool) == ("gpu:GPU-8680a056-0800-0000-0000-0300000000ff",) * 2
+    assert (npu.id, npu.memory_pool, npu.name) == ("npu:npu", "host", "Intel(R) AI Boost")
+
+
+def test_nothing_is_sent_and_its_threads_stay_on_the_cores_that_it_was_given() -> None:
+    """OpenVINO tells its makers of every import where the package openvino_telemetry is found."""
+    script = """
+import os, sys
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+from harness.adapters.openvino import OpenVino
+from harness.contracts import Use
+from suites.dlrm import Dlrm
+adapter, suite = OpenVino({}), Dlrm("smoke", {})
+with adapter.open(next(iter(adapter.discover())), suite, "fp32", Use.of("single-stream")) as runner:
+    for _ in runner(suite.feeds(1, 1)(0)):
+        pass
+    threads = [int(thread) for thread in os.listdir("/proc/self/task")]
+    print(runner.facts["threads"], len(set().union(*map(os.sched_getaffinity, threads))))
+    print(sorted(name for name in sys.modules if "telemetry" in name and sys.modules[name]))
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.splitlines() == [
+        "1 1",
+        "['openvino.tools.ovc.telemetry_params', 'openvino.tools.ovc.telemetry_stub', "
+        "'openvino.tools.ovc.telemetry_utils']",
+    ], done.stderr
