@@ -1,10 +1,14 @@
-"""The time between two feeds, in which nothing is timed.
+"""What the harness itself allows: how fast feeds are made, what lies between two of them, and the rate of a runner that
+does nothing.
 
 Run: python -m bench.feeds [TIER]   (edge)
 
 First, the time of making a feed of each suite, and of the pool that it comes from. Second, a real worker runs a runner
 that sleeps for as long as it is told, over feeds that cost nothing to make: what is left between the last stamp of one
-feed and the issue of the next is the harness, the digest of an answer and the nonce included.
+feed and the issue of the next is the harness, the digest of an answer and the nonce included. Third, in the server
+tier, a runner that answers every feed at once with zeros, on a device that is no processor: its rate alone and in a
+mixed run, all time of the window counted, beside the rate of the mix's nominal device (which does each suite in a
+quarter of its time), and the cores that the worker takes for each second of that device's mixed run.
 """
 
 from __future__ import annotations
@@ -12,14 +16,16 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
-from harness import plugins, wire
+from harness import drive, mixes, plugins, seeds, wire
 from harness.contracts import Array, Feed, Feeds, Graph, Runner, Suite, Use, Weights
 from harness.plugins import Plugin
 from harness.schema import Device, Limits, ScenarioName
@@ -27,10 +33,13 @@ from harness.worker import Worker
 from suites.probe import Probe
 from suites.weights import drawn
 
-BATCHES = {"llm": (1,), "diffusion": (1,), "dlrm": (1, 4096), "resnet50": (1, 32), "probe": (1,)}
+BATCHES = {"llm": (1,), "diffusion": (1,), "dlrm": (1, 2048, 8192), "resnet50": (1, 32, 128, 512), "probe": (1,)}
 SLEEPS_S = (0.0, 0.001, 0.01)
-SCENARIO: ScenarioName = "single-stream"
+NULL = (("llm", 1), ("diffusion", 1), ("dlrm", 4096), ("resnet50", 128))
+"""The suites that the runner that does nothing runs, and the batch of each."""
+QUARTER = 4  # a nominal device does each suite in a quarter of a second, so alone it is four times as fast
 WINDOW_NS = 2_000_000_000
+LIMITS = Limits(warmup_ns=0, search_ns=0, min_ns=WINDOW_NS, max_ns=WINDOW_NS, min_feeds=1)
 TIMEOUT_S = 60
 DEVICE = Device(id="npu:none", kind="npu", memory_pool="npu:none", precisions=("fp32",))
 
@@ -53,48 +62,110 @@ class Nothing(Probe):
         return batch
 
 
+@dataclass(frozen=True)
+class Sleeps:
+    """A runner that sleeps and computes nothing. Its answers have the shape of the suite's."""
+
+    suite: Suite
+    seconds: float
+    slots: int
+    facts: Mapping[str, str]
+
+    def __call__(self, feed: Feed) -> Iterator[Array]:
+        if self.seconds:
+            time.sleep(self.seconds)
+        match self.suite.name:
+            case "llm":
+                token = np.zeros(1, np.int64)
+                for _ in range(self.suite.units(1)):
+                    yield token
+            case "diffusion":
+                count, _, *latent = feed["noise"].shape
+                yield np.zeros((count, 3, *(8 * side for side in latent)), np.float32)
+            case "dlrm":
+                yield np.zeros(len(feed["dense"]), np.float32)
+            case "resnet50":
+                yield np.zeros((len(feed["images"]), 1000), np.float32)
+            case _:
+                yield feed["x"]
+
+
 class Sleeper:
-    """An adapter whose runner sleeps. options: `seconds` of each feed."""
+    """An adapter whose runner sleeps. options: `seconds` of each feed, `slots`."""
 
     name = "sleeper"
-    slots = 1
-    facts: Mapping[str, str] = {}
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self.seconds = float(options["seconds"])
+        self.options = options
 
     def discover(self) -> Iterable[Device]:
         return (DEVICE,)
 
     @contextmanager
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
-        yield self
+        yield Sleeps(suite, float(self.options.get("seconds", 0)), int(self.options.get("slots", 1)), {})
 
-    def __call__(self, feed: Feed) -> Iterator[Array]:
-        if self.seconds:
-            time.sleep(self.seconds)
-        yield feed["x"]
+
+@contextmanager
+def begun(
+    suite: wire.SuiteChoice, scenario: ScenarioName, batch: int, told: bool, **options: str
+) -> Iterator[tuple[Worker, Path]]:
+    """A worker whose window has begun, and its folder. told: whether it is told the seed of the window."""
+    plugin = Plugin("adapters", "sleeper", "bench.feeds:Sleeper", "")
+    with tempfile.TemporaryDirectory(prefix="mixmark-") as folder:
+        scratch = Path(folder)
+        with Worker(plugin, options, scratch, scratch / "log") as worker:
+            opening = wire.Open(
+                key="a", device=DEVICE, suite=suite, precision="bf16", scenario=scenario, free_bytes=None
+            )
+            worker.call(opening, TIMEOUT_S)
+            prepare = wire.Prepare(key="a", scenario=scenario, batch=batch, seed=0, limits=LIMITS)
+            worker.call(prepare, TIMEOUT_S)
+            ahead = drive.made_ahead(DEVICE, batch)
+            worker.call(wire.Begin(key="a", pool=0, seed=0 if told else None, ahead=ahead), TIMEOUT_S)
+            yield worker, scratch
 
 
 def between_us(seconds: float) -> tuple[float, float]:
     """The median of the microseconds between two feeds, and their share of the window."""
-    limits = Limits(warmup_ns=0, search_ns=0, min_ns=WINDOW_NS, max_ns=WINDOW_NS, min_feeds=1)
-    plugin = Plugin("adapters", "sleeper", "bench.feeds:Sleeper", "")
     choice = wire.SuiteChoice(name="nothing", spec="bench.feeds:Nothing", tier="smoke")
-    with tempfile.TemporaryDirectory(prefix="mixmark-") as folder:
-        scratch = Path(folder)
-        with Worker(plugin, {"seconds": str(seconds)}, scratch, scratch / "log") as worker:
-            opening = wire.Open(
-                key="a", device=DEVICE, suite=choice, precision="fp32", scenario=SCENARIO, free_bytes=None
-            )
-            worker.call(opening, TIMEOUT_S)
-            worker.call(wire.Prepare(key="a", scenario=SCENARIO, batch=1, seed=0, limits=limits), TIMEOUT_S)
-            worker.call(wire.Begin(key="a", pool=0, seed=0), TIMEOUT_S)
-            measure = wire.Measure(key="a", limits=limits, out=str(scratch / "out.npz"))
-            worker.call(measure, TIMEOUT_S)
-            done = worker.completions(scratch / "out.npz")
+    with begun(choice, "single-stream", 1, told=True, seconds=str(seconds)) as (worker, scratch):
+        worker.call(wire.Measure(key="a", limits=LIMITS, out=str(scratch / "out.npz")), TIMEOUT_S)
+        done = worker.completions(scratch / "out.npz")
     gaps = done.issued_ns[1:] - done.marks_ns[done.ends - 1][:-1]
     return float(np.median(gaps)) / 1e3, float(gaps.sum() / (done.marks_ns[-1] - done.issued_ns[0]))
+
+
+def alone(worker: Worker, scratch: Path) -> int:
+    """The units that the worker does by itself in a window."""
+    draw = wire.Key(key=1)
+    worker.call(wire.Measure(key="a", limits=LIMITS, out=str(scratch / "out.npz")), TIMEOUT_S, replies=lambda _: draw)
+    return int(worker.completions(scratch / "out.npz").units.sum())
+
+
+def mixed(worker: Worker, scratch: Path) -> int:
+    """The units that the worker does in a window where the nonces come one by one, one feed ahead."""
+    units = serial = 0
+    end_ns = time.monotonic_ns() + WINDOW_NS
+    draw = wire.Key(key=1)
+    while time.monotonic_ns() < end_ns:
+        worker.post(wire.Feed(key="a", serial=serial, nonce=seeds.nonce(0, serial)))
+        serial += 1
+        if serial > 1:
+            units += sum(worker.answer(wire.Fed, TIMEOUT_S, replies=lambda _: draw).marks[1::2])
+    return units
+
+
+def null_rate(name: str, batch: int, slots: int, run: Callable[[Worker, Path], int]) -> tuple[float, float]:
+    """Units a second of a runner that does nothing, and the worker's CPU seconds for each unit."""
+    choice = wire.SuiteChoice(name=name, spec=plugins.BUILT_IN["suites"][name], tier="server")
+    scenario: ScenarioName = "offline" if batch > 1 else "single-stream"
+    with begun(choice, scenario, batch, told=run is alone, slots=str(slots)) as (worker, scratch):
+        process = psutil.Process(worker.pid)
+        begin_s, before = time.perf_counter(), process.cpu_times()
+        units = run(worker, scratch)
+        took_s, after = time.perf_counter() - begin_s, process.cpu_times()
+    return units / took_s, (after.user + after.system - before.user - before.system) / units
 
 
 def making_us(feeds: Feeds) -> float:
@@ -115,11 +186,22 @@ def main() -> None:
             begin = time.perf_counter()
             feeds = suite.feeds(batch, 0)
             pool_ms = 1e3 * (time.perf_counter() - begin)
-            print(f"  {name:10} batch {batch:5}  {making_us(feeds):9.1f} µs a feed, {pool_ms:7.1f} ms for the pool")
+            took_us = making_us(feeds)
+            each = f"{took_us:9.1f} µs a feed, {batch / took_us * 1e6:10,.0f} samples/s"
+            print(f"  {name:10} batch {batch:5}  {each}, {pool_ms:6.1f} ms for the pool")
     print("between two feeds: medians, and their share of the window")
     for seconds in SLEEPS_S:
         took_us, share = between_us(seconds)
         print(f"  a feed of {1e3 * seconds:4.1f} ms: {took_us:6.1f} µs ({share:6.2%})")
+    nominal = mixes.frozen()["server-1"].units
+    print("a runner that does nothing, server tier: units/s, × the nominal rate alone; cores for a second of server-1")
+    for name, batch in NULL:
+        for what, run in (("alone", alone), ("mixed", mixed)):
+            for slots in (1, 2) if batch > 1 else (1,):
+                rate, cpu_s = null_rate(name, batch, slots, run)
+                times, cores = rate / (QUARTER * nominal[name]), cpu_s * nominal[name]
+                told = f"{rate:12,.0f} {times:8.2f} × {cores:8.3f} cores"
+                print(f"  {name:10} batch {batch:5}, slots {slots}, {what:6} {told}", flush=True)
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ class Answers:
         self._serials = array("q")
         """The numbers of all feeds, in the order in which they were finished."""
         self._befores = array("q")
-        """The number of the feed before each in the same lane; -1 for the first ones."""
+        """The number of the feed before each in the same chain; -1 for the first ones."""
         self._digests = bytearray()
         self._hash = hashlib.sha256()
         self._placed: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
@@ -89,7 +89,7 @@ class Answers:
 
     def add(self, serial: int, parts: list[bytes], last: Array, before: int = -1) -> bytes:
         """Returns the answer's digest. parts: the bytes of a feed's yields, of which `last` is one. before: the number
-        of the feed before in the same lane. Raises WrongAnswer where two feeds' answers differ in shape."""
+        of the feed before in the same chain. Raises WrongAnswer where two feeds' answers differ in shape."""
         answer = b"".join(parts)
         if not answer:
             raise WrongAnswer("the answer to a feed is empty")
@@ -145,9 +145,9 @@ class Answers:
 class Told:
     """What the parent knows of a window's answers: it was told all of it while they were timed."""
 
-    lanes: int | None = None
-    """How many lanes the worker had, each of which went from feed to feed by itself; None: the parent handed out each
-    feed."""
+    chains: int | None = None
+    """In how many chains a feed followed from the answer before, one or two for each lane of the worker; None: the
+    parent handed out each feed."""
     seal: str | None = None
     """The seal of all digests, where it was told when the window ended."""
     digests: dict[int, str] = field(default_factory=dict)
@@ -177,17 +177,17 @@ class Told:
     def before(
         self, finished: npt.NDArray[np.int64], befores: npt.NDArray[np.int64], digests: npt.NDArray[np.uint8]
     ) -> dict[int, bytes]:
-        """The digest of the answer before each feed, from which the feed followed; empty for the first of a lane.
+        """The digest of the answer before each feed, from which the feed followed; empty for the first of a chain.
 
-        Raises WrongAnswer where the feeds do not make as many lanes: an engine would have known more of them at a time
+        Raises WrongAnswer where the feeds do not make as many chains: an engine would have known more of them at a time
         than it had to run.
         """
-        if self.lanes is None:
+        if self.chains is None:
             return dict.fromkeys(finished.tolist(), b"")
         later = befores[befores >= 0]
         heads = len(befores) - len(later)
-        if heads > self.lanes or len(np.unique(later)) < len(later) or (befores >= finished).any():
-            raise WrongAnswer(f"the feeds were not run one after the other in {self.lanes} lanes")
+        if heads > self.chains or len(np.unique(later)) < len(later) or (befores >= finished).any():
+            raise WrongAnswer(f"the feeds were not run one after the other in {self.chains} chains")
         rows = dict(zip(finished.tolist(), (row.tobytes() for row in digests), strict=True))
         if not rows.keys() >= set(later.tolist()):
             raise WrongAnswer("a feed followed one that was not finished")

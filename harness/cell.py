@@ -1,7 +1,8 @@
 """A suite alone on a device: the worker drives its own closed or open loop.
 
 The worker gets the window's seed when the window begins. Each feed follows from it and from the answer before in the
-same lane, so that nobody can work ahead, and no feed waits for the parent.
+same lane, or from the one before that where feeds are made ahead, so that nobody can work further ahead, and no feed
+waits for the parent.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness import wire
+from harness.drive import chains
 from harness.failures import WorkerFailed
 from harness.phase import SECOND, Part
 from harness.schema import Failure
@@ -25,7 +27,8 @@ def _drive(part: Part) -> None:
     stamps = part.scratch / f"{part.share.key}.stamps.npz"
     longest_s = (limits.min_ns + limits.max_ns) / SECOND  # an open loop's last feed may wait as long as `max_ns`
     part.begin(tell=True)
-    part.told.lanes = 1 if part.share.scenario == "single-stream" else part.slots
+    lanes = 1 if part.share.scenario == "single-stream" else part.slots
+    part.told.chains = lanes if part.share.scenario == "server" else lanes * chains(part.ahead)
     request = wire.Measure(key=part.share.key, limits=limits, out=str(stamps))
     measured = worker.call(request, part.timeout_s + longest_s, part.stage, replies=part.drop)
     try:

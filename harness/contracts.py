@@ -58,7 +58,8 @@ Feed = Mapping[str, Array]
 gives them. It belongs to the harness: a runner reads it and writes nothing into it, and copies what it needs after its
 last yield."""
 Feeds = Callable[[int], Feed]
-"""Gives the feed of a nonce, a whole number below 2⁶³: the same feed whenever it is asked for."""
+"""Gives the feed of a nonce, a whole number below 2⁶³: the same feed whenever it is asked for. Several threads may ask
+at once."""
 Tensor = Any
 """An adapter's own handle on memory of its device. The memory lives as long as the handle does."""
 State = Any
@@ -166,7 +167,8 @@ class Runner(Protocol):
         """Computes a feed. Each yield holds the units that were just finished, one row a unit, as float32, int32 or
         int64 on the host; all yields of a feed together hold `Suite.units(batch)` rows. What is yielded may be lazy and
         may be written over after the next yield: the harness converts and copies it before it takes the stamp. The
-        iterator may be closed before its end. One thread goes through one iterator."""
+        iterator may be closed before its end. One thread goes through one iterator; it need not be the one that opened
+        the runner."""
 
 
 @runtime_checkable

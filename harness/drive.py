@@ -1,8 +1,8 @@
 """The loops that hand feeds to a runner, stamp every yield and decide when to stop. They run in the worker.
 
 The harness owns the clock. A stamp is taken after the yielded value has become a plain numpy array on the
-host, so nothing lazy passes. The next feed is made between one feed's last stamp and the next issue: that time is in
-no latency, and it is short.
+host, so nothing lazy passes. The next feed is made between one feed's last stamp and the next issue, where that time is
+in no latency, or ahead, by a thread of its own while the device works (`made_ahead`).
 """
 
 from __future__ import annotations
@@ -11,19 +11,24 @@ import math
 import threading
 import time
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from harness.answers import Answers
 from harness.contracts import Array, Feed, Preparer, Runner
 from harness.errors import WrongAnswer
-from harness.schema import Completions, Limits, RateTrial, SearchEnd, Trial
+from harness.schema import Completions, Device, Limits, RateTrial, SearchEnd, Trial
 
 Clock = Callable[[], int]
 NextFeed = Callable[[int, bytes], Feed]
-"""Makes a feed from its number and from the digest of the answer before it in its lane, empty for a lane's first."""
+"""Makes a feed from its number and from the digest of the answer before it in its chain, empty for a chain's first. The
+threads of several lanes may call it at once."""
 PLAIN = frozenset(np.dtype(name) for name in ("float32", "int32", "int64"))
 NOTHING = "the runner yielded nothing for a feed"
 STEP = 4  # from one batch size to the next: fewer shapes to compile, and rates that noise does not confuse
@@ -157,11 +162,14 @@ def closed_loop(
     enough: Callable[[Completions], bool] = lambda done: True,
     units: int | None = None,
     answers: Answers | None = None,
+    ahead: bool = False,
 ) -> Completions:
     """Single-stream (one lane) and offline (as many lanes as the runner has slots): the next feed goes in when
     one comes out, until the window of `limits` is over. What a runner raises passes through. units, answers: see `Log`.
     In a pilot, feeds that go on when the longest time has passed are broken off.
 
+    ahead: each lane's next feed is made by another thread while the lane runs one. Its feeds then form two chains that
+    take turns, in each of which a feed follows from the answer before. A feed that is made and not needed is dropped.
     enough: asked, ever more seldom, once `min_ns` and `min_feeds` are reached, about what the lane has done so far;
     between two feeds, so that its cost is in no figure.
     """
@@ -170,23 +178,37 @@ def closed_loop(
     lock = threading.Lock()
     issued = done = 0
 
-    def lane(log: Log) -> None:
-        nonlocal issued, done
-        look_ns = limits.min_ns
-        while True:
-            with lock:
-                serial, feed = issued, feeds(issued, log.told)
-                issued += 1
-            elapsed = log.feed(runner, feed, clock, serial=serial, until_ns=until_ns)[1][-2] - begin
-            done += 1
-            if elapsed >= limits.max_ns:
-                return
-            if elapsed >= look_ns and done >= limits.min_feeds:
-                if enough(merged([log])):
-                    return
-                look_ns = int(elapsed * LOOKS_GROW)
+    def make(told: bytes) -> tuple[int, Feed]:
+        nonlocal issued
+        with lock:
+            serial = issued
+            issued += 1
+        return serial, feeds(serial, told)
 
-    return _in_lanes(lane, [Log(units, answers) for _ in range(lanes)])
+    def lane(logs: Sequence[Log]) -> None:
+        nonlocal done
+        look_ns = limits.min_ns
+        with ExitStack() as stack:
+            maker = stack.enter_context(ThreadPoolExecutor(1)) if ahead else None
+
+            def next_of(log: Log) -> Callable[[], tuple[int, Feed]]:
+                return maker.submit(make, log.told).result if maker else partial(make, log.told)
+
+            due = deque((log, next_of(log)) for log in logs)
+            while True:
+                log, made = due.popleft()
+                serial, feed = made()
+                elapsed = log.feed(runner, feed, clock, serial=serial, until_ns=until_ns)[1][-2] - begin
+                done += 1
+                if elapsed >= limits.max_ns:
+                    return
+                if elapsed >= look_ns and done >= limits.min_feeds:
+                    if enough(merged(each for each in logs if each.ends)):
+                        return
+                    look_ns = int(elapsed * LOOKS_GROW)
+                due.append((log, next_of(log)))
+
+    return _in_lanes(lane, [[Log(units, answers) for _ in range(chains(ahead))] for _ in range(lanes)])
 
 
 def open_loop(
@@ -210,50 +232,72 @@ def open_loop(
     lock = threading.Lock()
     arrived = 0
 
-    def lane(log: Log) -> None:
+    def lane(logs: Sequence[Log]) -> None:
         nonlocal arrived
+        (log,) = logs
         while True:
             with lock:
                 due = next(arrivals_ns)
                 if due >= limits.min_ns and arrived >= limits.min_feeds:
                     return
-                serial, feed = arrived, feeds(arrived, log.told)
+                serial = arrived
                 arrived += 1
+            feed = feeds(serial, log.told)
             while (late := clock() - begin - due) < 0:
                 sleep(-late / 1e9)
             if late > limits.max_ns:
                 raise Overloaded(f"feed {serial} waited {late / 1e9:.3g} s for its turn: the queue grows")
             log.feed(runner, feed, clock, begin + due, serial)
 
-    return _in_lanes(lane, [Log(units, answers) for _ in range(lanes)])
+    return _in_lanes(lane, [[Log(units, answers)] for _ in range(lanes)])
+
+
+def made_ahead(device: Device, batch: int) -> bool:
+    """Whether the next feed is made while the device works on one: only where the device leaves a processor's cores
+    free, and only for batches. A feed of one sample is tiny, and who knew it early could run two samples at once where
+    the scenario says one; a batch is as large as pays anyway."""
+    return device.kind != "cpu" and batch > 1
+
+
+def chains(ahead: bool) -> int:
+    """In how many chains the feeds of a lane follow from the answers to earlier ones."""
+    return 2 if ahead else 1
 
 
 def one_by_one(feeds: Iterator[Feed]) -> NextFeed:
     """Feeds that depend on no answer."""
-    return lambda serial, before: next(feeds)
+    lock = threading.Lock()
+
+    def feed(serial: int, before: bytes) -> Feed:
+        with lock:
+            return next(feeds)
+
+    return feed
 
 
-def _in_lanes(lane: Callable[[Log], None], logs: list[Log]) -> Completions:
-    """Runs a lane a log, each in a thread, the only one in this thread; raises the first error of any."""
-    if len(logs) == 1:
-        lane(logs[0])
-        return merged(logs)
+def _in_lanes(lane: Callable[[Sequence[Log]], None], lanes: Sequence[Sequence[Log]]) -> Completions:
+    """Runs the lanes, each with logs of its own and in a thread, the only one in this thread; raises the first error of
+    any."""
+    done = (log for logs in lanes for log in logs if log.ends)
+    if len(lanes) == 1:
+        lane(lanes[0])
+        return merged(done)
     errors: list[BaseException] = []
 
-    def guarded(log: Log) -> None:
+    def guarded(logs: Sequence[Log]) -> None:
         try:
-            lane(log)
+            lane(logs)
         except BaseException as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=guarded, args=(log,)) for log in logs]
+    threads = [threading.Thread(target=guarded, args=(logs,)) for logs in lanes]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     if errors:
         raise errors[0]
-    return merged(logs)
+    return merged(done)
 
 
 def warm_up(runner: Runner, feeds: Iterator[Feed], limits: Limits, clock: Clock = time.monotonic_ns) -> None:
@@ -453,10 +497,10 @@ def prepare(runner: Runner, feeds: Iterator[Feed]) -> None:
 def _round(runner: Runner, feeds: Iterator[Feed], lanes: int, units: int | None, clock: Clock) -> tuple[int, int]:
     """Runs one feed in each lane, all at once: the ns from the first issue to the last stamp, and the units done."""
     given = [next(feeds) for _ in range(lanes)]  # made before the first one begins
-    logs = [Log(units) for _ in given]
+    logs = [[Log(units)] for _ in given]
 
-    def lane(log: Log) -> None:
-        log.feed(runner, given.pop(), clock)
+    def lane(logs: Sequence[Log]) -> None:
+        logs[0].feed(runner, given.pop(), clock)
 
     done = _in_lanes(lane, logs)
     return int(done.marks_ns.max() - done.issued_ns[0]), int(done.units.sum())

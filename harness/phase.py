@@ -20,6 +20,7 @@ from harness import audit, gaps, plugins, seeds, wire
 from harness.answers import Told
 from harness.config import Config
 from harness.contracts import Suite
+from harness.drive import made_ahead
 from harness.failures import WorkerFailed, failure_of
 from harness.hosts import orphans
 from harness.plugins import Plugin
@@ -91,6 +92,8 @@ class Part:
     """Told what the worker does."""
     seed: Callable[[], int]
     """Draws the seed of the window."""
+    ahead: bool = False
+    """Whether the worker makes the next feed while one runs."""
     cores: tuple[int, ...] = ()
     """The cores that the worker is pinned to; empty: it may use any."""
     processes: tuple[int, ...] = ()
@@ -108,7 +111,7 @@ class Part:
         tell: whether the worker gets the seed; else it gets each feed's nonce when the feed is due.
         """
         seed = self.fields["seed"] = self.seed()
-        begin = wire.Begin(key=self.share.key, pool=seeds.pool(seed), seed=seed if tell else None)
+        begin = wire.Begin(key=self.share.key, pool=seeds.pool(seed), seed=seed if tell else None, ahead=self.ahead)
         self.worker.call(begin, self.timeout_s, self.stage)
         return seed
 
@@ -257,6 +260,7 @@ def _prepared(
         scratch=scratch,
         stage=stage,
         seed=lambda: equipment.drawn(share, "window"),
+        ahead=made_ahead(device, batch),
         cores=device.cores,
         processes=prepared.processes,
         fields=fields,

@@ -66,6 +66,8 @@ class Opened:
     """Makes the feeds of the window, once it has begun."""
     seed: int | None = None
     """The seed of the window; None: the nonces of its feeds come one by one."""
+    ahead: bool = False
+    """Whether the next feed is made while one runs."""
     log: drive.Log = field(default_factory=drive.Log)
 
 
@@ -226,7 +228,7 @@ class Served:
             self.say(wire.Outgrown(key=asked.key, done=done, seal=sealed))
             return self.line.reply(wire.Key).key
 
-        it.feeds, it.seed = it.suite.feeds(it.batch, asked.pool), asked.seed
+        it.feeds, it.seed, it.ahead = it.suite.feeds(it.batch, asked.pool), asked.seed, asked.ahead
         it.log = drive.Log(it.suite.units(it.batch), Answers(draw))
         return wire.Begun()
 
@@ -244,7 +246,7 @@ class Served:
         if it.rate_per_s is None:
             enough = functools.partial(steady.enough, limits)
             done = drive.closed_loop(
-                it.runner, feeds, limits, lanes=it.lanes, enough=enough, units=units, answers=answers
+                it.runner, feeds, limits, lanes=it.lanes, enough=enough, units=units, answers=answers, ahead=it.ahead
             )
         else:
             limits = _enough(it.suite, limits, it.rate_per_s)
@@ -256,14 +258,14 @@ class Served:
         return wire.Measured(ended_by="time" if it.rate_per_s else _ended_by(limits, done))
 
     def feed(self, asked: wire.Feed) -> None:
-        """Sends the answer itself when the feed is over; where the runner has several slots the next feed begins
-        meanwhile, but never one of another suite."""
+        """Sends the answer itself when the feed is over. Where the runner has several slots the next feed begins
+        meanwhile, but never one of another suite; where feeds are made ahead it is at least made meanwhile."""
         key, it = asked.key, self.opened[asked.key]
+        assert it.feeds is not None  # `begin` made it
+        feed, serial = it.feeds(asked.nonce), asked.serial
         if self.running != key:
             wait(self.in_flight)
             self.in_flight, self.running = [], key
-        assert it.feeds is not None  # `begin` made it
-        feed, serial = it.feeds(asked.nonce), asked.serial
 
         def run() -> None:
             try:
@@ -272,7 +274,7 @@ class Served:
             except Exception as error:
                 self.say(failed(error))
 
-        if it.runner.slots == 1:
+        if it.runner.slots == 1 and not it.ahead:
             run()
         else:
             self.in_flight = [each for each in self.in_flight if not each.done()]

@@ -283,6 +283,8 @@ class Begin(Request[Begun]):
     seed: int | None
     """The seed of the window, from which with the answers the nonces of the feeds follow, and the arrivals; None: each
     nonce comes with the request for its feed."""
+    ahead: bool = False
+    """Whether the next feed is made while one runs, in a closed loop and where nonces come one by one."""
 
 
 class Measure(Request[Measured]):

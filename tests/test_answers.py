@@ -144,14 +144,14 @@ def test_places_depend_on_the_key_alone_and_look_random() -> None:
     assert first(one, 10).tolist() == np.argsort(one)[:5].tolist()
 
 
-def test_feeds_follow_from_the_answer_before_in_their_lane() -> None:
+def test_feeds_follow_from_the_answer_before_in_their_chain() -> None:
     finished, digests = np.arange(4), np.arange(64, dtype=np.uint8).reshape(4, 16)
-    told = Told(lanes=2)
+    told = Told(chains=2)
     rows = [row.tobytes() for row in digests]
     assert told.before(finished, np.array([-1, -1, 0, 1]), digests) == {0: b"", 1: b"", 2: rows[0], 3: rows[1]}
     assert told.before(finished, np.array([-1, 0, 1, 2]), digests)[3] == rows[2]
-    for befores in ([-1, -1, -1, 0], [-1, -1, 0, 0], [-1, -1, 3, 2]):  # three lanes; two after one; after a later one
-        with pytest.raises(WrongAnswer, match="one after the other in 2 lanes"):
+    for befores in ([-1, -1, -1, 0], [-1, -1, 0, 0], [-1, -1, 3, 2]):  # three chains; two after one; after a later one
+        with pytest.raises(WrongAnswer, match="one after the other in 2 chains"):
             told.before(finished, np.array(befores), digests)
     with pytest.raises(WrongAnswer, match="not finished"):
         told.before(finished + 3, np.array([-1, -1, 3, 1]), digests)

@@ -17,13 +17,14 @@ from harness.drive import (
     best_batch,
     closed_loop,
     highest_rate,
+    made_ahead,
     one_by_one,
     open_loop,
     plain,
     warm_up,
 )
 from harness.errors import WrongAnswer
-from harness.schema import Completions, Limits
+from harness.schema import Completions, Device, Limits
 
 
 class Clock:
@@ -429,6 +430,47 @@ def test_each_feed_is_asked_for_with_the_answer_before_it_in_its_lane() -> None:
     once, asked = asked, []
     open_loop(units(1), feed, iter([0] * 10), limits(min_feeds=3), Clock(), answers=Answers())
     assert asked == once
+
+
+def test_made_ahead_a_feed_follows_from_the_answer_two_before_and_is_made_while_one_runs() -> None:
+    made = [threading.Event() for _ in range(8)]
+    running: list[int] = []
+
+    def feed(serial: int, before: bytes) -> Feed:
+        follows[serial] = before
+        made[serial].set()
+        return {"x": np.array([serial])}
+
+    def runner(feed: Feed) -> Iterator[Array]:
+        running.append(int(feed["x"][0]))
+        assert made[running[-1] + 1].wait(10)  # a loop that made it between two feeds would stand here
+        yield feed["x"]
+
+    follows: dict[int, bytes] = {}
+    kept = Answers()
+    ran = closed_loop(as_runner(runner), feed, limits(min_feeds=5), Clock(), answers=kept, ahead=True)
+    assert len(ran) == 5 and running == [*range(5)]
+    told = [digest(serial, np.array([serial]).tobytes()) for serial in range(5)]
+    assert [follows[serial] for serial in range(5)] == [b"", b"", *told[:3]]
+
+
+def test_feeds_are_made_ahead_for_batches_of_a_device_that_is_no_processor() -> None:
+    cpu, gpu = (Device(id=f"{kind}:0", kind=kind, memory_pool="p", precisions=("fp32",)) for kind in ("cpu", "gpu"))
+    asked = [(cpu, 1), (cpu, 64), (gpu, 1), (gpu, 64)]
+    assert [made_ahead(*each) for each in asked] == [False, False, False, True]
+
+
+def test_lanes_make_their_feeds_at_the_same_time() -> None:
+    both = threading.Barrier(2, timeout=10)
+
+    def feed(serial: int, before: bytes) -> Feed:
+        both.wait()
+        return {"x": np.array([serial])}
+
+    def runner(feed: Feed) -> Iterator[Array]:
+        yield feed["x"]
+
+    assert len(closed_loop(as_runner(runner), feed, limits(min_feeds=1), Clock(), lanes=2)) == 2
 
 
 def test_in_an_open_loop_the_queue_shows() -> None:

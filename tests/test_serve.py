@@ -52,11 +52,12 @@ def test_slots_are_a_number_of_threads(tmp_path: Path, mode: str, told: str) -> 
         opened(acme)
 
 
-def test_single_feeds_come_one_by_one_and_their_answers_are_handed_over(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ahead", [False, True])
+def test_single_feeds_come_one_by_one_and_their_answers_are_handed_over(tmp_path: Path, ahead: bool) -> None:
     with worker(tmp_path) as acme:
         opened(acme)
         acme.call(wire.Prepare(key="a", scenario="mixed", batch=2, seed=1, limits=LIMITS), 30)
-        acme.call(wire.Begin(key="a", pool=1, seed=None), 30)
+        acme.call(wire.Begin(key="a", pool=1, seed=None, ahead=ahead), 30)
         acme.post(wire.Feed(key="a", serial=0, nonce=2))
         acme.post(wire.Feed(key="a", serial=1, nonce=3))  # queued while the first one runs
         first, second = acme.answer(wire.Fed, 30), acme.answer(wire.Fed, 30)

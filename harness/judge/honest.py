@@ -29,6 +29,8 @@ GAP_SLOWER = 4  # times what a gap takes where nothing else runs: on a busy mach
 GAP_NS = 250_000  # for the loop itself, which honest engines were seen to spend on two cores that others used too
 GAP_SHARE = 0.05  # of the window, for what is no part of each gap: looks at the interval, answers that are dropped
 GAP_SLACK_NS = 50_000_000  # of any window, for a thread that the scheduler lets wait
+HARNESS = "so the harness, and not the device, may set the rate"
+MAKING = 0.8  # of a device's time may go into making its feeds, where that is done while the device works
 
 
 def audited(evidence: Evidence) -> Iterator[Finding]:
@@ -193,6 +195,39 @@ def little_between(evidence: Evidence) -> Iterator[Finding]:
             yield Finding(rule="little_between", severity="warning", about=each.key, message=message)
 
 
+def well_fed(evidence: Evidence) -> Iterator[Finding]:
+    """The device, and not the harness, sets the rate: the slots of a runner hardly stand without a feed, and the feeds
+    of a mixed run take little of the device's time to make. A processor's are made between its feeds, those of other
+    devices meanwhile."""
+    for each in evidence.cells:
+        begin_ns, end_ns = each.completions.issued_ns.min(), each.completions.issued_ns.max()  # all lanes are at work
+        if each.record.scenario == "server" or each.lanes == 1 or begin_ns == end_ns:
+            continue
+        done_ns = each.completions.marks_ns[each.completions.ends - 1].clip(max=end_ns)
+        stood = 1 - (done_ns - each.completions.issued_ns).sum() / (each.lanes * (end_ns - begin_ns))
+        if stood > BETWEEN:
+            message = f"its slots stood without a feed for {stood * 100:.0f} % of their time, {HARNESS}"
+            yield Finding(rule="well_fed", severity="warning", about=each.key, message=message)
+    making_ns = {_way(each.record): each.record.gap_ns or 0 for each in evidence.cells}
+    together: dict[tuple[str, str], list[Measured]] = defaultdict(list)
+    for each in evidence.measured:
+        if each.record.scenario == "mixed":
+            together[each.record.phase, each.record.route.device].append(each)
+    for (_, device), several in together.items():
+        took_ns = sum(len(each.completions) * making_ns.get(_way(each.record), 0) for each in several)
+        begins_ns, ends_ns = zip(*(each.window_ns for each in several), strict=True)
+        made = took_ns / max(1, max(ends_ns) - min(begins_ns))
+        if made > (BETWEEN if device.startswith("cpu:") else MAKING):
+            message = f"making the feeds of {device} takes {made * 100:.0f} % of its time, {HARNESS}"
+            yield Finding(rule="well_fed", severity="warning", about=several[0].key, message=message)
+
+
+def _way(record: Record) -> tuple[str, str, str, str, int | None]:
+    """How the feeds of a record are made and run."""
+    route = record.route
+    return route.suite, route.device, route.adapter, route.precision, record.batch
+
+
 def in_its_slice(evidence: Evidence) -> Iterator[Finding]:
     """The threads of a worker that is pinned to a slice of the processor stay there."""
     for each in evidence.measured:
@@ -330,6 +365,7 @@ RULES: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
     slower_than_light,
     probed,
     little_between,
+    well_fed,
     seed_drawn,
     suites_known,
 )

@@ -182,6 +182,7 @@ NOTICED: dict[str, tuple[str, str]] = {
     "not_stolen": ("the hypervisor took CPU time away", ""),
     "canary_held": ("a fixed loop changed its speed", "mixmark doctor lists what can disturb"),
     "little_between": ("much time passed between the feeds", ""),
+    "well_fed": ("the feeds may not have come as fast as a device took them", ""),
     "no_traffic": ("the network carried traffic", ""),
     "energy_valid": ("an energy source gave no joules", "mixmark meters shows what it reads"),
     "energy_agrees": ("two energy sources disagree", "mixmark meters shows what they read"),

@@ -280,6 +280,28 @@ def test_no_more_lies_between_feeds_than_making_them_takes() -> None:
     assert found(50, gap_ns=10_000, scenario="mixed") == []  # its window counts all time
 
 
+def test_slots_that_wait_for_their_feeds_show() -> None:
+    """Two slots, of which one has each of the feeds and the other one stands."""
+    waiting = "its slots stood without a feed for 50 % of their time"
+    assert told(honest.well_fed, cell()) == []
+    assert told(honest.well_fed, overlapping(2, slots=2)) == []
+    [(severity, message)] = told(honest.well_fed, cell(scenario="offline", slots=2))
+    assert severity == "warning" and message.startswith(waiting) and message.endswith("may set the rate")
+
+
+@pytest.mark.parametrize(
+    ("device", "gap_ns", "share"), [("cpu:0", 9, 0), ("cpu:0", 11, 11), (GPU, 79, 0), (GPU, 81, 81)]
+)
+def test_the_feeds_of_a_mix_that_take_long_to_make_show(device: str, gap_ns: int, share: int) -> None:
+    """A feed of 100 ns after the other."""
+    done = closed_loop(((100,),) * 4)
+    solo = record("a", "llm", "token", done, device=device).model_copy(update={"gap_ns": gap_ns})
+    mixed = record("b", "llm", "token", done, device=device).model_copy(update={"scenario": "mixed", "phase": "mix1"})
+    found = [(each.about, each.message) for each in honest.well_fed(gather(result(solo, mixed)))]
+    message = f"making the feeds of {device} takes {share} % of its time, {honest.HARNESS}"
+    assert found == ([("b", message)] if share else [])
+
+
 def test_what_fell_back_to_the_cpu_is_invalid() -> None:
     assert told(honest.on_device, cell(facts={"nodes of see": "cuda 9", "elsewhere": ""})) == []
     [(severity, message)] = told(honest.on_device, cell(facts={"elsewhere": "see: 2 Conv by CPUExecutionProvider"}))
