@@ -36,7 +36,7 @@ def issued(suite: Suite, batch: int, count: int) -> list[Feed]:
 
 def described(feed: Feed) -> Array:
     """A feed's numbers in one row, on which likeness is judged."""
-    parts = [each.reshape(-1).astype(np.float64) for each in feed.values() if each.dtype.kind == "f"]
+    parts = [each.reshape(-1).astype(np.float64) for each in feed.values() if each.dtype.kind in "fu"]
     return np.concatenate(parts)
 
 
@@ -77,7 +77,7 @@ def recurring(suite: Dlrm, samples: int) -> str:
     told = []
     anew = np.random.default_rng(0)
     for indices in (
-        [feed["indices"] for feed in issues],
+        [feed["indices"].T.astype(np.int64) for feed in issues],
         [_popular(anew, samples, rows) for _ in issues],
     ):
         before, last = np.concatenate(indices[:-1]), indices[-1]

@@ -72,8 +72,9 @@ Value = int | float | str | bool | Sequence[int] | Sequence[str]
 
 @dataclass(frozen=True)
 class Spec:
-    """The shape and type of a tensor. dtype `float` is the session's precision, the other one is `int64`. A str
-    dimension is a symbolic axis: its size is that of the arrays that come in, and it may change from call to call."""
+    """The shape and type of a tensor. dtype `float` is the session's precision; the others are `int64`, `int32` and
+    `uint8`. A str dimension is a symbolic axis: its size is that of the arrays that come in, and it may change from
+    call to call."""
 
     shape: tuple[int | str, ...]
     dtype: str = "float"
@@ -126,9 +127,9 @@ class Session(Protocol):
     """
 
     def put(self, array: Array) -> Tensor:
-        """Copies an array of float32 or int64 to the device; float32 becomes the session's precision there. The array
-        stays the caller's, who does not write into it until the next `get` has returned; on a device that shares the
-        host's memory, the handle may therefore be the array itself."""
+        """Copies an array of float32, int64, int32 or uint8 to the device; float32 becomes the session's precision
+        there, and the others keep their type. The array stays the caller's, who does not write into it until the next
+        `get` has returned; on a device that shares the host's memory, the handle may therefore be the array itself."""
 
     def state(self, graph: str) -> State:
         """Makes the state of a graph, all zeros, in the order of `Graph.state`. The session owns the memory and the

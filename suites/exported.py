@@ -109,7 +109,7 @@ def export(graph: Graph) -> bytes:
     examples = tuple(
         torch.empty(
             [sizes[axis] if isinstance(axis, str) else axis for axis in spec.shape],
-            dtype=torch.float32 if spec.dtype == "float" else torch.int64,
+            dtype=torch.float32 if spec.dtype == "float" else getattr(torch, spec.dtype),
             device="meta",
         )
         for spec in entering.values()

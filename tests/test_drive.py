@@ -69,8 +69,10 @@ def given(clock: Clock | None = None, making: int = 0) -> NextFeed:
     return one_by_one(numbered(clock, making))
 
 
-def limits(**changes: int) -> Limits:
-    return Limits(**{"warmup_ns": 0, "search_ns": 1000, "min_ns": 0, "max_ns": 10**12, "min_feeds": 1, **changes})
+def limits(**changes: Any) -> Limits:
+    return Limits.model_validate(
+        {"warmup_ns": 0, "search_ns": 1000, "min_ns": 0, "max_ns": 10**12, "min_feeds": 1, **changes}
+    )
 
 
 def test_every_yield_is_a_stamp() -> None:

@@ -56,7 +56,7 @@ class Way:
         """The logits [samples], computed in `dtype`, `batch` samples at a time."""
         network = dlrm(replace(self.suite.shape, rows=tuple(len(self.weights[TABLE.format(i)]) for i in range(26))))
         network.load_state_dict({name: weight.to(dtype) for name, weight in self.weights.items()}, assign=True)
-        parts = zip(torch.split(self.dense.to(dtype), batch), torch.split(self.indices, batch), strict=True)
+        parts = zip(torch.split(self.dense.to(dtype), batch), torch.split(self.indices.t(), batch, dim=1), strict=True)
         with torch.inference_mode():
             logits = torch.cat([network(*part)[0] for part in parts])
         return np.asarray(logits.float().numpy())
@@ -85,7 +85,7 @@ def opened(tier: str, nonces: Sequence[int]) -> tuple[Way, Array, Way]:
     suite = Dlrm(tier, {})
     samples = [suite.feeds(FIXED, seed=0)(0), *map(suite.feeds(BATCH, seed=1), nonces)]
     dense = torch.from_numpy(np.concatenate([each["dense"] for each in samples]))
-    indices = np.concatenate([each["indices"] for each in samples])
+    indices = np.concatenate([each["indices"].T for each in samples]).astype(np.int64)
     source, weights = suite.weights(), {}
     ranks, exact, hashed = (np.empty_like(indices) for _ in range(3))
     for table, (rows, bag) in enumerate(zip(suite.shape.rows, BAGS, strict=True)):

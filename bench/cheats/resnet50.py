@@ -104,7 +104,7 @@ def halved(feed: Feed) -> Feed:
     """Images of half the resolution, means of 2×2 pixels: the network then does a quarter of the work."""
     images = feed["images"]
     count, channels, side, _ = images.shape
-    return {"images": images.reshape(count, channels, side // 2, 2, side // 2, 2).mean((3, 5))}
+    return {"images": images.reshape(count, channels, side // 2, 2, side // 2, 2).mean((3, 5)).round().astype(np.uint8)}
 
 
 def values(tier: str, nonces: Sequence[int], wanted: Callable[[str], object]) -> Iterator[Row]:

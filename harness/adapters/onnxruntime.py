@@ -147,7 +147,7 @@ class _Session:
 
     def state(self, graph: str) -> Sequence[Any]:
         return [
-            self.put(np.zeros(tuple(map(int, spec.shape)), np.float32 if spec.dtype == "float" else np.int64))
+            self.put(np.zeros(tuple(map(int, spec.shape)), np.float32 if spec.dtype == "float" else spec.dtype))
             for spec in self._graphs[graph].state.values()
         ]
 

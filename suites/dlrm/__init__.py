@@ -45,7 +45,7 @@ BOTTOM = (DENSE, 512, 256)  # followed by the width of an embedding
 TOP = (1024, 1024, 512, 256, 1)
 CROSS_LAYERS = 3
 
-POOL = 1 << 18  # row numbers of each table drawn before the window; a power of two
+POOL = 1 << 18  # row numbers of each table, and samples of dense features, drawn before the window
 SCRAMBLE = 2_654_435_761  # a prime larger than every table: rank · prime mod rows is a permutation of the rows
 
 SET_ASIDE = 256  # the worst one in so many samples is not judged; also the minimum number of samples per audit
@@ -95,7 +95,7 @@ class Dlrm:
     """Recommendation: DLRM-DCNv2, multi-hot, power-law indices."""
 
     name = "dlrm"
-    version = "1"
+    version = "2"
     unit = "sample"
     unit_names = UnitNames(short="samples", work="recommendations")
     scenarios: Sequence[str] = ("offline", "single-stream", "server")
@@ -134,7 +134,7 @@ class Dlrm:
         return drawn(self.name, specs, rule)
 
     def graphs(self) -> Mapping[str, Graph]:
-        inputs = {"dense": Spec(("batch", DENSE)), "indices": Spec(("batch", LOOKUPS), "int64")}
+        inputs = {"dense": Spec(("batch", DENSE)), "indices": Spec((LOOKUPS, "batch"), "int32")}
         outputs = {"logits": Spec(("batch",))}
         module = partial(_module, self.shape)
         return {"rank": exported.graph(HOME, self._variant, "rank", inputs, {}, outputs, module)}
@@ -142,25 +142,26 @@ class Dlrm:
     def feeds(self, batch: int, seed: int) -> Feeds:
         """Samples with log-uniform ranks: the k-th most popular row of a table is looked up 1/k as often as the first.
 
-        `dense` [batch, 13] float32, `indices` [batch, 214] int64. The pool holds row numbers for each table. In each
+        `dense` [batch, 13] float32, `indices` [214, batch] int32. The pool holds row numbers for each table. In each
         feed each of the 214 lookups reads them from a start of its own, one after the other for the samples of the
         batch. Two lookups of a bag are at the same distance in the pool once in 2¹⁸ feeds, so that no bag and no
         part of one repeats, and no sum of rows that an engine keeps is that of a later bag. The dense features are
-        drawn anew.
+        the sums of two samples of normal numbers in the pool, read alike, so they repeat as seldom.
         """
-        tables = len(self.shape.rows)
         random = generator("dlrm/pool", seed)
-        drawn = [_popular(random, POOL, np.array([rows])) for rows in self.shape.rows]
-        pool = np.concatenate(drawn, dtype=np.int32).ravel()  # no table is longer; half of the memory to read
-        begins = np.repeat(np.arange(tables) * POOL, HOTNESS)
-        samples = np.arange(batch)[:, None]
+        tables = (_popular(random, POOL, np.array([rows]))[:, 0] for rows in self.shape.rows)
+        # Repeated as far as a batch reaches, the pool is read without wrapping, and a lookup is one copy.
+        pool = np.concatenate([np.resize(table, POOL + batch) for table in tables], dtype=np.int32)
+        begins = np.repeat(np.arange(len(self.shape.rows)) * (POOL + batch), HOTNESS)
+        from_each = np.lib.stride_tricks.sliding_window_view(pool, batch)
+        normal = random.standard_normal((POOL, DENSE), np.float32) / np.float32(math.sqrt(2))
+        normal = np.resize(normal, (POOL + batch, DENSE))
 
         def feed(nonce: int) -> Feed:
             random = generator("dlrm/feed", seed, nonce)
-            places = (samples + random.integers(POOL, size=LOOKUPS)) & (POOL - 1)
-            places += begins
-            dense = random.standard_normal((batch, DENSE), np.float32)
-            return {"dense": dense, "indices": pool.take(places).astype(np.int64)}
+            one, other = random.integers(POOL, size=2)
+            dense = normal[one : one + batch] + normal[other : other + batch]
+            return {"dense": dense, "indices": from_each[begins + random.integers(POOL, size=LOOKUPS)]}
 
         return feed
 
@@ -210,7 +211,7 @@ class Dlrm:
                 name="rank",
                 flops=batch * (2 * dense + pooling),
                 bytes=(weights + touched * shape.dim) * BITS_PER_WEIGHT[precision] / 8
-                + batch * (4 * DENSE + 8 * LOOKUPS + 4),
+                + batch * 4 * (DENSE + LOOKUPS + 1),
                 streamed_bytes=weights * BITS_PER_WEIGHT[precision] / 8,
             ),
         )

@@ -40,22 +40,22 @@ class DenseArch(nn.Module):
 
 
 class EmbeddingBagCollection(nn.Module):
-    """Sum pooling: indices [batch, sum of HOTNESS] int64 -> one pooled embedding per table, [batch, dim] each."""
+    """Sum pooling: indices [sum of HOTNESS, batch] int32 -> one pooled embedding per table, [batch, dim] each."""
 
     def __init__(self, rows: Sequence[int], dim: int) -> None:
         super().__init__()
         self.embedding_bags = nn.ModuleDict({f"t_cat_{i}": nn.Embedding(count, dim) for i, count in enumerate(rows)})
 
     def forward(self, indices: Tensor) -> list[Tensor]:
-        bags = zip(self.embedding_bags.values(), torch.split(indices, list(HOTNESS), dim=1), strict=True)
+        bags = zip(self.embedding_bags.values(), torch.split(indices, list(HOTNESS)), strict=True)
         return [_bag(table.get_parameter("weight"), bag) for table, bag in bags]
 
 
 def _bag(weight: Tensor, bag: Tensor) -> Tensor:
-    """The sum of the rows in each bag [batch, hotness]; an exported graph gathers and sums, which is faster there."""
+    """The sum of the rows in each bag [hotness, batch]; an exported graph gathers and sums, which is faster there."""
     if torch.compiler.is_compiling() or torch.onnx.is_in_onnx_export():
-        return F.embedding(bag, weight).sum(1)
-    return F.embedding_bag(bag, weight, mode="sum")
+        return F.embedding(bag, weight).sum(0)
+    return F.embedding_bag(bag.t(), weight, mode="sum")
 
 
 class SparseArch(nn.Module):
@@ -103,7 +103,7 @@ class DlrmDcn(nn.Module):
 
 
 class Dlrm(nn.Module):
-    """The whole network: dense [batch, 13] float32, indices [batch, 214] int64 -> logits [batch]."""
+    """The whole network: dense [batch, 13] float32, indices [214, batch] int32 -> logits [batch]."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()

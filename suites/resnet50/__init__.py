@@ -39,7 +39,9 @@ CLASSES = 1000
 PARAMETERS = 25_557_032
 
 PIXELS = {"smoke": 64, "edge": 224, "server": 224}
-POOL = 32  # fields of noise made before the window; each image is a rotation of two of them, rolled
+POOL = 32  # patterns of noise made before the window; each image is the sum of two of them
+TINT = (0.3, 0.9, 1.45)  # the strengths of a pattern in the three channels, in any order and with any signs
+GREY, SCALE = 128, 16  # a pixel of value v enters the network as (v − GREY) / SCALE, which is exact in every format
 
 FIXED = 16  # images whose mean logits are the centre of the metric
 
@@ -61,7 +63,7 @@ class ResNet50:
     """Vision: ResNet-50 v1.5."""
 
     name = "resnet50"
-    version = "1"
+    version = "2"
     unit = "image"
     unit_names = UnitNames(short="img", work="pictures classified")
     scenarios: Sequence[str] = ("offline", "single-stream", "server")
@@ -105,38 +107,42 @@ class ResNet50:
         return exported.specs(HOME, self.tier, self.graphs)
 
     def graphs(self) -> Mapping[str, Graph]:
-        inputs = {"images": Spec(("batch", 3, self.pixels, self.pixels))}
+        inputs = {"images": Spec(("batch", 3, self.pixels, self.pixels), "uint8")}
         outputs = {"logits": Spec(("batch", CLASSES))}
         return {"classify": exported.graph(HOME, self.tier, "classify", inputs, {}, outputs, _module)}
 
     def feeds(self, batch: int, seed: int) -> Feeds:
-        """Images of tinted 1/f noise, `images` [batch, 3, pixels, pixels] float32.
+        """Images of tinted 1/f noise, `images` [batch, 3, pixels, pixels] uint8.
 
-        They have the spectrum of photographs, and correlated channels like them. The pattern of an image is
-        cos α · F + sin α · G for two fields of the pool, each rolled by a distance of its own, and any angle α. A sum
-        of two independent Gaussian fields with these factors has the distribution of one of them, so the image is as
-        good as one by `noise`; and since the fields are periodic, so is a rolled one.
+        They have the spectrum of photographs, and correlated channels like them. An image is the sum of two patterns of
+        the pool, each rolled by a distance of its own and in a tint of its own, one of 48 that are equally strong. A
+        network that averages over positions need not notice a roll of a whole image, but it does notice how two
+        patterns lie to each other. There are 496 pairs, 48² tints and pixels² such places, so that no image comes back,
+        rolled or not.
+
+        The pool holds each pattern in each strength that a channel may have, halved, so that a channel is one addition
+        of bytes. A roll is a contiguous part of the pattern repeated; its rows begin in the middle of a pattern's row,
+        so right of its seam they are those of one row below.
         """
-        side = self.pixels
-        fields = np.tile(patterns(generator("resnet50/pool", seed), POOL, side), (1, 2, 2))  # a roll is a view
+        side, area = self.pixels, self.pixels**2
+        pattern = patterns(generator("resnet50/pool", seed), POOL, side).reshape(POOL, 1, area)
+        strengths = np.array([*TINT, *(-part for part in TINT)], np.float32) * (SCALE / math.sqrt(2))
+        halves = np.rint(pattern * strengths[:, None] + GREY / 2).clip(0, GREY - 1).astype(np.uint8)
+        halves = np.tile(halves, 2)
 
         def feed(nonce: int) -> Feed:
             random = generator("resnet50/feed", seed, nonce)
             first = random.integers(POOL, size=batch)
-            second = (first + random.integers(1, POOL, size=batch)) % POOL
-            rolls = random.integers(side, size=(batch, 4))
-            angles = random.uniform(0, 2 * math.pi, batch)
-            tints = random.standard_normal((batch, 3), np.float32)
-            images = np.empty((batch, 3, side, side), np.float32)
-            for image, i, j, (y, x, v, u), angle, tint in zip(
-                images, first, second, rolls.tolist(), angles.tolist(), tints, strict=True
+            pairs = np.stack((first, (first + random.integers(1, POOL, size=batch)) % POOL), 1)
+            begins = random.integers(area, size=(batch, 2))
+            tints = random.random((2, batch, 3), np.float32).argsort(2) + random.integers(2, size=(2, batch, 3)) * 3
+            images = np.empty((batch, 3, area), np.uint8)
+            for image, (i, j), (a, b), one, other in zip(
+                images, pairs.tolist(), begins.tolist(), *tints.tolist(), strict=True
             ):
-                pattern = math.cos(angle) * fields[i, y : y + side, x : x + side]
-                pattern += math.sin(angle) * fields[j, v : v + side, u : u + side]
-                # The pattern's mean is 0, so the variance of the image is that of the pattern times the mean of tint².
-                scale = math.sqrt(np.vdot(pattern, pattern) / pattern.size * np.vdot(tint, tint) / len(tint))
-                np.multiply(pattern, (tint / np.float32(scale))[:, None, None], out=image)
-            return {"images": images}
+                for channel, k, m in zip(image, one, other, strict=True):
+                    np.add(halves[i, k, a : a + area], halves[j, m, b : b + area], out=channel)
+            return {"images": images.reshape(batch, 3, side, side)}
 
         return feed
 
@@ -166,11 +172,11 @@ class ResNet50:
         """The cost of one batch.
 
         FLOPs: convolutions and the last layer; ReLU, pooling, additions and batch norm, which is folded into the
-        convolutions, are not counted. Bytes: the weights once, the images and the logits as float32; activations
-        between layers may stay in a cache.
+        convolutions, are not counted. Bytes: the weights once, a byte a pixel and channel, the logits as float32;
+        activations between layers may stay in a cache.
         """
         weights = PARAMETERS * BITS_PER_WEIGHT[precision] / 8
-        ends = 4 * batch * (3 * self.pixels**2 + CLASSES)
+        ends = batch * (3 * self.pixels**2 + 4 * CLASSES)
         cost = Cost(
             name="classify",
             flops=batch * _flops(self.pixels),
@@ -192,8 +198,7 @@ class Reference(ResNet50):
     def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
         yield from super().infer(session, feed)
         if self._centre is None:
-            images = noise(np.random.Generator(np.random.Philox(key=[0, *b"C"])), FIXED, self.pixels)
-            (logits,) = super().infer(session, {"images": images})
+            (logits,) = super().infer(session, self.feeds(FIXED, seed=0)(0))
             self._centre = logits.mean(0, keepdims=True)
         yield self._centre
 
@@ -223,23 +228,14 @@ def _flops(pixels: int, winograd: float = 1) -> float:
     return 2 * (macs + channels * CLASSES)
 
 
-def noise(random: np.random.Generator, count: int, pixels: int) -> npt.NDArray[np.float32]:
-    """Images of 1/f noise, [count, 3, pixels, pixels]: the amplitude falls with the frequency; mean 0, variance 1 each.
-
-    Each image has one pattern in one random tint. With an independent pattern in every channel, all images would look
-    alike to a network that averages over pixels.
-    """
-    pattern = patterns(random, count, pixels)[:, None]
-    images = pattern * random.standard_normal((count, 3, 1, 1), np.float32)
-    return np.asarray(images / images.std((1, 2, 3), keepdims=True), np.float32)
-
-
 def patterns(random: np.random.Generator, count: int, pixels: int) -> npt.NDArray[np.float32]:
-    """Fields of 1/f noise, [count, pixels, pixels], periodic, with mean 0 and no particular scale."""
+    """Fields of 1/f noise, [count, pixels, pixels]: the amplitude falls with the frequency. They are periodic, and each
+    has mean 0 and variance 1."""
     frequency = np.hypot(np.fft.fftfreq(pixels)[:, None], np.fft.rfftfreq(pixels))
     frequency[0, 0] = np.inf
     spectrum = np.fft.rfft2(random.standard_normal((count, pixels, pixels), np.float32)) / frequency
-    return np.asarray(np.fft.irfft2(spectrum, (pixels, pixels)), np.float32)
+    fields = np.fft.irfft2(spectrum, (pixels, pixels))
+    return np.asarray(fields / fields.std((1, 2), keepdims=True), np.float32)
 
 
 # Weights

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from suites.resnet50 import STATISTICS, ResNet50, noise
+from suites.resnet50 import STATISTICS, ResNet50
 
 
 def measure(images: int = 64, tier: str = "edge", seed: int = 0) -> Mapping[str, npt.NDArray[np.float32]]:
@@ -24,7 +24,7 @@ def measure(images: int = 64, tier: str = "edge", seed: int = 0) -> Mapping[str,
     for name, tensor in network.state_dict().items():
         weights.read(name, tensor.numpy())
     with torch.inference_mode():
-        network.train()(torch.from_numpy(noise(np.random.default_rng(seed), images, suite.pixels)))
+        network.train()(torch.from_numpy(suite.feeds(images, seed)(0)["images"]))
     return {name: tensor.numpy() for name, tensor in network.state_dict().items() if "running" in name}
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from suites.resnet50 import CLASSES, EXPANSION, STAGES
+from suites.resnet50 import CLASSES, EXPANSION, GREY, SCALE, STAGES
 
 
 class BatchNorm(nn.Module):
@@ -51,7 +51,7 @@ class Bottleneck(nn.Module):
 
 
 class ResNet(nn.Module):
-    """images [batch, 3, H, W] float32 -> logits [batch, 1000]; H and W are multiples of 32."""
+    """images [batch, 3, H, W] uint8 -> logits [batch, 1000]; H and W are multiples of 32."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,8 @@ class ResNet(nn.Module):
         self.fc = nn.Linear(channels, CLASSES)
 
     def forward(self, images: Tensor) -> tuple[Tensor]:
-        x = self.maxpool(torch.relu(self.bn1(self.conv1(images))))
+        x = (images.to(self.conv1.weight.dtype) - GREY) / SCALE
+        x = self.maxpool(torch.relu(self.bn1(self.conv1(x))))
         for number in range(1, len(STAGES) + 1):
             x = self.get_submodule(f"layer{number}")(x)
         return (self.fc(x.mean((2, 3))),)

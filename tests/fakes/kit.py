@@ -38,11 +38,11 @@ class Session:
 
     def run(self, graph: str, *inputs: Any, state: Any = None) -> Sequence[Any]:
         dense, indices = inputs
-        bags = np.split(indices, np.cumsum(HOTNESS)[:-1], axis=1)
+        bags = np.split(indices, np.cumsum(HOTNESS)[:-1])
         parts = [self._mlp("dense_arch.model", dense, 3)]
         for number, bag in enumerate(bags):
             table = self.weights[f"model.sparse_arch.embedding_bag_collection.embedding_bags.t_cat_{number}.weight"]
-            parts.append(table[bag].sum(axis=1))
+            parts.append(table[bag].sum(axis=0))
         x = x0 = np.concatenate(parts, axis=1)
         for layer in range(3):
             w, v, bias = (self.weights[f"model.inter_arch.crossnet.{k}.{layer}"] for k in NAMES)

@@ -55,7 +55,7 @@ def logits(network: nn.Module, feed: Feed) -> npt.NDArray[np.float32]:
     return out
 
 
-def by_formula(state: Mapping[str, Floats], dense: Floats, indices: npt.NDArray[np.int64]) -> float:
+def by_formula(state: Mapping[str, Floats], dense: Floats, indices: npt.NDArray[np.int32]) -> float:
     """One sample in float64, written from the papers: bottom MLP, summed bags, crossing, top MLP."""
 
     def perceptrons(x: Floats, prefix: str, count: int) -> Floats:
@@ -86,7 +86,7 @@ def test_it_equals_the_formula() -> None:
         nn.init.normal_(tensor, std=0.05 if tensor.dim() == 1 else tensor.shape[1] ** -0.5)
     feed = Dlrm("smoke", {}).feeds(6, seed=0)(0)
     state = {name: tensor.double().numpy() for name, tensor in network.state_dict().items()}
-    samples = zip(feed["dense"].astype(np.float64), feed["indices"], strict=True)
+    samples = zip(feed["dense"].astype(np.float64), feed["indices"].T, strict=True)
     expected = np.array([by_formula(state, *sample) for sample in samples])
     assert np.abs(logits(network, feed) - expected).max() <= 1e-4 * np.abs(expected).max()
 
@@ -246,17 +246,17 @@ def test_both_kinds_of_features_matter(network: nn.Module) -> None:
     feed = Dlrm("smoke", {}).feeds(512, seed=1)(0)
     whole = logits(network, feed)
     assert len(set(whole.tolist())) > 500
-    for name in feed:
-        shuffled = {**feed, name: np.roll(feed[name], 1, axis=0)}
+    for name, axis in (("dense", 0), ("indices", 1)):
+        shuffled = {**feed, name: np.roll(feed[name], 1, axis)}
         assert np.std(logits(network, shuffled) - whole) > 0.1 * np.std(whole), name
 
 
 def test_indices_stay_in_their_tables_and_the_popular_are_few() -> None:
     feed = Dlrm("edge", {}).feeds(4096, seed=0)(0)
-    assert feed["indices"].shape == (4096, LOOKUPS) and feed["indices"].dtype == np.int64
-    rows = np.repeat(SHAPES["edge"].rows, HOTNESS)
+    assert feed["indices"].shape == (LOOKUPS, 4096) and feed["indices"].dtype == np.int32
+    rows = np.repeat(SHAPES["edge"].rows, HOTNESS)[:, None]
     assert (feed["indices"] >= 0).all() and (feed["indices"] < rows).all()
-    _, counts = np.unique(feed["indices"][:, 0], return_counts=True)
+    _, counts = np.unique(feed["indices"][0], return_counts=True)
     assert counts.max() > 100  # of 4,096 lookups in a million rows
 
 
@@ -266,13 +266,14 @@ def test_no_sum_of_two_rows_comes_back() -> None:
     for feed in map(Dlrm("edge", {}).feeds(64, seed=0), range(4)):
         (table,) = (at for at, hot in enumerate(HOTNESS) if hot == 100)
         begin = sum(HOTNESS[:table])
-        seen |= {tuple(pair) for pair in feed["indices"][:, begin : begin + 2].tolist()}
+        seen |= {tuple(pair) for pair in feed["indices"][begin : begin + 2].T.tolist()}
     assert len(seen) > 0.95 * 4 * 64  # but for pairs of the most popular rows
 
 
 def test_no_bag_comes_back() -> None:
     one, other = map(Dlrm("smoke", {}).feeds(8192, seed=0), range(2))
-    assert not {row.tobytes() for row in one["indices"]} & {row.tobytes() for row in other["indices"]}
+    for these, those in ((one["indices"].T, other["indices"].T), (one["dense"], other["dense"])):
+        assert not {row.tobytes() for row in these} & {row.tobytes() for row in those}
     again = Dlrm("smoke", {}).feeds(8192, seed=0)(0)
     assert all(np.array_equal(one[name], again[name]) for name in one)
 
@@ -287,7 +288,7 @@ def test_rows_touched_are_those_that_feeds_touch(rows: int, lookups: int) -> Non
 @pytest.mark.parametrize("tier", ["smoke", "edge", "server"])
 def test_flops_are_what_torch_counts(tier: str) -> None:
     with torch.device("meta"), FlopCounterMode(display=False) as counter:
-        dlrm(SHAPES[tier])(torch.empty(8, 13), torch.empty(8, LOOKUPS, dtype=torch.int64))
+        dlrm(SHAPES[tier])(torch.empty(8, 13), torch.empty(LOOKUPS, 8, dtype=torch.int32))
     (cost,) = Dlrm(tier, {}).costs("fp32", 8)
     assert cost.flops == pytest.approx(counter.get_total_flops(), rel=0.02)  # torch does not count the pooling
 
