@@ -29,6 +29,7 @@ from harness.schema import (
     Mix,
     Phase,
     Placement,
+    Precision,
     Rate,
     Record,
     Route,
@@ -81,13 +82,14 @@ def measured(
     run: int = 1,
     scenario: ScenarioName = "single-stream",
     suite: str = "chain",
+    precision: Precision = "fp32",
     **options: str,
 ) -> Record:
     """On its own."""
     (folder / "raw").mkdir(parents=True, exist_ok=True)
     share = Share(
         key=f"{engine.lower()}.{suite}.{scenario}.{run}",
-        route=ROUTE.model_copy(update={"suite": suite}),
+        route=ROUTE.model_copy(update={"suite": suite, "precision": precision}),
         scenario=scenario,
         batch=batch,
         rate_per_s=RATE_PER_S if scenario == "server" else None,
@@ -314,11 +316,31 @@ def test_the_gate_is_that_of_the_declared_precision(records: dict[str, Record], 
     assert audit.gate == Chain("smoke", {}).gate("fp32") != Chain("smoke", {}).gate("int4")
 
 
+@pytest.mark.parametrize(("precision", "wrong", "passes"), [("int8", 1, True), ("int8", 2, False), ("fp32", 1, False)])
+def test_a_quantised_route_that_fails_its_gate_is_a_finding(
+    tmp_path: Path, precision: Precision, wrong: int, passes: bool
+) -> None:
+    """Not a crash: the cell is whole, and the finding says what failed."""
+    record = measured(tmp_path, "Slipping", precision=precision, wrong=str(wrong))
+    records: dict[str, Record] = {}
+    auditor(equipment({}), tmp_path, "smoke").run([record], lambda each: records.update({each.key: each}))
+    (judged,) = records.values()
+    assert judged.error is None and judged.completions
+    told = [each.message for each in findings(judged) if each.severity == "invalid"]
+    assert (told == []) is passes and all(WRONG in message for message in told), told
+
+
 def test_every_engine_is_tried() -> None:
     classes = {
         name for name, each in vars(cheats).items() if isinstance(each, type) and issubclass(each, cheats.Honest)
     }
-    assert classes - {"Skipping", "Odd"} == {*CAUGHT, *HARMLESS, *CAUGHT_AS_SERVERS, *CAUGHT_WITH_BULK, "Outliving"}
+    assert classes - {"Skipping", "Odd", "Slipping"} == {
+        *CAUGHT,
+        *HARMLESS,
+        *CAUGHT_AS_SERVERS,
+        *CAUGHT_WITH_BULK,
+        "Outliving",
+    }
 
 
 def test_answers_kept_for_the_next_process_are_never_asked_for(tmp_path: Path) -> None:

@@ -41,10 +41,12 @@ from mixmark import (
     Value,
     Weights,
 )
-from suites.answers import checked
+from suites.answers import bound, checked
 from tests.fakes.null import NoWeights
 
-DEVICE = Device(id="npu:cheat0", kind="npu", memory_pool="npu:cheat0", memory_bytes=8 << 30, precisions=("fp32",))
+DEVICE = Device(
+    id="npu:cheat0", kind="npu", memory_pool="npu:cheat0", memory_bytes=8 << 30, precisions=("fp32", "int8")
+)
 TOKENS = 4
 WORK_S = 0.001  # a token
 
@@ -90,7 +92,8 @@ class Chain:
             yield np.array([token])
 
     def gate(self, precision: str) -> Gate | None:
-        return Gate(metric="wrong tokens", at_most=0.5 if precision == "fp32" else 0.9)
+        at_most = bound({"16 bits": 0.5, "fp8": 3.5, "int8": 1.5, "int4": 1.5}, precision)
+        return Gate(metric="wrong tokens", at_most=at_most)
 
     def reference(self) -> Suite:
         return self
@@ -700,6 +703,14 @@ class Forging(Honest):
             return Completions(twice, twice, ends, marks, np.ones_like(marks))
 
         module.merged = forged
+
+
+class Slipping(Honest):
+    """Quantised so coarsely that the first tokens of each answer are wrong; option `wrong`: how many."""
+
+    def __call__(self, feed: Feed) -> Iterator[Array]:
+        for at, token in enumerate(super().__call__(feed)):
+            yield token + (at < int(self.options["wrong"]))
 
 
 # --- a ceiling that is too high -----------------------------------------------------------------------------------

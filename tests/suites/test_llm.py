@@ -243,6 +243,14 @@ def at_most(suite: Llm, precision: str = "int4") -> float:
     return gate.at_most
 
 
+@pytest.mark.parametrize("way", ["int8", "int8-tensor"])
+def test_int8_activations_pass_in_8_and_4_bits(audit: tuple[Llm, Eager, Eager, Feed], way: str) -> None:
+    suite, session, _, feed = audit
+    with activations(session.module, way):
+        value = judged(audit, answer_of(suite, session, feed))
+    assert 0 < value < min(at_most(suite, "int8"), at_most(suite, "int4")) / 3
+
+
 def test_bf16_passes(audit: tuple[Llm, Eager, Eager, Feed]) -> None:
     suite, _, _, feed = audit
     assert 0 < judged(audit, answer_of(suite, Eager(suite, torch.bfloat16), feed)) < at_most(suite, "bf16") / 3
@@ -262,7 +270,7 @@ def test_a_skipped_layer_fails(audit: tuple[Llm, Eager, Eager, Feed], layer: int
     skipped.forward = lambda x, *rest: x
     answer = answer_of(suite, session, feed)
     del skipped.forward
-    assert judged(audit, answer) > 3 * at_most(suite)
+    assert judged(audit, answer) > 3 * max(at_most(suite, declared) for declared in ("bf16", "int8", "int4"))
 
 
 def test_what_was_not_computed_from_this_feed_fails(audit: tuple[Llm, Eager, Eager, Feed]) -> None:
