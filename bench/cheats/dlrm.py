@@ -33,6 +33,8 @@ HEADS = np.cumsum((0, *HOTNESS))
 BAGS = [slice(*ends) for ends in pairwise(HEADS)]
 EXACT = "int8, int4"
 """What may be declared for ways that change no weight: the drawn weights are exact at four bits."""
+MILDEST = 3
+"""How many of the tables whose absence has the smallest effect are in the table of ways."""
 LARGEST = int(np.argmax(HOTNESS))
 
 Change = Callable[[str, Tensor], Tensor]
@@ -187,13 +189,15 @@ def values(tier: str, nonces: Sequence[int], wanted: Callable[[str], object]) ->
     yield from row("1024 × 1024 layer skipped", way.without(MLP.format(1)))
     yield from row("dense features ignored", replace(way, dense=torch.zeros_like(way.dense)))
 
-    for table in range(len(HOTNESS)):
-        yield from row(f"table {table} ignored", way.averaged({table: np.s_[:]}))
+    tables = range(len(HOTNESS))
+    ignored = [each for table in tables for each in row(f"table {table} ignored", way.averaged({table: np.s_[:]}))]
+    ignored.sort(key=lambda row: row.extreme)
+    yield from ignored[:MILDEST]
     yield from row("tables hashed to a tenth of their rows", hashed)
     rows = zip(way.suite.shape.rows, BAGS, strict=True)
     tail = {table: ranks[:, bag] >= max(1, count // 10) for table, (count, bag) in enumerate(rows)}
     yield from row("only the popular tenth of each table", way.averaged(tail))
-    first = way.averaged({table: np.s_[:, 1:] for table in range(len(HOTNESS))})
+    first = way.averaged({table: np.s_[:, 1:] for table in tables})
     yield from row("first index of a bag only", first)
     half = {table: np.s_[:, -(-hot // 2) :] for table, hot in enumerate(HOTNESS)}
     yield from row("half of every bag", way.averaged(half))
