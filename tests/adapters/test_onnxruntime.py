@@ -18,11 +18,15 @@ import onnx
 import pytest
 
 from harness.adapters.onnxruntime import OnnxRuntime, elsewhere, from_file, lift, session_options
+from harness.adapters.onnxruntime.convert import replace
+from harness.adapters.onnxruntime.files import Files
 from harness.adapters.torch import Torch
-from harness.contracts import Array, GraphRunner, Use
+from harness.contracts import Array, GraphRunner, Suite, Use
 from harness.errors import PluginError, Unsupported, UsageError
 from harness.schema import Device
 from suites import exported
+from suites.llm import Llm
+from suites.probe import Probe
 from tests.fakes.toys import HOME, Random, Toy
 
 pytestmark = pytest.mark.slow
@@ -44,7 +48,8 @@ def cpu() -> Device:
 
 def test_it_names_the_cpu_as_torch_does() -> None:
     by_torch = next(device for device in Torch({}).discover() if device.id == "cpu:0")
-    assert cpu().model_copy(update={"precisions": by_torch.precisions}) == by_torch
+    own = {"precisions": by_torch.precisions, "precisions_by_suite": by_torch.precisions_by_suite}
+    assert cpu().model_copy(update=own) == by_torch
 
 
 def test_it_computes_what_torch_computes(runner: GraphRunner) -> None:
@@ -139,8 +144,37 @@ def test_an_idle_session_burns_no_cpu(runner: GraphRunner) -> None:
 
 
 def test_other_precisions_are_refused() -> None:
-    with pytest.raises(Unsupported, match="in fp32, not in bf16"), OnnxRuntime({}).open(cpu(), Toy(), "bf16", ALONE):
+    refused = pytest.raises(Unsupported, match="toy on cpu:0 in fp32, not bf16")
+    with refused, OnnxRuntime({}).open(cpu(), Toy(), "bf16", ALONE):
         pass
+
+
+@pytest.mark.parametrize(("suite", "precision"), [("llm", "int8"), ("llm", "int4"), ("probe", "int4")])
+def test_low_bits_keep_the_gate(suite: str, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MIXMARK_CACHE", str(tmp_path))
+    made: Suite = Llm("smoke", {}) if suite == "llm" else Probe("smoke", {})
+    feed = made.feeds(1, seed=1)(0)
+    with OnnxRuntime({}).open(cpu(), made, precision, ALONE) as runner:
+        answer = np.concatenate([part.copy() for part in runner(feed)])
+        assert next(fact for name, fact in runner.facts.items() if "gemm" in name or "step" in name).startswith("exact")
+    with Torch({}).open(cpu(), made.reference(), "fp32", ALONE) as reference:
+        truth = np.concatenate([part.copy() for part in reference({**feed, "answer": answer})])
+    gate = made.gate(precision)
+    assert gate is not None
+    assert made.quality(answer, truth) < gate.at_most
+    assert len(list(tmp_path.iterdir())) == 1  # the converted model, which the next worker takes
+
+
+def test_linear_layers_are_replaced_and_other_uses_of_their_weights_stay(tmp_path: Path) -> None:
+    toy = Toy()
+    model = onnx.load_from_string(toy.graphs()["step"].onnx())
+    replace(model, files := Files(tmp_path, "step", toy.weights(), 8, 4))
+    files.finish(model)
+    written = onnx.load(tmp_path / "step.onnx", load_external_data=False).graph
+    assert sum(node.op_type == "MatMulNBits" for node in written.node) == 2
+    names = {each.name for each in written.initializer if each.data_location == onnx.TensorProto.EXTERNAL}
+    layers = {f"{layer}.{part}" for layer in ("table.weight", "qkv.weight") for part in ("integers", "scales")}
+    assert names == layers | {"table.weight"}  # whose rows are looked up too
 
 
 def test_a_device_that_no_provider_reaches_is_refused() -> None:
@@ -152,9 +186,9 @@ def test_a_device_that_no_provider_reaches_is_refused() -> None:
         pass
 
 
-@pytest.mark.parametrize("options", [{"thread": "2"}, {"threads": "many"}, {"threads": "0"}])
+@pytest.mark.parametrize("options", [{"thread": "2"}, {"threads": "many"}, {"threads": "0"}, {"accuracy_level": "5"}])
 def test_wrong_options_are_named(options: dict[str, str]) -> None:
-    with pytest.raises(UsageError, match="thread"):
+    with pytest.raises(UsageError, match=next(iter(options))):
         OnnxRuntime(options)
 
 

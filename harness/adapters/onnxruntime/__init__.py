@@ -2,11 +2,12 @@
 
 The authors have run only the CPU provider; the others are written from the documentation.
 
-Weights reach a session in one of two ways. Ways that copy them, or that fold placeholders for them, were rejected.
+Weights reach a session in one of three ways. Ways that copy them, or that fold placeholders for them, were rejected.
 
-    graphs without convolutions    initialisers become inputs, which are bound once to the one copy in memory
-    graphs with convolutions       a file in TMPDIR while loading, so that batch norms are folded into the convolutions
-                                   and these choose the layout of their weights
+    fp32, graphs without convolutions    initialisers become inputs, which are bound once to the one copy in memory
+    fp32, graphs with convolutions       a file in TMPDIR while loading, so that batch norms are folded into the
+                                         convolutions and these choose the layout of their weights
+    int8 and int4, on the CPU            a converted model in the cache (see convert.py), mapped while loading
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,9 +26,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from harness.adapters.cpu import cores, cpu, threads_option
+from harness.adapters.onnxruntime import convert
+from harness.adapters.onnxruntime.files import read
+from harness.cache import converted
 from harness.contracts import Array, Graph, GraphRunner, Runner, Suite, Use, Weights
-from harness.errors import PluginError, Unsupported
-from harness.schema import Device
+from harness.errors import PluginError, Unsupported, UsageError, refuse_options
+from harness.schema import BITS_PER_WEIGHT, Device, Precision
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -59,8 +63,19 @@ class Place:
     """OrtValue's name of the memory in which inputs and outputs are bound."""
 
 
+LEVELS = ("0", "1", "2", "3", "4")
+BY_SUITE: dict[str, tuple[Precision, ...]] = {
+    "llm": ("fp32", "int8", "int4"),
+    "probe": ("fp32", "int8", "int4"),
+}
+"""What the CPU computes, where it is more than fp32."""
+
+
 class OnnxRuntime:
-    """Graphs by ONNX Runtime. options: `threads`, the size of the CPU's thread pool; by default one thread a core.
+    """Graphs by ONNX Runtime.
+
+    options: `threads`, the size of the CPU's thread pool; by default one thread a core. `accuracy_level`, how linear
+    layers in int8 and int4 take their inputs (see convert.py); by default 4, which is the fastest.
 
     The adapter always sets the number: by default ONNX Runtime pins a thread to every core of the machine, including
     those that taskset or a cpuset has taken away.
@@ -69,36 +84,56 @@ class OnnxRuntime:
     name = "onnxruntime"
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self._threads = threads_option("onnxruntime", options) or cores()
+        refuse_options("adapter onnxruntime", options, ["threads", "accuracy_level"])
+        self._threads = threads_option("onnxruntime", {k: v for k, v in options.items() if k == "threads"}) or cores()
+        level = options.get("accuracy_level", "4")
+        if level not in LEVELS:
+            raise UsageError(f"adapter onnxruntime: accuracy_level is {level!r}", f"give one of {', '.join(LEVELS)}")
+        self._level = int(level)
 
     def discover(self) -> Iterable[Device]:
         return [place.device for place in _places()]
 
     @contextmanager
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
-        """Raises Unsupported for a precision other than fp32, the type of the exported graphs."""
+        """Raises Unsupported for a precision that the device does not offer."""
         runtime = _import()
         place = next((place for place in _places() if place.device.id == device.id), None)
         if place is None:
             raise Unsupported(f"onnxruntime {runtime.__version__} does not reach {device.id}")
-        if precision != "fp32":
-            raise Unsupported(f"the exported graphs are in fp32, not in {precision}")
+        offered = place.device.offers(suite.name)
+        if precision not in offered:
+            raise Unsupported(
+                f"onnxruntime computes {suite.name} on {device.id} in {', '.join(offered)}, not {precision}"
+            )
         if place.provider == CUDA:
             os.environ["CUDA_VISIBLE_DEVICES"] = device.id.removeprefix(
                 "gpu:"
             )  # by UUID, since CUDA orders devices differently from NVML
-        session = _Session(suite, place, self._threads)
-        facts = {"onnxruntime": runtime.__version__, "device": device.name, "dtype": "fp32", **session.facts}
-        try:
-            yield GraphRunner(suite, session, slots=1, facts=facts)
-        finally:
-            session.close()
+        facts = {"onnxruntime": runtime.__version__, "device": device.name, "dtype": precision}
+        with ExitStack() as stack:
+            folder = None
+            if precision != "fp32":
+                bits = BITS_PER_WEIGHT[precision]
+                facts["accuracy level"] = str(self._level)
+                folder = stack.enter_context(
+                    converted(
+                        suite,
+                        precision,
+                        f"onnxruntime-{runtime.__version__}-level{self._level}",
+                        convert.size_bytes(suite, bits),
+                        convert.writer(suite, bits, self._level),
+                    )
+                )
+            session = _Session(suite, place, self._threads, folder)
+            stack.callback(session.close)
+            yield GraphRunner(suite, session, slots=1, facts=facts | session.facts)
 
 
 class _Session:
-    """The suite's graphs on one device."""
+    """The suite's graphs on one device. folder: where the converted models are; None in fp32."""
 
-    def __init__(self, suite: Suite, place: Place, threads: int) -> None:
+    def __init__(self, suite: Suite, place: Place, threads: int, folder: Path | None) -> None:
         runtime = _import()
         self._value = runtime.OrtValue
         self._place = place
@@ -110,21 +145,26 @@ class _Session:
         self.facts: dict[str, str] = {"threads": str(threads)}
         weights = suite.weights()
         for name, graph in self._graphs.items():
-            self._load(name, graph, weights)
+            self._load(name, graph, weights, folder)
 
-    def _load(self, name: str, graph: Graph, weights: Weights) -> None:
+    def _load(self, name: str, graph: Graph, weights: Weights, folder: Path | None) -> None:
         import onnx
 
-        model = onnx.load_from_string(graph.onnx())
         providers = list(dict.fromkeys((self._place.provider, CPU)))
-        if any(node.op_type == "Conv" for node in model.graph.node):
-            self.facts[f"weights of {name}"] = "file, mapped while loading"
-            session = from_file(model, weights, self._options, providers)
-            names: list[str] = []
+        names: list[str] = []
+        if folder is not None:
+            session = _import().InferenceSession(folder / f"{name}.onnx", self._options, providers)
+            told = session.get_modelmeta().custom_metadata_map["weights"]
+            self.facts[f"weights of {name}"] = f"{told}, in a converted model"
         else:
-            self.facts[f"weights of {name}"] = "inputs, bound once"
-            names = lift(model)
-            session = _import().InferenceSession(model.SerializeToString(), self._options, providers)
+            model = onnx.load_from_string(graph.onnx())
+            if any(node.op_type == "Conv" for node in model.graph.node):
+                self.facts[f"weights of {name}"] = "file, mapped while loading"
+                session = from_file(model, weights, self._options, providers)
+            else:
+                self.facts[f"weights of {name}"] = "inputs, bound once"
+                names = lift(model)
+                session = _import().InferenceSession(model.SerializeToString(), self._options, providers)
         binding = session.io_binding()
         for each in names:
             if each not in self._bound:
@@ -146,9 +186,11 @@ class _Session:
         return self._value.ortvalue_from_numpy(np.ascontiguousarray(array), self._place.memory, 0)
 
     def state(self, graph: str) -> Sequence[Any]:
+        """Zeros in the shapes of the loaded model, which may have a first axis that the suite's graph has not."""
+        shapes = {each.name: each.shape for each in self._sessions[graph].get_inputs()}
         return [
-            self.put(np.zeros(tuple(map(int, spec.shape)), np.float32 if spec.dtype == "float" else spec.dtype))
-            for spec in self._graphs[graph].state.values()
+            self.put(np.zeros(shapes[name], np.float32 if spec.dtype == "float" else spec.dtype))
+            for name, spec in self._graphs[graph].state.items()
         ]
 
     def run(self, graph: str, *inputs: Any, state: Sequence[Any] | None = None) -> Sequence[Any]:
@@ -208,13 +250,6 @@ def from_file(model: ModelProto, weights: Weights, options: Any, providers: Sequ
         return _import().InferenceSession(path, options, providers)
 
 
-def read(weights: Weights, name: str) -> Array:
-    """A tensor of the weights, as a new float32 array."""
-    into = np.empty(tuple(map(int, weights.spec(name).shape)), np.float32)
-    weights.read(name, into)
-    return into
-
-
 def _parts(session: Any) -> Sequence[Any] | None:
     """The parts of a graph, each with its `ep_name` and nodes; None where this version lists none."""
     tells = getattr(session, "get_provider_graph_assignment_info", None)  # since 1.24
@@ -257,7 +292,7 @@ def _import() -> Any:
 
 def _places() -> Iterator[Place]:
     available = _import().get_available_providers()
-    yield Place(cpu(("fp32",)), CPU, "cpu")
+    yield Place(cpu(("fp32",)).model_copy(update={"precisions_by_suite": BY_SUITE}), CPU, "cpu")
     if CUDA in available:
         yield from (Place(device, CUDA, "cuda") for device in _cuda_devices())
     for provider, kind in OTHERS.items():

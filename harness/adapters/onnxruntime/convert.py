@@ -1,0 +1,87 @@
+"""Models with linear layers in 8 or 4 bits, as files that ONNX Runtime maps.
+
+The layers become `MatMulNBits`. Its accuracy level says how it takes their inputs: 0 leaves it to the provider, 1 is
+float32, and 4 is 8 bits with a scale for each group, which is the fastest by far. Level 4 is known to flip tokens of
+some trained checkpoints, in which a few activations are very large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.adapters.onnxruntime.decoder import decoder, describes_llama
+from harness.adapters.onnxruntime.files import GROUP, Files, read
+from harness.contracts import Suite
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
+
+
+def size_bytes(suite: Suite, bits: int) -> int:
+    """About the size of the files: the integers and a float32 scale for each group."""
+    weights = suite.weights()
+    count = sum(prod(map(int, weights.spec(name).shape)) for name in weights.names())
+    return count * bits // 8 + count * 4 // GROUP + (1 << 20)
+
+
+def writer(suite: Suite, bits: int, level: int) -> Callable[[Path], None]:
+    """A function that writes each graph of the suite as `<name>.onnx` into a folder, its initialisers beside it.
+
+    A suite whose config describes a Llama gets a graph of larger operators than the exported one.
+    """
+
+    def write(folder: Path) -> None:
+        import onnx
+
+        for name, graph in suite.graphs().items():
+            files = Files(folder, name, suite.weights(), bits, level)
+            if describes_llama(suite.config):
+                files.finish(decoder(suite.config, graph, files))
+            else:
+                model = onnx.load_from_string(graph.onnx())
+                replace(model, files)
+                files.finish(model)
+
+    return write
+
+
+def replace(model: ModelProto, files: Files) -> None:
+    """Puts `MatMulNBits` in the place of the linear layers whose weights are external initialisers."""
+    from onnx import TensorProto
+
+    external = {each.name for each in model.graph.initializer if each.data_location == TensorProto.EXTERNAL}
+    added: set[str] = set()
+    for index, node in enumerate(model.graph.node):
+        if not _is_linear(node) or node.input[1] not in external:
+            continue
+        name = node.input[1]
+        weight = read(files.weights, name)
+        key = name if node.op_type == "Gemm" else f"{name}.transposed"
+        if node.op_type == "MatMul":
+            weight = np.ascontiguousarray(weight.T)
+        if key not in added:
+            files.matrix(key, weight)
+            added.add(key)
+        layer = files.linear(node.input[0], key, weight.shape, node.output[0], *node.input[2:])
+        model.graph.node[index].CopyFrom(layer)
+    used = {name for node in model.graph.node for name in node.input}
+    for each in [each for each in model.graph.initializer if each.name in external]:
+        model.graph.initializer.remove(each)
+        if each.name in used:
+            files.add(each.name, read(files.weights, each.name))
+
+
+def _is_linear(node: NodeProto) -> bool:
+    """Whether the node is x · W, or x · Wᵀ as torch exports a linear layer."""
+    if node.op_type == "MatMul":
+        return True
+    attributes: dict[str, Any] = {each.name: each.i or each.f for each in node.attribute}
+    wanted = {"transA": 0, "transB": 1, "alpha": 1, "beta": 1}
+    return node.op_type == "Gemm" and all(
+        attributes.get(name, 0 if name == "transA" else 1) == value for name, value in wanted.items()
+    )

@@ -1,0 +1,178 @@
+"""A Llama decoder of few, large operators, for suites whose `config` describes one.
+
+The exported graph has 70 nodes a layer, and each costs some microseconds a token; this one has 10. Its inputs, outputs
+and state are those of the exported graph, but for a first axis of the state, the batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.adapters.onnxruntime.files import GROUP, OURS, Files, Floats, read
+from harness.contracts import Graph, Value
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+EMBEDDING = "model.embed_tokens.weight"
+
+
+def describes_llama(config: Mapping[str, Value]) -> bool:
+    """Whether `decoder` can build the network."""
+    return (
+        config.get("model_type") == "llama"
+        and config.get("rope_scaling.rope_type") == "llama3"
+        and not config["attention_bias"]
+        and not config["mlp_bias"]
+    )
+
+
+def decoder(config: Mapping[str, Any], graph: Graph, files: Files) -> ModelProto:
+    """The model of `graph`, without the initialisers that are given to `files`."""
+    from onnx import TensorProto, helper
+
+    build = _Builder(config, files)
+    build.network()
+    integers, floats = TensorProto.INT64, TensorProto.FLOAT
+    cache = [1, config["num_key_value_heads"], config["max_position_embeddings"], config["head_dim"]]
+    value = helper.make_tensor_value_info
+    model = helper.make_graph(
+        build.nodes,
+        "step",
+        [value("ids", integers, ["tokens"]), value("position", integers, [1])]
+        + [value(name, floats, cache) for name in graph.state],
+        [value("next", integers, [1]), value("next_position", integers, [1])]
+        + [value(f"{name}.out", floats, cache) for name in graph.state],
+        build.constants,
+    )
+    return helper.make_model(model, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+
+
+class _Builder:
+    """Nodes and small initialisers in the order in which they are made."""
+
+    def __init__(self, config: Mapping[str, Any], files: Files) -> None:
+        self.config, self.files = config, files
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+
+    def network(self) -> None:
+        config = self.config
+        width, layers = config["hidden_size"], config["num_hidden_layers"]
+        heads, kv, dim = config["num_attention_heads"], config["num_key_value_heads"], config["head_dim"]
+        self._positions()
+        x, branch = self._embedded(), ""
+        for index in range(layers):
+            name = f"model.layers.{index}."
+            h, x = self._norm(f"{name}input_layernorm.weight", x, branch)
+            projections = [f"{name}self_attn.{each}_proj.weight" for each in "qkv"]
+            qkv = self._linear(h, f"{name}qkv", projections, (heads + 2 * kv) * dim, width)
+            cache = [f"k.{index}", f"v.{index}"]
+            self._node(
+                "GroupQueryAttention",
+                [qkv, "", "", *cache, "before", "length", "cosines", "sines"],
+                [f"{name}attention", *(f"{each}.out" for each in cache)],
+                OURS,
+                num_heads=heads,
+                kv_num_heads=kv,
+                do_rotary=1,
+                scale=1 / math.sqrt(dim),
+            )
+            attention = f"{name}attention"
+            if index == layers - 1:  # from here on, only the last token counts
+                attention, x = self._last(attention), self._last(x)
+            branch = self._linear(attention, f"{name}o", [f"{name}self_attn.o_proj.weight"], width, heads * dim)
+            h, x = self._norm(f"{name}post_attention_layernorm.weight", x, branch)
+            branch = self._mlp(h, f"{name}mlp.")
+        h, _ = self._norm("model.norm.weight", x, branch)
+        shape = (config["vocab_size"], width)
+        if config["tie_word_embeddings"]:
+            self.nodes.append(self.files.linear(h, EMBEDDING, shape, "logits"))
+        else:
+            self._linear(h, "lm_head", ["lm_head.weight"], *shape, output="logits")
+        self._node("ArgMax", ["logits"], ["best"], axis=-1, keepdims=0)
+        self._node("Reshape", ["best", self._constant("one", np.array([1]))], ["next"])
+
+    def _positions(self) -> None:
+        """The tokens of the sequence with this step's (`length`), and before the last of them (`before`)."""
+        from onnx import TensorProto
+
+        self._node("Shape", ["ids"], ["tokens"])
+        self._node("Add", ["position", "tokens"], ["next_position"])
+        self._node("Cast", ["next_position"], ["lengths"], to=TensorProto.INT32)
+        self._node("Squeeze", ["lengths"], ["length"])
+        self._node("Sub", ["lengths", self._constant("one.int32", np.array([1], np.int32))], ["before"])
+        cosines, sines = rotary(self.config)
+        self._constant("cosines", cosines)
+        self._constant("sines", sines)
+
+    def _embedded(self) -> str:
+        """The rows of the embedding: [1, tokens, width]."""
+        self.files.matrix(EMBEDDING, read(self.files.weights, EMBEDDING))
+        table = [f"{EMBEDDING}.integers", self._constant("table.shape", np.array([self.config["vocab_size"], -1]))]
+        self._node("Unsqueeze", ["ids", self._constant("zero", np.array([0]))], ["sequence"])
+        self._node("Reshape", table, ["table"])
+        layout = {"bits": self.files.bits, "block_size": GROUP, "gather_axis": 0, "quantize_axis": 1}
+        return self._node("GatherBlockQuantized", ["table", "sequence", f"{EMBEDDING}.scales"], ["x"], OURS, **layout)
+
+    def _norm(self, name: str, x: str, branch: str) -> tuple[str, str]:
+        """The RMS norm of x + branch, and that sum. An empty name stands for no branch."""
+        weight, epsilon = self._constant(name, read(self.files.weights, name)), self.config["rms_norm_eps"]
+        if not branch:
+            return self._node("SimplifiedLayerNormalization", [x, weight], [f"{name}.out"], epsilon=epsilon), x
+        outputs = [f"{name}.out", "", "", f"{name}.sum"]
+        self._node("SkipSimplifiedLayerNormalization", [x, branch, weight], outputs, OURS, epsilon=epsilon)
+        return outputs[0], outputs[3]
+
+    def _mlp(self, x: str, name: str) -> str:
+        width, hidden = self.config["hidden_size"], self.config["intermediate_size"]
+        weights = [f"{name}{each}_proj.weight" for each in ("gate", "up")]
+        both = self._linear(x, f"{name}gate_up", weights, 2 * hidden, width)
+        self._node("Split", [both], [f"{name}gate", f"{name}up"], axis=-1, num_outputs=2)
+        gate = self._node("QuickGelu", [f"{name}gate"], [f"{name}silu"], OURS, alpha=1.0)
+        product = self._node("Mul", [gate, f"{name}up"], [f"{name}product"])
+        return self._linear(product, f"{name}down", [f"{name}down_proj.weight"], width, hidden)
+
+    def _last(self, x: str) -> str:
+        """The last token of [1, tokens, width]."""
+        ends = {"from": [-1], "to": [2**31], "axis": [1]}
+        inputs = [self._constant(f"last.{each}", np.array(value)) for each, value in ends.items()]
+        return self._node("Slice", [x, *inputs], [f"{x}.last"])
+
+    def _linear(self, x: str, name: str, weights: list[str], rows: int, columns: int, output: str = "") -> str:
+        self.files.matrix(name, *(read(self.files.weights, each) for each in weights))
+        self.nodes.append(self.files.linear(x, name, (rows, columns), output or f"{name}.out"))
+        return output or f"{name}.out"
+
+    def _node(self, kind: str, inputs: list[str], outputs: list[str], domain: str = "", **attributes: Any) -> str:
+        from onnx import helper
+
+        self.nodes.append(helper.make_node(kind, inputs, outputs, outputs[0], domain=domain, **attributes))
+        return outputs[0]
+
+    def _constant(self, name: str, value: Any) -> str:
+        from onnx import numpy_helper
+
+        if name not in {each.name for each in self.constants}:
+            self.constants.append(numpy_helper.from_array(value, name))
+        return name
+
+
+def rotary(config: Mapping[str, Any]) -> tuple[Floats, Floats]:
+    """Cosines and sines of the rotary angles with Llama 3's scaling, [context, head_dim / 2] each.
+
+    A frequency of fewer than `low_freq_factor` turns within the original context is divided by `factor`, one of more
+    than `high_freq_factor` turns is kept, and between them the two are blended linearly.
+    """
+    scaling = {name.removeprefix("rope_scaling."): value for name, value in config.items() if "rope_scaling." in name}
+    frequency = 1 / config["rope_theta"] ** (np.arange(0, config["head_dim"], 2) / config["head_dim"])
+    turns = scaling["original_max_position_embeddings"] * frequency / (2 * math.pi)
+    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    blend = np.clip((turns - low) / (high - low), 0, 1)
+    frequency = (frequency * (blend + (1 - blend) / scaling["factor"])).astype(np.float32)
+    angle = np.arange(config["max_position_embeddings"], dtype=np.float32)[:, None] * frequency
+    return np.cos(angle), np.sin(angle)

@@ -1,0 +1,98 @@
+"""A model under construction whose large initialisers are written to a file while it is built."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.adapters.lowbit import in_groups, packed
+from harness.contracts import Weights
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
+
+OURS = "com.microsoft"  # the domain of ONNX Runtime's own operators
+GROUP = 128
+"""Weights to a scale. With 32, the float32 scales take a quarter of the room of 4-bit weights, and of the bandwidth."""
+PAGE = 4096  # an initialiser that starts on a page can be mapped into memory in place
+
+Floats = npt.NDArray[np.float32]
+
+
+def read(weights: Weights, name: str) -> Floats:
+    """A tensor of the weights, as a new float32 array."""
+    into = np.empty(tuple(map(int, weights.spec(name).shape)), np.float32)
+    weights.read(name, into)
+    return into
+
+
+class Files:
+    """The initialisers of a model, in the file `<name>.bin` of a folder.
+
+    exact: whether no weight was rounded so far.
+    """
+
+    def __init__(self, folder: Path, name: str, weights: Weights, bits: int, level: int) -> None:
+        self.weights, self.bits, self.exact = weights, bits, True
+        self._folder, self._name, self._level = folder, name, level
+        self._data = (folder / f"{name}.bin").open("wb")
+        self._added: list[Any] = []
+
+    def add(self, name: str, array: npt.NDArray[Any]) -> str:
+        """Writes an initialiser and returns its name."""
+        from onnx import TensorProto, helper
+
+        self._data.seek(-(-self._data.tell() // PAGE) * PAGE)
+        tensor = TensorProto(
+            name=name,
+            data_type=helper.np_dtype_to_tensor_dtype(array.dtype),
+            dims=array.shape,
+            data_location=TensorProto.EXTERNAL,
+        )
+        place = {"location": f"{self._name}.bin", "offset": self._data.tell(), "length": array.nbytes}
+        for key, value in place.items():
+            tensor.external_data.add(key=key, value=str(value))
+        self._data.write(np.ascontiguousarray(array).data)
+        self._added.append(tensor)
+        return name
+
+    def matrix(self, name: str, *rows: Floats) -> None:
+        """Adds the weights of a linear layer, [outputs, inputs], given one below the other."""
+        parts = [in_groups(each, self.bits, GROUP) for each in rows]
+        self.exact &= all(part.exact for part in parts)
+        integers = np.concatenate([part.integers for part in parts]) if len(parts) > 1 else parts[0].integers
+        self.add(f"{name}.integers", packed(integers) if self.bits == 4 else integers.view(np.uint8) ^ np.uint8(128))
+        self.add(f"{name}.scales", np.concatenate([part.scales for part in parts]))
+
+    def linear(self, x: str, name: str, shape: Sequence[int], output: str, bias: str = "") -> NodeProto:
+        """A linear layer on the weights that were added under `name`, of shape [outputs, inputs]."""
+        from onnx import helper
+
+        inputs = [x, f"{name}.integers", f"{name}.scales", *(["", "", bias] if bias else [])]
+        return helper.make_node(
+            "MatMulNBits",
+            inputs,
+            [output],
+            output,
+            domain=OURS,
+            N=int(shape[0]),
+            K=int(shape[1]),
+            bits=self.bits,
+            block_size=GROUP,
+            accuracy_level=self._level,
+        )
+
+    def finish(self, model: ModelProto) -> None:
+        """Writes the model, `<name>.onnx`, with all that was added, and whether it is exact."""
+        from onnx import helper
+
+        self._data.close()
+        model.graph.initializer.extend(self._added)
+        helper.set_model_props(model, {"weights": "exact" if self.exact else "rounded"})
+        if OURS not in {each.domain for each in model.opset_import}:
+            model.opset_import.append(helper.make_opsetid(OURS, 1))
+        (self._folder / f"{self._name}.onnx").write_bytes(model.SerializeToString())
