@@ -55,7 +55,7 @@ class Equipment:
 
     def choice(self, route: Route) -> wire.SuiteChoice:
         """A route's suite, as a worker builds it."""
-        options = dict(self.suite_options.get(route.suite, {}))
+        options = {**self.suite_options.get(route.suite, {}), **route.suite_options}
         return wire.SuiteChoice(name=route.suite, spec=self.suites[route.suite].spec, tier=route.tier, options=options)
 
     def suite(self, route: Route) -> Suite:

@@ -18,6 +18,7 @@ from harness.judge.evidence import Evidence, gather
 from harness.judge.score import PROVISIONAL_FEEDS, STANDARD_MIX_NS
 from harness.place import Objective, place
 from harness.schema import (
+    BITS_PER_WEIGHT,
     Absent,
     Device,
     Limits,
@@ -155,7 +156,7 @@ def solo(
             adapter=way.adapter,
             precision=precision,
             options=dict(way.options),
-            suite_options=dict(workload.options),
+            suite_options=_ceiling(way.device, workload, precision) if scenario == "probe" else dict(workload.options),
             weights=workload.weights,
         )
         key = _key(f"{len(phases):03d}", route.suite, route.adapter, route.device, precision, scenario)
@@ -174,7 +175,11 @@ def solo(
 
     for run, way in itertools.product(range(1, runs + 1), ways):
         chosen = {each.name: _precisions(way, each, precisions, bits) for each in workloads}
-        for precision in precisions or dict.fromkeys(one for several in chosen.values() for one in several):
+        measured = precisions or dict.fromkeys(one for several in chosen.values() for one in several)
+        streams = [each for each in way.device.offers(probe.name) if BITS_PER_WEIGHT[each] >= 16] if probe else []
+        if probe and streams and any(chosen.values()) and all(BITS_PER_WEIGHT[each] < 16 for each in measured):
+            add(way, probe, streams[0], "probe", run)  # those of fewer bits tell no bandwidth
+        for precision in measured:
             cells = [
                 (workload, scenario)
                 for workload in workloads
@@ -197,6 +202,16 @@ def solo(
             "scenarios of each suite",
         )
     return tuple(phases)
+
+
+def _ceiling(device: Device, probe: Workload, precision: Precision) -> dict[str, str]:
+    """The options of a probe: it is told the bits of a weight, and to stream nothing where the matrices that exceed the
+    cache take more than a quarter of the memory in fp32, in which the reference holds them."""
+    options = {**probe.options, "bits": str(BITS_PER_WEIGHT[precision])} if "cache_bytes" in probe.options else {}
+    needed_bytes = honest.OUT_OF_CACHE * int(options.get("cache_bytes", 0)) * 32 / BITS_PER_WEIGHT[precision]
+    if device.memory_bytes and needed_bytes > device.memory_bytes / 4:
+        options["cache_bytes"] = "0"
+    return {**probe.options, **options}
 
 
 def _precisions(way: Way, workload: Workload, asked: Sequence[Precision], bits: WeightClass) -> Sequence[Precision]:

@@ -14,6 +14,7 @@ from harness.config import Config
 from harness.discover import Found, discover
 from harness.errors import MixmarkError, Unsupported, UsageError
 from harness.guarded import reason
+from harness.judge.honest import LARGEST_CACHE_BYTES, last_level_bytes
 from harness.metering import Meters
 from harness.phase import Equipment
 from harness.pick import pick
@@ -21,6 +22,7 @@ from harness.place import Objective
 from harness.plan import Way, Workload
 from harness.plugins import Plugin
 from harness.schema import Absent, Device, Mix, Phase, Result, SuiteFacts, Tier
+from harness.watch import processor
 from harness.watch.accelerators import Accelerators
 from harness.watch.disclosure import disclose
 
@@ -57,8 +59,11 @@ class Suites:
 
     @property
     def probe(self) -> Workload | None:
-        """The suite that measures the ceilings of a device, where it loads."""
-        return next((each for each in self.workloads if "probe" in each.scenarios), None)
+        """The suite that measures the ceilings of a device, where it loads. It is told how large the last-level cache
+        is, so that it streams more than that."""
+        found = next((each for each in self.workloads if each.name == "probe"), None)
+        cache_bytes = last_level_bytes(dict(processor.caches())) or LARGEST_CACHE_BYTES
+        return found and replace(found, options={"cache_bytes": str(cache_bytes), **found.options})
 
 
 @dataclass(frozen=True)

@@ -52,9 +52,9 @@ def speed_drifts(evidence: Evidence) -> Iterator[tuple[CeilingKey, str, float, f
     for record in evidence.result.records:
         of_kernel = {kernel: (flops, moved) for kernel, flops, moved, _ in passes(record)}
         for key, ceiling in ceilings([record]).items():
-            if ceiling.flops_kernel is not None:
+            if ceiling.flops_kernel in of_kernel:
                 seen[key, "flop/s"].append(tuple(of_kernel[ceiling.flops_kernel][0].tolist()))
-            if ceiling.bytes_kernel is not None:
+            if ceiling.bytes_kernel in of_kernel:  # a probe of few bits has the bytes of another one
                 seen[key, "byte/s"].append(tuple(of_kernel[ceiling.bytes_kernel][1].tolist()))
     for (key, what), probes in seen.items():
         medians = [median(rates) for rates in probes]

@@ -49,7 +49,7 @@ class Light:
 
 def ceilings(records: Iterable[Record]) -> dict[CeilingKey, Ceiling]:
     """The ceiling of every (device, adapter, precision) that was probed: the best over all its probe records whose
-    audit passed."""
+    audit passed. A probe that streams nothing, as those below 16 bits, has the bytes of the device's best one."""
     best: dict[CeilingKey, Ceiling] = {}
     for record in records:
         for name, flops_per_s, bytes_per_s, _ in _probed(record):
@@ -60,6 +60,14 @@ def ceilings(records: Iterable[Record]) -> dict[CeilingKey, Ceiling]:
             if bytes_per_s > (top.bytes_per_s or 0):
                 top = Ceiling(top.flops_per_s, top.flops_kernel, bytes_per_s, name)
             best[key] = top
+    streams: dict[str, Ceiling] = {}
+    for (device, *_), top in best.items():
+        if (top.bytes_per_s or 0) > (streams.get(device, Ceiling()).bytes_per_s or 0):
+            streams[device] = top
+    for (device, *way), top in best.items():
+        if not top.bytes_per_s and device in streams:
+            of = streams[device]
+            best[device, way[0], way[1]] = Ceiling(top.flops_per_s, top.flops_kernel, of.bytes_per_s, of.bytes_kernel)
     return best
 
 
@@ -87,6 +95,8 @@ def light(records: Iterable[Record]) -> Light:
 
 def passes(record: Record) -> Iterator[tuple[str, Floats, Floats, Floats]]:
     """(kernel, flop/s, byte/s, streamed byte/s) of a probe record that passed its audit: [passes] each, in their order.
+    A pass is all yields of a kernel in a feed, one after the other: a kernel that streams matrices which only together
+    exceed the caches yields each of them.
     Where several feeds were in flight, what the other ones did during that run counts too: the ceiling is the device's
     and not that of one lane."""
     completions = record.completions
@@ -94,18 +104,23 @@ def passes(record: Record) -> Iterator[tuple[str, Floats, Floats, Floats]]:
         return
     if record.audit is None or not record.audit.passed:
         return
+    last = np.cumsum([cost.yields for cost in record.costs]) - 1
+    first = np.concatenate(([0], last[:-1] + 1))
     feeds = len(completions)
-    begins, ends = steps_begin_ns(completions).reshape(feeds, -1), completions.marks_ns.reshape(feeds, -1)
-    each = [cost for cost in record.costs for _ in range(cost.yields)]
-    work = [c.flops for c in each], [c.bytes for c in each], [c.streamed_bytes for c in each]
+    begins = steps_begin_ns(completions).reshape(feeds, -1)[:, first]
+    ends = completions.marks_ns.reshape(feeds, -1)[:, last]
+    each = record.costs
+    work = (
+        [c.flops * c.yields for c in each],
+        [c.bytes * c.yields for c in each],
+        [c.streamed_bytes * c.yields for c in each],
+    )
     rates = [_per_s(record.slots, begins, ends, of) for of in work]
-    end = 0
-    for cost in record.costs:
-        start, end = end, end + cost.yields
-        timed = ends[:, start:end] > begins[:, start:end]
+    for at, cost in enumerate(each):
+        timed = ends[:, at] > begins[:, at]
         if timed.any():
             own = cost.flops > 0, cost.bytes > 0, cost.streamed_bytes > 0  # what the others did raises no other ceiling
-            flops, moved, streamed = (rate[:, start:end][timed] * has for rate, has in zip(rates, own, strict=True))
+            flops, moved, streamed = (rate[timed, at] * has for rate, has in zip(rates, own, strict=True))
             yield cost.name, flops, moved, streamed
 
 
@@ -118,9 +133,9 @@ def _probed(record: Record) -> Iterator[tuple[str, float, float, float]]:
 
 
 def _per_s(slots: int, begins: Int64s, ends: Int64s, work: Sequence[float]) -> Floats:
-    """[feeds, yields]: the work per second of all feeds together while each step ran; 0 for a step without length.
+    """[feeds, kernels]: the work per second of all feeds together while each step ran; 0 for a step without length.
 
-    begins, ends: [feeds, yields] in ns. work: of each yield. A step's work is spread evenly over its time.
+    begins, ends: [feeds, kernels] in ns. work: of each kernel. A step's work is spread evenly over its time.
     """
     took = np.maximum(ends - begins, 1)
     done = np.broadcast_to(np.array(work, np.float64), took.shape)

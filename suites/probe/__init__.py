@@ -1,37 +1,37 @@
 """The probe: measures the ceilings of the roofline, bandwidth and FLOP/s, through the contract of every suite.
 
-A feed is one pass over all kernels, and each yield is the result of one kernel. Three kernels stream a matrix that is
-larger than the caches, since device and runtime decide which of them comes closest to the bandwidth; one multiplies:
+A feed is one pass over all kernels. One streams matrices, as decoding does; the others multiply:
 
-    read   a weighted sum of rows                 x[1, rows] · W
-    gemv   a linear layer on one row              W · x[columns]
-    copy   reads a matrix and writes another one  STREAM's scale, into state
-    gemm   products of square matrices
+    gemv   a linear layer on one row, W · x, for each matrix W
+    gemm   products of square matrices of one size
 
-The ceilings are the highest bytes per second among the largest sizes (a smaller matrix may fit into a cache) and the
-highest FLOP per second. The first yield, `prepare`, has a cost of zero and is not a measurement: it writes the state
-once, so that the operating system allocates its memory. A runtime that cannot run one of the kernels fails the probe.
+The matrices that gemv streams, one after the other, have together four times the bytes of the last-level cache, so
+that at most a quarter can come from it. The harness says how large that cache is (`cache_bytes`, 0 where memory does
+not allow the matrices: then nothing is streamed) and how many bits a weight has (`bits`). Each matrix gives a yield; a
+kernel's rate is that of all its yields together. Weights of less than 16 bits are not streamed, since a byte is a byte
+in every precision: their probe only multiplies. The ceilings are the highest bytes and FLOP per second of a pass. A
+runtime that cannot run one of the kernels fails the probe.
 
 The results are audited like every suite's, since a probe that leaves work out would set a ceiling under which anything
 passes. The values of the matrices that are streamed have eight bits of mantissa and four exponents: bf16 and fp16 hold
-them exactly, fewer bits do not, so who reads fewer than were declared is off by a known share. A copy shows one of its
-values only, so its `streamed_bytes` are 0: it proves no stream.
+them exactly, fewer bits do not, so who reads fewer than were declared is off by a known share.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from harness.contracts import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
-from harness.errors import Unsupported, refuse_options
+from harness.errors import Unsupported, UsageError, refuse_options
 from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames
 from suites import exported
 from suites.answers import bound, checked
@@ -52,28 +52,53 @@ AT_MOST = {"16 bits": 0.0004, "fp8": 0.2, "int8": 0.2, "int4": 0.2}
 """Gates by the declared precision, from docs/separation/probe.md."""
 
 
+OUT_OF_CACHE = 4  # times the last-level cache: as slower_than_light asks of what it compares
+
+
 @dataclass(frozen=True)
 class Sizes:
     """The matrices of a tier."""
 
-    rows: tuple[int, ...]
+    rows: int
     """The rows of each matrix that is streamed; 256 rows are 4 MiB in fp32."""
+    most: int
+    """How many of them there are at most."""
     squares: tuple[int, ...]
     """The rows, and columns, of each matrix that is multiplied."""
 
 
 TIERS = {
-    "smoke": Sizes((256,), (256, 512)),
-    "edge": Sizes((4096, 32_768), (1024, 2048)),  # 64 and 512 MiB in fp32
-    "server": Sizes((65_536, 262_144), (4096, 8192)),  # 1 and 4 GiB in fp32
+    "smoke": Sizes(256, 2, (256, 512)),  # never ranked: it fits into a cache
+    "edge": Sizes(32_768, 64, (1024, 2048)),  # 512 MiB each in fp32
+    "server": Sizes(262_144, 16, (4096, 8192)),  # 4 GiB each in fp32
 }
 
 
+@dataclass(frozen=True)
+class Kernel:
+    """One graph: a kernel on one of its matrices."""
+
+    kind: Literal["gemv", "gemm"]
+    size: int
+    """The rows of its matrix."""
+    number: int = 0
+    """Which of the streamed matrices."""
+
+    @property
+    def graph(self) -> str:
+        return f"{self.kind}-{self.size}" + (f"-{self.number:02d}" if self.number else "")
+
+    @property
+    def weight(self) -> str:
+        return f"square_{self.size}" if self.kind == "gemm" else f"matrix_{self.size}_{self.number:02d}"
+
+
 class Probe:
-    """Ceilings of the roofline: read, copy, GEMV, GEMM."""
+    """Ceilings of the roofline: GEMV and GEMM. options: `cache_bytes` and `bits`, see above; one matrix is streamed
+    where `cache_bytes` is not given."""
 
     name = "probe"
-    version = "1"
+    version = "2"
     unit = "kernel"
     unit_names = UnitNames(short="kernel", work="kernels")
     scenarios: Sequence[str] = ("probe",)
@@ -83,31 +108,48 @@ class Probe:
             raise Unsupported(f"probe has no tier {tier!r}", f"it has {', '.join(TIERS)}")
         if "weights" in options:
             raise Unsupported("probe takes no checkpoint: its matrices belong to no model")
-        refuse_options("the suite probe", options)
+        refuse_options("the suite probe", options, ("cache_bytes", "bits"))
         self.options = options
         self.tier = tier
         self.latency: LatencyLimits | None = None
-        self._nonce = max(COLUMNS, *TIERS[tier].rows, *TIERS[tier].squares)
-        self._kernels = [(kind, size) for kind in ("read", "gemv", "copy") for size in TIERS[tier].rows]
-        self._kernels += [("gemm", size) for size in TIERS[tier].squares]
+        sizes = TIERS[tier]
+        self._matrices = _matrices(sizes, options)
+        self._nonce = max(COLUMNS, sizes.rows, *sizes.squares)
+        self._kernels = [Kernel("gemv", sizes.rows, number) for number in range(self._matrices)]
+        self._kernels += [Kernel("gemm", size) for size in sizes.squares]
 
     @property
     def config(self) -> Mapping[str, Value]:
         """The sizes of the matrices, under names of its own: there is no public checkpoint."""
         sizes = TIERS[self.tier]
-        return {"rows": sizes.rows, "columns": COLUMNS, "squares": sizes.squares, "chain": CHAIN}
+        return {
+            "rows": sizes.rows,
+            "columns": COLUMNS,
+            "matrices": self._matrices,
+            "squares": sizes.squares,
+            "chain": CHAIN,
+        }
 
     def weights(self) -> Weights:
-        return Fine(drawn(self.name, exported.specs(HOME, self.tier, self.graphs), _rule))
+        shapes = {
+            each.weight: Spec((each.size, each.size if each.kind == "gemm" else COLUMNS)) for each in self._kernels
+        }
+        return Fine(drawn(self.name, shapes, _rule))
 
     def graphs(self) -> Mapping[str, Graph]:
-        return {f"{kind}-{size}": self._graph(kind, size) for kind, size in self._kernels}
+        return {each.graph: self._graph(each) for each in self._kernels}
 
-    def _graph(self, kind: str, size: int) -> Graph:
+    def _graph(self, kernel: Kernel) -> Graph:
+        """The graph of a matrix that is not the first is the first one's with another name for its weight."""
+        first = replace(kernel, number=0)
         inputs = {"nonce": Spec((VECTORS, self._nonce))}
-        state = {"copy": Spec((size, COLUMNS))} if kind == "copy" else {}
-        module = partial(_module, kind, size)
-        return exported.graph(HOME, self.tier, f"{kind}-{size}", inputs, state, {"result": Spec((1,))}, module)
+        module = partial(_module, first.kind, first.size)
+        graph = exported.graph(HOME, self.tier, first.graph, inputs, {}, {"result": Spec((1,))}, module)
+        if kernel == first:
+            return graph
+        names = first.weight.encode(), kernel.weight.encode()  # of one length, so the message stays well-formed
+        module = partial(_module, kernel.kind, kernel.size, kernel.number)
+        return replace(graph, module=module, onnx=lambda: graph.onnx().replace(*names))
 
     def feeds(self, batch: int, seed: int) -> Feeds:
         """A feed is a row of random numbers: normal, rounded to bf16. `batch` is 1: the probe takes one at a time."""
@@ -120,19 +162,14 @@ class Probe:
         return feed
 
     def units(self, batch: int) -> int:
-        return 1 + len(self._kernels)
+        return len(self._kernels)
 
     def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
+        """The matrices of a kernel are handed over together, so that a device waits for none of them."""
         nonce = session.put(feed["nonce"])
-        states = {}
-        for kind, size in self._kernels:
-            if kind == "copy":
-                states[size] = session.state(f"copy-{size}")
-                (result,) = session.run(f"copy-{size}", nonce, state=states[size])
-        yield session.get(result)
-        for kind, size in self._kernels:
-            (result,) = session.run(f"{kind}-{size}", nonce, state=states[size] if kind == "copy" else None)
-            yield session.get(result)
+        for _, kernels in itertools.groupby(self._kernels, lambda each: (each.kind, each.size)):
+            for (result,) in [session.run(each.graph, nonce) for each in kernels]:
+                yield session.get(result)
 
     def gate(self, precision: str) -> Gate | None:
         return Gate(metric=METRIC, at_most=bound(AT_MOST, precision))
@@ -143,33 +180,34 @@ class Probe:
     def quality(self, answer: Array, reference: Array) -> float:
         """The squared error of the worst result, over the variance of that kernel's results for random nonces.
 
-        answer, reference: [1 + kernels] float32. A copy's result is one value of it: its own square takes the place of
-        the variance, and at least the mean square of the matrix. Rounding adds up along the products of gemm, so their
+        answer, reference: [matrices] float32, kernel by kernel. Rounding adds up along the products of gemm, so their
         variance is multiplied by the number of roundings.
         """
         off = checked(answer, reference.shape).astype(np.float64) - reference
-        kinds = [("copy", 0), *self._kernels]
-        spread = [
-            max(abs(float(truth)), FINE_RMS) if kind == "copy" else _spread(kind, size)
-            for (kind, size), truth in zip(kinds, reference, strict=True)
-        ]
+        spread = [_spread(each.kind, each.size) for each in self._kernels]
         return float(np.square(off / spread).max())
 
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
-        """The costs of all kernels. Each measures one ceiling: gemm has no bytes, the others no FLOPs. A copy reads and
-        writes."""
-        bits = BITS_PER_WEIGHT[precision]
-        prepare = Cost(name="prepare", flops=0, bytes=0)
-        return (prepare, *(_cost(kind, size, bits) for kind, size in self._kernels))
+        """The costs of all kernels. Each measures one ceiling: gemm has no bytes, gemv no FLOPs."""
+        sizes, count = TIERS[self.tier], self._matrices
+        one = sizes.rows * COLUMNS * BITS_PER_WEIGHT[precision] // 8
+        stream = Cost(name=f"gemv-{count * one >> 20}MiB", flops=0, bytes=one, streamed_bytes=one, yields=max(1, count))
+        products = [Cost(name=f"gemm-{n}", flops=CHAIN * 2 * n**3, bytes=0) for n in sizes.squares]
+        return (stream, *products) if count else products
 
 
-def _cost(kind: str, size: int, bits: int) -> Cost:
-    if kind == "gemm":
-        return Cost(name=f"gemm-{size}", flops=CHAIN * 2 * size**3, bytes=0)
-    matrix = size * COLUMNS * bits // 8
-    if kind == "copy":
-        return Cost(name=f"copy-{matrix >> 20}MiB", flops=0, bytes=2 * matrix)
-    return Cost(name=f"{kind}-{matrix >> 20}MiB", flops=0, bytes=matrix, streamed_bytes=matrix)
+def _matrices(sizes: Sizes, options: Mapping[str, str]) -> int:
+    """How many matrices are streamed. Raises UsageError for options that are no numbers."""
+    try:
+        cache_bytes, bits = (int(options[name]) if name in options else None for name in ("cache_bytes", "bits"))
+    except ValueError as error:
+        raise UsageError(f"the suite probe has numbers as options: {error}") from error
+    if bits is not None and bits < 16:
+        return 0
+    if cache_bytes is None:
+        return 1
+    matrix_bytes = sizes.rows * COLUMNS * (bits or 32) // 8
+    return min(sizes.most, -(-OUT_OF_CACHE * cache_bytes // matrix_bytes))
 
 
 def _spread(kind: str, size: int) -> float:
@@ -187,28 +225,33 @@ def _spread(kind: str, size: int) -> float:
     return size * rms * gain**CHAIN * left ** (CHAIN - 1) / math.sqrt(2) * math.sqrt(CHAIN + 1)
 
 
-def _module(kind: str, size: int) -> nn.Module:
+def _module(kind: str, size: int, number: int = 0) -> nn.Module:
     from suites.probe.kernels import kernel
 
-    return kernel(kind, size)
+    return kernel(kind, size, number)
 
 
 def _rule(name: str, shape: tuple[int, ...]) -> Fill:
     return Draw()
 
 
-EXPONENTS = range(3, 7)
+EXPONENTS = range(4, 8)
 FINE_RMS = math.sqrt(sum(4.0**-each for each in EXPONENTS) / len(EXPONENTS) * 7 / 3)
-"""The root mean square of ± m · 2^-e, m evenly from 1 to 2, e from 3 to 6."""
-_CHUNK = 1 << 22  # values drawn at a time
+"""The root mean square of ± m · 2^-e, m evenly from 1 to 2, e from 4 to 7."""
+RANDOM, FIXED = 0x81FF, 0x3C00  # the bits of a bf16 that are drawn: sign, two of the exponent, mantissa; and the others
+BLOCK = 1024  # rows that are drawn value by value
+FLIPS = 512  # ways to flip bits of the exponent and the mantissa: no matrix has as many blocks
 
 
 @dataclass(frozen=True)
 class Fine:
     """Weights in which the matrices that are streamed have values that need all bits of bf16's mantissa.
 
-    A value is ± m · 2^-e with m = 1, 1 + 1/128, …, 2 − 1/128 and e = 3 … 6: ten random bits, of which no format with
+    A value is ± m · 2^-e with m = 1, 1 + 1/128, …, 2 − 1/128 and e = 4 … 7: ten random bits, of which no format with
     fewer can hold more than its own. They are so small that no result of the largest matrix leaves fp16's range.
+
+    Gigabytes are drawn within seconds: a matrix repeats its first rows, each time with other bits flipped. Flipped bits
+    of an exponent and a mantissa are no multiple of what was there, so no row's product follows from those of others.
     """
 
     drawn: Weights
@@ -223,10 +266,12 @@ class Fine:
         if not name.startswith("matrix"):
             self.drawn.read(name, into)
             return
-        bits = into.view(np.uint32).reshape(-1)
         source = np.random.Philox(key=key(f"probe/{name}"))
-        for start in range(0, len(bits), _CHUNK):
-            part = bits[start : start + _CHUNK]
-            word = np.asarray(source.random_raw(len(part) // 4), "<u8").view("<u2").astype(np.uint32)
-            exponent = 127 - EXPONENTS[0] - (word >> 7) % len(EXPONENTS)
-            part[...] = ((word & 0x8000) << 16) | (exponent << 23) | ((word & 0x7F) << 16)
+
+        raw = np.asarray(source.random_raw(BLOCK * COLUMNS // 4), "<u8").view("<u2").astype(np.uint32)
+        block = ((raw & RANDOM | FIXED) << 16).reshape(BLOCK, COLUMNS)
+        flips = source.random_raw(FLIPS).argsort().astype(np.uint32) << 16
+        bits = into.view(np.uint32)
+        for number, start in enumerate(range(0, len(bits), BLOCK)):
+            part = bits[start : start + BLOCK]
+            np.bitwise_xor(block[: len(part)], flips[number], out=part)

@@ -14,42 +14,17 @@ from torch.nn import functional as F
 from suites.probe import CHAIN, COLUMNS
 
 
-class Memory(nn.Module):
-    def __init__(self, rows: int) -> None:
+class Gemv(nn.Module):
+    """nonce [4, ≥ COLUMNS and rows] -> [1]: a linear layer on one row, as in decoding."""
+
+    def __init__(self, rows: int, number: int) -> None:
         super().__init__()
-        self.register_parameter(f"matrix_{rows}", nn.Parameter(torch.empty(rows, COLUMNS)))
+        self.register_parameter(f"matrix_{rows}_{number:02d}", nn.Parameter(torch.empty(rows, COLUMNS)))
 
-    @property
-    def matrix(self) -> Tensor:
+    def forward(self, nonce: Tensor) -> tuple[Tensor]:
         (matrix,) = self.parameters()
-        return matrix
-
-
-class Read(Memory):
-    """nonce [4, ≥ rows] -> [1]: a sum of the rows, weighted by the nonce."""
-
-    def forward(self, nonce: Tensor) -> tuple[Tensor]:
-        total = torch.matmul(nonce[0:1, : self.matrix.shape[0]], self.matrix)
-        return (F.linear(total, nonce[1:2, :COLUMNS]).reshape(1),)
-
-
-class Gemv(Memory):
-    """nonce [4, ≥ COLUMNS] -> [1]: a linear layer on one row, as in decoding."""
-
-    def forward(self, nonce: Tensor) -> tuple[Tensor]:
-        row = F.linear(nonce[2:3, :COLUMNS], self.matrix)
-        return (F.linear(row, nonce[3:4, : self.matrix.shape[0]]).reshape(1),)
-
-
-class Copy(Memory):
-    """(nonce, copy [rows, COLUMNS]) -> [1]: writes the matrix times a number, STREAM's scale, in place.
-
-    Its result shows one value of the copy: that the others were written cannot be seen.
-    """
-
-    def forward(self, nonce: Tensor, copy: Tensor) -> tuple[Tensor]:
-        torch.mul(self.matrix, nonce[0:1, :1], out=copy)
-        return (copy[-1, -1:] + 0,)
+        row = F.linear(nonce[2:3, :COLUMNS], matrix)
+        return (F.linear(row, nonce[3:4, : matrix.shape[0]]).reshape(1),)
 
 
 class Gemm(nn.Module):
@@ -71,7 +46,6 @@ class Gemm(nn.Module):
         return (F.linear(F.linear(nonce[1:2, :n], x), nonce[2:3, :n]).reshape(1),)
 
 
-def kernel(kind: str, size: int) -> nn.Module:
+def kernel(kind: str, size: int, number: int) -> nn.Module:
     with torch.device("meta"):
-        kinds: dict[str, type[Read | Gemv | Copy | Gemm]] = {"read": Read, "gemv": Gemv, "copy": Copy, "gemm": Gemm}
-        return kinds[kind](size).eval()
+        return Gemm(size).eval() if kind == "gemm" else Gemv(size, number).eval()

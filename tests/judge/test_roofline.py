@@ -15,12 +15,23 @@ def test_a_ceiling_is_the_best_of_all_probe_records() -> None:
     assert known == {("cpu:0", "torch", "fp32"): roofline.Ceiling(1e10 * 1e9 / 50, "gemm", 4e9 * 1e9 / 400, "read")}
 
 
-def test_a_probe_kernel_of_several_yields_is_timed_by_its_fastest_one() -> None:
-    costs = (Cost(name="gemm", flops=6, bytes=0, yields=3), Cost(name="read", flops=0, bytes=8))
+def test_a_probe_kernel_of_several_yields_is_timed_by_all_of_them() -> None:
+    """A matrix of several may lie in a cache; all of them do not."""
+    costs = (Cost(name="gemv", flops=0, bytes=6, yields=3), Cost(name="gemm", flops=8, bytes=0))
     [ceiling] = roofline.ceilings(
-        [record("a", "p", "kernel", closed_loop([[3, 9, 7, 4]]), scenario="probe", costs=costs)]
+        [record("a", "p", "kernel", closed_loop([[1, 4, 4, 4]]), scenario="probe", costs=costs)]
     ).values()
-    assert ceiling == roofline.Ceiling(2e9, "gemm", 2e9, "read")
+    assert ceiling == roofline.Ceiling(2e9, "gemm", 2e9, "gemv")
+
+
+def test_a_probe_that_streams_nothing_has_the_bytes_of_the_devices_best() -> None:
+    narrow = probe("b", gemm_ns=50, read_ns=400)
+    costs = tuple(cost.model_copy(update={"bytes": 0}) for cost in narrow.costs)
+    route = narrow.route.model_copy(update={"precision": "int8", "adapter": "acme"})
+    known = roofline.ceilings(
+        [probe("a", gemm_ns=100, read_ns=400), narrow.model_copy(update={"costs": costs, "route": route})]
+    )
+    assert known["cpu:0", "acme", "int8"] == roofline.Ceiling(1e10 * 1e9 / 50, "gemm", 4e9 * 1e9 / 400, "read")
 
 
 def test_a_ceiling_counts_what_all_feeds_in_flight_did_together() -> None:
