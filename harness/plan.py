@@ -311,6 +311,13 @@ def chosen(evidence: Evidence, invalid: Collection[str]) -> tuple[Phase, ...]:
         wanted.update(sorted(left, key=lambda route: speeds.get(route, 0.0))[-1:])
     wanted -= planned
     ways = {tuple(way) for _, *way in wanted}
+    narrow = {(device, adapter) for device, adapter, bits in ways if BITS_PER_WEIGHT[bits] < 16}
+    probed = [phase.shares[0].route for phase in result.candidates if phase.purpose == "probe"]
+    ways |= {  # a probe of fewer than 16 bits tells no bandwidth
+        (route.device, route.adapter, route.precision)
+        for route in probed
+        if (route.device, route.adapter) in narrow and BITS_PER_WEIGHT[route.precision] >= 16
+    }
     return tuple(
         phase
         for phase in result.candidates
