@@ -24,7 +24,7 @@ from harness.worker import Worker
 from suites import exported
 
 GIB = 1 << 30
-ADAPTERS = ("torch", "onnxruntime")
+ADAPTERS = ("torch", "onnxruntime", "openvino")
 TIMEOUT_S = 600
 LIMITS = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=1, min_feeds=1)  # one feed
 

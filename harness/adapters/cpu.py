@@ -48,7 +48,12 @@ def threads_option(adapter: str, options: Mapping[str, str]) -> int | None:
 
 def multiplies_bf16() -> bool:
     """Whether the processor has instructions that multiply bf16; False where it does not say."""
-    return not BF16.isdisjoint((_cpuinfo("flags") or _cpuinfo("Features")).split())
+    return not BF16.isdisjoint(flags())
+
+
+def flags() -> frozenset[str]:
+    """The processor's instruction sets, as Linux names them; empty where it does not say."""
+    return frozenset((_cpuinfo("flags") or _cpuinfo("Features")).split())
 
 
 def _cpuinfo(field: str) -> str:

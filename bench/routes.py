@@ -1,0 +1,163 @@
+"""Our routes side by side with the engines that a user would install instead, on the same weights and the same work.
+
+Run: python -m bench.routes [ROW …]   (every row that is measured on this kind of machine)
+
+Our route runs in a worker of the harness, through its loop; the peer runs in a process of its own, in its own loop.
+Both stay loaded and work in turn, so that drift of the machine's speed affects both alike. A row is printed with the
+median and range of both rates and the median of the ratios. Run it on a machine that does nothing else.
+"""
+
+from __future__ import annotations
+
+import importlib
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness import plugins, wire
+from harness.adapters.cpu import BF16, cpu, flags
+from harness.schema import Limits, Tier
+from harness.worker import Worker
+
+ROUNDS = 5
+WINDOW_NS = 4_000_000_000
+TIMEOUT_S = 600
+TIER: Tier = "edge"
+PILOT = Limits(
+    warmup_ns=WINDOW_NS, search_ns=20_000_000_000, min_ns=WINDOW_NS, max_ns=WINDOW_NS, min_feeds=1, pilot=True
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A goal. peer: the module in bench/peers, and what it is asked for."""
+
+    suite: str
+    scenario: Any
+    adapter: str
+    precision: Any
+    peer: str
+    peer_precision: str
+    goal: float
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+ROWS = {
+    "resnet50-bf16": Row("resnet50", "offline", "openvino", "bf16", "openvino", "bf16", 0.98),
+    "diffusion-bf16": Row("diffusion", "single-stream", "openvino", "bf16", "openvino", "bf16", 1.0),
+    "dlrm-bf16": Row("dlrm", "offline", "openvino", "bf16", "openvino", "bf16", 0.98),
+}
+
+
+@contextmanager
+def ours(row: Row) -> Iterator[tuple[Callable[[], float], str]]:
+    """A function that measures a window of our route and returns units per second, and what the route is."""
+    suite = plugins.find("suites")[row.suite]
+    with tempfile.TemporaryDirectory(prefix="mixmark-") as folder:
+        out = Path(folder) / "out.npz"
+        with Worker(plugins.find("adapters")[row.adapter], row.options, Path(folder), Path(folder) / "log") as worker:
+            devices = worker.call(wire.Discover(), TIMEOUT_S).devices
+            device = next(each for each in devices if each.kind == "cpu")
+            choice = wire.SuiteChoice(name=row.suite, spec=suite.spec, tier=TIER)
+            opening = wire.Open(
+                key="a",
+                device=device,
+                suite=choice,
+                precision=row.precision,
+                scenario=row.scenario,
+                free_bytes=None,
+            )
+            opened = worker.call(opening, TIMEOUT_S)
+            batch = None if row.scenario == "offline" else 1
+            preparing = wire.Prepare(key="a", scenario=row.scenario, batch=batch, seed=0, limits=PILOT)
+            prepared = worker.call(preparing, TIMEOUT_S)
+            worker.call(wire.Begin(key="a", pool=0, seed=0), TIMEOUT_S)
+
+            def window() -> float:
+                worker.call(wire.Measure(key="a", limits=PILOT, out=str(out)), TIMEOUT_S)
+                with np.load(out) as stamps:
+                    return rate(row.suite, stamps)
+
+            peak = f"loaded in {opened.load_ns / 1e9:.1f} s, peak {worker.peak_pss_bytes / 2**30:.2f} GiB"
+            yield window, f"{opened.slots} × batch {prepared.batch}, {peak}"
+
+
+def rate(suite: str, stamps: Mapping[str, Any]) -> float:
+    """Units per second: in llm of the tokens behind the first one of each feed, as engines' own loops count them."""
+    marks, units, ends = stamps["marks_ns"], stamps["units"], stamps["ends"]
+    if suite != "llm":
+        return float(units.sum() / (marks.max() - stamps["issued_ns"].min()) * 1e9)
+    begins = np.concatenate(([0], ends[:-1]))
+    decoded = sum(int(units[begin + 1 : end].sum()) for begin, end in zip(begins, ends, strict=True))
+    return float(decoded / (marks[ends - 1] - marks[begins]).sum() * 1e9)
+
+
+@contextmanager
+def theirs(row: Row) -> Iterator[Callable[[], float]]:
+    """A function that lets the peer work for a while and returns its rate."""
+    command = [sys.executable, "-m", "bench.routes", "--peer", row.peer, row.suite, row.peer_precision]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None and process.stdout is not None
+    told, asked = process.stdout, process.stdin
+
+    def window() -> float:
+        asked.write("\n")
+        asked.flush()
+        line = told.readline()
+        if not line:
+            raise SystemExit(f"the peer {row.peer} ended while it ran {row.suite}")
+        return float(line)
+
+    try:
+        window()  # loads, and warms up
+        yield window
+    finally:
+        asked.close()
+        process.wait()
+
+
+def be_peer(module: str, suite: str, precision: str) -> None:
+    """Works once for every line that comes in."""
+    with getattr(importlib.import_module(f"bench.peers.{module}"), suite)(TIER, precision) as work:
+        for _ in sys.stdin:
+            print(work(), flush=True)
+
+
+def compare(name: str, row: Row) -> None:
+    with ours(row) as (window, what), theirs(row) as peer:
+        pairs = [(window(), peer()) for _ in range(ROUNDS)]
+    mine, other = ([pair[side] for pair in pairs] for side in (0, 1))
+    ratio = statistics.median(a / b for a, b in pairs)
+    print(
+        f"{name}: {row.adapter} {row.precision} {spread(mine)}, {row.peer} {row.peer_precision} {spread(other)},"
+        f" ratio {ratio:.3f} (goal {row.goal}, {'met' if ratio >= row.goal else 'missed'}); {what}",
+        flush=True,
+    )
+
+
+def spread(rates: list[float]) -> str:
+    return f"{statistics.median(rates):.4g} ({min(rates):.4g} to {max(rates):.4g})"
+
+
+def main() -> None:
+    match sys.argv[1:]:
+        case ["--peer", module, suite, precision]:
+            be_peer(module, suite, precision)
+        case asked:
+            sets = sorted(flags() & (BF16 | {"avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "i8mm", "sve"}))
+            print(f"{cpu(()).name or platform.processor()}, {', '.join(sets)}", flush=True)
+            for name in asked or ROWS:
+                compare(name, ROWS[name])
+
+
+if __name__ == "__main__":
+    main()
