@@ -169,7 +169,7 @@ class Runner(Protocol):
         int64 on the host; all yields of a feed together hold `Suite.units(batch)` rows. What is yielded may be lazy and
         may be written over after the next yield: the harness converts and copies it before it takes the stamp. The
         iterator may be closed before its end. One thread goes through one iterator; it need not be the one that opened
-        the runner."""
+        the runner. The feed's memory is used again once nobody holds its arrays."""
 
 
 @runtime_checkable

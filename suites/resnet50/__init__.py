@@ -25,6 +25,7 @@ from suites import exported
 from suites.answers import bound, checked, unexplained
 from suites.keys import generator
 from suites.latency import MS, SECOND, mlperf, ours
+from suites.memory import Reused
 from suites.weights import Draw, Fill, checkpoint, drawn
 
 if TYPE_CHECKING:
@@ -129,6 +130,7 @@ class ResNet50:
         strengths = np.array([*TINT, *(-part for part in TINT)], np.float32) * (SCALE / math.sqrt(2))
         halves = np.rint(pattern * strengths[:, None] + GREY / 2).clip(0, GREY - 1).astype(np.uint8)
         halves = np.tile(halves, 2)
+        memory = Reused((batch, 3, area), np.uint8)
 
         def feed(nonce: int) -> Feed:
             random = generator("resnet50/feed", seed, nonce)
@@ -136,7 +138,7 @@ class ResNet50:
             pairs = np.stack((first, (first + random.integers(1, POOL, size=batch)) % POOL), 1)
             begins = random.integers(area, size=(batch, 2))
             tints = random.random((2, batch, 3), np.float32).argsort(2) + random.integers(2, size=(2, batch, 3)) * 3
-            images = np.empty((batch, 3, area), np.uint8)
+            images = memory()
             for image, (i, j), (a, b), one, other in zip(
                 images, pairs.tolist(), begins.tolist(), *tints.tolist(), strict=True
             ):
