@@ -24,7 +24,7 @@ from harness.judge.stamps import is_in_time
 from harness.phase import Part
 from harness.schema import Completions, Failure, Mix, Placement, ServiceLimits
 
-BRIEF_NS = 50_000_000  # a feed that takes less has the next one queued behind it; else the wait is hardly a part of it
+BRIEF_NS = 1_000_000_000  # a feed that takes less has the next one queued behind it: to wait for the parent takes 1 ms
 TICK_S = 0.25  # the display's pace, and how long a device that has to wait sleeps at most
 
 
