@@ -22,6 +22,7 @@ PRIOR_S = 5.0  # weight of the solo rates, as seconds of observed work
 SLOWEST = 1e-3  # smallest pace relative to the solo rate: a plan needs rates above 0
 LEAD = 0.02  # largest lead of a stream, as a share of the mixes that every stream has finished
 BETTER = 1.01  # factor by which other routes must be better: less is noise, and the plan would change back and forth
+STAY_S = 0.25  # how much work of a suite a device does at a stretch: each change to another worker takes 1 to 5 ms
 SAME = 0.01  # relative change of a pace that needs no new plan
 IDLE = 0.01  # share of its time that a plan must leave to a device to count as idle time and not as rounding
 
@@ -55,8 +56,9 @@ class Dispatcher:
     """Keeps the streams of all suites in the proportion of the mix, while each device runs the suites of its plan.
 
     A stream is all work on one suite. Its progress is counted in mixes, as units / m_w, and a feed counts from when it
-    is handed out. A device gets the planned suite that is least advanced, so wrong rates correct themselves. Every few
-    seconds the plan is made again from the observed rates.
+    is handed out. A device gets the planned suite that is least advanced, so wrong rates correct themselves; it stays
+    with a suite for a quarter of a second of its work, since a change takes time. Every few seconds the plan is made
+    again from the observed rates.
 
     A feed is not handed out if its stream would then lead the least advanced one by more than 2 %, or by more than one
     feed for each that the devices may hold: so much may be in flight elsewhere while the device of the least advanced
@@ -90,6 +92,7 @@ class Dispatcher:
         self._progress = dict.fromkeys(mix_units, 0.0)  # in mixes, what is in flight included
         self._of_pair: dict[Pair, _Observed] = {}
         self._of_device: dict[str, _Observed] = {}
+        self._last: dict[str, str] = {}
         self._placement = placement
         self._begin_ns = self._checked_ns = begin_ns
         self._planned = dict.fromkeys(self._solo, 1.0)
@@ -122,7 +125,9 @@ class Dispatcher:
         if device not in self._slots or self._held[device] > self._slots[device]:
             return None
         progress = self._progress
-        for suite in sorted(self._suites_of.get(device, ()), key=progress.__getitem__):
+        for suite in sorted(
+            self._suites_of.get(device, ()), key=lambda each: progress[each] - self._stays(each, device)
+        ):
             behind = min((at for other, at in progress.items() if other != suite), default=progress[suite])
             after = progress[suite] + self._quanta[suite, device] / self._mix_units[suite]
             if device in self._has_idle_time:
@@ -133,8 +138,15 @@ class Dispatcher:
                 self._in_flight[suite, device] += 1
                 self._held[device] += 1
                 progress[suite] = after
+                self._last[device] = suite
                 return suite
         return None
+
+    def _stays(self, suite: str, device: str) -> float:
+        """By how many mixes the suite that a device runs may lead before the device turns to the least advanced one."""
+        if self._last.get(device) != suite or (suite, device) not in self._solo:
+            return 0.0
+        return STAY_S * self._solo[suite, device].units_per_s / self._mix_units[suite]
 
     def finished(self, device: str, suite: str, units: int, begin_ns: int, end_ns: int) -> None:
         """Records that a feed which was handed out is finished or failed.
