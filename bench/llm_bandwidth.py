@@ -1,8 +1,8 @@
-"""Bandwidth of decoding: the llm at batch 1 in fp32, compared with the probe's kernels.
+"""Bandwidth of decoding: the llm at batch 1, compared with the probe by torch in fp32.
 
-Run: python -m bench.llm_bandwidth [TIER [ADAPTER …]]   (edge, 8 GB of memory, and both adapters)
+Run: python -m bench.llm_bandwidth [TIER [ADAPTER:PRECISION …]]   (edge, 8 GB of memory, and fp32 by both adapters)
 
-The same adapter opens both suites in one process. They alternate, a pass of the probe and then a few tokens of an
+Both suites are open in one process. They alternate, a pass of the probe and then a few tokens of an
 answer, so that drift of the machine's speed affects both alike. The bytes of a token come from the suite's cost model;
 the bandwidth is that of the probe's gemv, whose matrices exceed the caches together.
 """
@@ -24,7 +24,7 @@ from harness.judge.honest import LARGEST_CACHE_BYTES, last_level_bytes
 from harness.watch import processor
 
 GOAL = 0.85
-ADAPTERS = ("torch", "onnxruntime")
+ROUTES = ("torch:fp32", "onnxruntime:fp32")
 ROUNDS = 7
 TOKENS = 16  # in each round
 
@@ -40,16 +40,17 @@ class Measured(NamedTuple):
     """For each round, the bandwidth of its decoding over that of its pass of the kernel."""
 
 
-def measure(adapter_name: str, tier: str) -> Measured:
-    adapter: Any = plugins.find("adapters")[adapter_name].load()({})
-    device = next(each for each in adapter.discover() if each.kind == "cpu")
+def measure(route: str, tier: str) -> Measured:
+    name, _, precision = route.partition(":")
+    adapter, torch = (plugins.find("adapters")[each].load()({}) for each in (name, "torch"))
+    device, by_torch = (next(each for each in one.discover() if each.kind == "cpu") for one in (adapter, torch))
     caches = last_level_bytes(dict(processor.caches())) or LARGEST_CACHE_BYTES
     llm = plugins.find("suites")["llm"].load()(tier, {})
     probe = plugins.find("suites")["probe"].load()(tier, {"cache_bytes": str(caches), "bits": "32"})
-    decode = next(cost for cost in llm.costs("fp32", 1) if cost.name == "decode")
+    decode = next(cost for cost in llm.costs(precision, 1) if cost.name == "decode")
     kernels = probe.costs("fp32", 1)
     use = Use.of("single-stream")
-    with adapter.open(device, llm, "fp32", use) as writer, adapter.open(device, probe, "fp32", use) as prober:
+    with adapter.open(device, llm, precision, use) as writer, torch.open(by_torch, probe, "fp32", use) as prober:
         prompts, nonces = (map(suite.feeds(1, 0), itertools.count()) for suite in (llm, probe))
         for _ in prober(next(nonces)):  # warms up
             pass
@@ -92,15 +93,15 @@ def measure(adapter_name: str, tier: str) -> Measured:
 
 
 def main() -> None:
-    tier, *adapters = [*sys.argv[1:], *("edge",)[len(sys.argv) - 1 :]]
-    print(f"llm {tier} fp32, {ROUNDS} rounds of a probe and {TOKENS} tokens, medians; goal: a ratio of at least {GOAL}")
-    for adapter in adapters or ADAPTERS:
+    tier, *routes = [*sys.argv[1:], *("edge",)[len(sys.argv) - 1 :]]
+    print(f"llm {tier}, {ROUNDS} rounds of a probe and {TOKENS} tokens, medians; goal: a ratio of at least {GOAL}")
+    for route in routes or ROUTES:
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-            measured = process.submit(measure, adapter, tier).result()
+            measured = process.submit(measure, route, tier).result()
         ratio = measured.decode_bytes_per_s / measured.read_bytes_per_s
         verdict = "ok" if ratio >= GOAL else "missed"
         print(
-            f"{adapter:12} decode {measured.decode_bytes_per_s / 1e9:6.2f} GB/s, {measured.kernel}"
+            f"{route:16} decode {measured.decode_bytes_per_s / 1e9:6.2f} GB/s, {measured.kernel}"
             f" {measured.read_bytes_per_s / 1e9:6.2f} GB/s, ratio {ratio:.3f} {verdict}"
             f"  (rounds {min(measured.ratios):.3f}–{max(measured.ratios):.3f})",
             flush=True,

@@ -55,6 +55,11 @@ ROWS = {
     "resnet50-bf16": Row("resnet50", "offline", "openvino", "bf16", "openvino", "bf16", 0.98),
     "diffusion-bf16": Row("diffusion", "single-stream", "openvino", "bf16", "openvino", "bf16", 1.0),
     "dlrm-bf16": Row("dlrm", "offline", "openvino", "bf16", "openvino", "bf16", 0.98),
+    "llm-bf16": Row("llm", "single-stream", "llamacpp", "bf16", "llamacpp", "bf16", 1.0),
+    "llm-fp16": Row("llm", "single-stream", "llamacpp", "fp16", "llamacpp", "fp16", 1.0),
+    "llm-fp32": Row("llm", "single-stream", "llamacpp", "fp32", "llamacpp", "fp32", 1.0),
+    "llm-int8": Row("llm", "single-stream", "llamacpp", "int8", "llamacpp", "int8", 1.1),
+    "llm-int4": Row("llm", "single-stream", "llamacpp", "int4", "llamacpp", "int4", 1.2),
 }
 
 

@@ -29,6 +29,7 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
         "torch": "harness.adapters.torch:Torch",
         "onnxruntime": "harness.adapters.onnxruntime:OnnxRuntime",
         "openvino": "harness.adapters.openvino:OpenVino",
+        "llamacpp": "harness.adapters.llamacpp:LlamaCpp",
     },
     "meters": {
         "nvml": "harness.meters.nvml:Nvml",

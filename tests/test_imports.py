@@ -114,7 +114,7 @@ LAYERS = (
 ENGINE = frozenset().union(*LAYERS)
 FOR_PLUGINS = frozenset().union(*LAYERS[:4])
 VENDORS = {"pynvml", "amdsmi"}
-HEAVY = {"torch", "onnxruntime", "openvino", "onnx", "onnxscript", "onnx_ir", "transformers", "diffusers"}
+HEAVY = {"torch", "onnxruntime", "openvino", "llama_cpp", "onnx", "onnxscript", "onnx_ir", "transformers", "diffusers"}
 
 
 def imports(path: Path) -> set[str]:

@@ -1,0 +1,161 @@
+"""The llm suite's weights as a GGUF file of the Llama architecture, written tensor by tensor.
+
+    matrices, the embedding included    the type that was asked for
+    weights of norms, rope factors      F32
+
+Q8_0 and Q4_0 hold blocks of 32 integers along the contraction axis, each block with a scale in fp16. Drawn weights are
+integers from −8 to 7 times a power of two, so both types hold them exactly; those of a checkpoint are rounded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.adapters.lowbit import GROUP, Integers, in_groups, packed
+from harness.contracts import Array, Suite, Value
+
+BYTES_PER_GROUP = {"F32": 128, "BF16": 64, "F16": 64, "Q8_0": 34, "Q4_0": 18}
+"""What 32 values of a matrix take in each type."""
+HEAD_BYTES = 1 << 20  # more than the names and shapes of all tensors take
+LAYER = {
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+ENDS = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+
+Floats = npt.NDArray[np.float32]
+
+
+def size_bytes(suite: Suite, type: str) -> int:
+    """How large the file becomes, up to a MiB."""
+    weights = suite.weights()
+    return HEAD_BYTES + sum(_bytes(weights.spec(name).shape, type) for name in weights.names())
+
+
+def write(suite: Suite, type: str, path: Path) -> None:
+    """Writes the file; needs memory for one tensor in float32 and in `type`."""
+    import gguf
+
+    config: Any = suite.config
+    weights = suite.weights()
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_vocab_size(config["vocab_size"])
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_key_length(config["head_dim"])
+    writer.add_value_length(config["head_dim"])
+    writer.add_rope_dimension_count(config["head_dim"])
+    writer.add_rope_freq_base(config["rope_theta"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_tokenizer_model("none")  # tokens are numbers
+    float32 = gguf.GGMLQuantizationType.F32
+    shapes = {name: tuple(map(int, weights.spec(name).shape)) for name in weights.names()}
+    for name, shape in shapes.items():
+        dtype = gguf.GGMLQuantizationType[type] if len(shape) > 1 else float32
+        writer.add_tensor_info(tensor_name(name), shape, np.dtype(np.float32), _bytes(shape, type), dtype)
+    factors = rope_factors(config)
+    writer.add_tensor_info("rope_freqs.weight", factors.shape, factors.dtype, factors.nbytes, float32)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    for name, shape in shapes.items():
+        tensor = np.empty(shape, np.float32)
+        weights.read(name, tensor)
+        for projection, heads in (("q_proj", "num_attention_heads"), ("k_proj", "num_key_value_heads")):
+            if f".{projection}." in name:
+                tensor = interleaved(tensor, config[heads])
+        writer.write_tensor_data(encoded(tensor, type) if len(shape) > 1 else tensor)
+    writer.write_tensor_data(factors)
+    writer.close()
+
+
+def tensor_name(name: str) -> str:
+    """The name of a tensor in a GGUF file, from its name in the public checkpoint."""
+    stem = name.removesuffix(".weight")
+    if stem in ENDS:
+        return f"{ENDS[stem]}.weight"
+    _, _, layer, part = stem.split(".", 3)
+    return f"blk.{layer}.{LAYER[part]}.weight"
+
+
+def interleaved(weight: Floats, heads: int) -> Floats:
+    """The rows of a query or key projection in the order of llama.cpp, which rotates neighbouring pairs of a head; the
+    public checkpoints have the two of a pair half a head apart."""
+    rows, width = weight.shape
+    return np.ascontiguousarray(weight.reshape(heads, 2, rows // heads // 2, width).swapaxes(1, 2).reshape(rows, width))
+
+
+def rope_factors(config: Mapping[str, Value]) -> Floats:
+    """What llama.cpp divides each rotary frequency by: Llama 3's scaling, as in suites/llm/network.py."""
+    number: Any = config
+    half = np.arange(0, number["head_dim"], 2, dtype=np.float64)
+    frequency = number["rope_theta"] ** (-half / number["head_dim"])
+    turns = number["rope_scaling.original_max_position_embeddings"] * frequency / (2 * math.pi)
+    low, high = number["rope_scaling.low_freq_factor"], number["rope_scaling.high_freq_factor"]
+    blend = np.clip((turns - low) / (high - low), 0, 1)
+    factors: Floats = (1 / (blend + (1 - blend) / number["rope_scaling.factor"])).astype(np.float32)
+    return factors
+
+
+def encoded(matrix: Floats, type: str) -> Array:
+    """The bytes of a matrix as they stand in the file, [rows, bytes]."""
+    rows, width = matrix.shape
+    out = np.empty((rows, width * BYTES_PER_GROUP[type] // GROUP), np.uint8)
+    step = max(1, (1 << 22) // width)  # rows in work at a time: 16 MiB in float32
+    for start in range(0, rows, step):
+        part = matrix[start : start + step]
+        out[start : start + step] = ENCODERS[type](part).view(np.uint8).reshape(len(part), -1)
+    return out
+
+
+def _bytes(shape: tuple[int | str, ...], type: str) -> int:
+    values = math.prod(map(int, shape))
+    return 4 * values if len(shape) < 2 else values * BYTES_PER_GROUP[type] // GROUP
+
+
+def _bf16(values: Floats) -> npt.NDArray[np.uint16]:
+    """The upper halves of float32 values, rounded to nearest, ties to even."""
+    bits = values.view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def _q8_0(values: Floats) -> Array:
+    return _blocks(values, 8, lambda integers: integers.view(np.uint8))
+
+
+def _q4_0(values: Floats) -> Array:
+    places = np.arange(GROUP).reshape(2, -1).T.reshape(-1)  # a byte holds two places that are half a block apart
+    return _blocks(values, 4, lambda integers: packed(integers[:, places]))
+
+
+def _blocks(values: Floats, bits: int, pack: Callable[[Integers], Array]) -> Array:
+    """A scale in fp16 before the integers of each group."""
+    quantised = in_groups(values, bits, GROUP)
+    scales = quantised.scales.reshape(-1, 1).astype(np.float16).view(np.uint8)
+    return np.concatenate((scales, pack(quantised.integers.reshape(-1, GROUP))), axis=1)
+
+
+ENCODERS: Mapping[str, Callable[[Floats], Array]] = {
+    "F32": lambda values: values,
+    "BF16": _bf16,
+    "F16": lambda values: values.astype(np.float16),
+    "Q8_0": _q8_0,
+    "Q4_0": _q4_0,
+}

@@ -1,0 +1,144 @@
+"""GGUF files of the llm suite, which need the package gguf only, and decoding by llama.cpp where it is installed."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from pathlib import Path
+
+import gguf as reader
+import numpy as np
+import pytest
+
+from harness import cache
+from harness.adapters import gguf
+from harness.adapters.llamacpp import TYPES, LlamaCpp, missing
+from harness.adapters.onnxruntime.files import read
+from harness.adapters.torch import Torch
+from harness.contracts import Array, Runner, Use
+from harness.errors import PluginError, Unsupported
+from harness.schema import Device
+from suites.dlrm import Dlrm
+from suites.llm import Llm
+
+ALONE = Use.of("single-stream")
+
+
+@pytest.fixture(autouse=True)
+def no_cache_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(cache.FOLDER, str(tmp_path / "cache"))
+
+
+def plain_order(rows: Array, heads: int) -> Array:
+    """The rows of a query or key projection in the order of the public checkpoint, one row at a time."""
+    size = len(rows) // heads
+    half = size // 2
+    places = [head * size + pair + shift for head in range(heads) for pair in range(half) for shift in (0, half)]
+    back = np.empty_like(rows)
+    back[places] = rows
+    return back
+
+
+@pytest.mark.parametrize("type", gguf.BYTES_PER_GROUP)
+def test_every_type_holds_the_drawn_weights_bit_for_bit(type: str, tmp_path: Path) -> None:
+    suite = Llm("smoke", {})
+    path = tmp_path / "model.gguf"
+    gguf.write(suite, type, path)
+    assert path.stat().st_size <= gguf.size_bytes(suite, type) < path.stat().st_size + 2 * gguf.HEAD_BYTES
+    found = {each.name: each for each in reader.GGUFReader(path).tensors}
+    weights = suite.weights()
+    assert set(found) == {gguf.tensor_name(name) for name in weights.names()} | {"rope_freqs.weight"}
+    for name in weights.names():
+        stored, wanted = found[gguf.tensor_name(name)], read(weights, name)
+        assert stored.tensor_type.name == (type if wanted.ndim > 1 else "F32")
+        values = reader.quants.dequantize(stored.data, stored.tensor_type).reshape(wanted.shape)
+        if "q_proj" in name or "k_proj" in name:
+            values = plain_order(values, 8 if "q_proj" in name else 2)
+        assert (values == wanted).all(), name
+
+
+def test_weights_without_steps_are_rounded_to_the_nearest_the_types_have() -> None:
+    matrix = np.random.default_rng(1).standard_normal((3, 64), np.float32)
+    for type, bound in (("F16", 2**-11), ("BF16", 2**-8), ("Q8_0", 1 / 127), ("Q4_0", 1 / 7)):
+        kind = reader.GGMLQuantizationType[type]
+        data = gguf.encoded(matrix, type)
+        values = reader.quants.dequantize(data.view(np.float16) if type == "F16" else data, kind).reshape(3, 2, 32)
+        largest = np.abs(matrix.reshape(3, 2, 32)).max(2, keepdims=True)
+        assert (np.abs(values - matrix.reshape(3, 2, 32)) <= bound * largest).all(), type
+    ties = np.array([[1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-8, 1 + 2**-8 + 2**-20]], np.float32)
+    assert gguf._bf16(ties).tolist() == [[0x3F80, 0x3F82, 0xBF80, 0x3F81]]
+
+
+def test_rope_factors_are_those_of_the_suite() -> None:
+    """By hand for head_dim 32, theta 500,000, factor 8 between 1 and 4 turns of 8,192 tokens."""
+    factors = gguf.rope_factors(Llm("smoke", {}).config)
+    assert factors.shape == (16,)
+    for i, factor in enumerate(factors):
+        turns = 8192 * 500_000 ** (-i / 16) / (2 * math.pi)
+        blend = min(max((turns - 1) / 3, 0), 1)
+        assert factor == pytest.approx(1 / (blend + (1 - blend) / 8), rel=1e-6)
+    assert factors[0] == 1 and factors[-1] == 8 and 1 < factors[8] < 8
+
+
+def test_instruction_sets_that_a_build_does_not_use_are_named() -> None:
+    told = "CPU : SSE3 = 1 | AVX2 = 1 | AVX512 = 0 | LLAMAFILE = 1 | "
+    assert missing(told, ["avx2", "avx512f", "amx_int8", "fma"]) == ["AVX512", "AMX_INT8"]
+    assert missing(told, ["avx2"]) == []
+
+
+def test_without_the_package_the_command_that_builds_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "llama_cpp", None)
+    with pytest.raises(PluginError, match="llama_cpp is not installed") as told:
+        list(LlamaCpp({}).discover())
+    assert "GGML_NATIVE=ON" in told.value.hint
+
+
+@pytest.fixture(scope="module")
+def suite() -> Llm:
+    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: it takes ten minutes to build")
+    return Llm("smoke", {})
+
+
+def cpu() -> Device:
+    return next(device for device in LlamaCpp({}).discover() if device.id == "cpu:0")
+
+
+def answer(runner: Runner, suite: Llm, nonce: int) -> Array:
+    return np.concatenate(list(runner(suite.feeds(1, seed=1)(nonce))))
+
+
+@pytest.mark.slow
+def test_every_precision_decodes_within_its_gate(suite: Llm) -> None:
+    teacher = suite.reference()
+    by_torch = next(device for device in Torch({}).discover() if device.id == "cpu:0")
+    with Torch({}).open(by_torch, teacher, "fp32", ALONE) as reference:
+        for precision in TYPES:
+            with LlamaCpp({}).open(cpu(), suite, precision, ALONE) as runner:
+                told = answer(runner, suite, 0)
+                assert told.shape == (128,) and told.dtype == np.int64
+                assert (answer(runner, suite, 1) != told).any()
+                assert (answer(runner, suite, 0) == told).all()  # nothing of the feed before is left in the KV cache
+                feed = {**suite.feeds(1, seed=1)(0), "answer": told}
+                (logits,) = reference(feed)
+                gate = suite.gate(precision)
+                assert gate is not None and suite.quality(told, logits) <= gate.at_most, precision
+                assert runner.facts["matrices"] == TYPES[precision]
+
+
+@pytest.mark.slow
+def test_an_idle_runner_burns_no_cpu_and_a_closed_one_has_no_model(suite: Llm) -> None:
+    with LlamaCpp({"threads": "2"}).open(cpu(), suite, "fp32", ALONE) as runner:
+        answer(runner, suite, 0)
+        time.sleep(0.2)  # OpenMP's threads look for work for some milliseconds
+        before = time.process_time()
+        time.sleep(0.5)
+        assert time.process_time() - before < 0.1
+
+
+def test_what_it_does_not_have_is_refused(suite: Llm) -> None:
+    with pytest.raises(Unsupported, match="Llama models, and dlrm is none"):
+        LlamaCpp({}).open(cpu(), Dlrm("smoke", {}), "fp32", ALONE).__enter__()
+    with pytest.raises(Unsupported, match="no weights in fp8"):
+        LlamaCpp({}).open(cpu(), suite, "fp8", ALONE).__enter__()
+    assert cpu().offers("dlrm") == () and cpu().offers("llm")[0] == "bf16"
