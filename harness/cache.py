@@ -26,6 +26,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from harness.contracts import Suite
@@ -267,9 +268,10 @@ def _stamps(path: Path) -> Iterator[str]:
 
 
 def _source(what: Callable[..., object]) -> bytes:
+    """The file of a class or a function, also of one with some arguments given; empty where there is none."""
     with suppress(OSError, TypeError):
-        return Path(inspect.getfile(inspect.unwrap(what))).read_bytes()
-    return b""
+        return Path(inspect.getfile(what.func if isinstance(what, partial) else what)).read_bytes()
+    return b""  # what was typed into an interpreter
 
 
 def _gb(size_bytes: float) -> str:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,7 @@ def test_the_name_holds_all_that_the_content_depends_on(tmp_path: Path) -> None:
     checkpoint.write_text("other weights")
     different.append(name(options=with_checkpoint))
     assert len(set(different)) == len(different)
+    assert cache._source(partial(writing, "x")) == Path(__file__).read_bytes()
 
 
 def test_two_processes_do_not_make_the_same_entry_twice(tmp_path: Path) -> None:

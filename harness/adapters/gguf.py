@@ -22,6 +22,7 @@ from harness.contracts import Array, Suite, Value
 
 BYTES_PER_GROUP = {"F32": 128, "BF16": 64, "F16": 64, "Q8_0": 34, "Q4_0": 18}
 """What 32 values of a matrix take in each type."""
+FILE = "model.gguf"
 HEAD_BYTES = 1 << 20  # more than the names and shapes of all tensors take
 LAYER = {
     "input_layernorm": "attn_norm",
@@ -45,13 +46,13 @@ def size_bytes(suite: Suite, type: str) -> int:
     return HEAD_BYTES + sum(_bytes(weights.spec(name).shape, type) for name in weights.names())
 
 
-def write(suite: Suite, type: str, path: Path) -> None:
-    """Writes the file; needs memory for one tensor in float32 and in `type`."""
+def write(suite: Suite, type: str, folder: Path) -> None:
+    """Writes FILE into the folder; needs memory for one tensor in float32 and in `type`."""
     import gguf
 
     config: Any = suite.config
     weights = suite.weights()
-    writer = gguf.GGUFWriter(path, "llama")
+    writer = gguf.GGUFWriter(folder / FILE, "llama")
     writer.add_vocab_size(config["vocab_size"])
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])

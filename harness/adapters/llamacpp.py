@@ -70,8 +70,8 @@ class LlamaCpp:
         if kind is None:
             raise Unsupported(f"llama.cpp holds no weights in {precision}", f"it has {', '.join(TYPES)}")
         size_bytes = gguf.size_bytes(suite, kind)
-        with converted(suite, precision, "gguf", size_bytes, partial(_write, suite, kind)) as folder:
-            decoder = Decoder(library, folder / "model.gguf", suite, kind, self._threads, place)
+        with converted(suite, precision, "gguf", size_bytes, partial(gguf.write, suite, kind)) as folder:
+            decoder = Decoder(library, folder / gguf.FILE, suite, kind, self._threads, place)
             try:
                 yield decoder
             finally:
@@ -147,10 +147,6 @@ def missing(told: str, flags: Iterable[str]) -> list[str]:
     """The instruction sets that the processor has and llama.cpp's build, which tells its own, does not use."""
     used = {part.split("=")[0].strip() for part in told.replace(":", "|").split("|") if part.strip().endswith("= 1")}
     return [name for flag, name in BEST.items() if flag in set(flags) and name not in used]
-
-
-def _write(suite: Suite, kind: str, folder: Path) -> None:
-    gguf.write(suite, kind, folder / "model.gguf")
 
 
 _last: list[str] = []  # what llama.cpp said last, which tells why a call failed

@@ -43,8 +43,8 @@ def plain_order(rows: Array, heads: int) -> Array:
 @pytest.mark.parametrize("type", gguf.BYTES_PER_GROUP)
 def test_every_type_holds_the_drawn_weights_bit_for_bit(type: str, tmp_path: Path) -> None:
     suite = Llm("smoke", {})
-    path = tmp_path / "model.gguf"
-    gguf.write(suite, type, path)
+    gguf.write(suite, type, tmp_path)
+    path = tmp_path / gguf.FILE
     assert path.stat().st_size <= gguf.size_bytes(suite, type) < path.stat().st_size + 2 * gguf.HEAD_BYTES
     found = {each.name: each for each in reader.GGUFReader(path).tensors}
     weights = suite.weights()
