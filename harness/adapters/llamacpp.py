@@ -30,12 +30,7 @@ from harness.schema import HOST_PROCESSOR, Device, Precision
 
 TYPES: dict[Precision, str] = {"bf16": "BF16", "fp16": "F16", "fp32": "F32", "int8": "Q8_0", "int4": "Q4_0"}
 """What GGUF calls each precision, the best one of each weight class first."""
-INSTALL = (
-    "CMAKE_ARGS='-DGGML_NATIVE=ON -DCMAKE_CXX_FLAGS=-fno-tree-dse'"
-    " pip install --no-binary llama-cpp-python 'mixmark[llamacpp]'"
-)
-"""A build for this processor. GCC before 13.3 removes the stores of AMX's tile configuration as dead (-ftree-dse),
-whereupon the first multiplication of quantised weights ends the process with a segmentation fault."""
+INSTALL = "CMAKE_ARGS=-DGGML_NATIVE=ON pip install --no-binary llama-cpp-python 'mixmark[llamacpp]'"
 BEST = {
     "avx2": "AVX2",
     "avx512f": "AVX512",
@@ -93,6 +88,9 @@ class Decoder:
         self._devices = (ctypes.c_void_p * 2)(place, None)  # ends with NULL; on the CPU it is empty
         model_settings.devices = ctypes.cast(self._devices, ctypes.c_void_p)
         model_settings.n_gpu_layers = 0 if place is None else -1
+        # Weights stay as they lie in the file, mapped and not copied. Repacked for AMX, a build by GCC before 13.3 ends
+        # the process: that compiler drops the stores of the tile configuration.
+        model_settings.use_extra_bufts = False
         model = library.llama_model_load_from_file(str(path).encode(), model_settings)
         if not model:
             raise RuntimeError(f"llama.cpp could not load {path}: {_said()}")
@@ -117,6 +115,7 @@ class Decoder:
             "norms": "F32",
             "KV cache": "F32" if kind == "F32" else "F16",
             "threads": str(threads),
+            "repacked": "no",
             "llama.cpp": told.strip(" |"),
         }
         if lacks := missing(told, flags()):

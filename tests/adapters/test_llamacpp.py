@@ -114,7 +114,7 @@ def test_every_precision_decodes_within_its_gate(suite: Llm) -> None:
     by_torch = next(device for device in Torch({}).discover() if device.id == "cpu:0")
     with Torch({}).open(by_torch, teacher, "fp32", ALONE) as reference:
         for precision in TYPES:
-            with LlamaCpp({}).open(cpu(), suite, precision, ALONE) as runner:
+            with LlamaCpp({"threads": "1"}).open(cpu(), suite, precision, ALONE) as runner:
                 told = answer(runner, suite, 0)
                 assert told.shape == (128,) and told.dtype == np.int64
                 assert (answer(runner, suite, 1) != told).any()
