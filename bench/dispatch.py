@@ -51,7 +51,7 @@ def main() -> None:
         {
             "suite": suite,
             "tier": tier,
-            "suite_version": "1",
+            "suite_version": plugins.find("suites")[suite].load().version,
             "device": "cpu:0",
             "adapter": "onnxruntime",
             "precision": "fp32",
