@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from operator import attrgetter
 
 import torch
 from torch import Tensor, nn
@@ -47,8 +48,8 @@ class EmbeddingBagCollection(nn.Module):
         self.embedding_bags = nn.ModuleDict({f"t_cat_{i}": nn.Embedding(count, dim) for i, count in enumerate(rows)})
 
     def forward(self, indices: Tensor) -> list[Tensor]:
-        bags = zip(self.embedding_bags.values(), torch.split(indices, list(HOTNESS)), strict=True)
-        return [_bag(table.get_parameter("weight"), bag) for table, bag in bags]
+        weights = map(attrgetter("weight"), self.embedding_bags.values())  # a read that torch.fx can trace
+        return [_bag(weight, bag) for weight, bag in zip(weights, torch.split(indices, list(HOTNESS)), strict=True)]
 
 
 def _bag(weight: Tensor, bag: Tensor) -> Tensor:
