@@ -55,6 +55,8 @@ ROWS = {
     "resnet50-bf16": Row("resnet50", "offline", "openvino", "bf16", "openvino", "bf16", 0.98),
     "diffusion-bf16": Row("diffusion", "single-stream", "openvino", "bf16", "openvino", "bf16", 1.0),
     "dlrm-bf16": Row("dlrm", "offline", "openvino", "bf16", "openvino", "bf16", 0.98),
+    "dlrm-plain": Row("dlrm", "offline", "torch", "bf16", "torch", "fp32", 1.5),
+    "diffusion-compiled": Row("diffusion", "single-stream", "torch", "bf16", "diffusers", "bf16", 1.3),
     "llm-bf16": Row("llm", "single-stream", "llamacpp", "bf16", "llamacpp", "bf16", 1.0),
     "llm-fp16": Row("llm", "single-stream", "llamacpp", "fp16", "llamacpp", "fp16", 1.0),
     "llm-fp32": Row("llm", "single-stream", "llamacpp", "fp32", "llamacpp", "fp32", 1.0),

@@ -1,38 +1,61 @@
-"""Diffusers on the weights of the diffusion suite: its U-Net and decoder compiled, its own scheduler's loop.
+"""Diffusers on the weights of the diffusion suite: its U-Net and decoder compiled, the loop of its own scheduler.
 
-Only for a tier without guidance, such as edge.
+For a tier without guidance, such as edge.
 """
 
 from __future__ import annotations
 
+import importlib
+import itertools
 import os
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-from harness.contracts import Feed, Suite, Value
+from harness.contracts import Feed, Value
+from suites.diffusion import Diffusion
+
+SECONDS = 4
+DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
-def peer(suite: Suite, dtype: torch.dtype = torch.bfloat16, compiled: bool = True) -> Callable[[Feed], torch.Tensor]:
-    """Gives a function that answers a feed; its first call compiles, which takes minutes."""
+@contextmanager
+def diffusion(tier: str, precision: str) -> Iterator[Callable[[], float]]:
+    """The images per second. Compiling takes minutes, before the first rate."""
+    suite = Diffusion(tier, {})
+    draw, feed = drawer(suite, DTYPES[precision], compiled=True), suite.feeds(1, seed=1)
+    nonces = itertools.count()
+    draw(feed(next(nonces)))
+
+    def rate() -> float:
+        begin, done = time.perf_counter(), 0
+        while (took_s := time.perf_counter() - begin) < SECONDS:
+            draw(feed(next(nonces)))
+            done += 1
+        return done / took_s
+
+    yield rate
+
+
+def drawer(suite: Diffusion, dtype: torch.dtype, compiled: bool) -> Callable[[Feed], torch.Tensor]:
+    """A function that draws the images of a feed as the public pipeline does."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    import diffusers
-    from transformers import CLIPTextConfig, CLIPTextModel
-
-    assert suite.config["guidance_scale"] == 1.0
-    encoder = _filled(CLIPTextModel(CLIPTextConfig(**_part(suite, "text_encoder"))), suite, "text_encoder", dtype)
-    unet = _filled(diffusers.UNet2DConditionModel(**_part(suite, "unet")), suite, "unet", dtype)
-    vae = _filled(diffusers.AutoencoderKL(**_part(suite, "vae")), suite, "vae", dtype)
-    scheduler = diffusers.EulerDiscreteScheduler(**_part(suite, "scheduler"))
+    theirs, transformers = (importlib.import_module(name) for name in ("diffusers", "transformers"))
+    text = transformers.CLIPTextModel(transformers.CLIPTextConfig(**_part(suite, "text_encoder")))
+    encoder = _filled(text, suite, "text_encoder", dtype)
+    unet = _filled(theirs.UNet2DConditionModel(**_part(suite, "unet")), suite, "unet", dtype)
+    vae = _filled(theirs.AutoencoderKL(**_part(suite, "vae")), suite, "vae", dtype)
+    scheduler = theirs.EulerDiscreteScheduler(**_part(suite, "scheduler"))
     if compiled:
-        unet = torch.compile(unet)
-        vae.decode = torch.compile(vae.decode)
+        unet, vae.decode = torch.compile(unet), torch.compile(vae.decode)
 
     @torch.inference_mode()
-    def answer(feed: Feed) -> torch.Tensor:
+    def draw(feed: Feed) -> torch.Tensor:
         context = encoder(torch.from_numpy(feed["ids"])[:, 0]).last_hidden_state
-        scheduler.set_timesteps(int(str(suite.config["num_inference_steps"])))
+        scheduler.set_timesteps(suite.shape.steps)
         latent = torch.from_numpy(feed["noise"]) * (scheduler.sigmas[0] ** 2 + 1) ** 0.5
         for timestep in scheduler.timesteps:
             scaled = scheduler.scale_model_input(latent, timestep).to(dtype, memory_format=torch.channels_last)
@@ -41,19 +64,18 @@ def peer(suite: Suite, dtype: torch.dtype = torch.bfloat16, compiled: bool = Tru
         image: torch.Tensor = vae.decode((latent / vae.config.scaling_factor).to(dtype), return_dict=False)[0]
         return image.float()
 
-    return answer
+    return draw
 
 
-def _part(suite: Suite, part: str) -> Mapping[str, Value]:
+def _part(suite: Diffusion, part: str) -> Mapping[str, Value]:
     return {name.partition(".")[2]: value for name, value in suite.config.items() if name.startswith(f"{part}.")}
 
 
-def _filled(model: Any, suite: Suite, part: str, dtype: torch.dtype) -> Any:
-    """The model with the weights of its part. What the suite lacks, such as the VAE's encoder, is not used."""
+def _filled(model: Any, suite: Diffusion, part: str, dtype: torch.dtype) -> Any:
+    """The model with the weights of its part; the VAE's encoder, which the suite lacks, is not used."""
     weights = suite.weights()
     own = {name.removeprefix("text_model."): tensor for name, tensor in model.state_dict().items()}
     for name in weights.names():
         if name.startswith(f"{part}."):
-            tensor = own[name.removeprefix(f"{part}.").removeprefix("text_model.")]
-            weights.read(name, tensor.numpy())  # the tensor is the model's own
+            weights.read(name, own[name.removeprefix(f"{part}.").removeprefix("text_model.")].numpy())
     return model.to(dtype, memory_format=torch.channels_last).eval().requires_grad_(False)

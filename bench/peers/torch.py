@@ -1,31 +1,40 @@
-"""Plain PyTorch: the network of a suite of one graph, eager, in a bare loop."""
+"""Plain PyTorch in fp32: a suite's network, eager, in a bare loop."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 
-from harness.contracts import Feed, Suite
+from suites.dlrm import Dlrm
+
+SECONDS = 4
+BATCH = 2048
 
 
-def peer(suite: Suite, dtype: torch.dtype = torch.float32) -> Callable[[Feed], torch.Tensor]:
-    """Gives a function that answers a feed. A suite's only graph takes what a feed holds, in its order."""
-    (graph,) = suite.graphs().values()
-    weights = suite.weights()
-    module = graph.module().requires_grad_(False)
-    state = module.state_dict()  # keeps the versions of layers
+@contextmanager
+def dlrm(tier: str, precision: str) -> Iterator[Callable[[], float]]:
+    """The samples per second, in batches of 2,048."""
+    assert precision == "fp32"
+    suite = Dlrm(tier, {})
+    weights, module = suite.weights(), suite.graphs()["rank"].module().requires_grad_(False)
+    state = module.state_dict()
     for name in state:
-        tensor = torch.empty([int(size) for size in weights.spec(name).shape])
-        weights.read(name, tensor.numpy())
-        state[name] = tensor.to(dtype)
+        state[name] = torch.empty([int(size) for size in weights.spec(name).shape])
+        weights.read(name, state[name].numpy())
     module.load_state_dict(state, assign=True)
+    feed = suite.feeds(BATCH, seed=1)
+    feeds = itertools.cycle([[torch.from_numpy(array) for array in feed(nonce).values()] for nonce in range(4)])
 
     @torch.inference_mode()
-    def answer(feed: Feed) -> torch.Tensor:
-        given = (torch.from_numpy(array) for array in feed.values())
-        (answered,) = module(*(tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in given))
-        out: torch.Tensor = answered
-        return out
+    def rate() -> float:
+        begin, done = time.perf_counter(), 0
+        while (took_s := time.perf_counter() - begin) < SECONDS:
+            module(*next(feeds))
+            done += 1
+        return done * BATCH / took_s
 
-    return answer
+    yield rate

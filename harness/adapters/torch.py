@@ -68,7 +68,8 @@ class Torch:
         facts: dict[str, str] = {"torch": torch.__version__, "device": device.name, "dtype": precision}
         slots, threads = 1, None
         if place == "cpu":
-            threads = self._threads or torch.get_num_threads()
+            # Asked once: the runs of a suite in slots change what torch tells.
+            threads = self._threads = self._threads or torch.get_num_threads()
             torch.set_num_threads(threads)
             if use.in_flight is None and suite.scenarios[0] == "offline":
                 slots = min(threads, MOST_SLOTS)
