@@ -1,7 +1,7 @@
 """All devices at once: a mixed phase is fed in the proportion of the mix until its time is over.
 
-The parent asks the dispatcher what each device does next, and sends one feed ahead where the one that runs is brief or
-where feeds are made ahead, so that no device waits for the parent or for its feed. Stamps come back with each feed: a
+The parent asks the dispatcher what each device does next, and sends one feed ahead of a brief one that runs, so that
+no device waits for the parent or for its feed. Stamps come back with each feed: a
 worker that dies takes with it what it was doing, and what it had done is kept.
 """
 
@@ -73,7 +73,7 @@ class _Stream:
     def may_have_behind(self, held: int) -> bool:
         """Whether, with so many feeds at a worker, one more may be sent behind this suite's."""
         brief = bool(self.done) and self.done[-1][1][-2] - self.done[-1][0] < BRIEF_NS
-        return held < self.part.slots or ((brief or self.part.ahead) and held == self.part.slots)
+        return held < self.part.slots or (brief and held == self.part.slots)
 
 
 @dataclass(frozen=True)

@@ -605,9 +605,9 @@ class Amending(Skipping):
         log: Any = drive.Log
         feed = log.feed
 
-        def noted(log: drive.Log, runner: Runner, given: Feed, *rest: Any, serial: int = 0) -> Any:
+        def noted(log: drive.Log, runner: Runner, given: Feed, *rest: Any, serial: int = 0, **how: Any) -> Any:
             self.seen[serial] = given
-            return feed(log, runner, given, *rest, serial=serial)
+            return feed(log, runner, given, *rest, serial=serial, **how)
 
         log.feed = noted
         self.patch(kept.Answers)
