@@ -1,5 +1,6 @@
-"""PyTorch in eager mode: the CPU and every accelerator that the installed build of torch supports.
+"""PyTorch: the CPU and every accelerator that the installed build of torch supports.
 
+The modules run eagerly; in bf16 on the CPU they run as graphs for oneDNN (`harness.adapters.fused`).
 CUDA, ROCm, XPU, MPS and out-of-tree backends (torch_npu, torch_musa, torch_mlu, …) are all used through
 `torch.accelerator`. The authors have run only the CPU; the code for accelerators is written from the documentation.
 """
@@ -55,7 +56,7 @@ class Torch:
 
     @contextmanager
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
-        """Reads the weights once, into the memory from which they are used: the peak is all weights and one tensor."""
+        """Reads the weights one by one, into the memory from which they are used."""
         torch = _import()
         offered = {each.id: (each.offers(suite.name), place) for each, place in _places()}
         if device.id not in offered:
