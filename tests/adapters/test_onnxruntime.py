@@ -149,7 +149,9 @@ def test_other_precisions_are_refused() -> None:
         pass
 
 
-@pytest.mark.parametrize(("suite", "precision"), [("llm", "int8"), ("llm", "int4"), ("probe", "int4")])
+@pytest.mark.parametrize(
+    ("suite", "precision"), [("llm", "int8"), ("llm", "int4"), ("probe", "int8"), ("probe", "int4")]
+)
 def test_low_bits_keep_the_gate(suite: str, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MIXMARK_CACHE", str(tmp_path))
     made: Suite = Llm("smoke", {}) if suite == "llm" else Probe("smoke", {})
@@ -168,7 +170,7 @@ def test_low_bits_keep_the_gate(suite: str, precision: str, tmp_path: Path, monk
 def test_linear_layers_are_replaced_and_other_uses_of_their_weights_stay(tmp_path: Path) -> None:
     toy = Toy()
     model = onnx.load_from_string(toy.graphs()["step"].onnx())
-    replace(model, files := Files(tmp_path, "step", toy.weights(), 8, 4))
+    replace(model, files := Files(tmp_path, "step", toy.weights(), 4, 4))
     files.finish(model)
     written = onnx.load(tmp_path / "step.onnx", load_external_data=False).graph
     assert sum(node.op_type == "MatMulNBits" for node in written.node) == 2

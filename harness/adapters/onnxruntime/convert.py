@@ -1,8 +1,9 @@
 """Models with linear layers in 8 or 4 bits, as files that ONNX Runtime maps.
 
-The layers become `MatMulNBits`. Its accuracy level says how it takes their inputs: 0 leaves it to the provider, 1 is
-float32, and 4 is 8 bits with a scale for each group, which is the fastest by far. Level 4 is known to flip tokens of
-some trained checkpoints, in which a few activations are very large.
+Those of a Llama, and all of them in 4 bits, become `MatMulNBits`. Its accuracy level says how it takes their inputs: 0
+leaves it to the provider, 1 is float32, and 4 is 8 bits with a scale for each group, which is the fastest by far. Level 4
+is known to flip tokens of some trained checkpoints, in which a few activations are very large. Others in 8 bits become
+`DynamicQuantizeMatMul`, which has no such level.
 """
 
 from __future__ import annotations
@@ -51,7 +52,10 @@ def writer(suite: Suite, bits: int, level: int) -> Callable[[Path], None]:
 
 
 def replace(model: ModelProto, files: Files) -> None:
-    """Puts `MatMulNBits` in the place of the linear layers whose weights are external initialisers."""
+    """Quantises the linear layers whose weights are external initialisers.
+
+    In 8 bits they multiply in integers, which matrix units of processors do many times faster than a product of floats.
+    """
     from onnx import TensorProto
 
     external = {each.name for each in model.graph.initializer if each.data_location == TensorProto.EXTERNAL}
@@ -65,9 +69,12 @@ def replace(model: ModelProto, files: Files) -> None:
         if node.op_type == "MatMul":
             weight = np.ascontiguousarray(weight.T)
         if key not in added:
-            files.matrix(key, weight)
+            (files.matrix if files.bits == 4 else files.integer_matrix)(key, weight)
             added.add(key)
-        layer = files.linear(node.input[0], key, weight.shape, node.output[0], *node.input[2:])
+        if files.bits == 4:
+            layer = files.linear(node.input[0], key, weight.shape, node.output[0], *node.input[2:])
+        else:
+            layer = files.integer_linear(node.input[0], key, node.output[0], *node.input[2:])
         model.graph.node[index].CopyFrom(layer)
     used = {name for node in model.graph.node for name in node.input}
     for each in [each for each in model.graph.initializer if each.name in external]:
