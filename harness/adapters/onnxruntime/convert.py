@@ -2,8 +2,8 @@
 
 Those of a Llama, and all of them in 4 bits, become `MatMulNBits`. Its accuracy level says how it takes their inputs: 0
 leaves it to the provider, 1 is float32, and 4 is 8 bits with a scale for each group, which is the fastest by far. But
-level 4 is known to flip tokens of some trained checkpoints, in which a few activations are very large. Other layers in 8
-bits become `DynamicQuantizeMatMul`, which has no such level.
+level 4 is known to flip tokens of some trained checkpoints, in which a few activations are very large. Other layers in
+8 bits become `DynamicQuantizeMatMul`, which has no such level.
 """
 
 from __future__ import annotations
