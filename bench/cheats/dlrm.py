@@ -33,6 +33,8 @@ HEADS = np.cumsum((0, *HOTNESS))
 BAGS = [slice(*ends) for ends in pairwise(HEADS)]
 EXACT = "int8, int4"
 """What may be declared for ways that change no weight: the drawn weights are exact at four bits."""
+CRUDE = "fp8"
+"""Ways in int8 that are as crude as fp8: the gate of int8 does not allow for them."""
 MILDEST = 3
 """How many of the tables whose absence has the smallest effect are in the table of ways."""
 LARGEST = int(np.argmax(HOTNESS))
@@ -171,8 +173,8 @@ def values(tier: str, nonces: Sequence[int], wanted: Callable[[str], object]) ->
             yield from row(f"int{bits} weights and tables, int8 activations", narrow, f"int{bits}")
     for precision, said, declared in (
         ("int8", "int8 activations, a scale a sample", EXACT),
-        ("int8-tensor", "int8 activations, one scale a tensor", EXACT),
-        ("uint8-tensor", "uint8 activations, scale and zero point a tensor", EXACT),
+        ("int8-tensor", "int8 activations, one scale a tensor", CRUDE),
+        ("uint8-tensor", "uint8 activations, scale and zero point a tensor", CRUDE),
         ("fp8", "fp8 activations", "fp8"),
     ):
         with Rounded(precision):
