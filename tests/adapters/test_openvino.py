@@ -45,7 +45,8 @@ def cpu() -> Device:
 
 def test_it_names_the_cpu_as_torch_does() -> None:
     by_torch = next(device for device in Torch({}).discover() if device.id == "cpu:0")
-    assert cpu().model_copy(update={"precisions": by_torch.precisions}) == by_torch
+    offered = {"precisions": by_torch.precisions, "precisions_by_suite": by_torch.precisions_by_suite}
+    assert cpu().model_copy(update=offered) == by_torch
 
 
 def test_it_computes_what_torch_computes(runner: GraphRunner) -> None:
@@ -93,6 +94,19 @@ def test_angles_are_computed_in_fp32() -> None:
     with Torch({}).open(cpu(), suite.reference(), "fp32", ALONE) as teacher:
         (logits,) = teacher({**feed, "answer": answer})
     assert suite.quality(answer, logits) < 0.005  # 0.001; 0.01 with angles in bf16
+
+
+@pytest.mark.parametrize("precision", ["int8", "int4"])
+def test_weights_in_few_bits_lose_nothing(precision: str) -> None:
+    """Drawn weights are exact in both, so the answers are about those of 16 bits."""
+    suite = Llm("smoke", {})
+    feed = suite.feeds(1, seed=3)(0)
+    with OpenVino({}).open(cpu(), suite, precision, ALONE) as runner:
+        answer = np.concatenate([np.array(each) for each in runner(feed)])
+        assert runner.facts["dtype"] == precision
+    with Torch({}).open(cpu(), suite.reference(), "fp32", ALONE) as teacher:
+        (logits,) = teacher({**feed, "answer": answer})
+    assert suite.quality(answer, logits) < 0.01  # 0.0005 to 0.0035
 
 
 def test_throughput_has_the_slots_that_openvino_asks_for() -> None:

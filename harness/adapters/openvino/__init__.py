@@ -24,11 +24,12 @@ from typing import Any, cast
 import numpy as np
 
 from harness.adapters.cpu import cores, cpu, threads_option
-from harness.adapters.openvino.models import Stored, network, reshaped
+from harness.adapters.openvino.models import Stored, lift, network, reshaped, uses
 from harness.contracts import Array, Graph, GraphRunner, Runner, Suite, Use
 from harness.errors import MixmarkError, PluginError, Unsupported
 from harness.schema import HOST_POOL, Device, Precision
 
+LOW: tuple[Precision, ...] = ("int8", "int4")
 HINTS = {"fp32": "f32", "bf16": "bf16", "fp16": "f16"}
 MATRICES = {"Convolution", "Deconvolution", "FullyConnected", "MatMul", "ScaledDotProductAttention"}
 
@@ -75,15 +76,23 @@ class _Session:
     """The suite's graphs on one device. A handle of a tensor is a numpy array that nobody writes into."""
 
     def __init__(self, suite: Suite, place: Place, precision: str, threads: int, alone: bool, folder: Path) -> None:
+        import onnx
+
         self._place = place
         self._graphs: dict[str, Graph] = dict(suite.graphs())
         self._core = _import().Core()
-        self._stored = Stored(suite.weights(), precision, folder / "weights.bin")
-        self._networks = {name: network(self._core, graph, self._stored) for name, graph in self._graphs.items()}
+        protos = {name: onnx.load_from_string(graph.onnx()) for name, graph in self._graphs.items()}
+        names = {name: lift(proto) for name, proto in protos.items()}
+        taken = {use for name, proto in protos.items() for use in uses(proto) if use[0] in names[name]}
+        self._stored = Stored(suite.weights(), precision, taken, folder / "weights.bin")
+        self._networks = {
+            name: network(self._core, graph, protos[name], names[name], self._stored)
+            for name, graph in self._graphs.items()
+        }
         self._compiled: dict[str, _Compiled] = {}
         self._compiling = Lock()
         self._config: dict[str, Any] = {
-            "INFERENCE_PRECISION_HINT": HINTS[precision],
+            "INFERENCE_PRECISION_HINT": HINTS[precision if precision in HINTS else place.device.precisions[0]],
             "PERFORMANCE_HINT": "LATENCY" if alone else "THROUGHPUT",
         }
         if place.name == "CPU":
@@ -237,7 +246,8 @@ def _places() -> Iterator[Place]:
     for name in core.available_devices:
         if name == "CPU":
             computes_bf16 = "BF16" in core.get_property(name, "OPTIMIZATION_CAPABILITIES")
-            yield Place(cpu(("bf16", "fp32") if computes_bf16 else ("fp32",)), name)
+            floats: tuple[Precision, ...] = ("bf16", "fp32") if computes_bf16 else ("fp32",)
+            yield Place(cpu(floats).model_copy(update={"precisions_by_suite": {"llm": (*floats, *LOW)}}), name)
         elif name.startswith(("GPU", "NPU")):
             yield Place(_accelerator(core, name), name)
 

@@ -3,7 +3,8 @@
 OpenVINO packs the weights of matrix products into a copy of its own and keeps the originals. So these lie in a file
 that is mapped and whose pages are given back, and memory holds them once. Tables that are looked up are not packed:
 they lie in memory. A matrix that is held in 16 bits enters its product directly. Behind a conversion to 32 bits, as
-OpenVINO's own files have it, the plugin would fold the two into a copy of twice the size.
+OpenVINO's own files have it, the plugin would fold the two into a copy of twice the size, and batch norms into weights
+that it then rounds: resnet50's answers would be 20 times as far from the reference, beyond the gate.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import math
 import mmap
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,73 +21,116 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from harness.adapters import lowbit
 from harness.contracts import Array, Graph, Weights
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
 TYPES = {"fp32": ("f32", np.float32), "bf16": ("bf16", np.uint16), "fp16": ("f16", np.float16)}
+LOW = {"int8", "int4"}
+INTEGERS = {"i8", "i4"}
 PRODUCTS = {"MatMul", "Convolution"}
 ANGULAR = {"Sin", "Cos"}
 CHUNK = 1 << 18  # values rounded at a time: 1 MiB, which stays in a core's cache
 SHRINK_S = 0.1
 
 
+Use = tuple[str, bool]
+"""A weight's name, and whether it is a table that is looked up; a tied weight is used in both ways."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a weight is stored: OpenVINO's name for the type, and the array that holds it."""
+
+    type_name: str
+    dtype: npt.DTypeLike
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, precision: str, shape: tuple[int, ...], looked_up: bool) -> Form:
+        """Weights with one axis, such as biases, stay in fp32. Under int4, tables have 8 bits, since OpenVINO looks
+        nothing up in 4, and so have matrices whose rows are no whole groups."""
+        if len(shape) == 1:
+            return cls("f32", np.float32, shape)
+        if precision == "int4" and not looked_up and len(shape) == 2 and not shape[1] % lowbit.GROUP:
+            return cls("i4", np.uint8, (shape[0], shape[1] // lowbit.GROUP, lowbit.GROUP // 2))
+        if precision in LOW:
+            return cls("i8", np.int8, shape)
+        return cls(*TYPES[precision], shape)
+
+
 class Stored:
-    """A suite's weights in a file: those with one axis, such as biases, in fp32, the others in the precision's type.
+    """A suite's weights in the form of a precision: tables in memory, all others in a file that is mapped.
 
     The file has no name once it is mapped: its room on the disk is free again when the mapping ends.
     """
 
-    def __init__(self, weights: Weights, precision: str, path: Path) -> None:
-        self._weights = weights
+    def __init__(self, weights: Weights, precision: str, uses: Collection[Use], path: Path) -> None:
         self.precision = precision
-        self._places: dict[str, tuple[int, str, npt.DTypeLike, tuple[int, ...]]] = {}
-        self._held: dict[str, Array] = {}
-        end = 0
-        for name in weights.names():
+        self._forms: dict[Use, Form] = {}
+        self._arrays: dict[Use, Array] = {}
+        self._scales: dict[Use, Array] = {}
+        begins, end = {}, 0
+        for name, looked_up in sorted(uses):
             shape = tuple(map(int, weights.spec(name).shape))
-            type_name, dtype = TYPES[precision if len(shape) > 1 else "fp32"]
-            self._places[name] = (end, type_name, dtype, shape)
-            size = math.prod(shape) * np.dtype(dtype).itemsize
-            end += -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+            form = self._forms[name, looked_up] = Form.of(precision, shape, looked_up)
+            if not looked_up:
+                begins[name] = end
+                size = math.prod(form.shape) * np.dtype(form.dtype).itemsize
+                end += -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
         with path.open("w+b") as file:
             file.truncate(end)
             self._map = mmap.mmap(file.fileno(), end)
-        for name in self._places:
-            self._write(name)
-        self._map.flush()
-        self._release()
         path.unlink()
+        for name in dict.fromkeys(name for name, _ in sorted(uses)):
+            values = np.empty(tuple(map(int, weights.spec(name).shape)), np.float32)
+            weights.read(name, values)
+            for use in ((name, True), (name, False)):
+                if (stored := self._forms.get(use)) is not None:
+                    begin, size = begins.get(name, 0), math.prod(stored.shape)
+                    mapped = (
+                        None if use[1] else np.frombuffer(self._map, stored.dtype, size, begin).reshape(stored.shape)
+                    )
+                    self._arrays[use] = np.empty(stored.shape, stored.dtype) if mapped is None else mapped
+                    self._write(use, values)
+            self._release()
 
-    def _write(self, name: str) -> None:
-        _, type_name, _, shape = self._places[name]
-        values = np.empty(shape, np.float32)
-        self._weights.read(name, values)
-        into = self._mapped(name)
+    def _write(self, use: Use, values: npt.NDArray[np.float32]) -> None:
+        into, type_name = self._arrays[use], self._forms[use].type_name
         if type_name == "bf16":
             round_to_bf16(values, into)
+        elif type_name == "i8":
+            exact = lowbit.per_channel(values)
+            into[...] = exact.integers
+            self._scales[use] = exact.scales.reshape(-1, *(1 for _ in values.shape[1:]))
+        elif type_name == "i4":
+            grouped = lowbit.in_groups(values)
+            nibbles = grouped.integers.view(np.uint8) & 15
+            np.bitwise_or(nibbles[..., 0::2], nibbles[..., 1::2] << 4, out=into)
+            self._scales[use] = grouped.scales[..., None]
         else:
             into[...] = values
 
-    def _mapped(self, name: str) -> Array:
-        begin, _, dtype, shape = self._places[name]
-        return np.frombuffer(self._map, dtype, math.prod(shape), begin).reshape(shape)
+    def type_of(self, use: Use) -> str:
+        """OpenVINO's name for the type that a weight is stored in."""
+        return self._forms[use].type_name
 
-    def type_of(self, name: str) -> str:
-        """OpenVINO's name for the type that a tensor is stored in."""
-        return self._places[name][1]
-
-    def constant(self, name: str, hold: bool) -> Any:
-        """A tensor as a node of a network. hold: it is used from where it lies, and not packed."""
+    def constant(self, use: Use) -> Any:
+        """A weight as a node of a network, without its scales."""
         import openvino
 
-        if hold and name not in self._held:
-            self._held[name] = self._mapped(name).copy()
-        _, type_name, _, shape = self._places[name]
-        array = self._held[name] if hold else self._mapped(name)
-        tensor = openvino.Tensor(array, list(shape), getattr(openvino.Type, type_name))
+        type_name, array = self.type_of(use), self._arrays[use]
+        shape = [*array.shape[:-1], lowbit.GROUP] if type_name == "i4" else [*array.shape]
+        tensor = openvino.Tensor(array, shape, getattr(openvino.Type, type_name))
         return openvino.op.Constant(tensor, shared_memory=True)
+
+    def scales(self, use: Use, half: bool) -> Any:
+        """The scales of a weight as a node, shaped so that they multiply it."""
+        from openvino import opset13
+
+        return opset13.constant(self._scales[use].astype(np.float16 if half else np.float32))
 
     @contextmanager
     def shrinking(self) -> Iterator[None]:
@@ -111,7 +155,7 @@ class Stored:
             self._map.madvise(mmap.MADV_DONTNEED)
 
     def close(self) -> None:
-        self._held.clear()
+        self._arrays.clear()
         with suppress(BufferError):  # a network that is still referenced maps it
             self._map.close()
 
@@ -153,13 +197,22 @@ class Network:
     angles: Any | None
 
 
-def network(core: Any, graph: Graph, stored: Stored) -> Network:
-    """The graph with its weights."""
-    import onnx
+def uses(proto: ModelProto) -> list[Use]:
+    """The weights that a lifted model takes in, each with the way in which it is used."""
+    tables = {node.input[0] for node in proto.graph.node if node.op_type == "Gather"}
+    others = {name for node in proto.graph.node for name in node.input[node.op_type == "Gather" :]}
+    return [
+        (value.name, looked_up)
+        for value in proto.graph.input
+        for looked_up, among in ((True, tables), (False, others))
+        if value.name in among
+    ]
+
+
+def network(core: Any, graph: Graph, proto: ModelProto, names: Collection[str], stored: Stored) -> Network:
+    """The graph with its weights. proto: its lifted model. names: its inputs that are weights."""
     from openvino._offline_transformations import apply_make_stateful_transformation
 
-    proto = onnx.load_from_string(graph.onnx())
-    names = lift(proto)
     model = core.read_model(proto.SerializeToString())
     parameters = {each.get_friendly_name(): each for each in model.get_parameters()}
     for name in names:
@@ -216,32 +269,55 @@ def _split(model: Any) -> Any | None:
 
 
 def _fill(parameter: Any, stored: Stored, name: str) -> None:
-    """Puts a tensor where the parameter was used."""
-    type_name = stored.type_of(name)
-    for use in parameter.output(0).get_target_inputs():
-        node, index = use.get_node(), use.get_index()
+    """Puts a weight where the parameter was used."""
+    for place in parameter.output(0).get_target_inputs():
+        node, index = place.get_node(), place.get_index()
         kind = node.get_type_name()
-        looked_up = kind == "Gather" and index == 0
-        constant = stored.constant(name, hold=looked_up)
+        use = name, kind == "Gather" and index == 0
+        type_name, constant = stored.type_of(use), stored.constant(use)
         if type_name == "f32":
-            use.replace_source_output(constant.output(0))
-        elif looked_up or (kind in PRODUCTS and index == 1 and not _normalised(node)):
-            _compute_in(type_name, node, use, constant)
+            place.replace_source_output(constant.output(0))
+        elif use[1]:
+            _look_up(node, place, constant, stored.scales(use, half=False) if type_name in INTEGERS else None)
+        elif type_name in INTEGERS:
+            shape = [*parameter.get_output_shape(0)]
+            place.replace_source_output(_decompressed(constant, stored.scales(use, half=True), shape).output(0))
+        elif kind in PRODUCTS and index == 1:
+            _compute_in(type_name, node, place, constant)
         else:
-            use.replace_source_output(_converted(constant, "f32").output(0))
+            place.replace_source_output(_converted(constant, "f32").output(0))
 
 
-def _normalised(node: Any) -> bool:
-    """Whether a batch norm follows, which is folded into the weights."""
-    return any(each.get_node().get_type_name() == "BatchNormInference" for each in node.output(0).get_target_inputs())
+def _decompressed(constant: Any, scales: Any, shape: Sequence[int]) -> Any:
+    """Integers times scales, in the form in which OpenVINO keeps the integers until a product needs them."""
+    from openvino import opset13
+
+    product = opset13.multiply(_converted(constant, "f16"), scales)
+    if len(constant.get_output_shape(0)) != len(shape):
+        product = opset13.reshape(product, opset13.constant(np.array(shape, np.int64)), special_zero=False)
+    return _converted(product, "f32")
 
 
-def _compute_in(type_name: str, node: Any, use: Any, constant: Any) -> None:
-    """Lets a node compute in the type of its weight, and converts what enters and what leaves it."""
+def _look_up(node: Any, place: Any, table: Any, scales: Any | None) -> None:
+    """Lets a node look up rows in the type of the table, and converts what it found."""
+    from openvino import opset13
+
     users = node.output(0).get_target_inputs()
-    if node.get_type_name() in PRODUCTS:
-        node.input(0).replace_source_output(_converted(node.input_value(0), type_name).output(0))
-    use.replace_source_output(constant.output(0))
+    indices, axis = node.input_value(1), node.input_value(2)
+    place.replace_source_output(table.output(0))
+    node.validate_and_infer_types()
+    leaving = _converted(node, "f32")
+    if scales is not None:
+        leaving = opset13.multiply(leaving, opset13.gather(scales, indices, axis))
+    for user in users:
+        user.replace_source_output(leaving.output(0))
+
+
+def _compute_in(type_name: str, node: Any, place: Any, constant: Any) -> None:
+    """Lets a product compute in the type of its weight, and converts what enters and what leaves it."""
+    users = node.output(0).get_target_inputs()
+    node.input(0).replace_source_output(_converted(node.input_value(0), type_name).output(0))
+    place.replace_source_output(constant.output(0))
     node.validate_and_infer_types()
     leaving = _converted(node, "f32").output(0)
     for user in users:
