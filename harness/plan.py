@@ -196,11 +196,10 @@ def solo(
                 add(way, each, precision, "probe", run)
     if not phases:
         have = sorted({each for way in ways for workload in workloads for each in way.device.offers(workload.name)})
-        raise UsageError(
-            "nothing is left to run",
-            hint=f"precisions here: {', '.join(have) or 'none'}, of which --bits chooses; `mixmark suites` shows the "
-            "scenarios of each suite",
-        )
+        hint = f"precisions here: {', '.join(have) or 'none'}; `mixmark suites` shows the scenarios of each suite"
+        if have and not precisions and (most := max(map(weight_class, have))) < bits:
+            hint = f"the devices compute in {', '.join(have)}; --bits {most} uses that"
+        raise UsageError("nothing is left to run", hint)
     return tuple(phases)
 
 
@@ -237,7 +236,10 @@ def scouts(candidates: Sequence[Phase], known: Sequence[Phase] = ()) -> tuple[Ph
         for share in routes.values() if len(routes) > 1 else ():
             if share.route.key not in before:
                 limits = SMOKE_PILOT if share.route.tier == "smoke" else PILOT
-                pilot = share.model_copy(update={"key": f"scout.{share.key}", "limits": limits})
+                update = {"key": f"scout.{share.key}", "limits": limits}
+                if share.scenario == "server":  # a rate of arrivals takes minutes to find
+                    update |= {"scenario": "single-stream", "rate_per_s": None}
+                pilot = share.model_copy(update=update)
                 task = Task(device=pilot.route.device, shares=(pilot,))
                 pilots.append(Phase(name=pilot.key, purpose="scout", tasks=(task,)))
     return tuple(pilots)

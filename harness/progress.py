@@ -134,7 +134,8 @@ class Progress:
     def _outcome(self, record: Record) -> str:
         """Describes a record in a few words."""
         if record.error:
-            return f"{record.error.kind}: {record.error.message}"
+            hint = f" ({record.error.hint})" if record.error.hint else ""
+            return f"{record.error.kind}: {record.error.message}{hint}"
         assert record.completions is not None
         if record.cut_short:
             return f"cut short, {record.cut_short.kind}: {record.cut_short.message}"

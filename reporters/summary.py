@@ -148,6 +148,7 @@ def _suites(judgement: Judgement) -> Iterator[Line]:
         if first.record.scenario == "server" and not first.record.rate_trials:
             others = []  # the rate is the one that was asked for, on every route
         scouted = [row for row in own if row.status == "scouted" and row.throughput_per_s]
+        scouted = [row for row in scouted if row.record.scenario == first.record.scenario]
         slower = sorted((*(each for each, *_ in others), *scouted), key=_rate, reverse=True)
         beside = [f"{significant(_rate(first) / _rate(each))} × {_route(each, names)}" for each in slower[:MOST_OTHERS]]
         if alike:

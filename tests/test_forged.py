@@ -154,6 +154,46 @@ def four_bit(folder: Path) -> None:
     forge(folder, change)
 
 
+def called_a_pilot(content: Content) -> Content:
+    """A record with wrong answers is called a pilot, which nobody audits; returns its phase as it was."""
+    record = alone(content)
+    phase = next(each for each in content["phases"] if each["name"] == record["phase"])
+    before: Content = json.loads(json.dumps(phase))
+    phase["purpose"] = "scout"
+    share_of(content, record["key"])["limits"]["pilot"] = True
+    record |= {"pilot": True, "audit": None, "unaudited": "not asked for"}
+    return before
+
+
+def escaped(folder: Path) -> None:
+    def change(content: Content) -> None:
+        called_a_pilot(content)
+
+    forge(folder, change)
+
+
+def audited_pilot(folder: Path) -> None:
+    def change(content: Content) -> None:
+        audit = alone(content)["audit"]
+        record = alone(content)
+        content["candidates"] = [called_a_pilot(content)]
+        record["audit"] = audit
+
+    forge(folder, change)
+
+
+def slipped(folder: Path) -> None:
+    """A pilot that was faster is left out, and its route is still a candidate."""
+
+    def change(content: Content) -> None:
+        solo = [each for each in content["phases"] if each["purpose"] == "solo"]
+        faster = json.loads(json.dumps(solo[0]))
+        faster["tasks"][0]["shares"][0]["route"]["adapter"] = "onnxruntime"
+        content["candidates"] = [*solo, faster]
+
+    forge(folder, change)
+
+
 def unoffered(folder: Path) -> None:
     def change(content: Content) -> None:
         record = content["records"][0]
@@ -181,14 +221,43 @@ def probeless(folder: Path) -> None:
         (wide, "has another gate than its suite"),
         (four_bit, "has (another gate|other costs) than its suite"),
         (unoffered, "ran in fp16, which cpu:0 does not offer"),
+        (escaped, "is of a route that was no candidate"),
+        (audited_pilot, "is a pilot, of which no answer is kept, and has an audit"),
+        (slipped, "was a candidate, and has neither a pilot nor a measurement"),
         (probeless, "probe.* was planned, and has neither stamps nor an error"),
     ],
-    ids=["doubled", "squeezed", "copied", "moved", "dropped", "crashed", "gate", "int4", "fp16", "probes"],
+    ids=[
+        "doubled",
+        "squeezed",
+        "copied",
+        "moved",
+        "dropped",
+        "crashed",
+        "gate",
+        "int4",
+        "fp16",
+        "pilot",
+        "audited",
+        "slipped",
+        "probes",
+    ],
 )
 def test_a_forgery_is_refused(folder: Path, forgery: Callable[[Path], None], said: str) -> None:
     forgery(folder)
     with pytest.raises(ResultError, match=said):
         store.open(folder)
+
+
+def test_a_record_that_is_called_a_pilot_with_all_that_belongs_to_one_is_invalid(folder: Path) -> None:
+    def change(content: Content) -> None:
+        solo = [json.loads(json.dumps(each)) for each in content["phases"] if each["purpose"] == "solo"]
+        called_a_pilot(content)
+        content["candidates"] = solo
+
+    forge(folder, change)
+    found = [each for each in judge(store.open(folder)).findings if each.rule == "best_measured"]
+    assert [each.severity for each in found] == ["invalid"]
+    assert "its pilot was the fastest of" in found[0].message
 
 
 @pytest.mark.parametrize(
@@ -256,6 +325,6 @@ def test_a_suite_that_is_not_installed_has_no_rank(folder: Path) -> None:
     found = judge(store.open(folder))
     told = [each for each in found.findings if each.rule == "suites_known"]
     assert len(told) == len(WHOLE.records)
-    assert "version 9 of probe, and version 1 is installed" in told[0].message
+    assert "version 9 of probe, and version 2 is installed" in told[0].message
     assert found.score is not None
     assert any("was not compared with the code of its suite" in each for each in found.score.unranked)

@@ -115,6 +115,11 @@ def test_a_mix_that_cannot_be_is_told_before_anything_runs(shell: Shell) -> None
     assert (done.returncode, "above 0" in done.stderr) == (2, True)
     done = shell("run", "--suite", "low", "--adapter", BAND, "--tier", "smoke", "--mix", "smoke-1")
     assert (done.returncode, "smoke-1" in done.stderr) == (2, True)
+    (shell.folder / "duo.toml").write_text('[duo]\ntier = "smoke"\nunits = { low = 10, high = 10 }\n')
+    (shell.folder / "out-8-bit").mkdir()
+    (shell.folder / "out-8-bit/kept").touch()
+    done = run(shell, "--bits", "16,8")
+    assert (done.returncode, "out-8-bit exists and is not an empty folder" in done.stderr) == (2, True)
     assert not (shell.folder / "out").exists()
 
 

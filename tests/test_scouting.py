@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from harness import plan
+from harness.errors import UsageError
+from harness.judge.coherent import contradictions
 from harness.judge.evidence import gather
 from harness.judge.judgement import judge
 from harness.judge.stamps import pilot_per_s
@@ -95,6 +97,21 @@ def test_a_pilot_for_each_route_of_a_suite_that_has_several() -> None:
     assert plan.scouts(candidates(way("torch", "bf16"))) == ()
 
 
+def test_a_pilot_of_a_server_is_a_closed_loop() -> None:
+    server = Workload("llm", "1", ("single-stream", "server"))
+    ways = way("torch", "bf16"), way("onnxruntime", "fp32")
+    routes = plan.solo(ways, (server,), "edge", plan.PRESETS["quick"], scenarios=("server",), rate_per_s=2.0)
+    pilots = [phase.shares[0] for phase in plan.scouts(routes)]
+    assert [(each.scenario, each.rate_per_s, each.batch) for each in pilots] == [("single-stream", None, 1)] * 2
+    assert {phase.shares[0].scenario for phase in routes} == {"server"}
+
+
+def test_a_class_that_no_device_has_names_the_one_that_helps() -> None:
+    with pytest.raises(UsageError) as told:
+        plan.solo((way("acme", "int8", dlrm=("int4",)),), (LLM, DLRM), "edge", plan.PRESETS["quick"])
+    assert told.value.hint == "the devices compute in int4, int8; --bits 8 uses that"
+
+
 def test_the_fastest_route_is_measured_and_a_suite_of_one_route_too() -> None:
     routes = candidates(way("torch", "bf16", dlrm=()), way("onnxruntime", "fp32"))
     after = went(began(routes), {"torch": 7, "onnxruntime": 5})
@@ -135,6 +152,15 @@ def test_a_lower_class_goes_on_from_what_a_higher_one_measured() -> None:
         ("solo", "llm", "torch", "int8"),
         ("probe", "probe", "torch", "int8"),
     ]
+
+
+def test_a_run_claims_no_weight_class_above_its_routes() -> None:
+    routes = candidates(way("torch", "bf16", "int8", dlrm=()), bits=8)
+    pilots = went(began(routes), {"torch": 7}).model_copy(update={"bits": 8})
+    told = "llm.torch.cpu-0.int8.single-stream computes in int8, and the run is of 16 bits"
+    assert not [each for each in contradictions(pilots, {}) if "and the run is of" in each]
+    claimed = pilots.model_copy(update={"bits": 16})
+    assert any(told in each for each in contradictions(claimed, {}))
 
 
 def test_a_feed_that_was_broken_off_goes_on_at_its_pace() -> None:

@@ -192,8 +192,11 @@ def run(
     others = references(against, before.mix if before else chosen)
     folder = resume or out or Path("results") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{tier}-{preset}"
     setup.choose(adapters, configured)  # a name that does not exist is told before anything is waited for
-    if not before:
-        store.refuse_used(folder)
+    fewest, *fewer = bits or (16,)
+    beside = folder if folder.name not in ("", "..") else folder.resolve()
+    places = {each: beside.with_name(f"{beside.name}-{each}-bit") for each in fewer}
+    for place in () if before else (folder, *places.values()):
+        store.refuse_used(place)
     with alone(folder, before.tier if before else tier, wait_idle_s), plugins_print_to_stderr(), ExitStack() as stack:
         bench = setup.prepare(configured, existing, adapters, split_cpu)
         if before:
@@ -206,7 +209,6 @@ def run(
         else:
             ways, probe = bench.ways(devices), existing.probe
             rate_per_s = None if rate == float("inf") else rate
-            fewest, *fewer = bits or (16,)
 
             def routes(fewest_bits: Any) -> tuple[Phase, ...]:
                 how = plan.PRESETS[preset], precisions, scenarios, probe, rate_per_s, runs, fewest_bits
@@ -236,11 +238,11 @@ def run(
             stack.enter_context(store.locked(folder))
             done = {folder: _performed(header, equipment, folder, keeper, meters)}
             source = folder
-            for each in fewer:
+            for each, into in places.items():
                 if not done[source].finished:
-                    break
+                    click.echo(f"Nothing was measured for --bits {each}: an earlier class was interrupted.", err=True)
+                    continue
                 header = plan.carried(done[source], each, routes(each), all_routes)
-                into = folder.with_name(f"{folder.name}-{each}-bit")
                 keeper = store.create(into, header, FREE_DISK_BYTES, source)
                 stack.enter_context(store.locked(into))
                 done[into] = _performed(header, equipment, into, keeper, meters)

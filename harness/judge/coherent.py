@@ -56,6 +56,7 @@ def contradictions(result: Result, promised: Mapping[str, Promise]) -> Iterator[
         if record.key in promised:
             yield from _broken(record, promised[record.key])
     yield from _shares(result)
+    yield from _routes(result)
     yield from _plan(result)
     yield from _times(result)
     yield from _copies(result)
@@ -158,6 +159,32 @@ def _shares(result: Result) -> Iterator[str]:
     reached = [phase.name in measured for phase in alone]
     if not result.finished and reached != sorted(reached, reverse=True):
         yield f"{gone[0]} was left out"
+
+
+def _routes(result: Result) -> Iterator[str]:
+    """No route has fewer bits than the run's weight class. Where pilots decided, each candidate had a pilot or was
+    measured, and nothing else was."""
+    for phase in (*result.phases, *result.candidates):
+        for route in (share.route for share in phase.shares):
+            if result.bits is not None and route.weight_class < result.bits:
+                yield f"{phase.name} computes in {route.precision}, and the run is of {result.bits} bits"
+    for record in result.records:
+        if record.pilot and record.audit is not None:
+            yield f"{record.key} is a pilot, of which no answer is kept, and has an audit"
+    tried = {
+        share.route.key: phase.name
+        for phase in result.phases
+        if phase.purpose in ("scout", "solo")
+        for share in phase.shares
+    }
+    asked = {
+        share.route.key: phase.name for phase in result.candidates if phase.purpose == "solo" for share in phase.shares
+    }
+    if asked or any(phase.purpose == "scout" for phase in result.phases):
+        for key in tried.keys() - asked.keys():
+            yield f"{tried[key]} is of a route that was no candidate"
+        for key in asked.keys() - tried.keys() if result.finished else ():
+            yield f"{asked[key]} was a candidate, and has neither a pilot nor a measurement"
 
 
 def _shape(phase: Phase) -> Iterator[str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
-from harness.judge.evidence import Evidence, Measured
+from harness.judge.evidence import Evidence, Measured, is_cell
 from harness.judge.intervals import CONFIDENCE
 from harness.judge.stamps import most_in_flight
 from harness.schema import NO_GATE, NOT_ASKED, Finding, Record
@@ -195,6 +195,22 @@ def little_between(evidence: Evidence) -> Iterator[Finding]:
             yield Finding(rule="little_between", severity="warning", about=each.key, message=message)
 
 
+def best_measured(evidence: Evidence) -> Iterator[Finding]:
+    """The route whose pilot was the fastest of a suite on a device was measured in full: a pilot is not audited, so a
+    record that is called one would hide wrong answers."""
+    if not evidence.result.finished:
+        return
+    whole = {record.route.key for record in evidence.result.records if is_cell(record)}
+    pilots = [each for each in evidence.measured if each.record.pilot and each.throughput_per_s]
+    fastest: dict[tuple[str, str], Measured] = {}
+    for each in sorted(pilots, key=lambda each: (each.throughput_per_s, each.record.route.key in whole)):
+        fastest[each.record.route.suite, each.record.route.device] = each
+    for (suite, device), each in fastest.items():
+        if each.record.route.key not in whole:
+            message = f"its pilot was the fastest of {suite} on {device}, and the route was not measured in full"
+            yield Finding(rule="best_measured", severity="invalid", about=each.key, message=message)
+
+
 def well_fed(evidence: Evidence) -> Iterator[Finding]:
     """The device, and not the harness, sets the rate: the slots of a runner hardly stand without a feed, and the feeds
     of a mixed run take little of the device's time to make. A processor's are made between its feeds, those of other
@@ -365,6 +381,7 @@ RULES: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
     slower_than_light,
     probed,
     little_between,
+    best_measured,
     well_fed,
     seed_drawn,
     suites_known,

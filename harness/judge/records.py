@@ -52,8 +52,10 @@ def enough_feeds(evidence: Evidence) -> Iterator[Finding]:
 def scouted(evidence: Evidence) -> Iterator[Finding]:
     """A route whose pilot was not the fastest of its suite on its device is not measured any further."""
     whole = {record.route.key for record in evidence.result.records if is_cell(record)}
+    message = "only a pilot of a few seconds ran"
+    if evidence.result.finished:
+        message += ", since another route was faster; --all-routes measures it"
     for each in (each for each in evidence.measured if each.record.pilot and each.record.route.key not in whole):
-        message = "only a pilot of a few seconds ran, since another route was faster; --all-routes measures it"
         yield Finding(rule="scouted", severity="note", about=each.key, message=message)
 
 

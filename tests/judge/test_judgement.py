@@ -107,6 +107,7 @@ HONESTY = {
     "slower_than_light",
     "probed",
     "little_between",
+    "best_measured",
     "well_fed",
     "seed_drawn",
 }  # tests/judge/test_honest.py

@@ -17,7 +17,7 @@ import pytest
 from bench.folders import rehash
 from harness import store
 from harness.errors import ResultError
-from harness.schema import Completions, Metering, Record, Result, Samples
+from harness.schema import SCHEMA, Completions, Metering, Record, Result, Samples
 from submissions import bundle, check, form
 from submissions.entry import CLAIM, DECLARATION, MANIFEST, README
 from tests.submissions.made import DECLARED, ITEM, codes, concluded, declared, edited, rewritten, sealed, verdict
@@ -381,7 +381,7 @@ def test_a_hidden_line_of_the_journal_is_rejected(folder: Path) -> None:
 def test_an_older_schema_is_rejected(folder: Path) -> None:
     for name in (RESULT, JOURNAL):
         path = folder / name
-        path.write_text(path.read_text().replace('"schema_version": 3', '"schema_version": 2', 1))
+        path.write_text(path.read_text().replace(f'"schema_version": {SCHEMA}', f'"schema_version": {SCHEMA - 1}', 1))
     sealed(folder)
     problem = verdict(folder).problems[0]
     assert problem.code == "E-RESULT" and "was written by an older version" in problem.message
