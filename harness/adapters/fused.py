@@ -1,14 +1,14 @@
-"""A torch module rewritten for oneDNN on the CPU: sums and activations fused, weights packed.
+"""A torch module rewritten for oneDNN on the CPU: batch norms folded, sums and activations fused, weights packed.
 
 Eager torch packs the weights of a layer anew at each call, and writes the layer's output to memory once more for its
-sum and its activation. The rewriting needs no compiler and less than a second. Batch norms stay: folded into bf16
-weights and biases, which are then rounded, they took resnet50 past its gate at edge (0.016 of at most 0.015).
+batch norm, its sum and its activation. The rewriting needs no compiler and less than a second.
 """
 
 from __future__ import annotations
 
+import inspect
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -41,10 +41,11 @@ def fused(module: nn.Module, inputs: Iterable[str]) -> fx.GraphModule | None:
         with program.graph.inserting_before(node):
             _absorb(program.graph.call_module(f"fused_{number}", node.args[:1]), node)
     placed = {node: layer for node in program.graph.nodes if isinstance(layer := _called(program, node), Layer)}
-    for node, layer in placed.items():
-        for fuse in (_fuse_sum, _fuse_activation):
-            if len(node.users) == 1:
-                fuse(program, node, layer, next(iter(node.users)), placed)
+    for fusions in ((_fuse_batch_norm,), (_fuse_sum, _fuse_activation)):
+        for node, layer in placed.items():
+            for fuse in fusions:
+                if len(node.users) == 1:
+                    fuse(program, node, layer, next(iter(node.users)), placed)
     for node in program.graph.nodes:
         if node.op == "get_attr" and not node.users:
             program.graph.erase_node(node)
@@ -62,15 +63,22 @@ class Layer(nn.Module):
     def __init__(self, weight: str, bias: str | None, convolution: nn.Conv2d | None) -> None:
         super().__init__()
         self.weight, self.bias = weight, bias
+        self.batch_norm: tuple[Sequence[str], float] | None = None
+        """The names of its mean, variance, weight and bias, and its epsilon."""
         self.activation = "none"
         self.geometry: tuple[Any, ...] | None = None
         if convolution is not None:
             self.geometry = convolution.padding, convolution.stride, convolution.dilation, convolution.groups
 
     def load(self, read: Read, dtype: torch.dtype) -> None:
-        """Reads the weights and packs them."""
+        """Reads the weights, folds the batch norm into them in float32, and packs them."""
         weight = read(self.weight)
         bias = None if self.bias is None else read(self.bias)
+        if self.batch_norm:
+            mean, variance, gain, shift = map(read, self.batch_norm[0])
+            gain /= torch.sqrt(variance + self.batch_norm[1])
+            weight *= gain.view(-1, 1, 1, 1)
+            bias = shift + gain * (-mean if bias is None else bias - mean)
         self.offset = None if bias is None else bias.to(dtype)
         if self.geometry:
             self.packed = torch.ops.mkldnn._reorder_convolution_weight(
@@ -147,6 +155,21 @@ def _absorb(node: fx.Node, user: fx.Node) -> None:
 
 
 Placed = dict[fx.Node, Layer]
+
+
+def _fuse_batch_norm(program: fx.GraphModule, node: fx.Node, layer: Layer, user: fx.Node, placed: Placed) -> None:
+    parts = ("running_mean", "running_var", "weight", "bias")
+    module = _called(program, user)
+    if type(module) is nn.BatchNorm2d and module.affine and module.track_running_stats:
+        layer.batch_norm = [f"{user.target}.{part}" for part in parts], module.eps
+        _absorb(node, user)
+    elif user.target is F.batch_norm:
+        bound = inspect.signature(F.batch_norm).bind(*user.args, **user.kwargs)
+        bound.apply_defaults()
+        *tensors, training, epsilon = (bound.arguments[name] for name in (*parts, "training", "eps"))
+        if not training and all(map(_is_weight, tensors)):
+            layer.batch_norm = [str(each.target) for each in tensors], epsilon
+            _absorb(node, user)
 
 
 def _fuse_sum(program: fx.GraphModule, node: fx.Node, layer: Layer, user: fx.Node, placed: Placed) -> None:

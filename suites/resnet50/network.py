@@ -23,8 +23,7 @@ class BatchNorm(nn.Module):
         self.register_buffer("running_var", torch.empty(channels))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalises x; in training mode the statistics of x first replace the running ones."""
-        return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, self.training, momentum=1.0)
+        return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias)
 
 
 class Bottleneck(nn.Module):

@@ -124,6 +124,7 @@ def test_no_file_is_left_behind_even_on_failure(tmp_path: Path, monkeypatch: pyt
 
     class Broken(Random):
         def read(self, name: str, into: Array) -> None:
+            super().read(name, into)
             if name == "head.bias":
                 raise OSError("the disk is full")
 

@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bench.cheats.resnet50 import BLOCKS, Eager, loaded, skipped
 from bench.separation import activations
-from harness.contracts import Array, Feed
+from harness.contracts import Array, Feed, Weights
 from harness.errors import Unsupported, WrongAnswer
 from suites.answers import unexplained
 from suites.resnet50 import AT_MOST, GREY, PARAMETERS, SAMPLES, SCALE, TRAINED, ResNet50, statistics
@@ -195,10 +195,25 @@ def test_shipped_statistics_are_those_of_the_drawn_weights() -> None:
             assert np.median(np.abs(np.log(values / shipped[name]))) < 0.15, name
 
 
-def test_shipped_statistics_survive_bf16() -> None:
+def test_batch_norms_fold_exactly_into_the_convolutions_before_them() -> None:
+    """Each channel's factor is a power of two and its shift a bf16, as far as fp32 tells."""
     assert set(statistics()) == {name for name in resnet50().state_dict() if "running" in name}
-    for values in statistics().values():
-        assert np.array_equal(torch.from_numpy(values).bfloat16().float().numpy(), values)
+    weights = ResNet50("edge", {}).weights()
+    for norm in (name.removesuffix(".running_var") for name in statistics() if name.endswith("_var")):
+        gain, shift, mean, variance = (
+            read(weights, f"{norm}.{part}") for part in ("weight", "bias", "running_mean", "running_var")
+        )
+        factor = gain / np.sqrt(variance + np.float32(1e-5))
+        np.testing.assert_allclose(factor, np.exp2(np.log2(factor).round()), rtol=1e-6)
+        folded = shift - factor * mean
+        rounded = torch.from_numpy(folded).bfloat16().float().numpy()
+        np.testing.assert_allclose(folded, rounded, rtol=1e-5, atol=1e-6)
+
+
+def read(weights: Weights, name: str) -> Array:
+    into = np.empty(tuple(map(int, weights.spec(name).shape)), np.float32)
+    weights.read(name, into)
+    return into
 
 
 def test_no_two_feeds_are_alike_and_a_seed_repeats_them() -> None:

@@ -23,6 +23,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from harness.adapters.batch_norms import fold
 from harness.adapters.cpu import cores, cpu, threads_option
 from harness.adapters.openvino.models import Stored, lift, network, reshaped, uses
 from harness.contracts import Array, Graph, GraphRunner, Runner, Suite, Use
@@ -82,9 +83,10 @@ class _Session:
         self._graphs: dict[str, Graph] = dict(suite.graphs())
         self._core = _import().Core()
         protos = {name: onnx.load_from_string(graph.onnx()) for name, graph in self._graphs.items()}
+        weights = fold([*protos.values()], suite.weights())
         names = {name: lift(proto) for name, proto in protos.items()}
         taken = {use for name, proto in protos.items() for use in uses(proto) if use[0] in names[name]}
-        self._stored = Stored(suite.weights(), precision, taken, folder / "weights.bin")
+        self._stored = Stored(weights, precision, taken, folder / "weights.bin")
         self._networks = {
             name: network(self._core, graph, protos[name], names[name], self._stored)
             for name, graph in self._graphs.items()

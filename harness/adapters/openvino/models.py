@@ -3,8 +3,7 @@
 OpenVINO packs the weights of matrix products into a copy of its own and keeps the originals. So these lie in a file
 that is mapped and whose pages are given back, and memory holds them once. Tables that are looked up are not packed:
 they lie in memory. A matrix that is held in 16 bits enters its product directly. Behind a conversion to 32 bits, as
-OpenVINO's own files have it, the plugin would fold the two into a copy of twice the size, and batch norms into weights
-that it then rounds: resnet50's answers would be 20 times as far from the reference, beyond the gate.
+OpenVINO's own files have it, the plugin would fold the two into a copy of twice the size.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class Form:
     def of(cls, precision: str, shape: tuple[int, ...], looked_up: bool) -> Form:
         """Weights with one axis, such as biases, stay in fp32. Under int4, tables have 8 bits, since OpenVINO looks
         nothing up in 4, and so have matrices whose rows are no whole groups."""
-        if len(shape) == 1:
+        if len(shape) == 1 or (len(shape) == 4 and precision in TYPES):
             return cls("f32", np.float32, shape)
         if precision == "int4" and not looked_up and len(shape) == 2 and not shape[1] % lowbit.GROUP:
             return cls("i4", np.uint8, (shape[0], shape[1] // lowbit.GROUP, lowbit.GROUP // 2))

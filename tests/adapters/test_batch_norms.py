@@ -1,0 +1,57 @@
+"""Folding batch norms into convolutions: the same answers, without the norms."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from harness.adapters.batch_norms import fold
+from harness.contracts import Spec
+from tests.fakes.toys import Random
+
+SHAPES = {"w": (4, 3, 1, 1), "b": (4,), "gain": (4,), "shift": (4,), "mean": (4,), "norm.running_var": (4,)}
+NORM = ["gain", "shift", "mean", "norm.running_var"]
+
+
+def model(*nodes: onnx.NodeProto) -> onnx.ModelProto:
+    """A graph whose weights are initialisers by name; their values are not looked at."""
+    weights = [numpy_helper.from_array(np.zeros(shape, np.float32), name) for name, shape in SHAPES.items()]
+    ends = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in ("x", "y")]
+    return helper.make_model(helper.make_graph([*nodes], "g", ends[:1], ends[1:], weights))
+
+
+def random() -> Random:
+    return Random({name: Spec(shape) for name, shape in SHAPES.items()})
+
+
+def read(weights: Random | object, name: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    into = np.empty(SHAPES[name], np.float32)
+    weights.read(name, into)  # type: ignore[union-attr]
+    return into
+
+
+def test_a_norm_behind_a_convolution_moves_into_its_weight_and_its_bias() -> None:
+    conv = helper.make_node("Conv", ["x", "w", "b"], ["c"])
+    norm = helper.make_node("BatchNormalization", ["c", *NORM], ["y"], epsilon=0.5)
+    changed, weights = model(conv, norm), random()
+    folded = fold([changed], weights)
+    (only,) = changed.graph.node
+    assert (only.op_type, [*only.input], [*only.output]) == ("Conv", ["x", "w", "shift"], ["y"])
+    assert [each.name for each in changed.graph.initializer] == ["w", "shift"]
+    factor = read(weights, "gain") / np.sqrt(read(weights, "norm.running_var") + np.float32(0.5))
+    np.testing.assert_allclose(read(folded, "w"), read(weights, "w") * factor[:, None, None, None], rtol=1e-6)
+    shift = read(weights, "shift") + factor * (read(weights, "b") - read(weights, "mean"))
+    np.testing.assert_allclose(read(folded, "shift"), shift, rtol=1e-5)
+
+
+def test_what_another_node_uses_is_left_as_it_is() -> None:
+    conv = helper.make_node("Conv", ["x", "w"], ["c"])
+    norm = helper.make_node("BatchNormalization", ["c", *NORM], ["n"])
+    both = helper.make_node("Add", ["c", "n"], ["y"])
+    seen = model(conv, norm, both)
+    fold([seen], random())
+    assert len(seen.graph.node) == 3
+    shared = [model(conv, helper.make_node("BatchNormalization", ["c", *NORM], ["y"])) for _ in range(2)]
+    fold(shared, random())
+    assert [len(each.graph.node) for each in shared] == [2, 2]
