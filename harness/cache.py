@@ -125,7 +125,15 @@ def entries() -> list[Entry]:
 
 
 def remove(entry: Entry) -> bool:
-    """Removes an entry; False where a process uses it or is making it."""
+    """Removes an entry; False where a process uses it or is making it, or where it cannot be removed, as where it
+    belongs to another user."""
+    try:
+        return _removed(entry)
+    except OSError:
+        return False
+
+
+def _removed(entry: Entry) -> bool:
     held = _lock(entry.path, shared=False)
     if held is None:
         return not entry.path.exists()
@@ -242,7 +250,7 @@ def _delete(part: Path) -> None:
 
 def _delete_content(part: Path) -> None:
     for left in part.iterdir():
-        if left.is_dir():
+        if left.is_dir() and not left.is_symlink():
             shutil.rmtree(left)
         elif left.name != LOCK:
             left.unlink()

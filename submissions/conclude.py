@@ -77,7 +77,7 @@ class Seen:
     cells: tuple[Cell, ...]
     findings: tuple[Finding, ...]
     prints: tuple[tuple[str, str], ...]
-    """(digest, name) of the stamps of each mixed record and of the samples of each metering. A digest is the same
+    """(digest, name) of the stamps of each mixed record and of the samples of each mixed phase. A digest is the same
     wherever they are moved to in time."""
 
 
@@ -356,7 +356,9 @@ def _stamps(result: Result) -> Iterator[tuple[str, str]]:
 
 
 def _samples(result: Result) -> Iterator[tuple[str, str]]:
-    for metering in result.meterings:
+    """Those of other phases enter no score, and the weight classes of one run have them in common."""
+    mixed = {phase.name for phase in result.phases if phase.purpose == "mixed"}
+    for metering in (each for each in result.meterings if each.phase in mixed):
         for id, samples in metering.samples.items():
             steps = np.diff(samples.values).round(6)  # joules or watts: a counter that is moved rounds otherwise
             if len(np.unique(steps[: 64 * SAME_STEPS])) >= SAME_STEPS:

@@ -191,6 +191,18 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: py
     assert refused.value.hint == "set MIXMARK_CACHE to a folder that can be written"
 
 
+def test_what_cannot_be_removed_stays_without_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    make("of-another-user", 3)
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    told = CliRunner().invoke(main, ["cache", "--clear"])
+    assert (told.exit_code, "Removed 0 of 1 entries" in told.output) == (0, True)
+    assert names() == ["of-another-user"]
+
+
 def test_the_command_lists_and_removes_what_is_not_in_use(root: Path) -> None:
     run = CliRunner().invoke
     assert run(main, ["cache"]).output == f"The cache {root} is empty.\n"

@@ -25,7 +25,7 @@ from harness.adapters import gguf
 from harness.adapters.cpu import cores, cpu, flags, threads_option
 from harness.cache import converted
 from harness.contracts import Array, Feed, Runner, Suite, Use
-from harness.errors import PluginError, Unsupported
+from harness.errors import MixmarkError, PluginError, Unsupported
 from harness.schema import HOST_PROCESSOR, Device, Precision
 
 TYPES: dict[Precision, str] = {"bf16": "BF16", "fp16": "F16", "fp32": "F32", "int8": "Q8_0", "int4": "Q4_0"}
@@ -91,9 +91,13 @@ class Decoder:
         # Weights stay as they lie in the file, mapped and not copied. Repacked for AMX, a build by GCC before 13.3 ends
         # the process: that compiler drops the stores of the tile configuration.
         model_settings.use_extra_bufts = False
+        _last.clear()
         model = library.llama_model_load_from_file(str(path).encode(), model_settings)
         if not model:
-            raise RuntimeError(f"llama.cpp could not load {path}: {_said()}")
+            raise MixmarkError(
+                f"llama.cpp could not load {path}: {_said()}",
+                "mixmark cache --clear, if the file is damaged: it is then written anew",
+            )
         self._close.callback(library.llama_model_free, model)
         settings = library.llama_context_default_params()
         settings.n_ctx = config["max_position_embeddings"]

@@ -9,7 +9,7 @@ from harness.cli.tables import print_json, print_table
 
 
 @click.command()
-@click.option("--clear", is_flag=True, help="Remove everything but what a run uses at this moment.")
+@click.option("--clear", is_flag=True, help="Remove all models that no run uses at this moment.")
 @JSON
 def cache(clear: bool, as_json: bool) -> None:
     """List the converted models that adapters keep, with their sizes and ages, or remove them.

@@ -60,7 +60,9 @@ def weight_classes(context: click.Context, option: click.Parameter, given: str |
     """The weight classes that are given, such as 16,8,4, the most bits first; none where none is given."""
     words = given.replace(" ", "").split(",") if given is not None else []
     if not set(words) <= {"16", "8", "4"}:
-        raise click.BadParameter(f"{given!r} is not a list of weight classes: give 16, 8 or 4, or several, as 16,8,4.")
+        raise click.BadParameter(
+            f"{given!r} is not a list of weight classes: give 16, 8 or 4, or several, such as 16,8,4."
+        )
     return tuple(sorted({int(word) for word in words}, reverse=True))
 
 

@@ -42,8 +42,9 @@ SELFTEST_TIMEOUT_S = 600
     "--bits",
     callback=weight_classes,
     metavar="16|8|4",
-    help="The fewest bits of a weight: 16 keeps to formats of 16 and 32 bits, 8 and 4 also use those of so few. "
-    "Several, as in 16,8,4, measure each route once, and the mix once for each.  [default: 16]",
+    help="Weight class: the fewest bits that a weight may have. 16 uses formats of 16 and 32 bits, 8 also those of 8 "
+    "bits, and 4 all. With several, such as 16,8,4, each route is measured once, and the mix once for each class.  "
+    "[default: 16]",
 )
 @click.option(
     "--all-routes",

@@ -22,7 +22,7 @@ from harness.adapters.onnxruntime.convert import replace
 from harness.adapters.onnxruntime.files import Files
 from harness.adapters.torch import Torch
 from harness.contracts import Array, GraphRunner, Suite, Use
-from harness.errors import PluginError, Unsupported, UsageError
+from harness.errors import MixmarkError, PluginError, Unsupported, UsageError
 from harness.schema import Device
 from suites import exported
 from suites.llm import Llm
@@ -147,6 +147,18 @@ def test_other_precisions_are_refused() -> None:
     refused = pytest.raises(Unsupported, match="toy on cpu:0 in fp32, not bf16")
     with refused, OnnxRuntime({}).open(cpu(), Toy(), "bf16", ALONE):
         pass
+
+
+def test_a_damaged_converted_model_is_told_with_what_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MIXMARK_CACHE", str(tmp_path))
+    with OnnxRuntime({"threads": "1"}).open(cpu(), Probe("smoke", {}), "int8", ALONE):
+        pass
+    for model in tmp_path.glob("*/*.onnx"):
+        model.write_bytes(b"damaged")
+    opening = OnnxRuntime({"threads": "1"}).open(cpu(), Probe("smoke", {}), "int8", ALONE)
+    with pytest.raises(MixmarkError, match="could not load") as told:
+        opening.__enter__()
+    assert told.value.hint.startswith("mixmark cache --clear")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -137,6 +138,13 @@ def test_no_file_is_left_behind_even_on_failure(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(OSError, match="disk is full"), OpenVino({}).open(cpu(), BrokenToy(), "fp32", ALONE):
         pass
     assert not list(tmp_path.iterdir())
+
+
+def test_a_disk_without_room_for_the_weights_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(1 << 30, 1 << 30, 10))
+    with pytest.raises(Unsupported, match=r"has 0\.0 GB free") as told, OpenVino({}).open(cpu(), Toy(), "fp32", ALONE):
+        pass
+    assert "set TMPDIR" in told.value.hint
 
 
 def test_bf16_is_rounded_to_nearest_even() -> None:

@@ -17,8 +17,10 @@ import pytest
 from bench.folders import rehash
 from harness import store
 from harness.errors import ResultError
+from harness.judge.judgement import judge
 from harness.schema import SCHEMA, Completions, Metering, Record, Result, Samples
 from submissions import bundle, check, form
+from submissions.conclude import look
 from submissions.entry import CLAIM, DECLARATION, MANIFEST, README
 from tests.submissions.made import DECLARED, ITEM, codes, concluded, declared, edited, rewritten, sealed, verdict
 
@@ -182,6 +184,9 @@ def test_the_energy_of_another_run_is_rejected(folder: Path) -> None:
     rewritten(folder, honest)
     concluded(folder)
     assert codes(folder) == set()
+    prints = look(1, judge(store.open(folder / "results/1")), "").prints
+    named = {name.rpartition(" ")[2] for _, name in prints if name.startswith("the samples of")}
+    assert named == {"mix1", "mix2"}  # the weight classes of one run have the other phases in common
 
     def forged(result: Result) -> Result:
         *others, first, second = result.meterings

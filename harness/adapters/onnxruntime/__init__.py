@@ -30,7 +30,7 @@ from harness.adapters.onnxruntime import convert
 from harness.adapters.onnxruntime.files import read
 from harness.cache import converted
 from harness.contracts import Array, Graph, GraphRunner, Runner, Suite, Use, Weights
-from harness.errors import PluginError, Unsupported, UsageError, refuse_options
+from harness.errors import MixmarkError, PluginError, Unsupported, UsageError, refuse_options
 from harness.schema import BITS_PER_WEIGHT, Device, Precision
 
 if TYPE_CHECKING:
@@ -153,7 +153,13 @@ class _Session:
         providers = list(dict.fromkeys((self._place.provider, CPU)))
         names: list[str] = []
         if folder is not None:
-            session = _import().InferenceSession(folder / f"{name}.onnx", self._options, providers)
+            try:
+                session = _import().InferenceSession(folder / f"{name}.onnx", self._options, providers)
+            except Exception as error:  # its errors have no class in common
+                raise MixmarkError(
+                    f"onnxruntime could not load {folder / name}.onnx: {str(error)[:300]}",
+                    "mixmark cache --clear, if the file is damaged: it is then written anew",
+                ) from error
             told = session.get_modelmeta().custom_metadata_map["weights"]
             self.facts[f"weights of {name}"] = f"{told}, in a converted model"
         else:

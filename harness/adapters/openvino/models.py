@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import mmap
+import shutil
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -22,6 +23,7 @@ import numpy.typing as npt
 
 from harness.adapters import lowbit
 from harness.contracts import Array, Graph, Weights
+from harness.errors import Unsupported
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -79,6 +81,11 @@ class Stored:
                 begins[name] = end
                 size = math.prod(form.shape) * np.dtype(form.dtype).itemsize
                 end += -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        if (free := shutil.disk_usage(path.parent).free) < end:  # to write beyond it would end the process
+            raise Unsupported(
+                f"the disk of {path.parent.parent} has {free / 1e9:.1f} GB free, and loading takes {end / 1e9:.1f} GB",
+                "free some space, or set TMPDIR to a folder on another disk",
+            )
         with path.open("w+b") as file:
             file.truncate(end)
             self._map = mmap.mmap(file.fileno(), end)
