@@ -164,7 +164,7 @@ def run(
 
     from harness import config as configuration
     from harness import mixes, plan, setup, store
-    from harness.errors import UsageError
+    from harness.errors import ResultError, UsageError
     from harness.judge.judgement import judge
     from harness.pick import pick
     from harness.schema import BITS_PER_WEIGHT
@@ -198,6 +198,7 @@ def run(
     places = {each: beside.with_name(f"{beside.name}-{each}-bit") for each in fewer}
     for place in () if before else (folder, *places.values()):
         store.refuse_used(place)
+    problem = None
     with alone(folder, before.tier if before else tier, wait_idle_s), plugins_print_to_stderr(), ExitStack() as stack:
         bench = setup.prepare(configured, existing, adapters, split_cpu)
         if before:
@@ -244,13 +245,19 @@ def run(
                     click.echo(f"Nothing was measured for --bits {each}: an earlier class was interrupted.", err=True)
                     continue
                 header = plan.carried(done[source], each, routes(each), all_routes)
-                keeper = store.create(into, header, FREE_DISK_BYTES, source)
-                stack.enter_context(store.locked(into))
-                done[into] = _performed(header, equipment, into, keeper, meters)
+                try:
+                    keeper = store.create(into, header, FREE_DISK_BYTES, source)
+                    stack.enter_context(store.locked(into))
+                    done[into] = _performed(header, equipment, into, keeper, meters)
+                except ResultError as error:
+                    problem = error
+                    break
                 source = into
     judgements = {place: judge(result, others) for place, result in done.items()}
     for place, judgement in judgements.items():
         _show(judgement, place, "json" if as_json else "full" if verbose else "console")
+    if problem:
+        raise problem  # the classes before are finished and shown
     sys.exit(max(judgement.exit_code for judgement in judgements.values()))
 
 

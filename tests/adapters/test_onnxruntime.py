@@ -17,7 +17,8 @@ import numpy as np
 import onnx
 import pytest
 
-from harness.adapters.onnxruntime import OnnxRuntime, elsewhere, from_file, lift, session_options
+from harness.adapters.initialisers import lift
+from harness.adapters.onnxruntime import OnnxRuntime, elsewhere, from_file, session_options
 from harness.adapters.onnxruntime.convert import replace
 from harness.adapters.onnxruntime.files import Files
 from harness.adapters.torch import Torch
@@ -132,6 +133,7 @@ def test_lifted_weights_are_inputs_and_constants_stay() -> None:
     model = onnx.load_from_string(Toy().graphs()["step"].onnx())
     assert set(lift(model)) == {"table.weight", "qkv.weight"}
     assert {"table.weight", "qkv.weight"} < {value.name for value in model.graph.input}
+    assert lift(model) == []  # nothing is left to lift, and the graph's own inputs are no weights
     assert model.graph.initializer
     assert all(each.data_location == onnx.TensorProto.DEFAULT for each in model.graph.initializer)
 

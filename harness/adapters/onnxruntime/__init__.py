@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from harness.adapters.cpu import cores, cpu, threads_option
+from harness.adapters.initialisers import lift
 from harness.adapters.onnxruntime import convert
 from harness.adapters.onnxruntime.files import read
 from harness.cache import converted
@@ -228,17 +229,6 @@ def session_options(threads: int) -> Any:
     options.add_session_config_entry("session.force_spinning_stop", "1")
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     return options
-
-
-def lift(model: ModelProto) -> list[str]:
-    """Turns the external initialisers of the model into inputs, in place, and returns their names."""
-    from onnx import TensorProto, helper
-
-    external = [each for each in model.graph.initializer if each.data_location == TensorProto.EXTERNAL]
-    model.graph.input.extend(helper.make_tensor_value_info(each.name, each.data_type, each.dims) for each in external)
-    for each in external:
-        model.graph.initializer.remove(each)
-    return [value.name for value in model.graph.input[-len(external) :]]
 
 
 def from_file(model: ModelProto, weights: Weights, options: Any, providers: Sequence[str]) -> Any:

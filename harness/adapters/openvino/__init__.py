@@ -25,7 +25,8 @@ import numpy as np
 
 from harness.adapters.batch_norms import fold
 from harness.adapters.cpu import cores, cpu, threads_option
-from harness.adapters.openvino.models import Stored, lift, network, reshaped, uses
+from harness.adapters.initialisers import lift
+from harness.adapters.openvino.models import Stored, network, reshaped, uses
 from harness.contracts import Array, Graph, GraphRunner, Runner, Suite, Use
 from harness.errors import MixmarkError, PluginError, Unsupported
 from harness.schema import HOST_POOL, Device, Precision

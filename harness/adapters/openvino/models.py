@@ -179,17 +179,6 @@ def round_to_bf16(values: npt.NDArray[np.float32], into: Array) -> None:
         out[start : start + CHUNK] = rounded
 
 
-def lift(model: ModelProto) -> list[str]:
-    """Turns the external initialisers of the model into inputs, in place, and returns their names."""
-    from onnx import TensorProto, helper
-
-    external = [each for each in model.graph.initializer if each.data_location == TensorProto.EXTERNAL]
-    model.graph.input.extend(helper.make_tensor_value_info(each.name, each.data_type, each.dims) for each in external)
-    for each in external:
-        model.graph.initializer.remove(each)
-    return [each.name for each in external]
-
-
 @dataclass(frozen=True)
 class Network:
     """A graph as an openvino.Model with its weights; its state, if it has one, is in variables of the model.
