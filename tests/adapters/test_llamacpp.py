@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -12,13 +14,14 @@ import numpy as np
 import pytest
 
 from harness import cache
-from harness.adapters import gguf
-from harness.adapters.llamacpp import TYPES, LlamaCpp, missing
+from harness.adapters import gguf, llamacpp
+from harness.adapters.llamacpp import TYPES, LlamaCpp, missing, used
 from harness.adapters.onnxruntime.files import read
 from harness.adapters.torch import Torch
 from harness.contracts import Array, Runner, Use
 from harness.errors import PluginError, Unsupported
 from harness.schema import Device
+from harness.serve import MOST_TEXT
 from suites.dlrm import Dlrm
 from suites.llm import Llm
 
@@ -83,8 +86,9 @@ def test_rope_factors_are_those_of_the_suite() -> None:
 
 def test_instruction_sets_that_a_build_does_not_use_are_named() -> None:
     told = "CPU : SSE3 = 1 | AVX2 = 1 | AVX512 = 0 | LLAMAFILE = 1 | "
-    assert missing(told, ["avx2", "avx512f", "amx_int8", "fma"]) == ["AVX512", "AMX_INT8"]
-    assert missing(told, ["avx2"]) == []
+    assert used(told) == ["SSE3", "AVX2", "LLAMAFILE"]
+    assert missing(used(told), ["avx2", "avx512f", "amx_int8", "fma"]) == ["AVX512", "AMX_INT8"]
+    assert missing(used(told), ["avx2"]) == []
 
 
 def test_without_the_package_the_command_that_builds_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,6 +128,21 @@ def test_every_precision_decodes_within_its_gate(suite: Llm) -> None:
                 gate = suite.gate(precision)
                 assert gate is not None and suite.quality(told, logits) <= gate.at_most, precision
                 assert runner.facts["matrices"] == TYPES[precision]
+
+
+def crash(*_: object) -> None:
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+@pytest.mark.slow
+def test_a_build_that_crashes_in_what_it_repacks_reads_weights_as_they_lie_in_the_file(
+    suite: Llm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(llamacpp, "_try_repacked", crash)
+    with LlamaCpp({"threads": "1"}).open(cpu(), suite, "int4", ALONE) as runner:
+        assert runner.facts["repacked"] == "no: a trial of it ended with exit code -11"
+        assert "fno-dse" in runner.facts["build it anew"] and len(runner.facts["build it anew"]) <= MOST_TEXT
+        assert answer(runner, suite, 0).shape == (128,)
 
 
 @pytest.mark.slow
