@@ -60,11 +60,17 @@ ROWS = {
     "dlrm-onnxruntime-bare": Row("dlrm", "offline", "onnxruntime", "fp32", "onnxruntime", "fp32", 0.98),
     "resnet50-onnxruntime-bare": Row("resnet50", "offline", "onnxruntime", "fp32", "onnxruntime", "fp32", 0.98),
     "diffusion-compiled": Row("diffusion", "single-stream", "torch", "bf16", "diffusers", "bf16", 1.3),
-    "llm-bf16": Row("llm", "single-stream", "llamacpp", "bf16", "llamacpp", "bf16", 1.0),
     "llm-fp16": Row("llm", "single-stream", "llamacpp", "fp16", "llamacpp", "fp16", 1.0),
+    "llm-bf16": Row("llm", "single-stream", "llamacpp", "bf16", "llamacpp", "bf16", 1.0),
+    "llm-bf16-torch": Row("llm", "single-stream", "torch", "bf16", "llamacpp", "fp16", 1.0),
+    "llm-bf16-openvino": Row("llm", "single-stream", "openvino", "bf16", "llamacpp", "fp16", 1.0),
     "llm-fp32": Row("llm", "single-stream", "llamacpp", "fp32", "llamacpp", "fp32", 1.0),
     "llm-int8": Row("llm", "single-stream", "llamacpp", "int8", "llamacpp", "int8", 1.1),
+    "llm-int8-onnxruntime": Row("llm", "single-stream", "onnxruntime", "int8", "llamacpp", "int8", 1.1),
+    "llm-int8-openvino": Row("llm", "single-stream", "openvino", "int8", "llamacpp", "int8", 1.1),
     "llm-int4": Row("llm", "single-stream", "llamacpp", "int4", "llamacpp", "int4", 1.2),
+    "llm-int4-onnxruntime": Row("llm", "single-stream", "onnxruntime", "int4", "llamacpp", "int4", 1.2),
+    "llm-int4-openvino": Row("llm", "single-stream", "openvino", "int4", "llamacpp", "int4", 1.2),
 }
 
 

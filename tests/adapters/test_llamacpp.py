@@ -160,4 +160,4 @@ def test_what_it_does_not_have_is_refused(suite: Llm) -> None:
         LlamaCpp({}).open(cpu(), Dlrm("smoke", {}), "fp32", ALONE).__enter__()
     with pytest.raises(Unsupported, match="no weights in fp8"):
         LlamaCpp({}).open(cpu(), suite, "fp8", ALONE).__enter__()
-    assert cpu().offers("dlrm") == () and cpu().offers("llm")[0] == "bf16"
+    assert cpu().offers("dlrm") == () and cpu().offers("llm")[0] == "fp16"
