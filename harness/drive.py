@@ -170,13 +170,15 @@ def closed_loop(
 
     ahead: each lane's next feed is made by another thread while the lane runs one. Its feeds then form two chains that
     take turns, in each of which a feed follows from the answer before. A feed that is made and not needed is dropped.
-    enough: asked, ever more seldom, once `min_ns` and `min_feeds` are reached, about what the lane has done so far;
-    between two feeds, so that its cost is in no figure.
+    enough: asked, ever more seldom, once `min_ns` and `min_feeds` are reached, about what a lane has done so far;
+    between two feeds, so that its cost is in no figure. All lanes end when one has done enough: one that went on alone
+    would have the whole device and show half of its rate.
     """
     begin = clock()
     until_ns = begin + limits.max_ns if limits.pilot else math.inf
     lock = threading.Lock()
     issued = done = 0
+    over = False
 
     def make(told: bytes) -> tuple[int, Feed]:
         nonlocal issued
@@ -186,7 +188,7 @@ def closed_loop(
         return serial, feeds(serial, told)
 
     def lane(logs: Sequence[Log]) -> None:
-        nonlocal done
+        nonlocal done, over
         look_ns = limits.min_ns
         with ExitStack() as stack:
             maker = stack.enter_context(ThreadPoolExecutor(1)) if ahead else None
@@ -200,10 +202,11 @@ def closed_loop(
                 serial, feed = made()
                 elapsed = log.feed(runner, feed, clock, serial=serial, until_ns=until_ns)[1][-2] - begin
                 done += 1
-                if elapsed >= limits.max_ns:
+                if over or elapsed >= limits.max_ns:
                     return
                 if elapsed >= look_ns and done >= limits.min_feeds:
                     if enough(merged(each for each in logs if each.ends)):
+                        over = True
                         return
                     look_ns = int(elapsed * LOOKS_GROW)
                 due.append((log, next_of(log)))

@@ -262,7 +262,8 @@ class Pace:
 
     def _plan(self, phases: Sequence[Phase], waiting: Sequence[Share]) -> None:
         steps = list(self._steps(phases, waiting))
-        self.total = max(self.total, len(steps))
+        over = self.step - 1 if self.left else self.total
+        self.total = max(self.total, over + len(steps))
         first = self.total - len(steps) + 1
         carried_s = 0.0
         self.left = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -94,6 +95,17 @@ def test_a_pilot_breaks_off_the_feed_that_goes_on_when_its_time_is_over() -> Non
     assert shown.marks == ((200, 1), (210, 1))  # one stamp shows no pace
     (whole,) = closed_loop(Simulated(Clock(), 1), given(), limits(max_ns=1), Clock(), units=1)
     assert whole.marks
+
+
+def test_no_lane_goes_on_when_another_has_done_enough() -> None:
+    clock, asked, made = Clock(), itertools.count(1), itertools.count(1)
+
+    def feed(serial: int, before: bytes) -> Feed:
+        assert next(made) < 1000, "a lane went on alone"
+        return {"x": np.array([serial])}
+
+    done = closed_loop(Simulated(clock, 1), feed, limits(), clock, 2, lambda done: next(asked) == 3)
+    assert len(done) < 1000
 
 
 def test_making_a_feed_is_in_no_latency() -> None:

@@ -2,11 +2,11 @@
 
 Run it after a change to the weights or the feeds.
 
-Fast engines fold a batch norm into the convolution before it. With any factor for a channel, the folded weights would not
-be exact in 16 bits, let alone in 4, and their rounding, which is the same at every place of an image, would be 20 times
-that of the activations. So the variance of a channel is moved to where its factor is one of the two powers of two around
-it, by turns, so that the mean power of all channels stays: else one block would weigh twice another. And its mean is
-moved by less than the rounding of bf16, to where its folded bias is a bf16.
+Fast engines fold a batch norm into the convolution before it. With any factor for a channel, the folded weights would
+not be exact in 16 bits, let alone in 4, and their rounding, which is the same at every place of an image, would be 20
+times that of the activations. So the variance of a channel is moved to where its factor is one of the two powers of two
+around it, by turns, so that the mean power of all channels stays: else one block would weigh twice another. And its
+mean is moved by less than the rounding of bf16, to where its folded bias is a bf16.
 """
 
 from __future__ import annotations
