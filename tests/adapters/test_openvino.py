@@ -110,6 +110,17 @@ def test_weights_in_few_bits_lose_nothing(precision: str) -> None:
     assert suite.quality(answer, logits) < 0.01  # 0.0005 to 0.0035
 
 
+def test_resnet50_multiplies_in_8_bits() -> None:
+    suite = ResNet50("smoke", {})
+    feed = suite.feeds(8, seed=3)(0)
+    with OpenVino({}).open(cpu(), suite, "int8", ALONE) as runner:
+        (answer,) = runner(feed)
+        assert all("_i8" in each.lower() for each in runner.facts["nodes of classify"].split(", "))
+    with Torch({}).open(cpu(), suite.reference(), "fp32", ALONE) as teacher:
+        reference = np.concatenate([np.array(each) for each in teacher(feed)])
+    assert 0.001 < suite.quality(np.array(answer), reference) < 0.03  # in bf16 it is below, with a wrong scale above
+
+
 def test_throughput_has_the_slots_that_openvino_asks_for() -> None:
     suite = ResNet50("smoke", {})
     with OpenVino({"threads": "2"}).open(cpu(), suite, "fp32", Use.of("offline")) as runner:
