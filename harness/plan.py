@@ -250,7 +250,7 @@ def _routes(candidates: Sequence[Phase]) -> Mapping[tuple[str, str], Mapping[Rou
     found: dict[tuple[str, str], dict[RouteKey, Share]] = defaultdict(dict)
     for share in (phase.shares[0] for phase in candidates if phase.purpose == "solo"):
         found[share.route.suite, share.route.device].setdefault(share.route.key, share)
-    return dict(sorted(found.items()))
+    return found
 
 
 def left_out(ways: Sequence[Way], candidates: Sequence[Phase], bits: WeightClass) -> Iterator[Absent]:
