@@ -744,7 +744,7 @@ class Squeezing:
 
         self.facts: dict[str, str] = {}
         self.suite = suite
-        self.session = _Session(suite, torch.device("cpu"), torch.float32, self.facts)
+        self.session = _Session(suite, torch.device("cpu"), torch.float32, torch.get_num_threads(), self.facts)
         for module in self.session._modules.values():
             for tensor in module.parameters():
                 tensor.data = integers(tensor.data, 4)
