@@ -161,14 +161,16 @@ def _not_zero(scales: Floats) -> Floats:
 
 
 def _sits(rows: Floats, scales: Floats, bits: int) -> npt.NDArray[np.bool_]:
-    """Whether all values of a row are integers times its scale."""
+    """Whether all values of a row are integers times its scale. A value far below the scale is no zero."""
     out = np.empty(len(rows), np.bool_)
 
     def chunk(part: slice) -> None:
         quotient = rows[part] / scales[part, None]
-        quotient -= _nearest(quotient, bits)
+        nearest = _nearest(quotient, bits)
+        lost = ((nearest == 0) & (quotient != 0)).any(1)
+        quotient -= nearest
         np.abs(quotient, out=quotient)
-        out[part] = quotient.max(1) <= ROUNDING
+        out[part] = (quotient.max(1) <= ROUNDING) & ~lost
 
     _in_chunks(chunk, rows)
     return out

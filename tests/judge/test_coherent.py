@@ -232,7 +232,7 @@ def test_a_suite_that_is_not_here_is_not_compared() -> None:
     told = RUNS.model_copy(update={"records": (foreign,)})
     assert expected.promises(told) == (
         {},
-        {SOLO.key: "it ran version 9 of dlrm, and version 1 is installed"},
+        {SOLO.key: "it ran version 9 of dlrm, and version 2 is installed"},
     )
     stranger = SOLO.model_copy(update={"route": SOLO.route.model_copy(update={"suite": "acme"})})
     assert expected.promises(RUNS.model_copy(update={"records": (stranger,)}))[1] == {
