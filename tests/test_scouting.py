@@ -1,4 +1,4 @@
-"""Which routes are measured: those of a weight class, ranked by pilots of a few seconds. No device, no clock."""
+"""The routes that are measured: those of a weight class, ranked by pilots of a few seconds. No device, no clock."""
 
 from __future__ import annotations
 

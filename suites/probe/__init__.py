@@ -82,7 +82,7 @@ class Kernel:
     size: int
     """The rows of its matrix."""
     number: int = 0
-    """Which of the streamed matrices."""
+    """The number of the streamed matrix, from 0."""
 
     @property
     def graph(self) -> str:

@@ -7,7 +7,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from harness.adapters.batch_norms import fold
-from harness.contracts import Spec
+from harness.contracts import Array, Spec, Weights
 from tests.fakes.toys import Random
 
 SHAPES = {"w": (4, 3, 1, 1), "b": (4,), "gain": (4,), "shift": (4,), "mean": (4,), "norm.running_var": (4,)}
@@ -25,9 +25,9 @@ def random() -> Random:
     return Random({name: Spec(shape) for name, shape in SHAPES.items()})
 
 
-def read(weights: Random | object, name: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+def read(weights: Weights, name: str) -> Array:
     into = np.empty(SHAPES[name], np.float32)
-    weights.read(name, into)  # type: ignore[union-attr]
+    weights.read(name, into)
     return into
 
 
