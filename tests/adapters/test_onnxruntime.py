@@ -28,7 +28,7 @@ from harness.schema import Device
 from suites import exported
 from suites.llm import Llm
 from suites.probe import Probe
-from tests.fakes.toys import HOME, Random, Toy
+from tests.fakes.toys import HOME, Random, Toy, computes_as_torch
 
 pytestmark = pytest.mark.slow
 
@@ -54,13 +54,7 @@ def test_it_names_the_cpu_as_torch_does() -> None:
 
 
 def test_it_computes_what_torch_computes(runner: GraphRunner) -> None:
-    suite = Toy()
-    with Torch({}).open(cpu(), suite, "fp32", ALONE) as reference:
-        for batch, feed in zip((1, 3), map(suite.feeds(1, seed=1), range(2)), strict=True):
-            feed = {**feed, **{name: np.repeat(feed[name], batch, axis=0) for name in ("image", "index")}}
-            for mine, theirs in zip(runner(feed), reference(feed), strict=True):
-                assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
-                np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+    computes_as_torch(runner, cpu())
 
 
 def test_it_says_where_weights_and_nodes_went(runner: GraphRunner) -> None:

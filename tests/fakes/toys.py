@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from harness.contracts import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value
+from harness.contracts import Array, Feed, Feeds, Graph, Runner, Session, Spec, Suite, Use, Value
 from harness.errors import Unsupported
-from harness.schema import Cost, Gate, LatencyLimits, UnitNames
+from harness.schema import Cost, Device, Gate, LatencyLimits, UnitNames
 from suites import exported
 
 if TYPE_CHECKING:
@@ -179,6 +179,19 @@ class Random:
     def read(self, name: str, into: npt.NDArray[np.float32]) -> None:
         values = np.random.default_rng(list(name.encode())).standard_normal(into.shape, np.float32)
         into[...] = np.abs(values) if name.endswith("running_var") else values
+
+
+def computes_as_torch(runner: Runner, device: Device) -> None:
+    """Asserts that a runner of the toy answers as the torch adapter does in fp32, for two batches."""
+    from harness.adapters.torch import Torch
+
+    suite = Toy()
+    with Torch({}).open(device, suite, "fp32", Use.of("single-stream")) as reference:
+        for batch, feed in zip((1, 3), map(suite.feeds(1, seed=1), range(2)), strict=True):
+            feed = {**feed, **{name: np.repeat(feed[name], batch, axis=0) for name in ("image", "index")}}
+            for mine, theirs in zip(runner(feed), reference(feed), strict=True):
+                assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
+                np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ with a few feeds that show the ranges.
 
 from __future__ import annotations
 
+import importlib
 import sys
 import tempfile
 from collections import Counter
@@ -265,7 +266,7 @@ def _import() -> Any:
     if "openvino" not in sys.modules:
         sys.modules["openvino_telemetry"] = cast(Any, None)  # OpenVINO takes its own stub, which sends nothing
     try:
-        import onnx  # noqa: F401  needed to edit the graphs: a missing one is told here and not in the middle of a run
+        importlib.import_module("onnx")  # needed to edit the graphs: a missing one is told here, not in mid-run
         import openvino
     except ImportError as error:
         raise PluginError(f"{error.name} is not installed", "pip install 'mixmark[openvino]'") from error
