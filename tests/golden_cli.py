@@ -33,9 +33,17 @@ def helps() -> Iterator[tuple[str, str]]:
     """(title, help) of the command and of each of its subcommands, at a fixed width whatever the terminal."""
     root = main.make_context("mixmark", [], resilient_parsing=True, terminal_width=WIDTH)
     yield "mixmark", _clean(root.get_help())
-    for name, command in main.commands.items():
+    for name, command in commands(main):
         context = click.Context(command, parent=root, info_name=name)
         yield f"mixmark {name}", _clean(context.get_help())
+
+
+def commands(group: click.Group) -> Iterator[tuple[str, click.Command]]:
+    """Every command by its words, such as `adapters check`, each behind the one that it belongs to."""
+    for name, command in group.commands.items():
+        yield name, command
+        if isinstance(command, click.Group):
+            yield from ((f"{name} {inner}", each) for inner, each in commands(command))
 
 
 def _clean(text: str) -> str:
@@ -79,7 +87,7 @@ def manual() -> str:
         *(".SH SYNOPSIS", ".B mixmark", "COMMAND [OPTIONS] [ARGS]..."),
         *(".SH DESCRIPTION", *_described(main), ".SH COMMANDS"),
     ]
-    for name, command in main.commands.items():
+    for name, command in commands(main):
         context = click.Context(command, parent=root, info_name=name)
         lines += [f'.SS "{_roff(" ".join((name, *command.collect_usage_pieces(context))))}"', *_described(command)]
         for parameter in command.get_params(context):

@@ -99,11 +99,13 @@ LAYERS = (
     {"harness.progress"},
     {
         "harness.cli",
+        "harness.cli.adapters",
         "harness.cli.alone",
         "harness.cli.answer",
         "harness.cli.cache",
         "harness.cli.leaderboard",
         "harness.cli.look",
+        "harness.cli.meters",
         "harness.cli.options",
         "harness.cli.results",
         "harness.cli.run",

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness import cli, metering, plugins, setup
-from harness.cli import look
+from harness.cli import meters as command
 from harness.config import Config
 from harness.errors import UsageError
 from harness.judge.energy.reading import cumulative, reading
@@ -217,7 +217,7 @@ def typed(
     specs = {name: plugin.spec for name, plugin in FAKES.items()}
     monkeypatch.setitem(plugins.BUILT_IN, "meters", specs)
     monkeypatch.setitem(plugins.BUILT_IN, "adapters", {})
-    monkeypatch.setattr(look, "LIVE_S", 0.3)
+    monkeypatch.setattr(command, "LIVE_S", 0.3)
     with TemporaryDirectory() as folder:
         config = Path(folder) / "mixmark.toml"
         config.write_text("".join(f'[meter.{each}]\nmode = "{mode}"\n' for each in sections))

@@ -14,7 +14,7 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
-from harness.cli import cache, leaderboard, look, results, run, submissions
+from harness.cli import adapters, cache, leaderboard, look, meters, results, run, submissions
 from harness.errors import MixmarkError
 from harness.text import plain
 
@@ -84,8 +84,8 @@ def completion(shell: str) -> None:
 for command in (
     look.devices,
     look.suites,
-    look.adapters,
-    look.meters,
+    adapters.adapters,
+    meters.meters,
     run.run,
     results.report,
     results.audit,

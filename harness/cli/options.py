@@ -21,6 +21,16 @@ ADAPTER = click.option(
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
+def refuse_before_subcommand(context: click.Context) -> None:
+    """Refuses options of a command that lists where they stand before one of its subcommands, which has its own."""
+    from click.core import ParameterSource
+
+    for each in context.command.params:
+        if each.name and context.get_parameter_source(each.name) is not ParameterSource.DEFAULT:
+            named = f"{context.command_path} {context.invoked_subcommand}"
+            raise click.UsageError(f"{each.opts[0]} stands before {context.invoked_subcommand}: see {named} --help")
+
+
 class Seconds(click.FloatRange):
     """A time in seconds."""
 

@@ -1,0 +1,54 @@
+"""The commands about adapters: `mixmark adapters` lists them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from harness.cli.options import ADAPTER, CONFIG, JSON, refuse_before_subcommand
+from harness.cli.tables import print_absent, print_json, print_table
+from harness.text import plain
+
+
+@click.group(invoke_without_command=True)
+@ADAPTER
+@CONFIG
+@JSON
+@click.pass_context
+def adapters(context: click.Context, adapters: tuple[str, ...], config: Path | None, as_json: bool) -> None:
+    """List the adapters, where each was installed from and which devices it reaches.
+
+    Example: mixmark adapters --adapter ./acme.py:Acme
+    """
+    if context.invoked_subcommand:
+        refuse_before_subcommand(context)
+        return
+    from harness import config as configuration
+    from harness import setup
+
+    configured = configuration.load(config)
+    found = setup.look(adapters, configured)
+    listed: list[dict[str, Any]] = [
+        {
+            "name": plugin.name,
+            "spec": plugin.spec or (environment.spec if environment else ""),
+            "origin": environment.origin if environment else plugin.origin,
+            "python": configured.adapter(plugin.name).python,
+            "options": dict(configured.adapter(plugin.name).options),
+            "devices": [way.device.id for way in found.ways if way.adapter == plugin.name],
+            "environment": environment.model_dump(mode="json") if environment else None,
+        }
+        for plugin in setup.choose(adapters, configured).values()
+        for environment in (found.environments.get(plugin.name),)
+    ]
+    if as_json:
+        print_json({"adapters": listed, "absent": [each.model_dump() for each in found.absent]})
+        return
+    rows = [
+        [plain(each[key]) or "–" for key in ("name", "origin", "spec")] + [", ".join(each["devices"]) or "–"]
+        for each in listed
+    ]
+    print_table(("adapter", "installed from", "class", "devices"), rows, "There is no adapter.")
+    print_absent(found.absent)

@@ -1,0 +1,106 @@
+"""The commands about meters: `mixmark meters` lists the energy sources and what they read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from harness.cli.options import ADAPTER, CONFIG, JSON, refuse_before_subcommand
+from harness.cli.tables import plugins_print_to_stderr, print_absent, print_json, print_table
+
+if TYPE_CHECKING:
+    from harness.metering import Live
+
+LIVE_S = 5.0
+SHORT = {"window too short", "short window"}  # true of every source that is read for LIVE_S, so not worth a word
+
+
+@click.group(invoke_without_command=True)
+@ADAPTER
+@CONFIG
+@JSON
+@click.pass_context
+def meters(context: click.Context, adapters: tuple[str, ...], config: Path | None, as_json: bool) -> None:
+    """List the energy sources of this machine, what each covers and reads now, and how to enable the others.
+
+    The sources are read for five seconds. The update period and the resolution are those seen in that time. Sources
+    marked as counted add up to the energy of a run.
+
+    Example: mixmark meters
+    """
+    if context.invoked_subcommand:
+        refuse_before_subcommand(context)
+        return
+    from harness import config as configuration
+    from harness import metering, setup
+    from harness.judge.energy.cover import antichain, rivals, unmetered
+    from harness.judge.energy.total import CLAIM
+    from harness.schema import Absent
+
+    configured = configuration.load(config)
+    asked = setup.look(adapters, configured).devices
+    with plugins_print_to_stderr(), setup.metered(asked, adapters, configured) as found:
+        seen = metering.live(found, LIVE_S)
+    unasked = [
+        Absent(kind="meter", name=name, reason=f"it is read only if mixmark.toml has a section [meter.{name}]")
+        for name in found.unasked
+    ]
+    missing = (*found.absent, *unasked)
+    readable = {
+        each.domain.id for each in seen if each.domain.method != "modelled" and SHORT.issuperset(each.reading.reasons)
+    }
+    usable = [each.domain for each in seen if each.domain.id in readable]
+    chosen = antichain(found.domains, readable, found.devices)
+    missed = unmetered(chosen, found.devices, found.absent)
+    claims = [CLAIM.format(one=one.id, other=other.id) for one, other in rivals(usable)]
+    boundary = chosen[0].boundary if chosen and not missed and not claims else None
+    if as_json:
+        told = [
+            {
+                **each.domain.model_dump(mode="json"),
+                "reads": each.reads,
+                "period_ns": each.reading.period_ns,
+                "resolution": each.resolution,
+                "watts": each.watts,
+                "reasons": list(each.reading.reasons),
+                "added": each.domain in chosen,
+                "lost": each.lost,
+            }
+            for each in seen
+        ]
+        absent = [each.model_dump() for each in missing]
+        print_json({"domains": told, "boundary": boundary, "unmetered": list(missed), "absent": absent})
+        return
+    head = ("energy source", "covers", "boundary", "method", "update period", "resolution", "power now", "status")
+    rows = [_source_row(each, each.domain in chosen) for each in seen]
+    print_table(head, rows, "There is no energy source: no meter can read anything on this machine.")
+    if boundary:
+        click.echo(f"\nA run on this machine reports its energy with the boundary {boundary}.")
+    elif rows:
+        click.echo("\nA run on this machine reports no efficiency.")
+    for each in seen:
+        if each.lost:
+            click.echo(f"{each.domain.id} could not be read any more: {each.lost}")
+    for claim in claims:
+        click.echo(claim)
+    if missed:
+        click.echo(f"No energy source covers: {', '.join(missed)}")
+    print_absent(missing)
+
+
+def _source_row(source: Live, counted: bool) -> tuple[str, ...]:
+    domain, reading = source.domain, source.reading
+    unit = "J" if domain.quantity == "energy" else "W"
+    trouble = ", ".join(reason for reason in reading.reasons if reason not in SHORT)
+    return (
+        domain.id,
+        ", ".join(domain.covers),
+        domain.boundary,
+        domain.method,
+        "–" if reading.period_ns is None else f"{reading.period_ns / 1e6:,.0f} ms",
+        "–" if source.resolution is None else f"{source.resolution:.3g} {unit}",
+        "–" if source.watts is None else f"{source.watts:,.1f} W",
+        trouble or ("counted" if counted else ""),
+    )
