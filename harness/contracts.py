@@ -6,6 +6,7 @@
     Session   graphs on an open device: what most vendors write; `GraphRunner` makes a Runner of it
     Meter     says what a source of energy readings covers, and reads its raw samples
     Watcher   says what a vendor's accelerators are, and what disturbs them
+    Format    writes a suite in the files that other programs read
     Reporter  makes text of a judgement
 
 The harness owns the clock. A plugin never times anything: each array that a runner yields is one
@@ -48,6 +49,8 @@ from harness.schema import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from torch import nn
 
     from harness.judge.judgement import Judgement
@@ -381,6 +384,14 @@ class Watcher(Protocol):
 
     def close(self) -> None:
         """Releases the vendor's library. It is the last call."""
+
+
+class Format(Protocol):
+    """Writes a suite in the files that other programs read, such as safetensors."""
+
+    def __call__(self, suite: Suite, precision: str, folder: Path) -> None:
+        """Writes the suite's weights at the precision, one tensor at a time, into an empty folder. Raises Unsupported
+        for what the format cannot hold."""
 
 
 class Reporter(Protocol):

@@ -22,7 +22,7 @@ from harness.errors import PluginError, UsageError
 from harness.schema import Absent
 from harness.text import plain
 
-Kind = Literal["adapters", "meters", "watchers", "suites", "reporters", "comparisons"]
+Kind = Literal["adapters", "meters", "watchers", "suites", "formats", "reporters", "comparisons"]
 
 BUILT_IN: dict[Kind, dict[str, str]] = {
     "adapters": {
@@ -50,6 +50,10 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
         "resnet50": "suites.resnet50:ResNet50",
         "probe": "suites.probe:Probe",
     },
+    "formats": {
+        "safetensors": "suites.formats.safetensors:write",
+        "gguf": "harness.adapters.gguf:export",
+    },
     "reporters": {
         "console": "reporters.console:report",
         "full": "reporters.full:report",
@@ -76,6 +80,7 @@ MEMBERS: dict[Kind, tuple[str, ...]] = {
         *("name", "version", "unit", "unit_names", "scenarios", "weights", "graphs", "feeds", "units"),
         *("infer", "gate", "reference", "quality", "costs"),
     ),
+    "formats": ("__call__",),
     "reporters": ("__call__",),
     "comparisons": ("__call__",),
 }

@@ -379,7 +379,7 @@ def test_the_architecture_names_only_files_that_exist_and_only_known_kinds_of_pl
     """The links are checked with those of all pages. What the picture names is a module, a folder or a plugin."""
     page = (DOCS / "architecture.md").read_text("utf-8")
     assert [row[0].split(" ", 1)[1].split(" of ")[0] for row in table(page, "to add", "write")] == [
-        *("suite", "adapter", "watcher", "meter", "reporter", "form", "host launcher", "rule", "rule", "mix")
+        *("suite", "adapter", "watcher", "meter", "format", "reporter", "form", "host launcher", "rule", "rule", "mix")
     ]
     assert set(re.findall(r"`mixmark\.([a-z]+)`", page)) == set(plugins.BUILT_IN)
     for row in table(page, "to add", "write"):

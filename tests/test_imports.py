@@ -18,6 +18,7 @@ LAYERS = (
     {"harness.contracts"},
     {  # pure: no file, process, device or clock; of mixes those that are shipped
         "harness.arrivals",
+        "harness.bfloat16",
         "harness.judge.coherent",
         "harness.judge.distributions",
         "harness.compare",
@@ -63,6 +64,7 @@ LAYERS = (
         "harness.doctor",
         "harness.drive",
         "harness.expected",
+        "harness.export",
         "harness.metering",
         "harness.mix",
         "harness.noise",
@@ -103,6 +105,7 @@ LAYERS = (
         "harness.cli.alone",
         "harness.cli.answer",
         "harness.cli.cache",
+        "harness.cli.export",
         "harness.cli.leaderboard",
         "harness.cli.look",
         "harness.cli.meters",

@@ -5,6 +5,9 @@
 
 Q8_0 and Q4_0 hold blocks of 32 integers along the contraction axis, each block with a scale in fp16. Drawn weights are
 integers from −8 to 7 times a power of two, so both types hold them exactly; those of a checkpoint are rounded.
+
+llama.cpp's server aborts where there is no tokenizer, and every one but RWKV's takes some token for the end. So the
+file names RWKV's, whose words are here the numbers of the tokens: " 17 4 2" is the text of the tokens 17, 4 and 2.
 """
 
 from __future__ import annotations
@@ -18,12 +21,17 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.adapters.lowbit import GROUP, Integers, in_groups, packed
+from harness.bfloat16 import round_to_bf16
 from harness.contracts import Array, Suite, Value
+from harness.errors import Unsupported
+from harness.schema import Precision
 
 BYTES_PER_GROUP = {"F32": 128, "BF16": 64, "F16": 64, "Q8_0": 34, "Q4_0": 18}
 """What 32 values of a matrix take in each type."""
+TYPES: dict[Precision, str] = {"fp16": "F16", "bf16": "BF16", "fp32": "F32", "int8": "Q8_0", "int4": "Q4_0"}
+"""What GGUF calls each precision, the best one of each weight class first."""
 FILE = "model.gguf"
-HEAD_BYTES = 1 << 20  # more than the names and shapes of all tensors take
+HEAD_BYTES = 4 << 20  # more than the names and shapes of all tensors and the words of all tokens take
 LAYER = {
     "input_layernorm": "attn_norm",
     "self_attn.q_proj": "attn_q",
@@ -38,6 +46,16 @@ LAYER = {
 ENDS = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 
 Floats = npt.NDArray[np.float32]
+
+
+def export(suite: Suite, precision: str, folder: Path) -> None:
+    """Writes FILE into the folder: the format `gguf` of `mixmark export`."""
+    if suite.name != "llm" or suite.config.get("model_type") != "llama":
+        raise Unsupported(f"GGUF files are written of Llama models, and {suite.name} is none", "take another --format")
+    type = next((type for name, type in TYPES.items() if name == precision), None)
+    if type is None:
+        raise Unsupported(f"GGUF has no type for {precision}", f"take one of {', '.join(TYPES)}")
+    write(suite, type, folder)
 
 
 def size_bytes(suite: Suite, type: str) -> int:
@@ -65,7 +83,8 @@ def write(suite: Suite, type: str, folder: Path) -> None:
     writer.add_rope_dimension_count(config["head_dim"])
     writer.add_rope_freq_base(config["rope_theta"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    writer.add_tokenizer_model("none")  # tokens are numbers
+    writer.add_tokenizer_model("rwkv")  # the only one that assumes no begin, end or unknown token
+    writer.add_token_list([f" {token}" for token in range(config["vocab_size"])])
     float32 = gguf.GGMLQuantizationType.F32
     shapes = {name: tuple(map(int, weights.spec(name).shape)) for name in weights.names()}
     for name, shape in shapes.items():
@@ -132,9 +151,9 @@ def _bytes(shape: tuple[int | str, ...], type: str) -> int:
 
 
 def _bf16(values: Floats) -> npt.NDArray[np.uint16]:
-    """The upper halves of float32 values, rounded to nearest, ties to even."""
-    bits = values.view(np.uint32)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    rounded = np.empty(values.shape, np.uint16)
+    round_to_bf16(values, rounded)
+    return rounded
 
 
 def _q8_0(values: Floats) -> Array:

@@ -24,13 +24,12 @@ import numpy as np
 
 from harness.adapters import gguf
 from harness.adapters.cpu import cores, cpu, flags, threads_option
+from harness.adapters.gguf import TYPES
 from harness.cache import converted
 from harness.contracts import Array, Feed, Runner, Suite, Use
 from harness.errors import MixmarkError, PluginError, Unsupported
-from harness.schema import Device, Precision
+from harness.schema import Device
 
-TYPES: dict[Precision, str] = {"fp16": "F16", "bf16": "BF16", "fp32": "F32", "int8": "Q8_0", "int4": "Q4_0"}
-"""What GGUF calls each precision, the best one of each weight class first."""
 REPACKED = ("F16", "Q8_0", "Q4_0")
 BUILD = (
     "CMAKE_ARGS='-DGGML_NATIVE=ON -DCMAKE_CXX_FLAGS=-fno-dse' pip install --no-cache-dir --no-binary llama-cpp-python"

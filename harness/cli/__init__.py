@@ -14,7 +14,7 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
-from harness.cli import adapters, cache, leaderboard, look, meters, results, run, submissions
+from harness.cli import adapters, cache, export, leaderboard, look, meters, results, run, submissions
 from harness.errors import MixmarkError
 from harness.text import plain
 
@@ -91,6 +91,7 @@ for command in (
     results.audit,
     look.doctor,
     cache.cache,
+    export.export,
     run.selftest,
     results.compare,
     submissions.submit,

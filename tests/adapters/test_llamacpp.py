@@ -15,7 +15,8 @@ import pytest
 
 from harness import cache
 from harness.adapters import gguf, llamacpp
-from harness.adapters.llamacpp import TYPES, LlamaCpp, missing, used
+from harness.adapters.gguf import TYPES
+from harness.adapters.llamacpp import LlamaCpp, missing, used
 from harness.adapters.onnxruntime.files import read
 from harness.adapters.torch import Torch
 from harness.contracts import Array, Runner, Use

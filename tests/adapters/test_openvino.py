@@ -17,8 +17,8 @@ import pytest
 
 from harness.adapters import openvino as adapter
 from harness.adapters.openvino import OpenVino
-from harness.adapters.openvino.models import round_to_bf16
 from harness.adapters.torch import Torch
+from harness.bfloat16 import round_to_bf16
 from harness.contracts import Array, GraphRunner, Use
 from harness.errors import MixmarkError, PluginError, Unsupported, UsageError
 from harness.schema import Device

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.adapters import lowbit
+from harness.bfloat16 import round_to_bf16
 from harness.contracts import Array, Graph, Weights
 from harness.errors import Unsupported
 
@@ -33,7 +34,6 @@ LOW = {"int8", "int4"}
 INTEGERS = {"i8", "i4"}
 PRODUCTS = {"MatMul", "Convolution"}
 ANGULAR = {"Sin", "Cos"}
-CHUNK = 1 << 18  # values rounded at a time: 1 MiB, which stays in a core's cache
 SHRINK_S = 0.1
 
 
@@ -164,19 +164,6 @@ class Stored:
         self._arrays.clear()
         with suppress(BufferError):  # a network that is still referenced maps it
             self._map.close()
-
-
-def round_to_bf16(values: npt.NDArray[np.float32], into: Array) -> None:
-    """Writes the values, rounded to the nearest bf16, into an array of uint16."""
-    bits, out = values.reshape(-1).view(np.uint32), into.reshape(-1)
-    for start in range(0, len(bits), CHUNK):
-        part = bits[start : start + CHUNK]
-        rounded = part >> 16
-        rounded &= 1
-        rounded += 0x7FFF
-        rounded += part
-        rounded >>= 16
-        out[start : start + CHUNK] = rounded
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,93 @@
+"""The command that writes a suite in files that other programs read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from harness.cli.options import CONFIG, JSON, TIER
+from harness.cli.tables import print_json, print_table
+from harness.text import plain
+
+
+@click.command()
+@click.argument("suite")
+@click.argument("folder", type=click.Path(path_type=Path))
+@TIER
+@click.option(
+    "--format",
+    "format_name",
+    default="safetensors",
+    show_default=True,
+    metavar="NAME",
+    help="safetensors: every suite, with the config.json of its ecosystem; gguf: llm.",
+)
+@click.option(
+    "--precision",
+    type=click.Choice(["fp32", "bf16", "fp16", "int8", "int4"]),
+    default="fp32",
+    show_default=True,
+    help="What the weights are held in; int8 and int4 only in GGUF.",
+)
+@click.option(
+    "--weights",
+    type=click.Path(exists=True, path_type=Path),
+    metavar="PATH",
+    help="Export a public checkpoint, in place of weights that are drawn at random.",
+)
+@click.option(
+    "--samples",
+    type=click.IntRange(min=0),
+    default=2,
+    show_default=True,
+    help="How many feeds are written with the answers of the fp32 reference, which needs the extra torch.",
+)
+@CONFIG
+@JSON
+def export(
+    suite: str,
+    folder: Path,
+    tier: str,
+    format_name: str,
+    precision: str,
+    weights: Path | None,
+    samples: int,
+    config: Path | None,
+    as_json: bool,
+) -> None:
+    """Write a suite's network and weights to FOLDER, in files that other programs read.
+
+    An engine that reads such files needs no converter for Mixmark. FOLDER must be new; it appears when all of it is
+    written, with the size and the SHA-256 of each file in mixmark.json. docs/vendors/export.md says how to load it.
+
+    \b
+    Examples: mixmark export llm --tier edge llama
+              mixmark export llm --tier smoke --format gguf --precision bf16 llama-gguf
+    """
+    from harness import config as configuration
+    from harness import export as exporting
+    from harness import plugins, setup
+    from harness.pick import pick
+
+    suites, formats = plugins.find("suites"), plugins.find("formats")
+    pick("suite", [suite], suites)
+    pick("format", [format_name], formats)
+    checkpoint = {"weights": str(weights.resolve())} if weights else {}
+    asked = exporting.Asked(
+        suite=suites[suite],
+        tier=tier,
+        options={**configuration.load(config).suites.get(suite, {}), **checkpoint},
+        weights=setup.checkpoint_label(weights) if weights else "drawn",
+        format=formats[format_name],
+        precision=precision,
+        samples=samples,
+    )
+    manifest = exporting.export(asked, folder, lambda stage: click.echo(f"{suite}, {tier}: {plain(stage)}", err=True))
+    if as_json:
+        print_json(manifest)
+        return
+    rows = [(each["path"], f"{each['bytes']:,}", each["sha256"]) for each in manifest["files"]]
+    print_table(("file", "bytes", "SHA-256"), rows, "Nothing was written.")
+    total_bytes = sum(each["bytes"] for each in manifest["files"])
+    click.echo(f"\n{total_bytes / 1e9:.2f} GB in {plain(str(folder))}")

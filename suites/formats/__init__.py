@@ -1,0 +1,1 @@
+"""Formats of `mixmark export` that hold every suite."""
