@@ -7,11 +7,13 @@ the answer is None, the caller asks again after the next `finished` or `lost` of
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from math import isclose
+from itertools import accumulate
+from math import fsum, isclose
 
 from harness.errors import MixmarkError
 from harness.schema import Placement, Rate
@@ -23,6 +25,7 @@ SLOWEST = 1e-3  # smallest pace relative to the solo rate: a plan needs rates ab
 LEAD = 0.02  # largest lead of a stream, as a share of the mixes that every stream has finished
 BETTER = 1.01  # factor by which other routes must be better: less is noise, and the plan would change back and forth
 STAY_S = 0.25  # how much work of a suite a device does at a stretch: each change to another worker takes 1 to 5 ms
+EARLY_S = 0.5  # earlier begins a feed that the end of the window cuts off: its device may be in the midst of another
 SAME = 0.01  # relative change of a pace that needs no new plan
 IDLE = 0.01  # share of its time that a plan must leave to a device to count as idle time and not as rounding
 
@@ -93,6 +96,8 @@ class Dispatcher:
         self._of_pair: dict[Pair, _Observed] = {}
         self._of_device: dict[str, _Observed] = {}
         self._last: dict[str, str] = {}
+        self._course: dict[Pair, tuple[list[int], list[int]]] = {}
+        self._busy_since_ns = dict.fromkeys(slots, begin_ns)
         self._placement = placement
         self._begin_ns = self._checked_ns = begin_ns
         self._planned = dict.fromkeys(self._solo, 1.0)
@@ -118,16 +123,21 @@ class Dispatcher:
         """The suites that no device can run any more; the other suites continue in proportion."""
         return tuple(suite for suite in self._finished if suite not in self._mix_units)
 
-    def next(self, device: str, now_ns: int) -> str | None:
-        """Returns the suite of the feed that the device gets next, which then counts as handed out, or None to wait."""
+    def next(self, device: str, now_ns: int, end_ns: int | None) -> str | None:
+        """Returns the suite of the feed that the device gets next, which then counts as handed out, or None to wait.
+
+        end_ns: when the window ends; None where that is not known yet."""
         if now_ns - self._checked_ns >= REBALANCE_NS:
             self._rebalance(now_ns)
         if device not in self._slots or self._held[device] > self._slots[device]:
             return None
         progress = self._progress
-        for suite in sorted(
-            self._suites_of.get(device, ()), key=lambda each: progress[each] - self._stays(each, device)
-        ):
+        suites = sorted(self._suites_of.get(device, ()), key=lambda each: progress[each] - self._stays(each, device))
+        postponed = self._postponed(device, suites, now_ns, end_ns) if end_ns is not None else None
+        if postponed:  # it comes last, so that the device does not wait where nothing else is ready
+            suites.remove(postponed)
+            suites.append(postponed)
+        for suite in suites:
             behind = min((at for other, at in progress.items() if other != suite), default=progress[suite])
             after = progress[suite] + self._quanta[suite, device] / self._mix_units[suite]
             if device in self._has_idle_time:
@@ -135,6 +145,8 @@ class Dispatcher:
             else:
                 ready = after - behind <= max(LEAD * behind, self._allowed)
             if ready:
+                if not self._held[device]:
+                    self._busy_since_ns[device] = now_ns
                 self._in_flight[suite, device] += 1
                 self._held[device] += 1
                 progress[suite] = after
@@ -142,26 +154,71 @@ class Dispatcher:
                 return suite
         return None
 
+    def _postponed(self, device: str, suites: Sequence[str], now_ns: int, end_ns: int) -> str | None:
+        """Returns the suite of which the device's last feed is cut off by the end of the window and must not begin yet.
+
+        Only one feed of a device can be the last one: of several, it is the one that saves most time."""
+        most_ns, found = int(EARLY_S * 1e9), None
+        mixes = self._mixes_at(end_ns, now_ns)
+        for suite in suites:
+            course = self._course.get((suite, device))
+            needed = (mixes - self._progress[suite]) * self._mix_units[suite]
+            if course is None or needed > self._quanta[suite, device]:
+                continue
+            offsets_ns, units = course
+            takes_ns = offsets_ns[bisect_left(units, needed)] if needed > 0 else 0
+            saves_ns = offsets_ns[-1] - takes_ns
+            if saves_ns > most_ns and now_ns + takes_ns + EARLY_S * 1e9 < end_ns:
+                most_ns, found = saves_ns, suite
+        return found
+
+    def _mixes_at(self, end_ns: int, now_ns: int) -> float:
+        """Returns how many mixes will be finished at the end of the window, if none of the time left is wasted.
+
+        What was handed out and the time that is left then are valued by the prices of the plan, which tell how many
+        mixes a unit of a suite and a second of a device are worth."""
+        plan = self._placement
+        prices = [plan.suite_prices.get(suite, 0.0) * count for suite, count in self._mix_units.items()]
+        handed_out = fsum(price * at for price, at in zip(prices, self._progress.values(), strict=True))
+        left = []
+        for device, held in self._held.items():
+            free_ns = now_ns
+            if held:
+                due_s = fsum(
+                    count * self._quanta[pair] / self._solo[pair].units_per_s / self._pace(pair)
+                    for pair, count in self._in_flight.items()
+                    if pair[1] == device and count
+                )
+                free_ns = max(now_ns, self._busy_since_ns[device] + int(due_s * 1e9))
+            left.append(plan.device_prices.get(device, 0.0) * (end_ns - free_ns) / 1e9)
+        return handed_out + fsum(left) * plan.mixes_per_s / plan.bound_per_s
+
     def _stays(self, suite: str, device: str) -> float:
         """By how many mixes the suite that a device runs may lead before the device turns to the least advanced one."""
         if self._last.get(device) != suite or (suite, device) not in self._solo:
             return 0.0
         return STAY_S * self._solo[suite, device].units_per_s / self._mix_units[suite]
 
-    def finished(self, device: str, suite: str, units: int, begin_ns: int, end_ns: int) -> None:
+    def finished(
+        self, device: str, suite: str, begin_ns: int, stamps_ns: Sequence[int], units: Sequence[int], kept: bool
+    ) -> None:
         """Records that a feed which was handed out is finished or failed.
 
-        units: the units that count, which is 0 if the feed failed or exceeded its latency limit.
-        begin_ns, end_ns: the time in which the device worked on it, without the time in the queue."""
+        begin_ns: when the device began to work on it, without the time in the queue. stamps_ns, units: when which
+        units came. kept: whether they count; they do not if the feed failed or exceeded its latency limit."""
         pair = suite, device
         if not self._in_flight[pair]:
             raise ValueError(f"{device} was given no feed of {suite}")
         self._in_flight[pair] -= 1
         self._held[device] -= 1
-        self._finished[suite] += units
+        count, end_ns = sum(units) if kept else 0, stamps_ns[-1]
+        self._busy_since_ns[device] = end_ns
+        self._finished[suite] += count
         if suite in self._progress:
-            self._progress[suite] += (units - self._quanta[pair]) / self._mix_units[suite]
-        due_s = units / self._solo[pair].units_per_s
+            self._progress[suite] += (count - self._quanta[pair]) / self._mix_units[suite]
+        if kept:
+            self._course[pair] = [at_ns - begin_ns for at_ns in stamps_ns], list(accumulate(units))
+        due_s = count / self._solo[pair].units_per_s
         took_s = (end_ns - begin_ns) / 1e9 / self._slots[device]
         for seen in (
             self._of_pair.setdefault(pair, _Observed(PRIOR_S, PRIOR_S, self._begin_ns)),

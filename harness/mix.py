@@ -156,10 +156,15 @@ class _Devices:
         return self.begin_ns, stop_ns
 
     def _over(self, now_ns: int) -> bool:
-        elapsed_ns = now_ns - self.begin_ns
+        end_ns = self._end_ns()
+        return now_ns - self.begin_ns >= self.bounds.max_ns or (end_ns is not None and now_ns >= end_ns)
+
+    def _end_ns(self) -> int | None:
+        """When the window ends. None: that depends on when the last suite has finished its feeds."""
         left = [count for suite, count in self.feeds.items() if suite not in self.dispatcher.abandoned]
-        enough = elapsed_ns >= self.bounds.min_ns and min(left, default=0) >= self.bounds.min_feeds
-        return enough or elapsed_ns >= self.bounds.max_ns
+        if self.bounds.min_ns == self.bounds.max_ns or min(left, default=0) >= self.bounds.min_feeds:
+            return self.begin_ns + self.bounds.min_ns
+        return None
 
     def _snapshot(self) -> Snapshot:
         elapsed_ns = time.monotonic_ns() - self.begin_ns
@@ -185,7 +190,7 @@ class _Devices:
                     if self.stopping:
                         chosen = None
                     elif chosen is None and (not held or held[-1].may_have_behind(len(held))):
-                        suite = self.dispatcher.next(device, time.monotonic_ns())
+                        suite = self.dispatcher.next(device, time.monotonic_ns(), self._end_ns())
                         chosen = self.streams[suite, device] if suite else None
                     if chosen and (not held or held[0].part.worker is chosen.part.worker):
                         chosen.send()
@@ -231,7 +236,7 @@ class _Devices:
         kept = is_in_time(service, stamps[1] - issued_ns, stamps[-1] - issued_ns, sum(units[1:]))
         with self.changed:
             self.feeds[suite] += 1
-            self.dispatcher.finished(device, suite, sum(units) if kept else 0, issued_ns, stamps[-1])
+            self.dispatcher.finished(device, suite, issued_ns, stamps[1:], units, bool(kept))
             self.changed.notify_all()
 
 

@@ -101,7 +101,7 @@ def test_a_device_that_dies_is_dropped_and_the_rest_goes_on() -> None:
     machine.lose("cpu:0")
     assert machine.run(1500) == pytest.approx(1 / 6.5, rel=0.01)  # 2 + 2 + 2 + 0.5 s a mix on the GPU alone
     machine.lose("gpu:0")
-    assert machine.dispatcher.next("gpu:0", machine.now_ns) is None
+    assert machine.dispatcher.next("gpu:0", machine.now_ns, None) is None
     assert set(machine.dispatcher.abandoned) == set(MIX)
 
 
@@ -131,15 +131,65 @@ def test_what_is_planned_must_be_loaded() -> None:
 def test_a_feed_that_was_never_given_cannot_finish() -> None:
     machine = Machine(MIX, GPU_AND_CPU, QUANTA)
     with pytest.raises(ValueError, match=r"cpu:0 was given no feed of llm"):
-        machine.dispatcher.finished("cpu:0", "llm", 20, 0, 1)
+        machine.dispatcher.finished("cpu:0", "llm", 0, [1], [20], True)
 
 
 def test_no_device_holds_more_than_its_slots_and_one() -> None:
     machine = Machine(MIX, GPU_AND_CPU, QUANTA, slots=2)
     given = 0
-    while machine.dispatcher.next("gpu:0", 0):
+    while machine.dispatcher.next("gpu:0", 0, None):
         given += 1
     assert given == 3
+
+
+def window(end_s: float, known: bool = True, actual: float = 10.0, marks: int = 100) -> dict[str, float]:
+    """The mixes of each suite that one device stamps in a window. A mix takes 10 s of the coarse suite and 10 s of the
+    fine one, so λ* is 0.05 mix/s; a feed of the coarse suite holds 2 mixes and takes 20 s."""
+    rates = {("coarse", "cpu:0"): 10.0, ("fine", "cpu:0"): 10.0}
+    machine = Machine(
+        {"coarse": 100.0, "fine": 100.0},
+        rates,
+        {("coarse", "cpu:0"): 200, ("fine", "cpu:0"): 2},
+        lambda pair, at_s: actual if pair[0] == "coarse" else 10.0,
+        marks={"coarse": marks},
+        end_s=end_s if known else None,
+    )
+    machine.run(end_s)
+    machine.end_ns = int(end_s * SECOND)
+    return {suite: machine.stamped(suite) for suite in ("coarse", "fine")}
+
+
+def test_the_last_feed_of_a_coarse_suite_begins_as_late_as_the_window_allows() -> None:
+    """In 50 s the device can do 2.5 mixes, which is a feed and a quarter of the coarse suite."""
+    assert window(50, known=False) == {"coarse": 2.96, "fine": 2.04}
+    assert window(50) == {"coarse": 2.54, "fine": 2.46}  # it begins half a second early
+    assert window(85, known=False) == {"coarse": 4.46, "fine": 4.04}
+    assert window(85) == {"coarse": 4.28, "fine": 4.22}
+
+
+def test_nothing_waits_where_whole_feeds_are_needed() -> None:
+    assert window(40) == window(40, known=False) == {"coarse": 2.0, "fine": 2.0}
+
+
+def test_units_that_come_all_at_once_are_not_cut_off() -> None:
+    """A second feed that comes in one piece counts only if it ends before the window does."""
+    assert window(50, marks=1) == window(50, known=False, marks=1) == {"coarse": 2.0, "fine": 2.04}
+
+
+def test_the_last_feed_begins_by_the_rates_of_the_window_and_not_by_the_solo_rates() -> None:
+    """A mix takes 22.5 s and 18 s there: λ* is 2.22 and 2.78 mixes in the window."""
+    assert window(50, actual=8) == {"coarse": 2.24, "fine": 2.18}
+    assert window(50, actual=12.5) == {"coarse": 2.8, "fine": 2.76}
+    assert window(50, known=False, actual=12.5) == {"coarse": 3.7, "fine": 2.04}
+
+
+def test_a_coarse_suite_does_not_wait_while_nothing_else_is_ready() -> None:
+    """The fine suite runs on the other device: a device that waited would lose its time."""
+    rates = {("coarse", "gpu:0"): 10.0, ("fine", "cpu:0"): 10.0}
+    units = {"coarse": 100.0, "fine": 100.0}
+    machine = Machine(units, rates, {("coarse", "gpu:0"): 200, ("fine", "cpu:0"): 2}, marks={"coarse": 100}, end_s=50.0)
+    machine.run(50)
+    assert machine.busy_ns["gpu:0"] == 40 * SECOND and machine.running["gpu:0"] == 1
 
 
 @st.composite

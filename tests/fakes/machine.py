@@ -70,13 +70,18 @@ class Machine:
         watts: Mapping[Pair, float] | None = None,
         counts: Callable[[Pair], bool] = lambda pair: True,
         slots: int = 1,
+        marks: Mapping[str, int] | None = None,
+        end_s: float | None = None,
     ) -> None:
+        """marks: the number of equal steps in which the units of a suite's feed come, one where it is not named.
+        end_s: the end of the window, where it is known."""
         devices = [device(id) for id in dict.fromkeys(id for _, id in rates)]
         self.plan: Planner = plan or partial(place, devices=devices)
         self.actual = actual or (lambda pair, at_s: rates[pair])
-        self.quanta, self.slots, self.counts = quanta, slots, counts
+        self.mix_units, self.quanta, self.slots, self.counts = mix_units, quanta, slots, counts
         self.queues: dict[str, list[str]] = {each.id: [] for each in devices}
         self.running: dict[str, int] = dict.fromkeys(self.queues, 0)
+        self.marks, self.end_ns = marks or {}, None if end_s is None else int(end_s * SECOND)
         self.now_ns = 0
         self.ends: list[tuple[int, int, str, str, int]] = []
         self.busy_ns = dict.fromkeys(self.queues, 0)
@@ -106,16 +111,32 @@ class Machine:
             self.running[id] -= 1
             self.busy_ns[id] += self.now_ns - since_ns
             self.done[suite, id].append((since_ns, self.now_ns))
-            units = self.quanta[suite, id] if self.counts((suite, id)) else 0
-            self.dispatcher.finished(id, suite, units, since_ns, self.now_ns)
+            steps = self.steps((suite, id), since_ns, self.now_ns)
+            self.dispatcher.finished(id, suite, since_ns, *steps, self.counts((suite, id)))
         return (self.dispatcher.mixes - before) / max(1, self.now_ns - begin_ns) * SECOND
+
+    def steps(self, pair: Pair, begin_ns: int, end_ns: int) -> tuple[list[int], list[int]]:
+        """When which units of a feed came."""
+        count = self.marks.get(pair[0], 1)
+        stamps_ns = [begin_ns + (end_ns - begin_ns) * step // count for step in range(1, count + 1)]
+        return stamps_ns, [self.quanta[pair] // count] * count
+
+    def stamped(self, suite: str) -> float:
+        """The mixes of a suite that were stamped before the end of the window, those of feeds under way included."""
+        spans = [(pair, *span) for pair, done in self.done.items() for span in done]
+        spans += [((name, id), since_ns, end_ns) for end_ns, _, id, name, since_ns in self.ends]
+        units = 0
+        for pair, since_ns, end_ns in spans:
+            steps = self.steps(pair, since_ns, end_ns) if pair[0] == suite else ([], [])
+            units += sum(count for at_ns, count in zip(*steps, strict=True) if at_ns <= (self.end_ns or self.now_ns))
+        return units / self.mix_units[suite]
 
     def hand_out(self) -> None:
         given = True
         while given:
             given = False
             for id, queue in self.queues.items():
-                if suite := self.dispatcher.next(id, self.now_ns):
+                if suite := self.dispatcher.next(id, self.now_ns, self.end_ns):
                     queue.append(suite)
                     given = True
                 while queue and self.running[id] < self.slots:
