@@ -106,6 +106,6 @@ __all__ = [
 ]
 
 if __name__ == "__main__":
-    from harness.cli import main
+    from harness.start import main
 
-    main(prog_name="mixmark")
+    main()

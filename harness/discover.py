@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import re
+import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import platformdirs
 
 from harness import wire
 from harness.config import Config
 from harness.errors import UsageError
-from harness.failures import Misused, NotStarted, WorkerFailed
+from harness.failures import Misused, WorkerFailed
 from harness.guarded import MAX_REASON
 from harness.plan import Way
 from harness.plugins import Plugin
-from harness.schema import Absent, Device, Environment
+from harness.schema import HOST_PROCESSOR, Absent, Device, Environment, Failure
 from harness.text import plain
 from harness.watch import memory, processor
 from harness.watch.files import MAX_TEXT
@@ -61,12 +65,11 @@ def discover(adapters: Mapping[str, Plugin], config: Config) -> Found:
         if not reached:
             absent.append(Absent(kind="adapter", name=adapter.name, reason="it finds no device here"))
         for device in reached:
-            if device.precisions or any(device.precisions_by_suite.values()):
-                ways.append(Way(device, adapter.name, config.adapter(adapter.name).options))
+            way = Way(device, adapter.name, config.adapter(adapter.name).options)
+            if problem := _unusable(way, [each for each in ways if each.device.id == device.id]):
+                absent.append(Absent(kind="device", name=f"{device.id} by {adapter.name}", reason=problem))
             else:
-                absent.append(
-                    Absent(kind="device", name=f"{device.id} by {adapter.name}", reason="it offers no precision")
-                )
+                ways.append(way)
     return Found(tuple(ways), tuple(absent), environments)
 
 
@@ -83,13 +86,49 @@ def _ask(adapter: Plugin, config: Config, folder: Path) -> tuple[Environment, Se
         words = f"[adapter.{adapter.name}] in the configuration: {misused.failure.message}"
         raise UsageError(plain(words, MAX_REASON), plain(misused.failure.hint, MAX_REASON)) from misused
     except WorkerFailed as failed:
-        failure = failed.failure
-        if failure.kind in ("crashed", "hung") and not isinstance(
-            failed, NotStarted
-        ):  # the hint names the log, which goes with its folder
-            end = " | ".join(last_lines(log, LOG_LINES))
-            return f"{failure.message}; its log ends with: {end}" if end else failure.message
+        return _why(failed.failure, log)
+
+
+def _why(failure: Failure, log: Path) -> str:
+    """The reason why an adapter reaches no device. A log that says more is kept, and the reason names it."""
+    if not failure.hint.startswith(f"see {log.name}"):
         return f"{failure.message}; {failure.hint}".removesuffix("; ")
+    told = failure.message
+    if failure.kind in ("crashed", "hung") and (end := " | ".join(last_lines(log, LOG_LINES))):
+        told += f"; its log ends with: {end}"
+    kept = _kept(log)
+    return f"{told}; see {kept}" if kept else told
+
+
+def _kept(log: Path) -> str:
+    """Where a copy of a log lies from now on; it replaces an earlier log of the same adapter. Empty where no copy can
+    be made."""
+    folder = platformdirs.user_log_path("mixmark")
+    with suppress(OSError, RuntimeError):
+        folder.mkdir(parents=True, exist_ok=True)
+        return re.sub(f"^{re.escape(str(Path.home()))}/", "~/", str(shutil.copy(log, folder / log.name)))
+    return ""
+
+
+def _unusable(way: Way, others: Sequence[Way]) -> str:
+    """Why a device cannot be measured by a way; empty where it can. others: the ways onto it that came before."""
+    device = way.device
+    if not device.precisions and not any(device.precisions_by_suite.values()):
+        return "it offers no precision"
+    if device.id == HOST_PROCESSOR and not device.on_host:
+        return f"{HOST_PROCESSOR} is the host's processor, and not {_told(device)}"
+    for other in others:
+        if other.adapter == way.adapter:
+            return "the adapter lists it twice"
+        if _told(other.device) != _told(device):
+            return (
+                f"{other.adapter} says that it is {_told(other.device)}, and {way.adapter} that it is {_told(device)}"
+            )
+    return ""
+
+
+def _told(device: Device) -> str:
+    return f"a {device.kind} with the memory pool {device.memory_pool}"
 
 
 def _environment(hello: wire.Hello, vendor: Mapping[str, str]) -> Environment:

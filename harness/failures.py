@@ -6,6 +6,7 @@ from typing import Literal
 
 from harness import drive
 from harness.errors import MixmarkError, Unsupported, WrongAnswer
+from harness.guarded import words
 from harness.schema import Failure
 
 
@@ -38,4 +39,4 @@ def failure_of(error: BaseException) -> Failure:
     if isinstance(error, MixmarkError):
         return Failure(kind="raised", message=str(error), hint=error.hint)
     kind: Literal["out of memory", "raised"] = "out of memory" if drive.out_of_memory(error) else "raised"
-    return Failure(kind=kind, message=f"{type(error).__name__}: {error}"[:500])
+    return Failure(kind=kind, message=words(error))

@@ -1,15 +1,20 @@
-"""Calls into plugins that run in this process: each is given up after some time, and its errors become plain words."""
+"""Calls into plugins: each is given up after some time, and its errors become plain words that name the line."""
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TypeVar
 
 from harness.errors import MixmarkError
 from harness.text import plain
 
 MAX_REASON = 1000  # characters: some fixes are two commands
+OURS = {"harness", "", *sys.stdlib_module_names}  # packages that are no plugin
+MAX_WORDS = 500  # characters of an error's own words
 Answer = TypeVar("Answer")
 
 
@@ -43,3 +48,30 @@ def reason(error: BaseException) -> str:
     hint = getattr(error, "hint", "")
     message = str(error) if isinstance(error, MixmarkError) else f"{type(error).__name__}: {error}"
     return plain(f"{message}; {hint}" if hint else message, MAX_REASON)
+
+
+def words(error: BaseException) -> str:
+    """An error that nobody raised on purpose: its type, its words, and the line of the plugin's code that it came
+    through, as in `ValueError: no device (acme.py, line 12)`."""
+    told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    line = _line(error)
+    return f"{told[:MAX_WORDS]} ({line})" if line else told[:MAX_WORDS]
+
+
+def _line(error: BaseException) -> str:
+    """The deepest line of the plugin that was called first; empty where no plugin was. What a plugin calls, such as its
+    vendor's library, would tell its author less; a suite's loop runs an adapter's session, so it counts only where
+    there is no other plugin."""
+    found = [(_package(frame.f_globals), frame, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    called = [package for package, _, _ in found if package not in OURS]
+    first = next((each for each in called if each != "suites"), "suites")
+    lines = [
+        f"{Path(frame.f_code.co_filename).name}, line {line}" for package, frame, line in found if package == first
+    ]
+    return lines[-1] if lines else ""
+
+
+def _package(module: Mapping[str, object]) -> str:
+    """The package of a module's globals. The built-in adapters are plugins and not part of the harness."""
+    name = str(module.get("__name__", ""))
+    return "adapters" if name.startswith("harness.adapters.") else name.partition(".")[0]

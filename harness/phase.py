@@ -169,8 +169,11 @@ def attend(
                 unwatched = watched.absent
             for part in parts:
                 _end(part, folder)
-            for worker in workers.values():
-                worker.finish()
+            unclosed = {way: failure for way, worker in workers.items() if (failure := worker.finish())}
+            for share in shares:
+                failure = unclosed.get((share.route.device, share.route.adapter))
+                if failure and not fields[share.key].keys() & {"error", "cut_short"}:
+                    fields[share.key]["unclosed"] = failure
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     left_behind = tuple(name for worker in workers.values() for name in worker.left_behind)

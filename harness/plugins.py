@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from harness.errors import PluginError, UsageError
+from harness.guarded import words
 from harness.schema import Absent
 from harness.text import plain
 
@@ -104,8 +105,7 @@ class Plugin:
             module = _module_of_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
             loaded = getattr(module, attribute)
         except (Exception, SystemExit) as error:
-            cause = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            raise PluginError(f"{self.kind[:-1]} {self.name} ({self.spec}) does not load: {cause}") from error
+            raise PluginError(f"{self.kind[:-1]} {self.name} ({self.spec}) does not load: {words(error)}") from error
         missing = [member for member in MEMBERS[self.kind] if not hasattr(loaded, member)]
         if missing:
             raise PluginError(

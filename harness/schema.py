@@ -569,6 +569,8 @@ class Record(Fact):
     """The names of processes that lived on when the workers of the phase had ended, and were killed."""
     helpers: tuple[str, ...] = ()
     """The names of processes outside of the workers' trees that work for the runners of the phase. They live on."""
+    unclosed: Failure | None = None
+    """What went wrong when the worker closed its suites, after the measurement. None: nothing."""
     unwatched: tuple[Absent, ...] = ()
     """The vendors' watchers that failed meanwhile: their accelerators' conditions are missing from there on."""
     completions: Annotated[Completions | None, SkipValidation, SkipJsonSchema(), Field(exclude=True)] = None

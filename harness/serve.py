@@ -21,8 +21,9 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Literal, TypeVar
@@ -159,8 +160,15 @@ class Served:
         raise MixmarkError(f"{type(request).__name__} is no request")
 
     def discover(self) -> wire.Discovered:
-        devices = tuple(Device.model_validate(device) for device in self.adapter.discover())
-        return wire.Discovered(devices=devices, vendor=_disclosed(self.adapter))
+        told: object = self.adapter.discover()
+        if not isinstance(told, Iterable):
+            raise MixmarkError(f"discover returned {told!r:.80}, and not devices")
+        devices = []
+        for each in told:
+            if not isinstance(each, Device):
+                raise MixmarkError(f"discover yielded {each!r:.80}, and not a Device")
+            devices.append(Device.model_validate(each.model_dump()))  # a copy may have been updated with anything
+        return wire.Discovered(devices=tuple(devices), vendor=_disclosed(self.adapter))
 
     def open(self, asked: wire.Open) -> wire.Opened:
         """The adapter gets a suite of its own: whatever it does to it, the harness's feeds and units are others."""
@@ -174,10 +182,13 @@ class Served:
             failure = Failure(kind="refused", message=message, hint="take a smaller --tier, or --suite to leave it out")
             raise WorkerFailed(failure)
         begin = time.monotonic_ns()
-        runner = self.stack.enter_context(
-            self.adapter.open(asked.device, runs, asked.precision, Use.of(asked.scenario))
-        )
+        opening: object = self.adapter.open(asked.device, runs, asked.precision, Use.of(asked.scenario))
+        if not isinstance(opening, AbstractContextManager):
+            raise MixmarkError(f"open returned {opening!r:.80}, and not a context manager")
+        runner = self.stack.enter_context(opening)
         took_ns = time.monotonic_ns() - begin
+        if missing := [name for name in ("slots", "facts", "__call__") if not hasattr(runner, name)]:
+            raise MixmarkError(f"open gave {runner!r:.80}, which is no runner: it lacks {', '.join(missing)}")
         if type(runner.slots) is not int or not 1 <= runner.slots <= MOST_SLOTS:
             raise MixmarkError(f"the runner has {runner.slots!r} slots", f"give a whole number from 1 to {MOST_SLOTS}")
         self.opened[asked.key] = Opened(built, runner, asked.device, asked.suite.spec)

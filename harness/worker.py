@@ -26,6 +26,7 @@ from harness.schema import Completions, Failure
 from harness.wire import AnswerT, Request
 
 FINISHES_WITHIN_S = 30.0
+TRACED = ("raised", "out of memory", "wrong answer")  # failures whose cause the log shows
 SAMPLE_S = 0.5  # how often the memory is looked at while the worker is waited for
 
 Replies = Callable[[wire.Question], wire.Reply]
@@ -102,11 +103,14 @@ class Worker:
     def kill(self) -> None:
         self._process.kill()
 
-    def finish(self) -> None:
-        """Lets the worker close what it has open, so that an adapter can end what it started. It is killed where that
-        takes longer than FINISHES_WITHIN_S."""
-        with contextlib.suppress(WorkerFailed):
+    def finish(self) -> Failure | None:
+        """Lets the worker close what it has open, so that an adapter can end what it started; returns what went wrong.
+        It is killed where that takes longer than FINISHES_WITHIN_S."""
+        try:
             self.call(wire.Close(), FINISHES_WITHIN_S)
+        except WorkerFailed as failed:
+            return failed.failure
+        return None
 
     def call(
         self,
@@ -173,7 +177,7 @@ class Worker:
             elif isinstance(message, wire.Question):
                 self._reply(message, replies)
             elif isinstance(message, wire.Failed):
-                raise (Misused if message.misuse else WorkerFailed)(message.failure)
+                raise Misused(message.failure) if message.misuse else WorkerFailed(self._traced(message.failure))
             elif isinstance(message, kind):
                 if not self._timed:
                     self._sample_memory()
@@ -240,6 +244,11 @@ class Worker:
         self.kill()
         message = f"the worker's answer while {self._doing} cannot be read: {cause}"
         return WorkerFailed(Failure(kind="crashed", message=message, hint=f"see {self.log.name}"))
+
+    def _traced(self, failure: Failure) -> Failure:
+        """The failure with the name of the log that holds its traceback, where no other step is next."""
+        traced = failure.kind in TRACED and not failure.hint
+        return failure.model_copy(update={"hint": f"see {self.log.name}"}) if traced else failure
 
     def _death(self) -> Failure:
         """Why the stream ended."""

@@ -1,5 +1,5 @@
 """What all tests have in common: a lock of their own, so that the runs of several test processes do not refuse each
-other."""
+other, and a place of their own for logs that are kept."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 os.environ["MIXMARK_LOCK"] = str(Path(tempfile.gettempdir()) / f"mixmark-tests-{os.getpid()}.lock")
+os.environ["XDG_STATE_HOME"] = str(Path(tempfile.gettempdir()) / f"mixmark-tests-{os.getpid()}.state")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -36,6 +36,7 @@ class Shell:
             "PYTHONPATH": os.pathsep.join(paths),
             "NO_COLOR": "1",
             "XDG_DATA_HOME": str(folder / "data"),
+            "XDG_STATE_HOME": str(folder / "state"),
         }
 
     def start(self, *words: str) -> subprocess.Popen[str]:
@@ -266,7 +267,12 @@ def test_adapters_tells_where_each_comes_from(shell: Shell) -> None:
     assert [(each["name"], each["origin"], each["devices"]) for each in listed] == [
         ("acme", "command line", ["npu:acme0"])
     ]
-    assert "acme" in shell("adapters", "--adapter", ACME).stdout
+    (shell.folder / "mixmark.toml").write_text('[adapter.acme]\nmode = "broken driver"\n')
+    done = shell("adapters", "--adapter", ACME)
+    assert (done.returncode, "acme" in done.stdout) == (1, True)
+    log = shell.folder / "state/mixmark/log/acme.log"
+    assert re.search(rf"cannot open shared object file \(acme\.py, line \d+\); see {re.escape(str(log))}", done.stdout)
+    assert "in discover" in log.read_text()
 
 
 def test_suites_tells_units_scenarios_and_tiers(shell: Shell) -> None:
@@ -326,6 +332,15 @@ def test_doctor_changes_nothing_and_tells(shell: Shell) -> None:
     checks = json.loads(shell("doctor", "--json").stdout)["checks"]
     assert {"governor", "load", "steal", "swap"} <= {check["name"] for check in checks}
     assert "governor" in shell("doctor").stdout
+
+
+def test_an_interrupt_while_the_command_line_is_imported_is_told(tmp_path: Path) -> None:
+    """A module that the command line imports gets the signal, as from a person's Ctrl-C."""
+    (tmp_path / "click.py").write_text("import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(9)")
+    script = "from harness.start import main; main()"
+    paths = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    done = subprocess.run([sys.executable, "-c", script], env={**os.environ, **paths}, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "mixmark: interrupted\n")
 
 
 @pytest.mark.parametrize("command", ["devices", "suites", "adapters", "run", "report", "doctor", "selftest", "compare"])

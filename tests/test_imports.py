@@ -114,6 +114,7 @@ LAYERS = (
         "harness.cli.run",
         "harness.cli.submissions",
         "harness.cli.tables",
+        "harness.start",
     },
 )
 ENGINE = frozenset().union(*LAYERS)

@@ -20,6 +20,8 @@ from harness.text import plain
 def adapters(context: click.Context, adapters: tuple[str, ...], config: Path | None, as_json: bool) -> None:
     """List the adapters, where each was installed from and which devices it reaches.
 
+    If an adapter that was named by --adapter fails before it tells its devices, the exit code is 1.
+
     Example: mixmark adapters --adapter ./acme.py:Acme
     """
     if context.invoked_subcommand:
@@ -29,7 +31,9 @@ def adapters(context: click.Context, adapters: tuple[str, ...], config: Path | N
     from harness import setup
 
     configured = configuration.load(config)
+    chosen = setup.choose(adapters, configured)
     found = setup.look(adapters, configured)
+    failed = bool(adapters) and not chosen.keys() <= found.environments.keys()
     listed: list[dict[str, Any]] = [
         {
             "name": plugin.name,
@@ -40,15 +44,16 @@ def adapters(context: click.Context, adapters: tuple[str, ...], config: Path | N
             "devices": [way.device.id for way in found.ways if way.adapter == plugin.name],
             "environment": environment.model_dump(mode="json") if environment else None,
         }
-        for plugin in setup.choose(adapters, configured).values()
+        for plugin in chosen.values()
         for environment in (found.environments.get(plugin.name),)
     ]
     if as_json:
         print_json({"adapters": listed, "absent": [each.model_dump() for each in found.absent]})
-        return
+        context.exit(int(failed))
     rows = [
         [plain(each[key]) or "–" for key in ("name", "origin", "spec")] + [", ".join(each["devices"]) or "–"]
         for each in listed
     ]
     print_table(("adapter", "installed from", "class", "devices"), rows, "There is no adapter.")
     print_absent(found.absent)
+    context.exit(int(failed))

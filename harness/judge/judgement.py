@@ -41,6 +41,7 @@ LAST: tuple[Rule, ...] = (
     mix.mix_graded,
     records.scouted,
     records.batch_found,
+    records.closed,
     records.ceiling_known,
     records.enough_feeds,
     energy.energy_known,

@@ -36,6 +36,16 @@ def finished(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
+def closed(evidence: Evidence) -> Iterator[Finding]:
+    """The adapter closed what it had opened without an error. Each measurement has a fresh process, so an error there
+    touches no other."""
+    for record in evidence.result.records:
+        if failure := record.unclosed:
+            message = f"{failure.kind} when it was closed: {failure.message}"
+            message += f" ({failure.hint})" if failure.hint else ""
+            yield Finding(rule="closed", severity="note", about=record.key, message=message)
+
+
 def enough_feeds(evidence: Evidence) -> Iterator[Finding]:
     """No tail percentile where the sample does not carry the lowest of them."""
     needed = sample_needed(LOWEST_TAIL)

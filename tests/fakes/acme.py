@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import cast
 
 import numpy as np
 
@@ -52,6 +53,8 @@ class Engine:
             os._exit(7)
         if self.mode == "sys.exit":
             sys.exit("acme: licence expired")
+        if self.mode == "raises in the loop":
+            raise RuntimeError("a kernel failed")
         if self.mode == "hang":
             time.sleep(1000)
         if self.mode == "hold the lock":
@@ -92,9 +95,13 @@ class Acme:
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
         if self.mode == "unsupported" or suite.name == "probe":
             raise Unsupported(f"acme has no kernels for {suite.name}")
+        if self.mode == "raises in open":
+            raise RuntimeError("the device is gone")
         engine = Engine(self.mode, self.work_s, float(self.options.get("compile_s", 0)))
         if "tells" in self.options:
             engine.facts["use"] = f"{use.scenario}, {f'{use.in_flight} in flight' if use.in_flight else 'all slots'}"
         if "helper" in self.options:
             engine.processes = [int(self.options["helper"])]
-        yield engine
+        yield cast(Runner, "a text") if self.mode == "gives a text" else engine
+        if self.mode == "raises at close":
+            raise RuntimeError("the device will not let go")

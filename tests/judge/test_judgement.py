@@ -138,6 +138,7 @@ def test_findings_asks_every_rule() -> None:
         "latency_kept",
         "scouted",
         "batch_found",
+        "closed",
         *MIXED,
         *HONESTY,
         *ENERGY,

@@ -6,6 +6,7 @@ import numpy as np
 
 from harness.judge import records
 from harness.schema import (
+    Failure,
     LatencyLimits,
     Limits,
     Phase,
@@ -44,6 +45,14 @@ def test_a_batch_search_that_ran_out_of_time_is_told() -> None:
     assert said(records.batch_found, searched(4, "time")) == [("warning", "b", f"{told} 4 was measured")]
     assert said(records.batch_found, searched(2, "time")) == [("note", "b", f"{told} 2 was measured")]
     assert said(records.batch_found, searched(4, "no gain")) == said(records.batch_found, searched(4, "memory")) == []
+
+
+def test_an_adapter_that_did_not_close_is_told() -> None:
+    failure = Failure(kind="hung", message="no answer within 30 s while closing its suites", hint="see b.log")
+    told = "hung when it was closed: no answer within 30 s while closing its suites (see b.log)"
+    unclosed = done().records[1].model_copy(update={"unclosed": failure})
+    assert said(records.closed, result(unclosed)) == [("note", "b", told)]
+    assert said(records.closed, done()) == []
 
 
 def test_an_unprobed_device_has_no_roofline() -> None:
