@@ -35,6 +35,28 @@ Planner = Callable[[Mapping[str, float], Sequence[Rate]], Placement]
 """A plan for a mix (units by suite) over these rates; `place.place` with the rest bound."""
 
 
+@dataclass(frozen=True)
+class Tally:
+    """What the dispatcher of one host tells the coordinator of several: see harness/credits.py."""
+
+    finished: Mapping[str, float]
+    """The units of each suite that were finished since the phase began."""
+    handed_out: Mapping[str, float]
+    """The same, with the feeds that the host's devices hold."""
+    paces: Mapping[Pair, float]
+    """The observed rate of each pair over its solo rate; where it was not observed, that of its device."""
+
+
+@dataclass(frozen=True)
+class Grant:
+    """What the coordinator of several hosts gives to the dispatcher of one."""
+
+    units: Mapping[str, float]
+    """The host's part of a mix: only suites that it has a part in."""
+    credit: Mapping[str, float]
+    """How many units of each suite may be handed out since the phase began."""
+
+
 @dataclass
 class _Observed:
     """How fast a device works relative to its solo rates; older work counts less."""
@@ -85,7 +107,7 @@ class Dispatcher:
         self._mix_units = dict(mix_units)
         self._quanta, self._slots, self._plan = dict(quanta), dict(slots), plan
         solo = {(rate.suite, rate.device): rate for rate in placement.rates}
-        self._solo = {pair: rate for pair, rate in solo.items() if pair in quanta and pair[0] in mix_units}
+        self._solo = {pair: rate for pair, rate in solo.items() if pair in quanta}
         unready = {pair for pair in _used(placement) if pair not in quanta or pair[1] not in slots}
         if unready:
             raise ValueError(f"planned, but not loaded: {', '.join(' on '.join(pair) for pair in sorted(unready))}")
@@ -101,6 +123,7 @@ class Dispatcher:
         self._placement = placement
         self._begin_ns = self._checked_ns = begin_ns
         self._planned = dict.fromkeys(self._solo, 1.0)
+        self._credit: Mapping[str, float] | None = None
         self._adopt(placement)
 
     @property
@@ -138,6 +161,8 @@ class Dispatcher:
             suites.remove(postponed)
             suites.append(postponed)
         for suite in suites:
+            if self._credit is not None and self._handed_out(suite) >= self._credit.get(suite, 0.0):
+                continue
             behind = min((at for other, at in progress.items() if other != suite), default=progress[suite])
             after = progress[suite] + self._quanta[suite, device] / self._mix_units[suite]
             if device in self._has_idle_time:
@@ -225,6 +250,34 @@ class Dispatcher:
             self._of_device.setdefault(device, _Observed(PRIOR_S, PRIOR_S, self._begin_ns)),
         ):
             seen.add(due_s, took_s, end_ns)
+
+    def tally(self) -> Tally:
+        """What is told to the coordinator of several hosts."""
+        paces = {pair: self._pace(pair) for pair in self._solo}
+        return Tally(dict(self._finished), {suite: self._handed_out(suite) for suite in self._finished}, paces)
+
+    def granted(self, grant: Grant, now_ns: int) -> None:
+        """Takes over this host's part of a mix, and hands out no more than its credit. A suite that is new to the host
+        begins where its least advanced one is."""
+        self._credit = grant.credit
+        able = {suite for suite, _ in self._solo}
+        units = {suite: count for suite, count in grant.units.items() if suite in able}
+        same = units.keys() == self._mix_units.keys() and all(
+            isclose(units[suite], self._mix_units[suite], rel_tol=SAME) for suite in units
+        )
+        if same:
+            return
+        behind = min(self._progress.values(), default=0.0)
+        self._progress = {suite: self._progress.get(suite, behind) for suite in units}
+        self._finished = {**dict.fromkeys(units, 0.0), **self._finished}
+        self._mix_units = units
+        self._planned = {}  # so that a new plan is made
+        self._rebalance(now_ns)
+
+    def _handed_out(self, suite: str) -> float:
+        """Returns the units of a suite that were finished or are in flight."""
+        held = sum(count * self._quanta[pair] for pair, count in self._in_flight.items() if pair[0] == suite)
+        return self._finished.get(suite, 0.0) + held
 
     def lost(self, device: str, now_ns: int) -> None:
         """Records that the device has failed, and with it the feeds that it held."""

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from harness.errors import MixmarkError, UsageError
 from harness.schema import Device, Placement, Rate
@@ -33,6 +34,8 @@ Shares = dict[str, dict[str, float]]
 """The share of its time that a device gives to a suite, as x[suite][device]; shares of 0 are left out."""
 NOTHING = 1e-9  # a smaller share of a device's time is a rounding error of the solver
 GAP = 5e-3  # relative gap at which the integer program stops: the rates are known less exactly
+FEW = 500  # devices that the bound is first looked for on, of a machine that has more
+NEAR = 0.2  # how much less than a device's best suite another may be worth, to be looked at with it
 EXACT = 1e-6  # relative tolerance of the figures of a certificate, which was stored as decimal text
 
 
@@ -86,17 +89,14 @@ def place(
     if objective == "efficiency":
         _check_power(wanted, devices, power)
     problem = _Problem(mix_units, wanted, devices, pool_bytes or {}, host_share)
-    problem_power = power if objective == "efficiency" else None
-    best = _best(problem, problem_power)
-    chosen = _one_each(wanted, best)
-    kept = {id(rate) for rate in chosen}
-    if any(part and id(rate) not in kept for rate, part in zip(wanted, best, strict=True)):  # a pair on two routes
-        best = _best(_Problem(mix_units, chosen, devices, pool_bytes or {}, host_share), problem_power)
+    if objective == "throughput" and not problem.binds:
+        chosen = _fastest(wanted)
+        limit = bound(mix_units, chosen)
+        shares, mixes_per_s = limit.shares, limit.mixes_per_s
     else:
-        part_of = {id(rate): part for rate, part in zip(wanted, best, strict=True)}
-        best = [part_of[id(rate)] for rate in chosen]
-    shares, mixes_per_s = _trimmed(mix_units, chosen, best)
-    limit = bound(mix_units, chosen)
+        chosen, best = _chosen(problem, devices, power if objective == "efficiency" else None)
+        shares, mixes_per_s = _trimmed(mix_units, chosen, best)
+        limit = bound(mix_units, chosen)
     return Placement(
         objective=objective,
         rates=tuple(chosen),
@@ -112,6 +112,17 @@ def place(
         idle_watts=dict(power.idle_watts) if power else {},
         rest_watts=power.rest_watts if power else None,
     )
+
+
+def _chosen(problem: _Problem, devices: Sequence[Device], power: Power | None) -> tuple[list[Rate], list[float]]:
+    """Returns one route for each pair, and the best plan's share of its device's time for each."""
+    best = _best(problem, power)
+    chosen = _one_each(problem.rates, best)
+    part_of = {id(rate): part for rate, part in zip(problem.rates, best, strict=True)}
+    if math.fsum(part_of[id(rate)] for rate in chosen) < math.fsum(best):  # the plan had a pair on two routes
+        again = _Problem(problem.mix_units, chosen, devices, problem.pool_bytes, problem.host_share)
+        return chosen, _best(again, power)
+    return chosen, [part_of[id(rate)] for rate in chosen]
 
 
 def replan(
@@ -132,39 +143,77 @@ def replan(
 
 def bound(mix_units: Mapping[str, float], rates: Sequence[Rate]) -> Bound:
     """Returns the bound λ*, for which every route is resident, no host threads are reserved, and each pair uses its
-    fastest route. Raises UsageError if no device runs a suite."""
-    from scipy.optimize import linprog
+    fastest route. Raises UsageError if no device runs a suite.
 
+    With thousands of devices, nearly every device has one suite that is worth most, and the program over these pairs
+    alone is small. So it is solved over the pairs that look best by the prices so far, until its own prices exclude all
+    others (column generation; P. Gilmore and R. Gomory, Operations Research 9, 1961).
+    """
     fastest = _fastest([rate for rate in rates if rate.suite in mix_units])
     _check(mix_units, fastest, ())
     suites, devices = list(mix_units), list(dict.fromkeys(rate.device for rate in fastest))
+    rows = {suite: row for row, suite in enumerate(suites)}
+    columns = {device: column for column, device in enumerate(devices)}
+    suite_of = np.array([rows[rate.suite] for rate in fastest])
+    device_of = np.array([columns[rate.device] for rate in fastest])
     pace = np.array([rate.units_per_s / mix_units[rate.suite] for rate in fastest])  # mixes/s of a whole device
-    ell, unit = _units(mix_units, fastest)
-    upper = np.zeros((len(suites) + len(devices), len(fastest) + 1))
-    for column, rate in enumerate(fastest):
-        upper[suites.index(rate.suite), column] = -pace[column] * unit[rate.suite] / ell
-        upper[len(suites) + devices.index(rate.device), column] = unit[rate.suite]
-    upper[: len(suites), -1] = 1
-    ends = np.repeat((0.0, 1.0), (len(suites), len(devices)))
-    gain = np.zeros(len(fastest) + 1)
+    ell, units = _units(mix_units, fastest)
+    unit = np.array([units[suite] for suite in suites])[suite_of]
+    every = max(1, len(devices) // FEW)
+    kept = device_of % every == 0
+    if set(suite_of[kept]) != set(suite_of):  # some suite runs on none of the devices to begin with
+        kept[:] = True
+    while True:
+        parts, worth = _relaxed(suite_of[kept], device_of[kept], pace[kept], unit[kept], ell, len(suites))
+        earned = pace * worth[suite_of]
+        most = np.zeros(len(devices))
+        np.maximum.at(most, device_of, earned)
+        reached = float(np.bincount(suite_of[kept], parts * pace[kept], len(suites)).min())
+        if most.sum() <= reached * (1 + EXACT / 10) or kept.all():
+            break
+        near = 1 - NEAR if every > 1 else 1.0
+        every = 1
+        kept |= earned >= most[device_of] * near
+    prices = dict(zip(devices, most.tolist(), strict=True))
+    part_of = np.zeros(len(fastest))
+    part_of[kept] = parts
+    shares, _ = _trimmed(mix_units, fastest, [_cleared(part) for part in part_of])
+    return Bound(
+        math.fsum(prices.values()),
+        shares,
+        {suite: float(worth[row]) / mix_units[suite] for suite, row in rows.items()},
+        prices,
+    )
+
+
+def _relaxed(
+    suite_of: npt.NDArray[np.int64],
+    device_of: npt.NDArray[np.int64],
+    pace: npt.NDArray[np.float64],
+    unit: npt.NDArray[np.float64],
+    ell: float,
+    suites: int,
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Solves the linear program over pairs of a suite and a device. Returns the share of its device's time for each
+    pair, and how much of a mix's worth each suite is, in all 1."""
+    from scipy.optimize import linprog
+    from scipy.sparse import coo_array
+
+    _, device_row = np.unique(device_of, return_inverse=True)
+    pairs, devices = len(pace), int(device_row.max()) + 1
+    at = np.arange(pairs)
+    values = np.concatenate((-pace * unit / ell, unit, np.ones(suites)))
+    lines = np.concatenate((suite_of, suites + device_row, np.arange(suites)))
+    columns = np.concatenate((at, at, np.full(suites, pairs)))
+    upper = coo_array((values, (lines, columns)), shape=(suites + devices, pairs + 1)).tocsr()
+    ends = np.repeat((0.0, 1.0), (suites, devices))
+    gain = np.zeros(pairs + 1)
     gain[-1] = -1
     found = linprog(gain, A_ub=upper, b_ub=ends, method="highs-ds")
     if found.status != 0:
         raise MixmarkError(f"the solver found no bound: {found.message}")
-    # Made exact: prices that add up to 1 a mix, and of each device what its best use is worth.
-    worth = np.maximum(-found.ineqlin.marginals[: len(suites)], 0)
-    worth /= worth.sum()
-    prices = dict.fromkeys(devices, 0.0)
-    for column, rate in enumerate(fastest):
-        prices[rate.device] = max(prices[rate.device], float(pace[column] * worth[suites.index(rate.suite)]))
-    parts = [_cleared(part) * unit[rate.suite] for rate, part in zip(fastest, found.x[:-1], strict=True)]
-    shares, _ = _trimmed(mix_units, fastest, parts)
-    return Bound(
-        math.fsum(prices.values()),
-        shares,
-        {suite: float(worth[row]) / mix_units[suite] for row, suite in enumerate(suites)},
-        prices,
-    )
+    worth = np.maximum(-found.ineqlin.marginals[:suites], 0)
+    return found.x[:-1] * unit, worth / worth.sum()
 
 
 def best_kind(mix_units: Mapping[str, float], rates: Sequence[Rate], devices: Iterable[Device]) -> tuple[str, float]:
@@ -370,7 +419,9 @@ class _Problem:
         self.rates, self.mix_units, self.pool_bytes, self.host_share = rates, mix_units, pool_bytes, host_share
         self.ell, self.unit = _units(mix_units, rates)
         self.pools = [known[rate.device].memory_pool for rate in rates]
-        self.of = {id: [k for k, rate in enumerate(rates) if rate.device == id] for id in {r.device: 0 for r in rates}}
+        self.of: dict[str, list[int]] = defaultdict(list)
+        for k, rate in enumerate(rates):
+            self.of[rate.device].append(k)
         hosts = [id for id in self.of if known[id].kind == "cpu"]
         self.hosts = hosts if host_share else []
         self.helped = [id for id in self.of if known[id].kind != "cpu"] if self.hosts else []
@@ -387,6 +438,11 @@ class _Problem:
         yield from (("resident", k) for k in self._budgeted(*self.short))
         yield from (("used", id) for id in self.helped)
         yield from (("free", id) for id in self.hosts if self._crowd > 1)
+
+    @property
+    def binds(self) -> bool:
+        """Whether memory or host threads may keep the plan from the bound."""
+        return bool(self.short or self.helped)
 
     @property
     def _crowd(self) -> float:

@@ -663,6 +663,21 @@ class Metering(Fact):
     """The least age of a stamp when its reading was seen, by domain, where the source stamps its own readings."""
 
 
+class Clock(Fact):
+    """Where another host's monotonic clock stands against that of the host that leads the run, as harness/clocks.py
+    finds it: offset = theirs - ours = offset_ns + drift · (ours - at_ns)."""
+
+    at_ns: int
+    """The middle of the time in which it was looked at, on our clock."""
+    offset_ns: int
+    drift: float
+    """By how much the offset grows in a unit of our time."""
+    bound_ns: int = Field(ge=0)
+    """The largest error that the messages leave open."""
+    pings: int = Field(ge=1)
+    """How many messages went there and back."""
+
+
 class ServiceLimits(Fact):
     """How long a feed of a mix may take from its issue; beyond it its units count zero. None: no such limit."""
 

@@ -19,6 +19,8 @@ LAYERS = (
     {  # pure: no file, process, device or clock; of mixes those that are shipped
         "harness.arrivals",
         "harness.bfloat16",
+        "harness.clocks",
+        "harness.credits",
         "harness.judge.coherent",
         "harness.judge.distributions",
         "harness.compare",
