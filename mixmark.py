@@ -4,6 +4,7 @@
 """
 
 from harness.cache import converted
+from harness.conformance import check_adapter, check_meter
 from harness.contracts import (
     AcceleratorState,
     Adapter,
@@ -101,6 +102,8 @@ __all__ = [
     "Watcher",
     "Weights",
     "WrongAnswer",
+    "check_adapter",
+    "check_meter",
     "converted",
     "refuse_options",
 ]

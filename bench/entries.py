@@ -120,6 +120,7 @@ def made(number: int, seed: int = 1) -> Entry:
             ),
         ),
         signed=Signed(state="none"),
+        kits={},
     )
 
 

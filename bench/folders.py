@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from harness import plan, plugins, rates, store
+from harness import VERSION, plan, plugins, rates, store
 from harness.contracts import Suite
 from harness.judge.evidence import gather
 from harness.place import place
@@ -46,6 +46,7 @@ DEVICES = (
 )
 FEEDS_PER_S = {("dlrm", "cpu:0"): 30.0, ("resnet50", "cpu:0"): 8.0, ("dlrm", GPU): 40.0, ("resnet50", GPU): 40.0}
 BATCH = {"dlrm": 4, "resnet50": 2, "probe": 1}
+SOURCE = "5" * 64  # the SHA-256 of the adapter's code
 MIX = Mix(name="two", tier="smoke", units={"dlrm": 120.0, "resnet50": 80.0})
 MIX_S = 12.0
 BOARD = Domain(
@@ -109,7 +110,9 @@ class Maker:
             system=SYSTEM,
             devices=DEVICES,
             environments={
-                "torch": Environment(origin="built in", spec="a:B", python="CPython 3.12.3", mixmark="0.1.0")
+                "torch": Environment(
+                    origin="built in", spec="a:B", sha256=SOURCE, python="CPython 3.12.3", mixmark=VERSION
+                )
             },
             domains=(PACKAGE, BOARD),
             mix=MIX,

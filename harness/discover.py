@@ -81,7 +81,7 @@ def _ask(adapter: Plugin, config: Config, folder: Path) -> tuple[Environment, Se
         with Worker(adapter, chosen.options, folder, log, chosen.python) as worker:
             answer = worker.call(wire.Discover(), TIMEOUT_S)
             assert worker.hello is not None  # there was an answer, and it comes after the hello
-            return _environment(worker.hello, answer.vendor), [_named(device) for device in answer.devices]
+            return environment(worker.hello, answer.vendor), [_named(device) for device in answer.devices]
     except Misused as misused:
         words = f"[adapter.{adapter.name}] in the configuration: {misused.failure.message}"
         raise UsageError(plain(words, MAX_REASON), plain(misused.failure.hint, MAX_REASON)) from misused
@@ -131,7 +131,7 @@ def _told(device: Device) -> str:
     return f"a {device.kind} with the memory pool {device.memory_pool}"
 
 
-def _environment(hello: wire.Hello, vendor: Mapping[str, str]) -> Environment:
+def environment(hello: wire.Hello, vendor: Mapping[str, str]) -> Environment:
     """Cleans what a worker told. A folder in the spec may name a user, so only the file is kept."""
     return Environment(
         origin=plain(hello.origin, MAX_TEXT),

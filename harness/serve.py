@@ -30,7 +30,7 @@ from typing import BinaryIO, Literal, TypeVar
 
 import numpy as np
 
-from harness import VERSION, drive, isolation, plugins, seeds, wire
+from harness import VERSION, drive, examine, isolation, plugins, seeds, wire
 from harness.answers import Answers
 from harness.arrivals import poisson
 from harness.contracts import Adapter, Discloses, Feed, Feeds, Helpers, Runner, Suite, Use
@@ -155,6 +155,8 @@ class Served:
                 return self.hand_over(request)
             case wire.Audit():
                 return self.audit(request)
+            case wire.Examine():
+                return self.examine(request)
             case wire.Close():
                 return self.close()
         raise MixmarkError(f"{type(request).__name__} is no request")
@@ -327,6 +329,11 @@ class Served:
             code=ran | isolation.hashes(isolation.source_of(it.spec)),
             software=_software(),
         )
+
+    def examine(self, asked: wire.Examine) -> wire.Examined:
+        it = self.opened[asked.key]
+        feeds = _untimed(it.suite, it.batch, asked.seed, "examination")
+        return wire.Examined(**vars(examine.examine(it.runner, feeds)))
 
     def close(self) -> wire.Closed:
         wait(self.in_flight)

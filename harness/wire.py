@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from harness import VERSION
 from harness.schema import Device, Failure, Limits, Precision, RateTrial, ScenarioName, SearchEnd, Tier, Trial
 
-PROTOCOL = 3  # counted up whenever a message changes its meaning or its fields
+PROTOCOL = 4  # counted up whenever a message changes its meaning or its fields
 LONGEST_BYTES = 16 << 20  # a longer line is taken for garbage, so that a worker cannot fill its parent's memory
 
 StageName = Literal[
@@ -213,6 +213,17 @@ class Audited(Answer):
     """The versions of Python, numpy and torch that it ran them with."""
 
 
+class Examined(Answer):
+    """What `harness.examine` saw of a runner."""
+
+    kinds: tuple[str, ...]
+    yields: int
+    feed_ns: int
+    converting_ns: int
+    overwritten: int
+    closing_ns: int
+
+
 class Closed(Answer):
     pass
 
@@ -325,6 +336,15 @@ class Audit(Request[Audited]):
     answers: str
 
 
+class Examine(Request[Examined]):
+    """Looks at what the runner yields, for the conformance kit."""
+
+    doing = "examining what a runner yields"
+    key: str
+    seed: int
+    """The seed of the feeds."""
+
+
 class Close(Request[Closed]):
     """Closes everything that is open."""
 
@@ -345,8 +365,8 @@ MESSAGES: dict[str, type[Message]] = {
     each.__name__: each
     for each in (
         *(Hello, Missing, Stage, Outgrown, Failed),
-        *(Discovered, Opened, Prepared, Begun, Measured, Fed, HandedOver, Audited, Closed),
-        *(Discover, Open, Prepare, Begin, Measure, Feed, HandOver, Audit, Close),
+        *(Discovered, Opened, Prepared, Begun, Measured, Fed, HandedOver, Audited, Examined, Closed),
+        *(Discover, Open, Prepare, Begin, Measure, Feed, HandOver, Audit, Examine, Close),
         Key,
     )
 }

@@ -100,6 +100,10 @@ class Worker:
     def pid(self) -> int:
         return self._process.pid
 
+    def memory_bytes(self) -> int:
+        """The memory of the process and its descendants, now."""
+        return self._process.memory_bytes()
+
     def kill(self) -> None:
         self._process.kill()
 
@@ -237,7 +241,7 @@ class Worker:
         return line + end
 
     def _sample_memory(self) -> None:
-        self.peak_pss_bytes = max(self.peak_pss_bytes, self._process.memory_bytes())
+        self.peak_pss_bytes = max(self.peak_pss_bytes, self.memory_bytes())
 
     def _garbled(self, cause: str) -> WorkerFailed:
         """Ends the worker: whoever writes garbage to the private stream cannot be trusted with the next line."""

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness import store
+from harness.conformance.report import Report
 from harness.errors import MixmarkError, ResultError, UsageError
 from harness.judge.judgement import Judgement, judge
 from harness.schema import Result
 from submissions import check, form, page, redact, signature
-from submissions.conclude import Seen, entry, look
+from submissions.conclude import Seen, entry, look, unlike
 from submissions.entry import (
     CLAIM,
     DECLARATION,
@@ -54,11 +55,13 @@ def bundle(
     key: Path | None = None,
     dry_run: bool = False,
     replace: bool = False,
+    reports: Sequence[Path] = (),
 ) -> Bundle:
     """Makes an entry below `out` and checks it; writes nothing where the check rejects it, and for a dry run.
 
     words: (text, its kind) of what is to be removed beside what looks private. key: the SSH key to sign with.
-    replace: whether an entry that is there already is replaced. Raises MixmarkError.
+    replace: whether an entry that is there already is replaced. reports: files with what the conformance kit says of
+    adapters. Raises MixmarkError.
     """
     found = sorted(((store.open(each), each) for each in results), key=lambda each: each[0].created_utc)
     for result, path in found:
@@ -84,7 +87,7 @@ def bundle(
             _added(folder / RESULTS / str(number), result, path, redactor)
             for number, (result, path) in enumerate(found, 1)
         ]
-        text = _papers(folder, declaration, seen)
+        text = _papers(folder, declaration, seen, [_report(each, seen, redactor) for each in reports])
         if key is not None:
             signature.sign(folder, key)
         (verdict,) = check.check([folder])
@@ -132,9 +135,26 @@ def _figures(judgement: Judgement) -> object:
     return found and (found.mixes_per_s, found.mixes_per_kj, found.grade, found.weight_class, found.boundary)
 
 
-def _papers(folder: Path, declaration: Declaration, seen: Sequence[Seen]) -> str:
+def _report(path: Path, seen: Sequence[Seen], redactor: Redactor) -> Report:
+    """A report of the conformance kit without what is private. Raises UsageError where it is none, or not about an
+    adapter of the results."""
+    try:
+        report = Report.model_validate_json(path.read_bytes())
+        clean = Report.model_validate(redactor.content(report.model_dump(mode="json")))
+    except (OSError, ValueError) as error:
+        hint = "mixmark adapters check NAME --out FILE writes one"
+        raise UsageError(f"{path} is no report of the conformance kit", hint) from error
+    for each in seen:
+        if why := unlike(report, each):
+            raise UsageError(f"{path}: {why}", f"check it again: mixmark adapters check {report.name} --out {path}")
+    return clean
+
+
+def _papers(folder: Path, declaration: Declaration, seen: Sequence[Seen], reports: Sequence[Report]) -> str:
     """Writes the small files of an entry, and returns its page."""
-    found = entry(declaration, seen, Signed(state="none"))
+    found = entry(declaration, seen, Signed(state="none"), reports)
+    for each in reports:
+        (folder / f"conformance.{each.name}.json").write_bytes(form.written(each))
     (folder / DECLARATION).write_bytes(form.written(declaration))
     (folder / CLAIM).write_bytes(form.written(found.claim))
     text = page.page(found)

@@ -20,14 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from harness import repeat, store
+from harness.conformance.report import Report
 from harness.errors import ResultError, UsageError
 from harness.judge.judgement import judge
 from harness.schema import Device, Fact
 from harness.text import plain
 from submissions import form, page, redact, signature
-from submissions.conclude import Seen, entry, look
+from submissions.conclude import Seen, entry, look, unlike
 from submissions.entry import (
     CLAIM,
+    CONFORMANCE,
     DECLARATION,
     MANIFEST,
     README,
@@ -85,6 +87,11 @@ class Tree:
         return "/".join(self.folder.parts[-3:])
 
     @property
+    def reports(self) -> list[str]:
+        """The files with reports of the conformance kit."""
+        return sorted(name for name in self.sizes if CONFORMANCE.fullmatch(name))
+
+    @property
     def numbers(self) -> list[int]:
         """The numbers of the results' folders."""
         return sorted(int(found[1]) for name in self.folders if (found := NUMBERED.fullmatch(name)))
@@ -101,14 +108,16 @@ class Papers:
     @cached_property
     def contents(self) -> dict[str, bytes]:
         """The bytes of each."""
-        return {name: (self.tree.folder / name).read_bytes() for name in (DECLARATION, CLAIM, README, MANIFEST)}
+        names = (DECLARATION, CLAIM, README, MANIFEST, *self.tree.reports)
+        return {name: (self.tree.folder / name).read_bytes() for name in names}
 
     @cached_property
     def read(self) -> tuple[dict[str, Any], dict[str, ValueError]]:
         """The facts of each file, and what is wrong with the others."""
         found: dict[str, Any] = {}
         wrong: dict[str, ValueError] = {}
-        for name, kind in ((DECLARATION, Declaration), (CLAIM, Claim), (MANIFEST, Manifest)):
+        kinds: dict[str, type[Fact]] = {DECLARATION: Declaration, CLAIM: Claim, MANIFEST: Manifest}
+        for name, kind in (kinds | dict.fromkeys(self.tree.reports, Report)).items():
             try:
                 found[name] = form.read(kind, self.contents[name])
             except ValueError as error:
@@ -129,6 +138,11 @@ class Papers:
     def manifest(self) -> Manifest:
         told: Manifest = self.read[0][MANIFEST]
         return told
+
+    @property
+    def reports(self) -> dict[str, Report]:
+        """The reports of the conformance kit, by their files."""
+        return {name: self.read[0][name] for name in self.tree.reports}
 
     @cached_property
     def signed(self) -> Signed | ValueError:
@@ -188,7 +202,7 @@ def limits(tree: Tree) -> Told:
     """An entry has a bounded number and size of files."""
     if tree.beyond:
         yield "", tree.beyond
-    for name in (DECLARATION, CLAIM, README, MANIFEST):
+    for name in (DECLARATION, CLAIM, README, MANIFEST, *tree.reports):
         if tree.sizes.get(name, 0) > MAX_PAPER_BYTES:
             yield name, f"it is larger than {MAX_PAPER_BYTES >> 20} MiB"
     if tree.sizes.get(SIGNATURE, 0) > signature.MAX_SIGNATURE_BYTES:
@@ -205,7 +219,7 @@ def layout(tree: Tree) -> Told:
     needed |= {f"{home}/{name}" for home in homes for name in ("result.json", "journal.jsonl")}
     for name in sorted(needed - tree.sizes.keys()):
         yield name, "it is missing"
-    for name in tree.sizes.keys() - needed - {SIGNATURE}:
+    for name in tree.sizes.keys() - needed - {SIGNATURE, *tree.reports}:
         if not re.fullmatch(rf"{RESULTS}/[1-9][0-9]*/raw/[a-z0-9][a-z0-9.-]*\.npz", name):
             yield name, "no entry has such a file"
     for name in tree.folders - homes - {RESULTS} - {f"{home}/raw" for home in homes}:
@@ -216,7 +230,8 @@ def layout(tree: Tree) -> Told:
 
 
 def schema(papers: Papers) -> Told:
-    """The declaration, the claim and the manifest hold the facts of this version of Mixmark, and valid ones."""
+    """The declaration, the claim, the manifest and the kit's reports hold the facts of this version of Mixmark, and
+    valid ones."""
     for name, error in papers.read[1].items():
         if not isinstance(error, form.OtherForm):
             yield name, str(error)
@@ -346,6 +361,15 @@ def one_machine(opened: Opened) -> Told:
             yield _home(each), "it has another processor, other devices or other software than the first result"
 
 
+def conformance(opened: Opened) -> Told:
+    """A report of the conformance kit is about the code of an adapter that all results ran, by the same Mixmark."""
+    for name, report in opened.papers.reports.items():
+        told = CONFORMANCE.fullmatch(name)
+        if told is None or told[1] != report.name:
+            yield name, f"it is about {report.name}"
+        yield from ((name, why) for each in opened.seen if (why := unlike(report, each)))
+
+
 def antichain(opened: Opened) -> Told:
     """No energy is counted twice: no two sources claim the same thing or show one and the same reading."""
     for each in opened.seen:
@@ -432,7 +456,20 @@ Rule = Callable[..., Iterator[tuple[Any, str]]]
 OF_FILES: tuple[Callable[[Tree], Told], ...] = (links, limits, layout)
 OF_PAPERS: tuple[Callable[[Papers], Told], ...] = (schema, written, manifest, place, rules, signed, currency)
 OF_RESULTS: tuple[Callable[[Opened], Told], ...] = (
-    *(result, whole_result, finished, date, private, valid, score, one_mix, one_machine, antichain, copied),
+    *(
+        result,
+        whole_result,
+        finished,
+        date,
+        private,
+        valid,
+        score,
+        one_mix,
+        one_machine,
+        conformance,
+        antichain,
+        copied,
+    ),
 )
 OF_OFFERS: tuple[Callable[[Opened], Told], ...] = (price_date, available)
 OF_CLAIMS: tuple[Callable[[Concluded], Told], ...] = (claim, readme)
@@ -564,7 +601,7 @@ def _judged(tree: Tree, allowed: Path | None, now: datetime.datetime) -> tuple[V
     if problems := _broken(OF_RESULTS[:1], opened) or _broken(OF_RESULTS[1:], opened) or _broken(OF_OFFERS, opened):
         return _rejected(tree, problems)
     assert isinstance(papers.signed, Signed)  # the rule `signed` saw to it
-    found = entry(papers.declaration, opened.seen, papers.signed)
+    found = entry(papers.declaration, opened.seen, papers.signed, papers.reports.values())
     if problems := _broken(OF_CLAIMS, Concluded(opened, found)):
         return _rejected(tree, problems)
     prints = frozenset(digest for each in opened.seen for digest, _ in each.prints)
@@ -625,7 +662,8 @@ def _opened(papers: Papers) -> Opened:
     other: list[tuple[str, str]] = []
     shown: list[tuple[str, str, str]] = []
     sums = {each.path: each.sha256 for each in papers.manifest.files}
-    shown += [(DECLARATION, *each) for each in redact.private(papers.declaration.model_dump(mode="json"))]
+    for name, paper in {DECLARATION: papers.declaration, **papers.reports}.items():
+        shown += [(name, *each) for each in redact.private(paper.model_dump(mode="json"))]
     for number in papers.tree.numbers:
         home = f"{RESULTS}/{number}"
         folder = papers.tree.folder / home

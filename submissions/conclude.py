@@ -14,6 +14,7 @@ from typing import Literal, cast
 import numpy as np
 
 from harness import VERSION, mixes, plugins
+from harness.conformance.report import Report
 from harness.judge import score as scoring
 from harness.judge.energy.cover import rivals
 from harness.judge.energy.total import metered, twins
@@ -76,6 +77,8 @@ class Seen:
     suites: dict[str, str]
     cells: tuple[Cell, ...]
     findings: tuple[Finding, ...]
+    sources: dict[str, tuple[str, str]]
+    """The SHA-256 of each adapter's code, and the version of Mixmark in its interpreter."""
     prints: tuple[tuple[str, str], ...]
     """(digest, name) of the stamps of each mixed record and of the samples of each mixed phase. A digest is the same
     wherever they are moved to in time."""
@@ -117,12 +120,14 @@ def look(number: int, judgement: Judgement, journal_sha256: str) -> Seen:
         suites={suite: versions[suite] for suite in sorted(versions)},
         cells=tuple(_cells(judgement)),
         findings=judgement.findings,
+        sources={name: (each.sha256, each.mixmark) for name, each in result.environments.items()},
         prints=(*_stamps(result), *_samples(result)),
     )
 
 
-def entry(declaration: Declaration, seen: Sequence[Seen], signed: Signed) -> Entry:
-    """The entry that follows from its results, of which each has a score of the same mix."""
+def entry(declaration: Declaration, seen: Sequence[Seen], signed: Signed, kits: Iterable[Report] = ()) -> Entry:
+    """The entry that follows from its results, of which each has a score of the same mix. kits: the reports of the
+    conformance kit that it holds."""
     score = whole(seen)
     organisation, system = declaration.folders
     division, open_by = _division(seen)
@@ -176,7 +181,20 @@ def entry(declaration: Declaration, seen: Sequence[Seen], signed: Signed) -> Ent
         cells=tuple(cell for each in seen for cell in each.cells),
         findings=tuple(_numbered(seen)),
         signed=signed,
+        kits={each.name: each.passed for each in kits},
     )
+
+
+def unlike(report: Report, seen: Seen) -> str:
+    """Why a report of the conformance kit says nothing of an adapter of a result; empty where it does."""
+    source, version = seen.sources.get(report.name, ("", ""))
+    if report.kind != "adapter" or report.name not in seen.sources:
+        return f"result {seen.number} has no {report.kind} {report.name}"
+    if not source or source != report.sha256:
+        return f"result {seen.number} ran another code of {report.name} than the kit checked"
+    if version != report.mixmark:
+        return f"result {seen.number} was measured by Mixmark {version}, and the kit was that of {report.mixmark}"
+    return ""
 
 
 def whole(seen: Sequence[Seen]) -> Score:

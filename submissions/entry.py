@@ -3,7 +3,8 @@
     <entries>/<organisation>/<system>/<mix>/
         declaration.json    what no measurement can tell: names, availability, price (Declaration)
         claim.json          the classes and figures as the maker computed them (Claim); a check computes them again
-        README.md           the same for a person; it follows from the two files above
+        README.md           the same for a person; it follows from the other files
+        conformance.X.json  optional: what the conformance kit says of the adapter X (harness.conformance.report)
         results/1/ …        the result folders, without names of hosts and users
         manifest.json       the size and the SHA-256 of each file above (Manifest)
         manifest.json.sig   optional: the signature of manifest.json by `ssh-keygen -Y sign`
@@ -30,6 +31,8 @@ SCHEMA: Literal[1] = 1
 RULES_VERSION = 1
 """The version of the rules of entries in docs/rules.md."""
 
+CONFORMANCE = re.compile(r"conformance\.([A-Za-z0-9][A-Za-z0-9._-]*)\.json")
+"""The report of the conformance kit on an adapter."""
 DECLARATION, CLAIM, README, RESULTS = "declaration.json", "claim.json", "README.md", "results"
 MANIFEST, SIGNATURE = "manifest.json", "manifest.json.sig"
 
@@ -355,6 +358,8 @@ class Entry(Fact):
     findings: tuple[Finding, ...]
     """The findings of all results; `about` names the result's number where there are several."""
     signed: Signed
+    kits: dict[str, bool]
+    """Whether each adapter passed the conformance kit, as far as the entry holds reports."""
 
     @property
     def path(self) -> str:

@@ -79,6 +79,7 @@ def _lines(entry: Entry) -> Iterator[str]:
         ("virtualization", machine.virtualization),
         *((f"device {each.id}", f"{each.kind}, {each.name or 'without a name'}") for each in machine.devices),
         *((f"adapter {each.adapter}", f"{each.origin}, {_packages(each.packages)}") for each in machine.software),
+        *((f"conformance kit of {name}", "passed" if passed else "failed") for name, passed in entry.kits.items()),
         ("suites", ", ".join(f"{name} {version}" for name, version in entry.suites.items())),
         ("Mixmark", claim.mixmark),
         ("commands", "; ".join(dict.fromkeys(" ".join(("mixmark", *each)) for each in entry.commands))),

@@ -45,6 +45,7 @@ EACH = [
     wire.Fed(key="a", serial=0, issued_ns=2**60, marks=[2**60 + 1, 1], digest="00ff"),
     wire.HandedOver(facts={}),
     wire.Audited(feeds=(0, 7), values=(0.0, 1e-300), problem="", code={"/a.py": "12ab"}, software={"torch": "2"}),
+    wire.Examined(kinds=("numpy.ndarray",), yields=1, feed_ns=2, converting_ns=1, overwritten=0, closing_ns=1),
     wire.Closed(),
     wire.Discover(),
     wire.Open(key="a", device=DEVICE, suite=NULL, precision="fp32", scenario="server", free_bytes=None),
@@ -54,6 +55,7 @@ EACH = [
     wire.Feed(key="a", serial=0, nonce=1),
     wire.HandOver(key="a", answers="a"),
     wire.Audit(key="a", batch=1, seed=1, answers="a"),
+    wire.Examine(key="a", seed=1),
     wire.Close(),
 ]
 

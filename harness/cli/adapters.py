@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from harness.cli.options import ADAPTER, CONFIG, JSON, refuse_before_subcommand
+from harness.cli.conformance import OUT, shown
+from harness.cli.options import ADAPTER, CONFIG, JSON, WAIT_IDLE, Seconds, refuse_before_subcommand
 from harness.cli.tables import print_absent, print_json, print_table
 from harness.text import plain
 
@@ -57,3 +58,39 @@ def adapters(context: click.Context, adapters: tuple[str, ...], config: Path | N
     print_table(("adapter", "installed from", "class", "devices"), rows, "There is no adapter.")
     print_absent(found.absent)
     context.exit(int(failed))
+
+
+@adapters.command()
+@click.argument("name", metavar="NAME|FILE:CLASS")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=Seconds(min=1),
+    default=60,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a worker may be silent, which is loading or compiling, before it counts as hung.",
+)
+@OUT
+@WAIT_IDLE
+@CONFIG
+@JSON
+def check(
+    name: str, timeout_s: float, out: Path | None, wait_idle_s: float | None, config: Path | None, as_json: bool
+) -> None:
+    """Check whether an adapter keeps to its contract, by running everything that it claims at the smoke tier.
+
+    Each check is described in docs/vendors/conformance.md. The exit code is 1 if any of them failed.
+
+    \b
+    Examples: mixmark adapters check acme
+              mixmark adapters check ./acme.py:Acme --out conformance.json
+    """
+    import sys
+
+    from harness.cli.alone import alone
+    from harness.conformance import check_adapter
+
+    with alone(Path.cwd(), "smoke", wait_idle_s):
+        code = shown(lambda on_check: check_adapter(name, config, timeout_s, on_check), out, as_json)
+    sys.exit(code)

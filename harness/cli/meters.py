@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.options import ADAPTER, CONFIG, JSON, refuse_before_subcommand
+from harness.cli.conformance import OUT, shown
+from harness.cli.options import ADAPTER, CONFIG, JSON, WAIT_IDLE, refuse_before_subcommand
 from harness.cli.tables import plugins_print_to_stderr, print_absent, print_json, print_table
 
 if TYPE_CHECKING:
@@ -88,6 +89,29 @@ def meters(context: click.Context, adapters: tuple[str, ...], config: Path | Non
     if missed:
         click.echo(f"No energy source covers: {', '.join(missed)}")
     print_absent(missing)
+
+
+@meters.command()
+@click.argument("name", metavar="NAME|FILE:CLASS")
+@OUT
+@WAIT_IDLE
+@CONFIG
+@JSON
+def check(name: str, out: Path | None, wait_idle_s: float | None, config: Path | None, as_json: bool) -> None:
+    """Check whether a meter keeps to its contract, by reading it at rest and while all CPUs are busy.
+
+    Each check is described in docs/vendors/conformance.md. The exit code is 1 if any of them failed.
+
+    Example: mixmark meters check ./acme_power.py:AcmePower
+    """
+    import sys
+
+    from harness.cli.alone import alone
+    from harness.conformance import check_meter
+
+    with alone(Path.cwd(), "smoke", wait_idle_s):
+        code = shown(lambda on_check: check_meter(name, config, on_check), out, as_json)
+    sys.exit(code)
 
 
 def _source_row(source: Live, counted: bool) -> tuple[str, ...]:

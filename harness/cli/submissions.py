@@ -49,6 +49,14 @@ NEEDED = {
     type=click.Path(path_type=Path),
     help="TOML file with the same and more, such as the price. Flags win.",
 )
+@click.option(
+    "--conformance",
+    "reports",
+    multiple=True,
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Add what `mixmark adapters check NAME --out FILE` wrote of an adapter of the results. Repeatable.",
+)
 @click.option("--redact", multiple=True, metavar="WORD", help="Remove this word everywhere, too. Repeatable.")
 @click.option("--sign", "key", metavar="KEY", type=click.Path(path_type=Path), help="Sign with this SSH key.")
 @click.option(
@@ -64,6 +72,7 @@ NEEDED = {
 def submit(
     results: tuple[Path, ...],
     declared: Path | None,
+    reports: tuple[Path, ...],
     redact: tuple[str, ...],
     key: Path | None,
     out: Path,
@@ -83,7 +92,7 @@ def submit(
 
     declaration = _declaration(declared, flags)
     words = [*_own_names(), *((word, "word") for word in redact)]
-    made = bundle(results, declaration, out, words, key, dry_run, replace)
+    made = bundle(results, declaration, out, words, key, dry_run, replace, reports)
     _show(made, dry_run)
     sys.exit(0 if made.verdict.entry else 1)
 

@@ -148,7 +148,8 @@ def _machine(entry: Entry) -> Iterator[tuple[str, str]]:
     yield "Virtualisation", machine.virtualization or "none"
     for each in machine.software:
         packages = ", ".join(f"{name} {version}" for name, version in {**each.packages, **each.vendor}.items())
-        yield f"Adapter {each.adapter}", f"{each.origin}; {each.python}; {packages or 'no packages told'}"
+        kit = {True: "kit passed", False: "kit failed", None: "no report of the kit"}[entry.kits.get(each.adapter)]
+        yield f"Adapter {each.adapter}", f"{each.origin}; {each.python}; {packages or 'no packages told'}; {kit}"
     yield "Suites", ", ".join(f"{name} {version}" for name, version in entry.suites.items())
     yield "Mixmark", entry.claim.mixmark
     yield "Runs", f"{_count(entry.claim.runs, 'mixed run')}, from {entry.began_utc} to {entry.ended_utc}"

@@ -12,8 +12,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from harness.cli import main
+from submissions import form
 from submissions.entry import CLAIM, DECLARATION, README, Declaration
-from tests.submissions.made import edited
+from tests.submissions.made import edited, kit_report
 from tests.test_cli import Shell
 
 PAGE = (Path(__file__).parents[2] / "docs/submit.md").read_text("utf-8")
@@ -43,6 +44,31 @@ def test_an_entry_is_made_and_obeys_the_rules(results: tuple[Path, Path], tmp_pa
     checked = typed("check", out)
     assert checked.exit_code == 0 and "acme/acme-one/two obeys all rules: MX " in checked.output
     assert [each.name for each in out.iterdir()] == ["acme"]
+
+
+def test_a_report_of_the_kit_comes_along_and_is_shown(results: tuple[Path, Path], tmp_path: Path) -> None:
+    for name, report in (
+        ("passed", kit_report()),
+        ("older", kit_report(mixmark="0.0.9")),
+        ("other", kit_report(sha256="0" * 64)),
+        ("stranger", kit_report(name="acme")),
+    ):
+        (tmp_path / f"{name}.json").write_bytes(form.written(report))
+    (tmp_path / "none.json").write_text("{}")
+    out = tmp_path / "entries"
+    for name, problem in (
+        ("older", "was measured by Mixmark"),
+        ("other", "ran another code of torch than the kit checked"),
+        ("stranger", "has no adapter acme"),
+        ("none", "is no report of the conformance kit"),
+    ):
+        refused = typed("submit", results[0], *FLAGS, "--out", out, "--conformance", tmp_path / f"{name}.json")
+        assert refused.exit_code == 2 and problem in " ".join(refused.output.split()), name
+    done = typed("submit", results[0], *FLAGS, "--out", out, "--conformance", tmp_path / "passed.json")
+    assert done.exit_code == 0, done.output
+    (entry,) = (each.parent for each in out.rglob("conformance.torch.json"))
+    assert "- conformance kit of torch: passed" in (entry / README).read_text()
+    assert typed("check", entry).exit_code == 0
 
 
 def test_a_dry_run_shows_all_and_writes_nothing(results: tuple[Path, Path], tmp_path: Path) -> None:

@@ -14,10 +14,21 @@ import pytest
 
 from bench.folders import SYSTEM
 from harness.schema import Domain, Metering, Record, Result, Samples
-from submissions import check
+from submissions import check, form
 from submissions.conclude import ACCURACY
 from submissions.entry import CLAIM, DECLARATION, README, RULES_VERSION
-from tests.submissions.made import DECLARED, ITEM, codes, concluded, declared, edited, rewritten, sealed, verdict
+from tests.submissions.made import (
+    DECLARED,
+    ITEM,
+    codes,
+    concluded,
+    declared,
+    edited,
+    kit_report,
+    rewritten,
+    sealed,
+    verdict,
+)
 from tests.test_docs import table
 
 PAGE = (Path(__file__).parents[2] / "docs/rules.md").read_text("utf-8")
@@ -121,6 +132,12 @@ def _(folder: Path) -> None:
         return record.model_copy(update={"left_behind": ("server",)}) if record.scenario == "probe" else record
 
     rewritten(folder, lambda result: result.model_copy(update={"records": tuple(map(orphaned, result.records))}))
+    concluded(folder)
+
+
+@breaks("E-CONFORMANCE")
+def _(folder: Path) -> None:
+    (folder / "conformance.torch.json").write_bytes(form.written(kit_report(sha256="0" * 64)))
     concluded(folder)
 
 
