@@ -66,7 +66,7 @@ def discover(adapters: Mapping[str, Plugin], config: Config) -> Found:
             absent.append(Absent(kind="adapter", name=adapter.name, reason="it finds no device here"))
         for device in reached:
             way = Way(device, adapter.name, config.adapter(adapter.name).options)
-            if problem := _unusable(way, [each for each in ways if each.device.id == device.id]):
+            if problem := unusable(way, [each for each in ways if each.device.id == device.id]):
                 absent.append(Absent(kind="device", name=f"{device.id} by {adapter.name}", reason=problem))
             else:
                 ways.append(way)
@@ -110,7 +110,7 @@ def _kept(log: Path) -> str:
     return ""
 
 
-def _unusable(way: Way, others: Sequence[Way]) -> str:
+def unusable(way: Way, others: Sequence[Way]) -> str:
     """Why a device cannot be measured by a way; empty where it can. others: the ways onto it that came before."""
     device = way.device
     if not device.precisions and not any(device.precisions_by_suite.values()):

@@ -31,7 +31,7 @@ CAUGHT = {
     "discovery_is_quick": ("slow", r"it took \d s, and may take 0.2 s"),
     "discovery_is_repeatable": ("forgets", "npu:acme0: another name the second time"),
     "discovery_leaves_nothing": ("leaves", r"sleep went on; it listens on port \d+; it left TMPDIR/acme.probe"),
-    "devices_are_told_apart": ("twice", "it names npu:acme1 twice"),
+    "devices_are_told_apart": ("twice", "npu:acme1: the adapter lists it twice"),
     "options_are_refused": ("lax", "it took an option that nobody defined"),
     "claims_run": ("raises", "sum on npu:acme0 by acme in bf16: raised: RuntimeError: acme: no kernel"),
     "yields_fit_the_table": ("wide", "in fp16: a runner yields arrays of float32, int32 or int64.* got float64"),

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from harness.conformance.report import Check, NotChecked, fail_if
+from harness.conformance.report import Check, Failed, NotChecked, fail_if
 from harness.conformance.trials import LOAD, Discovery, Sessions, Trials
+from harness.discover import unusable
 from harness.failures import WorkerFailed
 from harness.judge import honest
 from harness.judge.intervals import within_limits
 from harness.judge.stamps import most_in_flight
+from harness.plan import Way
 from harness.schema import Finding, Record
 
 ARRAY = "numpy.ndarray"
@@ -59,18 +61,13 @@ def discovery_leaves_nothing(tried: Trials) -> str:
 
 
 def devices_are_told_apart(tried: Trials) -> str:
-    """Every device has an id of its own, offers a precision, and draws on the host's memory where it is the host's."""
-    devices = tried.devices
-    ids = [each.id for each in devices]
-    twice = sorted({id for id in ids if ids.count(id) > 1})
-    fail_if(twice, f"it names {', '.join(twice)} twice")
-    for each in devices:
-        fail_if(
-            not (each.precisions or any(each.precisions_by_suite.values())), f"{each.id} offers no precision, so none"
-        )
-        wrong = each.id.partition(":")[0] == "cpu" and each.kind != "cpu"
-        fail_if(wrong, f"{each.id} has the id of a processor and is of the kind {each.kind}")
-    return ", ".join(f"{each.id} ({', '.join(each.precisions)})" for each in devices)
+    """Every device has an id of its own, offers a precision, and is no other kind of silicon than its id says."""
+    ways = [Way(each, tried.adapter.name, {}) for each in tried.devices]
+    for number, way in enumerate(ways):
+        others = [each for each in ways[:number] if each.device.id == way.device.id]
+        if problem := unusable(way, others):
+            raise Failed(f"{way.device.id}: {problem}")
+    return ", ".join(f"{way.device.id} ({', '.join(way.device.precisions)})" for way in ways)
 
 
 def options_are_refused(tried: Trials) -> str:

@@ -119,8 +119,7 @@ def verdict(check: Check[Tried], tried: Tried) -> Verdict:
     except Failed as error:
         state, message = "failed", str(error)
     except WorkerFailed as error:
-        failure = error.failure
-        state, message = "failed", f"{failure.kind}: {failure.message}; {failure.hint}".removesuffix("; ")
+        state, message = "failed", f"{error.failure.kind}: {error.failure.message}"
     except (MixmarkError, OSError, ValueError) as error:
         state, message = "failed", reason(error)
     name = check.__name__
