@@ -32,6 +32,7 @@ from harness.contracts import (
 )
 from harness.errors import MixmarkError, PluginError, ResultError, Unsupported, UsageError, WrongAnswer, refuse_options
 from harness.judge.judgement import Judgement
+from harness.plugins import load_suite
 from harness.schema import (
     BITS_PER_WEIGHT,
     SCHEMA,
@@ -105,6 +106,7 @@ __all__ = [
     "check_adapter",
     "check_meter",
     "converted",
+    "load_suite",
     "refuse_options",
 ]
 

@@ -12,14 +12,16 @@ import importlib
 import importlib.util
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from harness.contracts import Suite
 from harness.errors import PluginError, UsageError
 from harness.guarded import words
+from harness.pick import pick
 from harness.schema import Absent
 from harness.text import plain
 
@@ -110,7 +112,7 @@ class Plugin:
         if missing:
             raise PluginError(
                 f"{self.kind[:-1]} {self.name} ({self.spec}) lacks {', '.join(missing)}",
-                hint="docs/vendors.md shows the shape that each kind of plugin has",
+                hint="docs/vendors/contract.md shows the shape that each kind of plugin has",
             )
         return loaded
 
@@ -125,11 +127,11 @@ def find(kind: Kind, extra: Iterable[str] = ()) -> dict[str, Plugin]:
     """
     found = {name: Plugin(kind, name, spec, "built in") for name, spec in BUILT_IN[kind].items()}
     for entry in entry_points(group=f"mixmark.{kind}"):
-        if not _unusable(kind, entry.name):
+        if not unusable(kind, entry.name):
             found[entry.name] = Plugin(kind, entry.name, entry.value, _package(entry))
     for spec in extra:
         name = name_of(spec)
-        if problem := _unusable(kind, name):
+        if problem := unusable(kind, name):
             raise UsageError(f"{spec}: {problem}", hint="give the class another name, and its `name` the same")
         found[name] = Plugin(kind, name, spec, "command line")
     return found
@@ -142,7 +144,7 @@ def refused(kind: Kind) -> tuple[Absent, ...]:
             kind=cast(Any, kind[:-1]), name=f"{plain(entry.name, 40)} of {plain(_package(entry), 80)}", reason=problem
         )
         for entry in entry_points(group=f"mixmark.{kind}")
-        if (problem := _unusable(kind, entry.name))
+        if (problem := unusable(kind, entry.name))
     )
 
 
@@ -162,7 +164,7 @@ def source(plugin: Plugin) -> tuple[str, str]:
     return "", ""
 
 
-def _unusable(kind: Kind, name: str) -> str:
+def unusable(kind: Kind, name: str) -> str:
     """Why a plugin that is not built in may not have this name; empty where it may."""
     if name.casefold() in BUILT_IN[kind]:
         return f"{name} is the name of a built-in {kind[:-1]}, and reserved for it"
@@ -208,6 +210,15 @@ def is_spec(text: str) -> bool:
 def suite(name: str, spec: str, tier: str, options: dict[str, str]) -> Any:
     """Loads a suite and builds it for a tier. Raises PluginError, or Unsupported if the suite lacks the tier."""
     return Plugin("suites", name, spec, "").load()(tier, options)
+
+
+def load_suite(name: str, tier: str, options: Mapping[str, str] | None = None) -> Suite:
+    """Builds a suite by its name, to try an adapter by hand. Raises UsageError for a name that there is not, and
+    Unsupported if the suite lacks the tier."""
+    found = find("suites")
+    (chosen,) = pick("suite", [name], found)
+    built: Suite = found[chosen].load()(tier, dict(options or {}))
+    return built
 
 
 def _module_of_file(path: Path) -> Any:

@@ -4,113 +4,37 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import json
 import math
 import re
 import tomllib
 from pathlib import Path
 from typing import Any, get_args
 
-import numpy as np
 import pytest
 
-from harness import cli, config, metering, mixes, plan, plugins, references, schema, store
-from harness.contracts import Adapter, Array, Use
+from harness import cli, config, mixes, plan, plugins, references, schema, serve, store
 from harness.judge import disturbed, intervals, judgement
 from harness.judge.energy import cover, reading
 from reporters import console
 from suites import diffusion, dlrm, latency, llm, probe, resnet50
 from tests import golden_cli
-from tests.test_cli import Shell
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-VENDORS = (DOCS / "vendors.md").read_text("utf-8")
+CONTRACT = (DOCS / "vendors" / "contract.md").read_text("utf-8")
+RUNNER = (DOCS / "vendors" / "runner.md").read_text("utf-8")
+METER = (DOCS / "vendors" / "meter.md").read_text("utf-8")
 RULES = (DOCS / "rules.md").read_text("utf-8")
 
 
 def block(mark: str) -> str:
-    """The code block of vendors.md behind the comment <!-- mark -->."""
-    found = re.search(rf"<!-- {re.escape(mark)} -->\n```\w+\n(.*?)```", VENDORS, re.DOTALL)
+    """The code block of vendors/contract.md behind the comment <!-- mark -->."""
+    found = re.search(rf"<!-- {re.escape(mark)} -->\n```\w+\n(.*?)```", CONTRACT, re.DOTALL)
     assert found, mark
     return found[1]
 
 
-def acme(folder: Path, way: str) -> Path:
-    """The example written to a file, as a vendor would have it."""
-    folder.mkdir(exist_ok=True)
-    path = folder / "acme.py"
-    path.write_text(block(f"file: {way}/acme.py"), "utf-8")
-    return path
-
-
-def loaded(path: Path) -> Adapter:
-    adapter: Adapter = plugins.Plugin("adapters", "acme", f"{path}:Acme", "test").load()({})
-    return adapter
-
-
-def outputs(adapter: Adapter, suite: Any, feeds: int = 2) -> list[list[Array]]:
-    batch = 1 if suite.name == "llm" else 3
-    (device,) = adapter.discover()
-    with adapter.open(device, suite, "fp32", Use.of("single-stream")) as runner:
-        return [list(runner(feed)) for feed in map(suite.feeds(batch, 7), range(feeds))]
-
-
-# vendors.md
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("way", ["session", "runner"])
-def test_an_example_of_the_vendors_page_runs_as_the_page_says(tmp_path: Path, way: str) -> None:
-    shell = Shell(tmp_path)
-    acme(tmp_path, way)
-    listed = shell("adapters", "--adapter", "./acme.py:Acme", "--json")
-    assert json.loads(listed.stdout)["adapters"][0]["devices"] == ["cpu:0"], listed.stderr
-    done = shell("run", "--tier", "smoke", "--adapter", "./acme.py:Acme", "--suite", "dlrm", "--out", "out")
-    assert done.returncode == 0, done.stderr
-    records = json.loads((tmp_path / "out/result.json").read_text())["records"]
-    kinds = [(each["route"]["suite"], each["error"] and each["error"]["kind"]) for each in records]
-    probed = None if way == "session" else "unsupported"
-    assert kinds == [("probe", probed), ("dlrm", None), ("probe", probed)]
-
-
-@pytest.mark.slow
-def test_the_two_examples_agree(tmp_path: Path) -> None:
-    suite = dlrm.Dlrm("smoke", {})
-    one, other = (outputs(loaded(acme(tmp_path / way, way)), suite) for way in ("session", "runner"))
-    np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("suite", [llm.Llm, diffusion.Diffusion, resnet50.ResNet50])
-def test_the_session_of_the_example_runs_every_suite(tmp_path: Path, suite: Any) -> None:
-    from harness.adapters.torch import Torch
-
-    small = suite("smoke", {})
-    mine = outputs(loaded(acme(tmp_path, "session")), small, feeds=1)
-    np.testing.assert_allclose(mine, outputs(Torch({}), small, feeds=1), rtol=1e-3, atol=1e-3)
-
-
-def test_the_meter_of_the_page_counts_and_says_what_is_missing(tmp_path: Path) -> None:
-    example = tmp_path / "acme_power.py"
-    example.write_text(block("file: meter/acme_power.py"), "utf-8")
-    found = {"acme-power": plugins.Plugin("meters", "acme-power", f"{example}:AcmePower", "test")}
-    options = config.Config(meters={"acme-power": {"folder": str(tmp_path)}})
-    (tmp_path / "npu:acme0").mkdir()
-    (tmp_path / "npu:acme0/energy_mj").write_text("5000\n")
-    devices = [schema.Device(id=f"npu:acme{number}", kind="npu", memory_pool="host") for number in range(2)]
-    with metering.Meters(options, devices, found) as meters:
-        meters.begin()
-        drained = meters.drain("a")
-    assert [each.covers for each in meters.domains] == [("npu:acme0",)]
-    assert drained and set(drained.samples["acme-power/npu:acme0"].values.tolist()) == {5.0} and not drained.lost
-    [absent] = meters.absent
-    assert "npu:acme1" in absent.name and "sudo chmod a+r" in absent.reason
-
-
-def test_the_examples_are_as_short_as_an_afternoon() -> None:
-    assert len(block("file: session/acme.py").splitlines()) <= 60
-    assert len(block("file: runner/acme.py").splitlines()) <= 60
+# vendors/
 
 
 def test_the_configuration_of_the_page_is_one(tmp_path: Path) -> None:
@@ -123,14 +47,27 @@ def test_the_configuration_of_the_page_is_one(tmp_path: Path) -> None:
 def test_the_entry_points_of_the_page_are_groups_that_are_searched() -> None:
     groups = {f"mixmark.{kind}" for kind in plugins.BUILT_IN}
     assert set(tomllib.loads(block("pyproject"))["project"]["entry-points"]) <= groups
-    assert set(re.findall(r"`(mixmark\.\w+s)`", VENDORS)) <= groups
+    assert set(re.findall(r"`(mixmark\.\w+s)`", CONTRACT)) <= groups
 
 
 def test_the_page_lists_what_each_suite_is_fed() -> None:
-    for name, feed, _ in table(VENDORS, "suite", "a feed"):
+    for name, feed, _ in table(RUNNER, "suite", "a feed"):
         suite = plugins.find("suites")[name].load()("smoke", {})
         given = suite.feeds(1 if name in ("llm", "probe") else 2, 1)(0)
         assert re.findall(r"`(\w+)`", feed) == list(given)
+
+
+def test_the_pages_list_what_a_domain_and_a_device_may_say() -> None:
+    assert tuple(row[0] for row in table(METER, "method", "what it is")) == cover.METHODS
+    words = " ".join(row[0] for row in table(METER, "word", "what it is"))
+    assert {cover.WHOLE, *(part for parts in cover.LEFT_OUT.values() for part in parts)} <= set(
+        re.findall("`([^`]+)`", words)
+    )
+    fields = [row[0].strip("`") for row in table(CONTRACT, "field", "what it says")]
+    set_by_mixmark = {"slice_of", "cores", "hosted"}  # its own slices, and what its adapter endpoint reaches
+    assert set(fields) == set(schema.Device.model_fields) - set_by_mixmark
+    for page in (CONTRACT, RUNNER):
+        assert f"from 1 to {serve.MOST_SLOTS}" in " ".join(page.split())
 
 
 # rules.md
@@ -267,7 +204,7 @@ def test_every_tier_is_in_its_table() -> None:
 def test_precisions() -> None:
     assert {name: int(bits) for name, bits in table(RULES, "precision", "bits per weight")} == schema.BITS_PER_WEIGHT
     for name in schema.BITS_PER_WEIGHT:
-        assert f"`{name}`" in VENDORS
+        assert f"`{name}`" in CONTRACT
 
 
 def test_percentiles() -> None:

@@ -83,6 +83,7 @@ LAYERS = (
         "harness.repeat",
         "harness.run",
         "harness.slices",
+        "harness.starter",
         "harness.store",
         "harness.idle",
         "harness.gaps",

@@ -1,13 +1,15 @@
-"""What is installed from the wheel works like the checkout."""
+"""What is installed from the wheel works like the checkout, for those who have nothing else."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
 import sys
+import sysconfig
+import venv
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent
+VENDORS, SUBMIT = ((ROOT / "docs" / name).read_text("utf-8") for name in ("vendors.md", "submit.md"))
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +37,7 @@ def test_the_wheel_holds_the_product_and_nothing_else(wheel: Path) -> None:
     assert {
         "mixmark.py",
         "harness/mixes.toml",
+        "harness/starter/session.py.jinja",
         "harness/adapters/torch.py",
         "suites/llm/graphs/edge-step.onnx.xz",
         "suites/resnet50/statistics.npz",
@@ -46,18 +50,60 @@ def test_the_wheel_holds_the_product_and_nothing_else(wheel: Path) -> None:
     assert wheel.stat().st_size < 5_000_000
 
 
-def test_what_is_unpacked_runs(wheel: Path, tmp_path: Path) -> None:
-    site = tmp_path / "site"
-    zipfile.ZipFile(wheel).extractall(site)
-    script = f"import harness; assert harness.__file__.startswith({str(site)!r}); from harness.cli import main; main()"
-    words = ["run", "--tier", "smoke", "--suite", "dlrm", "--adapter", "onnxruntime", "--out", "out", "--json"]
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", script, *words],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(site)},
-        capture_output=True,
-        text=True,
+@pytest.fixture
+def outsider(wheel: Path, tmp_path: Path) -> Callable[[str], str]:
+    """Types lines into a shell in a virtual environment that has the wheel and nothing of the checkout; what else a
+    plugin needs is that of the tests' own environment, so that nothing is downloaded. Returns what is printed."""
+    venv.create(tmp_path / "venv")
+    scripts, site = (
+        Path(sysconfig.get_path(name, "venv", {"base": str(tmp_path / "venv")})) for name in ("scripts", "purelib")
     )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)
-    assert list((tmp_path / "out/raw").glob("*.npz"))
+    (site / "others.pth").write_text(sysconfig.get_path("purelib"))
+    pip = scripts / "pip"
+    pip.write_text(f'#!/bin/sh\nexec "{scripts}/python" -m pip "$@"\n')
+    pip.chmod(0o755)
+    folder = tmp_path / "vendor"
+    folder.mkdir()
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= {"PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}", "XDG_DATA_HOME": str(tmp_path / "data")}
+    environment |= {"PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_QUIET": "1"}
+
+    def types(lines: str) -> str:
+        done = subprocess.run(["bash", "-e", "-c", lines], cwd=folder, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    types(f"pip install {wheel}")
+    return types
+
+
+def test_a_vendor_comes_from_nothing_to_a_checked_submission(outsider: Callable[[str], str]) -> None:
+    """The blocks of docs/vendors.md, typed one after the other, and those of docs/submit.md with the same result."""
+    write(outsider, VENDORS)
+    new, listed, run, submitted = (outsider(block) for block in blocks(VENDORS))
+    assert "mixmark-acme/mixmark_acme.py" in new
+    assert re.search(r"^acme +mixmark-acme 0\.1\.0 +mixmark_acme:Acme +cpu:0", listed, re.MULTILINE), listed
+    assert len(re.findall(r"^(?:llm|diffusion|dlrm|resnet50) .* acme fp32$", run, re.MULTILINE)) == 4, run
+    assert "acme/acme-one/smoke-1 obeys all rules: " in submitted
+
+    outsider("mv results/acme results/mine; rm -r submissions")
+    write(outsider, SUBMIT)
+    (measured, *others) = blocks(SUBMIT)
+    assert measured.split()[:2] == ["mixmark", "run"] and measured.endswith(" --out results/mine\n")
+    assert [each.split()[1] for each in others] == ["submit", "submit", "check", "audit", "compare"]
+    for each in others:
+        outsider(each)
+    shown = re.findall(r"^    ([a-z.A-Z0-9/]+) ", SUBMIT, re.MULTILINE)
+    there = outsider("cd submissions/entries/acme/acme-one/smoke-1; find . -maxdepth 1 -type f; find . -name 1").split()
+    assert {each.rstrip("/") for each in shown} == {each.removeprefix("./") for each in there}
+
+
+def blocks(page: str) -> list[str]:
+    """What a page has the reader type."""
+    return re.findall(r"<!-- run -->\n```sh\n(.*?)```", page, re.DOTALL)
+
+
+def write(outsider: Callable[[str], str], page: str) -> None:
+    """Writes the files that a page has the reader write."""
+    for name, text in re.findall(r"<!-- file: (\S+) -->\n```\w+\n(.*?)```", page, re.DOTALL):
+        outsider(f"cat > {name} <<'end'\n{text}end\n")

@@ -94,3 +94,31 @@ def check(
     with alone(Path.cwd(), "smoke", wait_idle_s):
         code = shown(lambda on_check: check_adapter(name, config, timeout_s, on_check), out, as_json)
     sys.exit(code)
+
+
+@adapters.command()
+@click.argument("name")
+@click.option(
+    "--kind",
+    type=click.Choice(["session", "runner", "endpoint", "meter"]),
+    default="session",
+    show_default=True,
+    help="What it connects: a compiler or runtime that takes graphs, an engine with a network of its own, a server, or "
+    "a source of energy readings.",
+)
+@click.option(
+    "--folder",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    help="A folder that is new or empty; by default mixmark-NAME.",
+)
+def new(name: str, kind: Any, folder: Path | None) -> None:
+    """Write a package with an adapter that runs, or with a meter: its test, its README and its checks for every commit.
+
+    Example: mixmark adapters new acme --kind session
+    """
+    from harness import starter
+
+    folder = folder or Path(f"mixmark-{name}")
+    for path in starter.write(kind, name, folder):
+        click.echo(folder / path)

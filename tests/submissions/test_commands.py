@@ -1,10 +1,9 @@
-"""The commands submit, check, audit and compare on entries, and the walkthrough in docs/submit.md."""
+"""The commands submit, check, audit and compare on entries; tests/test_wheel.py walks through docs/submit.md."""
 
 from __future__ import annotations
 
 import json
 import re
-import shlex
 import tomllib
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from harness.cli import main
 from submissions import form
 from submissions.entry import CLAIM, DECLARATION, README, Declaration
 from tests.submissions.made import edited, kit_report
-from tests.test_cli import Shell
 
 PAGE = (Path(__file__).parents[2] / "docs/submit.md").read_text("utf-8")
 FLAGS = (
@@ -188,19 +186,3 @@ def test_the_declarations_on_the_page_are_valid() -> None:
     text = "".join(map(told, ("submission.toml", "price.toml", "reproduced.toml")))
     declared = Declaration.model_validate(tomllib.loads(text))
     assert declared.price and declared.reproduced_by and declared.folders == ("acme", "acme-one")
-
-
-@pytest.mark.slow
-def test_the_walkthrough_works(tmp_path: Path) -> None:
-    shell = Shell(tmp_path)
-    (tmp_path / "submission.toml").write_text(told("submission.toml"))
-    commands = re.findall(r"<!-- run -->\n```sh\nmixmark (.*?)\n```", PAGE)
-    assert [words.split()[0] for words in commands] == ["run", "submit", "submit", "check", "audit", "compare"]
-    for words in commands:
-        done = shell(*shlex.split(words))
-        assert done.returncode == 0, (words, done.stdout, done.stderr)
-    listed = re.findall(r"^    ([a-z.A-Z0-9/]+) ", PAGE, re.MULTILINE)
-    entry = tmp_path / "submissions/entries/acme/acme-one/smoke-1"
-    assert {each.rstrip("/") for each in listed} == {"results/1"} | {
-        each.name for each in entry.iterdir() if each.is_file()
-    }
