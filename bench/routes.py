@@ -25,7 +25,8 @@ import numpy as np
 
 from harness import plugins, wire
 from harness.adapters.cpu import BF16, cpu, flags
-from harness.schema import Limits, Tier
+from harness.judge.stamps import throughput_per_s
+from harness.schema import Completions, Limits, Tier
 from harness.worker import Worker
 
 ROUNDS = 5
@@ -53,9 +54,11 @@ class Row:
 
 ROWS = {
     "resnet50-bf16": Row("resnet50", "offline", "openvino", "bf16", "openvino", "bf16", 0.98),
+    "resnet50-int8": Row("resnet50", "offline", "openvino", "int8", "openvino", "int8", 0.98),
     "diffusion-bf16": Row("diffusion", "single-stream", "openvino", "bf16", "openvino", "bf16", 1.0),
     "dlrm-bf16": Row("dlrm", "offline", "openvino", "bf16", "openvino", "bf16", 0.98),
     "dlrm-plain": Row("dlrm", "offline", "torch", "bf16", "torch", "fp32", 1.5),
+    "dlrm-plain-bare": Row("dlrm", "offline", "torch", "fp32", "torch", "fp32", 0.98),
     "dlrm-onnxruntime": Row("dlrm", "offline", "torch", "bf16", "onnxruntime", "fp32", 1.2),
     "dlrm-onnxruntime-bare": Row("dlrm", "offline", "onnxruntime", "fp32", "onnxruntime", "fp32", 0.98),
     "resnet50-onnxruntime-bare": Row("resnet50", "offline", "onnxruntime", "fp32", "onnxruntime", "fp32", 0.98),
@@ -101,20 +104,19 @@ def ours(row: Row) -> Iterator[tuple[Callable[[], float], str]]:
             def window() -> float:
                 worker.call(wire.Measure(key="a", limits=PILOT, out=str(out)), TIMEOUT_S)
                 with np.load(out) as stamps:
-                    return rate(row.suite, stamps)
+                    return rate(row.suite, Completions(**stamps))
 
             peak = f"loaded in {opened.load_ns / 1e9:.1f} s, peak {worker.peak_pss_bytes / 2**30:.2f} GiB"
             yield window, f"{opened.slots} × batch {prepared.batch}, {peak}"
 
 
-def rate(suite: str, stamps: Mapping[str, Any]) -> float:
-    """Units per second: in llm of the tokens behind the first one of each feed, as engines' own loops count them."""
-    marks, units, ends = stamps["marks_ns"], stamps["units"], stamps["ends"]
+def rate(suite: str, done: Completions) -> float:
+    """Units per second, as a result counts them; in llm of the tokens behind the first one of each feed, as engines'
+    own loops count them."""
     if suite != "llm":
-        return float(units.sum() / (marks.max() - stamps["issued_ns"].min()) * 1e9)
-    begins = np.concatenate(([0], ends[:-1]))
-    decoded = sum(int(units[begin + 1 : end].sum()) for begin, end in zip(begins, ends, strict=True))
-    return float(decoded / (marks[ends - 1] - marks[begins]).sum() * 1e9)
+        return throughput_per_s(done) or 0.0
+    decoded = int(done.units.sum() - done.units[done.starts].sum())
+    return float(decoded / (done.marks_ns[done.ends - 1] - done.marks_ns[done.starts]).sum() * 1e9)
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 
 from harness.contracts import Suite
@@ -61,10 +62,11 @@ def converted(
     """The folder of a suite's model, converted for an engine by `write` where the cache does not hold it yet.
 
     engine: the engine, its version, and whatever else the converted model depends on. size_bytes: how large the files
-    will be. The name also depends on the sources of the suite, of its weights and of `write`, and on the state of a
-    checkpoint's files, so a model that was converted by other code or from other weights is not taken.
+    will be. The name also depends on the sources of the suite, of its weights and of `write`, with all modules of their
+    packages, and on the state of a checkpoint's files, so a model that was converted by other code or from other
+    weights is not taken.
     """
-    depends = hashlib.sha256(_source(type(suite)) + _source(type(suite.weights())) + _source(write))
+    depends = hashlib.sha256(_sources(type(suite)) + _sources(type(suite.weights())) + _sources(write))
     for name, value in sorted(suite.options.items()):
         depends.update(f"{name}={value}\n".encode())
     if checkpoint := suite.options.get("weights"):
@@ -275,11 +277,18 @@ def _stamps(path: Path) -> Iterator[str]:
         yield f"{file.absolute()} {state.st_size} {state.st_mtime_ns}"
 
 
-def _source(what: Callable[..., object]) -> bytes:
-    """The file of a class or a function, also of one with some arguments given; empty where there is none."""
-    with suppress(OSError, TypeError):
-        return Path(inspect.getfile(what.func if isinstance(what, partial) else what)).read_bytes()
-    return b""  # what was typed into an interpreter
+def _sources(what: Callable[..., object]) -> bytes:
+    """The file of a class or a function, also of one with some arguments given; and the other modules of its package
+    and of the packages around that, but for the outermost: an adapter's package imports what other adapters share."""
+    try:
+        file = Path(inspect.getfile(what.func if isinstance(what, partial) else what))
+    except (OSError, TypeError):
+        return b""  # what was typed into an interpreter
+    packages = [*takewhile(lambda folder: (folder / "__init__.py").exists(), file.parents)]
+    folders = [*packages[:1], *packages[1:-1]]
+    return (
+        b"".join(each.read_bytes() for folder in folders for each in sorted(folder.glob("*.py"))) or file.read_bytes()
+    )
 
 
 def _gb(size_bytes: float) -> str:

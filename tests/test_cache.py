@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import random
@@ -75,7 +76,40 @@ def test_the_name_holds_all_that_the_content_depends_on(tmp_path: Path) -> None:
     checkpoint.write_text("other weights")
     different.append(name(options=with_checkpoint))
     assert len(set(different)) == len(different)
-    assert cache._source(partial(writing, "x")) == Path(__file__).read_bytes()
+
+
+def test_a_model_that_other_code_would_write_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The code may lie in a module beside that of the writer, or in the package around it."""
+    package = tmp_path / "acme_runtime" / "adapters" / "fast"
+    package.mkdir(parents=True)
+    for folder in (package, package.parent, package.parent.parent):
+        (folder / "__init__.py").write_text("")
+    (package / "convert.py").write_text("def write(folder): (folder / 'model').write_text('acme')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    write = importlib.import_module("acme_runtime.adapters.fast.convert").write
+
+    def name() -> str:
+        with cache.converted(Null("smoke", {}), "int4", "acme", 4, partial(write)) as path:
+            return path.name
+
+    found = [name()]
+    for file in (package / "convert.py", package / "layers.py", package.parent / "rounding.py"):
+        with file.open("a") as source:
+            source.write("\n# changed")
+        found.append(name())
+    assert len(set(found)) == len(found), "another model for each change"
+    (package.parent.parent / "unrelated.py").write_text("")
+    assert name() == found[-1]
+
+
+def test_a_writer_in_a_file_of_its_own_depends_on_that_file_only(tmp_path: Path) -> None:
+    (tmp_path / "other.py").write_text("x = 1")
+    (tmp_path / "acme_alone.py").write_text("def write(folder): pass")
+    spec = importlib.util.spec_from_file_location("acme_alone", tmp_path / "acme_alone.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert cache._sources(module.write) == b"def write(folder): pass"
 
 
 def test_two_processes_do_not_make_the_same_entry_twice(tmp_path: Path) -> None:
