@@ -17,12 +17,14 @@ import pytest
 
 from harness.adapters import openvino as adapter
 from harness.adapters.openvino import OpenVino
+from harness.adapters.openvino.quantised import unit_of
 from harness.adapters.torch import Torch
 from harness.bfloat16 import round_to_bf16
 from harness.contracts import Array, GraphRunner, Use
 from harness.errors import MixmarkError, PluginError, Unsupported, UsageError
 from harness.schema import Device
 from suites import exported
+from suites.diffusion import Diffusion
 from suites.llm import Llm
 from suites.resnet50 import ResNet50
 from tests.fakes.toys import HOME, Random, Toy, computes_as_torch
@@ -113,6 +115,27 @@ def test_resnet50_multiplies_in_8_bits() -> None:
     with Torch({}).open(cpu(), suite.reference(), "fp32", ALONE) as teacher:
         reference = np.concatenate([np.array(each) for each in teacher(feed)])
     assert 0.001 < suite.quality(np.array(answer), reference) < 0.03  # in bf16 it is below, with a wrong scale above
+
+
+def test_diffusion_multiplies_in_8_bits_in_its_unet() -> None:
+    suite = Diffusion("smoke", {})
+    feed = suite.feeds(1, seed=3)(0)
+    with OpenVino({}).open(cpu(), suite, "int8", ALONE) as runner:
+        (answer,) = runner(feed)
+        nodes = {name: runner.facts[f"nodes of {name}"].lower().split(", ") for name in suite.graphs()}
+        assert sum("_i8" not in each for each in nodes["denoise"]) <= 2  # the layers of 4 channels at its ends
+        assert not any("_i8" in each for each in (*nodes["encode"], *nodes["decode"]))
+    with Torch({}).open(cpu(), suite.reference(), "fp32", ALONE) as teacher:
+        reference = np.concatenate([np.array(each) for each in teacher(feed)])
+    assert 0.002 < suite.quality(np.array(answer), reference) < 0.03  # in bf16 it is below
+
+
+@pytest.mark.parametrize(
+    ("values", "unit"), [([-8.0, 0.0625, 7.9375], 0.0625), ([0.0, 3.0], 1.0), ([0.0, 1 / 3], 0.0), ([2.0**-9], 0.0)]
+)
+def test_the_power_of_two_that_values_are_multiples_of_is_found(values: list[float], unit: float) -> None:
+    assert unit_of(np.array(values, np.float32)) == unit
+    assert unit_of(np.array([1.0] * 1000 + values, np.float32)) == unit, "also behind many others"
 
 
 def test_throughput_has_the_slots_that_openvino_asks_for() -> None:
@@ -227,6 +250,7 @@ def test_nothing_is_sent_and_its_threads_stay_on_the_cores_that_it_was_given() -
 import os, sys
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 from harness.adapters.openvino import OpenVino
+from harness.adapters.openvino.quantised import unit_of
 from harness.contracts import Use
 from suites.dlrm import Dlrm
 adapter, suite = OpenVino({}), Dlrm("smoke", {})

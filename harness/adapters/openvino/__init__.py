@@ -8,8 +8,8 @@ without state is compiled for the shapes that come in, since OpenVINO is faster 
 stay compiled, because each compiled model holds a packed copy of its weights. A graph with state is compiled once for
 all shapes, and its state lives in an infer request.
 
-Under int8, resnet50 multiplies integers: what enters its convolutions is rounded as well, and loading therefore begins
-with a few feeds that show the ranges.
+Under int8, resnet50 and the U-Net of diffusion multiply integers: what enters their layers is rounded as well, and
+loading therefore begins with a few feeds that show the ranges. Other networks multiply their integers by 16 or 32 bits.
 """
 
 from __future__ import annotations
@@ -37,12 +37,23 @@ from harness.errors import MixmarkError, PluginError, Unsupported
 from harness.schema import HOST_POOL, Device, Precision
 
 LOW: tuple[Precision, ...] = ("int8", "int4")
-ROUNDED = {
-    "resnet50"
-}  # the suites that multiply 8 bits by 8 under int8; others multiply their weights by 16 or 32 bits
-SCALING_SEED, SCALING_FEEDS = 8, 16  # feeds of one sample each, which show the ranges of what is rounded
+SCALING_SEED = 8
 HINTS = {"fp32": "f32", "bf16": "bf16", "fp16": "f16"}
 MATRICES = {"Convolution", "Deconvolution", "FullyConnected", "MatMul", "ScaledDotProductAttention"}
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """How a suite multiplies 8 bits by 8. feeds: how many feeds of one sample show the ranges of what is rounded."""
+
+    graphs: tuple[str, ...]
+    feeds: int
+    throughout: bool
+    """See `Rounding`. Diffusion would lose too much: see docs/separation/diffusion.md."""
+
+
+ROUNDED = {"resnet50": Rounded(("classify",), 16, throughout=True), "diffusion": Rounded(("denoise",), 1, False)}
+"""The suites that multiply 8 bits by 8 under int8."""
 
 
 @dataclass(frozen=True)
@@ -111,26 +122,29 @@ class _Session:
             self._config["INFERENCE_NUM_THREADS"] = threads
         self.facts: dict[str, str] = {"dtype": precision, "hint": self._config["PERFORMANCE_HINT"].lower()}
         if precision == "int8" and suite.name in ROUNDED:
-            self._round(suite)
+            self._round(suite, ROUNDED[suite.name])
         self.slots = 1 if alone else self._asked_slots()
 
-    def _round(self, suite: Suite) -> None:
-        """Makes the networks multiply in 8 bits, at scales that are measured now."""
+    def _round(self, suite: Suite, how: Rounded) -> None:
+        """Makes networks multiply in 8 bits, at scales that are measured now."""
         graphs, networks = self._graphs, self._networks
-        roundings = {name: Rounding(network.model) for name, network in networks.items()}
+        roundings = {name: Rounding(networks[name].model, how.throughout) for name in how.graphs}
         for name, rounding in roundings.items():
             seen = dict.fromkeys(rounding.outputs, Spec(()))
             self._graphs = self._graphs | {name: replace(graphs[name], outputs={**graphs[name].outputs, **seen})}
             self._networks = self._networks | {name: replace(networks[name], model=rounding.watched())}
         session, feeds = Watching(self, graphs, roundings), suite.feeds(1, SCALING_SEED)
-        for nonce in range(SCALING_FEEDS):
+        for nonce in range(how.feeds):
             for _ in suite.infer(session, feeds(nonce)):
                 pass
         self._compiled.clear()
         self._graphs = graphs
-        self._networks = {name: replace(networks[name], model=each.rounded()) for name, each in roundings.items()}
-        self._config["SNIPPETS_MODE"] = "DISABLE"  # else many sums are kernels of their own, outside the convolutions
-        self.facts["products"] = f"of 8 bits, scaled by {SCALING_FEEDS} feeds"
+        self._networks = networks | {
+            name: replace(networks[name], model=each.rounded()) for name, each in roundings.items()
+        }
+        if how.throughout:
+            self._config["SNIPPETS_MODE"] = "DISABLE"  # else many sums are kernels of their own, outside convolutions
+        self.facts["products"] = f"of 8 bits in {', '.join(how.graphs)}, scaled by {how.feeds} feeds"
 
     def _asked_slots(self) -> int:
         """How many feeds OpenVINO asks for, told by the first graph at batch 1."""

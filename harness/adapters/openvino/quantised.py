@@ -1,7 +1,8 @@
 """Networks that multiply in 8 bits: their weights are integers, and what these multiply is rounded to integers too.
 
 A tensor is rounded at one scale, which has to be known when the network is compiled. It follows from the values that
-the tensor takes when the network runs without rounding, on feeds that are never timed.
+the tensor takes when the network runs without rounding, on feeds that are never timed. Values that are whole multiples
+of a power of two, as images are that entered as bytes, keep it as their scale and lose nothing.
 """
 
 from __future__ import annotations
@@ -14,20 +15,28 @@ import numpy as np
 
 from harness.contracts import Array, Graph, Session, State, Tensor
 
-READERS = {"Convolution", "MatMul", "MaxPool", "ReduceMean"}  # pools too, since bytes are faster to move
+PRODUCTS = {"Convolution", "MatMul"}
+POOLS = {"MaxPool", "ReduceMean"}
 LEVELS = 256
+NARROW = 8  # a layer with fewer channels on one side costs little, and its rounding is seen in all that follows
+FINEST = 8  # the exponent of the smallest power of two that is looked for in the values
+SAMPLE = 64  # values that must be multiples of it before all are tried
 
 
 class Rounding:
     """The tensors of a network that are to be rounded, and the ranges of the values that they were seen with.
 
-    outputs: the names of these tensors.
+    throughout: whether bytes are moved too. Then what is pooled is rounded as well, and one of two tensors that are
+    added, since a convolution can add bytes to what it writes. Otherwise only what enters a layer is rounded, for that
+    layer alone, and narrow layers compute without rounding. outputs: the names of these tensors.
     """
 
-    def __init__(self, model: Any) -> None:
-        self._model = model
-        self._tensors = _tensors(model)
+    def __init__(self, model: Any, throughout: bool) -> None:
+        self._model, self._throughout = model, throughout
+        self._tensors = _tensors(model, throughout)
         self._ranges = [(0.0, 0.0)] * len(self._tensors)
+        self._units = [1.0] * len(self._tensors)
+        """The power of two of which all values were multiples; 0 where there is none."""
         self.outputs = [f"rounded {index}" for index, _ in enumerate(self._tensors)]
         for tensor, name in zip(self._tensors, self.outputs, strict=True):
             tensor.add_names({name})
@@ -44,28 +53,41 @@ class Rounding:
             (min(low, float(values.min())), max(high, float(values.max())))
             for (low, high), values in zip(self._ranges, seen, strict=True)
         ]
+        self._units = [unit and min(unit, unit_of(values)) for unit, values in zip(self._units, seen, strict=True)]
 
     def rounded(self) -> Any:
         """The network itself, which rounds from now on: to integers from 0 to 255 where no value was negative,
         elsewhere from −128 to 127."""
         from openvino import opset13
 
-        for tensor, (low, high) in zip(self._tensors, self._ranges, strict=True):
+        for tensor, (low, high), unit in zip(self._tensors, self._ranges, self._units, strict=True):
             first = -128 if low < 0 else 0
             last = first + LEVELS - 1
             step = max(high / last, low / first if first else 0.0) or 1.0
+            if step <= unit:
+                step = unit
             ends = [opset13.constant(np.float32(step * end)) for end in (first, last)]
             readers = tensor.get_target_inputs()
             leaving = opset13.fake_quantize(tensor, *ends, *ends, LEVELS).output(0)
             for reader in readers:
-                if reader.get_node().get_type_name() != "Result":
+                kind = reader.get_node().get_type_name()
+                if kind in PRODUCTS or (self._throughout and kind != "Result"):
                     reader.replace_source_output(leaving)
         return self._model
 
 
-def _tensors(model: Any) -> list[Any]:
-    """What is multiplied by constants or pooled; and one of two tensors that are added, since a convolution can add
-    bytes to what it writes. A maximum of rounded values needs no rounding."""
+def unit_of(values: Array) -> float:
+    """The largest power of two, at most 1, of which all values are multiples; 0 where it is too small to matter."""
+    flat = values.reshape(-1)
+    for part in (flat[:SAMPLE], flat):
+        unit = next((unit for unit in 0.5 ** np.arange(FINEST + 1) if not np.any(part % unit)), 0.0)
+        if not unit:
+            break
+    return float(unit)
+
+
+def _tensors(model: Any, throughout: bool) -> list[Any]:
+    """The tensors that `Rounding` rounds. A maximum of rounded values needs no rounding."""
     constants: set[str] = set()
     found: dict[tuple[str, int], Any] = {}
     sums = []
@@ -74,9 +96,11 @@ def _tensors(model: Any) -> list[Any]:
         fixed = [each.get_node().get_name() in constants for each in inputs]
         if all(fixed) and kind != "Parameter":
             constants.add(node.get_name())
-        elif kind in READERS and all(fixed[1:]) and inputs[0].get_node().get_type_name() != "MaxPool":
-            found[_key(inputs[0])] = inputs[0]
-        elif kind == "Add" and not any(fixed):
+        elif kind in (PRODUCTS | POOLS if throughout else PRODUCTS) and all(fixed[1:]):
+            wide = throughout or min(inputs[1].get_shape()[:2]) >= NARROW
+            if wide and inputs[0].get_node().get_type_name() != "MaxPool":
+                found[_key(inputs[0])] = inputs[0]
+        elif throughout and kind == "Add" and not any(fixed):
             sums.append(inputs)
     for one, other in sums:
         if _key(one) not in found and _key(other) not in found:
@@ -90,7 +114,7 @@ def _key(tensor: Any) -> tuple[str, int]:
 
 @dataclass(frozen=True)
 class Watching:
-    """A session of watched networks whose ranges are noted. graphs: those of the suite."""
+    """A session of networks, some of them watched, whose ranges are noted. graphs: those of the suite."""
 
     session: Session
     graphs: Mapping[str, Graph]
@@ -105,7 +129,8 @@ class Watching:
     def run(self, graph: str, *inputs: Tensor, state: State | None = None) -> Sequence[Tensor]:
         leaving = self.session.run(graph, *inputs, state=state)
         own = len(self.graphs[graph].outputs)
-        self.roundings[graph].note(leaving[own:])
+        if graph in self.roundings:
+            self.roundings[graph].note(leaving[own:])
         return leaving[:own]
 
     def get(self, tensor: Tensor) -> Array:
