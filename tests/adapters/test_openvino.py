@@ -118,7 +118,7 @@ def test_resnet50_multiplies_in_8_bits() -> None:
 
 
 def test_diffusion_multiplies_in_8_bits_in_its_unet() -> None:
-    suite = Diffusion("smoke", {})
+    suite: Any = Diffusion("smoke", {})
     feed = suite.feeds(1, seed=3)(0)
     with OpenVino({}).open(cpu(), suite, "int8", ALONE) as runner:
         (answer,) = runner(feed)
