@@ -74,6 +74,7 @@ LAYERS = (
         "harness.examine",
         "harness.expected",
         "harness.export",
+        "harness.link",
         "harness.metering",
         "harness.mix",
         "harness.noise",

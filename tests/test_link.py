@@ -1,0 +1,145 @@
+"""Two sides of a stream that know a secret, and those who do not, on real sockets."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from harness import link
+from harness.link import Link, Stranger
+
+SECRET = b"drawn for this run"
+
+
+def linked(one: socket.socket, other: socket.socket, secret: bytes = SECRET) -> tuple[Link, Link]:
+    """Both sides of a stream that have greeted each other."""
+    found: list[Link] = []
+    there = threading.Thread(target=lambda: found.append(Link(other, secret, "agent")))
+    there.start()
+    here = Link(one, secret, "coordinator")
+    there.join()
+    return here, found[0]
+
+
+@pytest.fixture
+def sides() -> Iterator[tuple[socket.socket, socket.socket]]:
+    one, other = socket.socketpair()
+    with closing(one), closing(other):
+        yield one, other
+
+
+def stranger(sides: tuple[socket.socket, socket.socket], says: bytes) -> str:
+    """What a coordinator sees of a side that says this, whatever it is told."""
+    one, other = sides
+    other.sendall(says)
+    with pytest.raises(Stranger) as seen:
+        Link(one, SECRET, "coordinator", greets_within_s=0.2)
+    assert one.fileno() == -1, "the stream is closed"
+    return str(seen.value)
+
+
+def test_lines_arrive_both_ways(sides: tuple[socket.socket, socket.socket]) -> None:
+    here, there = linked(*sides)
+    here.send(b'{"Ping": {}}\n')
+    here.send(b"second\n")
+    assert (there.receive(1), there.receive(1), there.receive(0.01)) == (b'{"Ping": {}}\n', b"second\n", None)
+    there.send(b"back\n")
+    assert here.receive(1) == b"back\n"
+    assert here.received_bytes == there.sent_bytes
+    there.close()
+    assert here.receive(1) == b""
+    with pytest.raises(BrokenPipeError):
+        for _ in range(3):
+            here.send(b"nobody\n")
+
+
+def test_who_does_not_know_the_secret_is_cut_off(sides: tuple[socket.socket, socket.socket]) -> None:
+    one, other = sides
+    seen = []
+
+    def guess() -> None:
+        with pytest.raises(Stranger) as told:
+            Link(other, b"a guess", "agent")
+        seen.append(str(told.value))
+
+    there = threading.Thread(target=guess)
+    there.start()
+    with pytest.raises(Stranger, match="does not know the secret"):
+        Link(one, SECRET, "coordinator")
+    there.join()
+    assert seen == ["it does not know the secret of this run"]
+
+
+@pytest.mark.parametrize(
+    ("says", "seen"),
+    [
+        (b"GET / HTTP/1.1\r\n", "it speaks another protocol than mixmark-link-1"),
+        (b"mixmark-link-0 agent 12\n", "it speaks another protocol than mixmark-link-1"),
+        (b"mixmark-link-1 coordinator 12\n", "it is no agent"),
+        (b"mixmark-link-1 agent 12\n" + b"0" * 64 + b"\n", "it does not know the secret of this run"),
+        (b"", "it said nothing"),
+    ],
+)
+def test_a_stranger_is_told_by_what_it_says(sides: tuple[socket.socket, socket.socket], says: bytes, seen: str) -> None:
+    assert stranger(sides, says) == seen
+
+
+def test_a_flood_without_an_end_of_line_is_cut_off(
+    sides: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "LONGEST_BYTES", 1 << 10)
+    assert stranger(sides, b"x" * 2048) == "it sent more than 0 MiB without an end of line"
+
+
+def test_an_own_greeting_that_is_thrown_back_is_no_partner(sides: tuple[socket.socket, socket.socket]) -> None:
+    """A mirror knows no secret, but it would send back the very code that proves it."""
+    one, other = sides
+
+    def mirror() -> None:
+        while data := other.recv(1 << 16):
+            other.sendall(data.replace(b"coordinator", b"agent"))
+
+    threading.Thread(target=mirror, daemon=True).start()
+    with pytest.raises(Stranger, match="no agent"):
+        Link(one, SECRET, "coordinator")
+
+
+@pytest.mark.parametrize("attack", ["changed", "played again", "left out", "thrown back"])
+def test_a_line_that_was_tampered_with_is_noticed(sides: tuple[socket.socket, socket.socket], attack: str) -> None:
+    one, other = sides
+    here, there = linked(one, other)
+    here.send(b"credit 10\n")
+    first = other.recv(1 << 16)
+    here.send(b"credit 20\n")
+    second = other.recv(1 << 16)
+    there.send(b"finished 9\n")
+    own = one.recv(1 << 16)
+    come = {
+        "changed": first.replace(b"10", b"99"),
+        "played again": first + first,
+        "left out": second,
+        "thrown back": own,
+    }[attack]
+    one.sendall(come)
+    with pytest.raises(Stranger, match="none of its own"):
+        assert there.receive(1) == b"credit 10\n"
+        there.receive(1)
+    assert other.fileno() == -1
+
+
+def test_what_was_recorded_of_one_stream_is_worth_nothing_in_another() -> None:
+    one, other = socket.socketpair()
+    here, _ = linked(one, other)
+    here.send(b"begin\n")
+    recorded = other.recv(1 << 16)
+    again, further = socket.socketpair()
+    _, there = linked(again, further)
+    again.sendall(recorded)
+    with pytest.raises(Stranger, match="none of its own"):
+        there.receive(1)
+    for each in (one, other, again, further):
+        each.close()
