@@ -42,7 +42,8 @@ def _suite(route: Route, found: Mapping[str, Plugin]) -> Suite | str:
     plugin = found.get(route.suite)
     if plugin is None:
         return f"the suite {plain(route.suite, MAX_REASON)} is not installed"
-    options = dict(route.suite_options) | ({} if route.weights == "drawn" else {"weights": route.weights})
+    plain_weights = route.hosted or route.weights == "drawn"
+    options = dict(route.suite_options) | ({} if plain_weights else {"weights": route.weights})
     try:
         loaded = plugin.load()
         if loaded.version != route.suite_version:
@@ -59,8 +60,8 @@ def _promise(record: Record, suite: Suite) -> Promise | str:
         return Promise(
             unit=suite.unit,
             feed_units=None if batch is None else suite.units(batch),
-            costs=() if batch is None else tuple(suite.costs(route.precision, batch)),
-            gate=suite.gate(route.precision),
+            costs=() if batch is None or route.hosted else tuple(suite.costs(route.precision, batch)),
+            gate=None if route.hosted else suite.gate(route.precision),
             latency_limits=suite.latency,
         )
     except Exception as error:  # as above

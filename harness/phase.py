@@ -24,7 +24,7 @@ from harness.drive import made_ahead
 from harness.failures import WorkerFailed, failure_of
 from harness.hosts import orphans
 from harness.plugins import Plugin
-from harness.schema import NO_GATE, NOT_ASKED, Absent, Device, Failure, Phase, Record, Route, Share
+from harness.schema import HOSTED, NO_GATE, NOT_ASKED, Absent, Device, Failure, Phase, Record, Route, Share
 from harness.text import plain
 from harness.watch import memory
 from harness.watch.canary import canary
@@ -251,7 +251,8 @@ def _prepared(
     if share.batch not in (None, batch):
         message = f"the worker prepared batch {batch}, and batch {share.batch} was asked for"
         raise WorkerFailed(Failure(kind="no result", message=message))
-    fields |= {"costs": tuple(suite.costs(route.precision, batch)), "feed_units": suite.units(batch)}
+    costs = () if route.hosted else tuple(suite.costs(route.precision, batch))
+    fields |= {"costs": costs, "feed_units": suite.units(batch)}
     return Part(
         share=share,
         worker=worker,
@@ -302,8 +303,8 @@ def _end(part: Part, folder: Path) -> None:
         handed = part.worker.call(wire.HandOver(key=share.key, answers=str(answers)), part.timeout_s)
         fields["facts"] = handed.facts
         gate = part.suite.gate(share.route.precision)
-        if gate is None or not share.limits.audits:
-            fields["unaudited"] = NOT_ASKED if gate else NO_GATE
+        if gate is None or share.route.hosted or not share.limits.audits:
+            fields["unaudited"] = HOSTED if share.route.hosted else NOT_ASKED if gate else NO_GATE
             return
         done, into = len(fields["completions"]), audit.kept_at(folder, share.key)
         fields["audit"] = audit.draw(answers, gate, share.limits.audits, part.batch, done, part.told, into)

@@ -157,7 +157,7 @@ def solo(
             precision=precision,
             options=dict(way.options),
             suite_options=_ceiling(way.device, workload, precision) if scenario == "probe" else dict(workload.options),
-            weights=workload.weights,
+            weights=f"hosted: {way.device.hosted}" if way.device.hosted else workload.weights,
         )
         key = _key(f"{len(phases):03d}", route.suite, route.adapter, route.device, precision, scenario)
         limits = PROBING if scenario == "probe" else SMOKE if tier == "smoke" else preset.limits

@@ -33,6 +33,7 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
         "onnxruntime": "harness.adapters.onnxruntime:OnnxRuntime",
         "openvino": "harness.adapters.openvino:OpenVino",
         "llamacpp": "harness.adapters.llamacpp:LlamaCpp",
+        "endpoint": "harness.adapters.endpoint:Endpoint",
     },
     "meters": {
         "nvml": "harness.meters.nvml:Nvml",
@@ -75,6 +76,9 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
         "json": "reporters.comparison.json:report",
     },
 }
+WITH_SECTION = frozenset({"endpoint"})
+"""The built-in adapters that are asked only where mixmark.toml has a section of theirs, or the command line names
+them."""
 MEMBERS: dict[Kind, tuple[str, ...]] = {
     "adapters": ("name", "discover", "open"),
     "meters": ("name", "domains", "read"),

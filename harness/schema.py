@@ -40,7 +40,7 @@ HOST_POOL = "host"
 """The `Device.memory_pool` of everything that draws on the host's memory."""
 HOST_PROCESSOR = "cpu:0"
 """The `Device.id` of the host's processor, also where no adapter reaches it."""
-NOT_ASKED, NO_GATE = "not asked for", "the suite has no gate"
+NOT_ASKED, NO_GATE, HOSTED = "not asked for", "the suite has no gate", "a hosted service has weights of its own"
 """The reasons for which a record is not audited that are no fault."""
 LARGEST = 1 << 60
 """The upper limit of any stored integer: 36 years in ns, so that sums and differences of stamps stay inside int64."""
@@ -78,6 +78,9 @@ class Device(Fact):
     """The device that this one is a part of: an adapter is given that one, in a process that is pinned to `cores`."""
     cores: tuple[int, ...] = ()
     """The hardware threads of a slice, as the operating system numbers them."""
+    hosted: str = ""
+    """The model of a hosted service, which has weights of its own. Its answers cannot be audited, and none of them is
+    in a score. Empty: the device runs what the suite gives it."""
 
     @property
     def silicon(self) -> frozenset[str]:
@@ -119,7 +122,12 @@ class Route(Fact):
     """The adapter's options, as configured."""
     suite_options: dict[str, str] = {}
     weights: str = "drawn"
-    """`drawn` by the suite's generator, or the checkpoint's name and hash."""
+    """`drawn` by the suite's generator, the checkpoint's name and hash, or `hosted: ` and a service's model."""
+
+    @property
+    def hosted(self) -> bool:
+        """Whether it runs a model that a hosted service has, and not the suite's."""
+        return self.weights.startswith("hosted: ")
 
     @property
     def weight_class(self) -> WeightClass:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -138,7 +138,7 @@ class Workbench:
                     f"the run began with {route.device} by {route.adapter}, which is not here now",
                     hint="resume it on the same machine with the same --adapter and --config",
                 )
-            if (route.suite, route.suite_version, route.weights) not in now:
+            if not route.hosted and (route.suite, route.suite_version, route.weights) not in now:
                 raise UsageError(
                     f"the run began with {route.suite} {route.suite_version} and its weights: {route.weights}; "
                     "now they differ",
@@ -146,21 +146,22 @@ class Workbench:
                 )
 
 
-def known(config: Config, specs: Iterable[str] = ()) -> dict[str, Plugin]:
+def known(config: Config, specs: Iterable[str] = (), named: Collection[str] = ()) -> dict[str, Plugin]:
     """All adapters by name: those of this environment, those that the configuration runs in an interpreter of their
-    own, which look themselves up there, and those that the command line brings along (specs)."""
+    own, which look themselves up there, and those that the command line brings along (specs) or names."""
     brought = {plugins.name_of(each) for each in specs}
     elsewhere = {
         name: Plugin("adapters", name, "", each.python)
         for name, each in config.adapters.items()
         if each.own_interpreter and name not in brought
     }
-    return {**plugins.find("adapters", specs), **elsewhere}
+    idle = plugins.WITH_SECTION - config.adapters.keys() - set(named)
+    return {name: each for name, each in {**plugins.find("adapters", specs), **elsewhere}.items() if name not in idle}
 
 
 def choose(asked: Sequence[str], config: Config) -> dict[str, Plugin]:
     """The adapters to use: all, or those that the command line names or brings along."""
-    found = known(config, [each for each in asked if plugins.is_spec(each)])
+    found = known(config, [each for each in asked if plugins.is_spec(each)], asked)
     names = [plugins.name_of(each) if plugins.is_spec(each) else each for each in asked]
     return {name: found[name] for name in pick("adapter", names, found)}
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Iterable
 from io import StringIO
 
 from rich.console import Console
@@ -16,7 +17,8 @@ from rich.text import Text
 
 from harness.judge.judgement import Judgement
 from harness.text import plain
-from reporters.summary import Summary, summary
+from reporters import figures
+from reporters.summary import Line, Summary, summary
 
 WIDTH = 100  # longer lines are hard to read
 WIDE = 80  # columns, from which on the other routes have a column of their own
@@ -50,7 +52,11 @@ def _write(out: Console, told: Summary) -> None:
         out.print(Text(plain(told.score)))
     if told.suites:
         out.print()
-        out.print(_suites(out, told))
+        out.print(_lines(out, told.suites))
+    if told.hosted:
+        out.print()
+        out.print(Text(figures.HOSTED))
+        out.print(_lines(out, told.hosted))
     out.print()
     facts = Table.grid(padding=(0, 2, 0, 0))
     facts.add_column(no_wrap=True)
@@ -61,12 +67,12 @@ def _write(out: Console, told: Summary) -> None:
     out.print(facts)
 
 
-def _suites(out: Console, told: Summary) -> Table:
-    """One line per suite; on a narrow terminal the other routes stand in the column of the best one."""
+def _lines(out: Console, lines: Iterable[Line]) -> Table:
+    """One line per suite or service; on a narrow terminal the other routes stand in the column of the best one."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(max_width=16)
     table.add_column(justify="right", max_width=28)
-    for line in told.suites:
+    for line in lines:
         cells: tuple[str, ...] = (line.suite, line.rate, line.route, line.others)
         if out.width < WIDE:
             cells = (line.suite, line.rate, ", ".join(each for each in cells[2:] if each))

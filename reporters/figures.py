@@ -40,12 +40,16 @@ def rate(per_s: float | None, short: str) -> str:
     return UNKNOWN if per_s is None else f"{significant(per_s)} {name(short, LONGEST_UNIT)}/s"
 
 
+HOSTED = "Hosted services: not audited, and in no score"
+"""Stands above the table of what has weights of its own."""
+
+
 def throughput(row: Row) -> tuple[str, ...]:
     """(4.11 tok/s, ±1.2 % of 5 runs, median 4.10 tok/s), as far as known; why not where there is none, or where it
     counts for nothing. The speed of a pilot stands behind the word scouted."""
     if row.status in ("invalid", "scouted") and row.throughput_per_s is not None:
         return row.status, rate(row.throughput_per_s, row.names.short)
-    if row.status != "ok":
+    if row.status not in ("ok", "unaudited"):
         return (row.status,)
     told = [rate(row.throughput_per_s, row.names.short)]
     several = row.runs > 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from io import StringIO
 from typing import Literal
 
@@ -40,7 +40,12 @@ def report(judgement: Judgement) -> str:
         _head(out, judgement)
         if found := scores.told(judgement):
             _score(out, found)
-        out.print(_rates(out, judgement) if judgement.cells else "no suite was measured alone")
+        audited, hosted = (_rates(out, judgement.result, rows) for rows in (judgement.cells, judgement.hosted))
+        out.print(audited if judgement.cells else "no suite was measured alone")
+        if judgement.hosted:
+            out.print()
+            out.print(figures.HOSTED)
+            out.print(hosted)
         if judgement.matrix:
             out.print()
             out.print(_matrix(out, result, judgement.matrix))
@@ -85,14 +90,13 @@ def _table(out: Console, *columns: str) -> Table:
     return table
 
 
-def _rates(out: Console, judgement: Judgement) -> Table:
-    return _wide_rates(out, judgement) if out.width == WIDTH else _narrow_rates(out, judgement)
+def _rates(out: Console, result: Result, rows: Sequence[Row]) -> Table:
+    names = figures.device_names(result)
+    return _wide_rates(out, names, rows) if out.width == WIDTH else _narrow_rates(out, names, rows)
 
 
-def _narrow_rates(out: Console, judgement: Judgement) -> Table:
+def _narrow_rates(out: Console, names: Mapping[str, str], rows: Sequence[Row]) -> Table:
     """The table for a narrow terminal: what runs where in one column, on three lines."""
-    names = figures.device_names(judgement.result)
-    rows = judgement.cells
     table = _table(out, "what, where", ">throughput", "latency", ">roof-\nline", ">energy\na unit")
     for at, row in enumerate(rows):
         if at:
@@ -114,9 +118,7 @@ def _narrow_rates(out: Console, judgement: Judgement) -> Table:
     return table
 
 
-def _wide_rates(out: Console, judgement: Judgement) -> Table:
-    names = figures.device_names(judgement.result)
-    rows = judgement.cells
+def _wide_rates(out: Console, names: Mapping[str, str], rows: Sequence[Row]) -> Table:
     table = _table(
         out,
         "suite",

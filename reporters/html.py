@@ -46,7 +46,8 @@ def report(judgement: Judgement) -> str:
         hues=pictures.hues(judgement),
         tint=pictures.tint,
         runs=max((record.run for record in result.records), default=1),
-        suites=[(suite, list(each)) for suite, each in groupby(judgement.cells, lambda row: row.record.route.suite)],
+        suites=_by_suite(judgement.cells),
+        hosted=_by_suite(judgement.hosted),
         ceilings=judgement.ceilings,
         told=told,
         matrix=judgement.matrix,
@@ -60,6 +61,10 @@ def report(judgement: Judgement) -> str:
         missing=list(_missing(result)),
         system=[*_disclosed(result.system), *_environments(result)],
     )
+
+
+def _by_suite(cells: Iterable[Row]) -> list[tuple[str, list[Row]]]:
+    return [(suite, list(each)) for suite, each in groupby(cells, lambda row: row.record.route.suite)]
 
 
 PAGE = template(Path(__file__).parent, "html.jinja")

@@ -46,8 +46,13 @@ def _lines(judgement: Judgement) -> Iterator[str]:
             yield ""
             yield from table(each.header, each.rows, right_from=each.text_columns)
         yield ""
-    rows = judgement.cells
-    yield from table(COLUMNS, [_row(row, names, figures.told(rows)) for row in rows], right_from=5)
+    for title, rows in (("", judgement.cells), (figures.HOSTED, judgement.hosted)):
+        if title and rows:
+            yield ""
+            yield cell(title)
+            yield ""
+        if rows or not title:
+            yield from table(COLUMNS, [_row(row, names, figures.told(rows)) for row in rows], right_from=5)
     if compared := judgement.matrix:
         yield ""
         relative = [(suite, *map(figures.ratio, relatives)) for suite, relatives in compared.rows]

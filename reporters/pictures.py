@@ -147,7 +147,7 @@ def _ticks(seen: Timeline) -> Iterator[tuple[float, str]]:
 def hues(judgement: Judgement) -> dict[str, int]:
     """The number of each suite's colour, the same in all pictures of the page: those of the mix come first."""
     mix = judgement.result.mix
-    suites = [*(mix.units if mix else ()), *(row.record.route.suite for row in judgement.cells)]
+    suites = [*(mix.units if mix else ()), *(row.record.route.suite for row in (*judgement.cells, *judgement.hosted))]
     return {suite: number for number, suite in enumerate(dict.fromkeys(suites))}
 
 

@@ -48,6 +48,8 @@ class Summary:
     score: str
     """The score as it is ranked; empty where no mix was asked for."""
     suites: tuple[Line, ...]
+    hosted: tuple[Line, ...]
+    """The hosted services, which are not audited."""
     energy: str
     better: str
     """What would make the result better; empty where nothing is known."""
@@ -63,6 +65,7 @@ def summary(judgement: Judgement) -> Summary:
         scale=tuple(_scale(judgement)),
         score=_score(judgement),
         suites=tuple(_suites(judgement)),
+        hosted=tuple(_hosted(judgement)),
         energy=_energy(judgement),
         better="; ".join(list(remedies)[:2]),
     )
@@ -157,6 +160,15 @@ def _suites(judgement: Judgement) -> Iterator[Line]:
         if len(slower) > MOST_OTHERS:
             beside.append(f"{len(slower) - MOST_OTHERS} more")
         yield Line(figures.name(suite), rate, _route(first, names), ", ".join(beside))
+
+
+def _hosted(judgement: Judgement) -> Iterator[Line]:
+    names = figures.device_names(judgement.result)
+    for row in judgement.hosted:
+        rate = ", ".join(figures.throughput(row)[:2])
+        yield Line(
+            figures.name(row.record.route.suite), rate, _route(row, names), figures.name(row.record.route.weights)
+        )
 
 
 def _best(own: Sequence[Row], models: Mapping[str, str]) -> list[list[Row]]:

@@ -336,6 +336,13 @@ def valid(opened: Opened) -> Told:
                 yield _home(each), f"{finding.rule}: {finding.about}: {finding.message}"
 
 
+def hosted(opened: Opened) -> Told:
+    """No result holds a hosted service: nobody can audit its answers, and no board has a table for it."""
+    for each in opened.seen:
+        for device in (device for device in each.machine.devices if device.hosted):
+            yield _home(each), f"it holds {device.id}, a hosted service; leave out the adapter endpoint"
+
+
 def score(opened: Opened) -> Told:
     """Every result has a score."""
     for each in opened.seen:
@@ -463,6 +470,7 @@ OF_RESULTS: tuple[Callable[[Opened], Told], ...] = (
         date,
         private,
         valid,
+        hosted,
         score,
         one_mix,
         one_machine,

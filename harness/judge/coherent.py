@@ -89,10 +89,12 @@ def _lacking(record: Record) -> Iterator[str]:
 
 
 def _audit(record: Record) -> Iterator[str]:
-    """Each audited feed was finished, and is audited once."""
+    """Each audited feed was finished, and is audited once. Nothing of a hosted service is."""
     audit, done = record.audit, len(record.completions) if record.completions is not None else 0
     if audit is None:
         return
+    if record.route.hosted:
+        yield f"{record.key} is of a hosted service, which nobody can audit, and has an audit"
     if audit.values and len(audit.values) != len(audit.feeds):
         yield f"{record.key} has {len(audit.values)} values of {len(audit.feeds)} audited feeds"
     if len(set(audit.feeds)) != len(audit.feeds) or len(audit.feeds) > audit.finished:
@@ -102,10 +104,15 @@ def _audit(record: Record) -> Iterator[str]:
 
 
 def _offered(record: Record, devices: Mapping[str, Device]) -> Iterator[str]:
-    """Every precision is one that the device offers to the suite."""
+    """Every precision is one that the device offers to the suite, and the weights of a hosted service are its own."""
     device = devices.get(record.route.device)
-    if device is not None and record.route.precision not in device.offers(record.route.suite):
+    if device is None:
+        return
+    if record.route.precision not in device.offers(record.route.suite):
         yield f"{record.key} ran in {record.route.precision}, which {device.id} does not offer"
+    if record.route.hosted != bool(device.hosted):
+        hosted = "is hosted" if device.hosted else "is not"
+        yield f"{record.key} has the weights {record.route.weights}, and {device.id} {hosted}"
 
 
 def _broken(record: Record, promise: Promise) -> Iterator[str]:

@@ -78,11 +78,14 @@ class Row:
 
     @property
     def status(self) -> str:
-        """ok, invalid, failed, refused, unsupported, or scouted: a pilot showed that another route is faster."""
+        """ok, invalid, failed, refused, or unsupported; scouted: a pilot showed that another route is faster;
+        unaudited: a hosted service has weights of its own."""
         error = self.record.error
-        if error is None:
-            return "invalid" if self.invalid else "scouted" if self.record.pilot else "ok"
-        return "failed" if error.attempted else error.kind
+        if error is not None:
+            return "failed" if error.attempted else error.kind
+        if self.invalid:
+            return "invalid"
+        return "scouted" if self.record.pilot else "unaudited" if self.record.route.hosted else "ok"
 
 
 def rows(evidence: Evidence, invalid: Collection[str]) -> tuple[Row, ...]:

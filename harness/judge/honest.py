@@ -14,7 +14,7 @@ import numpy as np
 from harness.judge.evidence import Evidence, Measured, is_cell
 from harness.judge.intervals import CONFIDENCE
 from harness.judge.stamps import most_in_flight
-from harness.schema import NO_GATE, NOT_ASKED, Finding, Record
+from harness.schema import HOSTED, NO_GATE, NOT_ASKED, Finding, Record
 
 LIGHT = 1.25  # times the best ceiling: the probe may miss it, and honest engines were seen at 1.13 of its bandwidth
 OUT_OF_CACHE = 4  # times the last-level cache: with less, a good part of what is streamed may come from it
@@ -45,8 +45,9 @@ def audited(evidence: Evidence) -> Iterator[Finding]:
     for each in (each for each in evidence.measured if not each.record.pilot):
         record, audit = each.record, each.record.audit
         if audit is None or (not audit.values and not audit.problem):
+            alone = record.route.hosted and record.scenario != "mixed"
             excused = record.unaudited == NO_GATE or (record.unaudited == NOT_ASKED and not asked.get(each.key))
-            severity = "note" if excused else "invalid"
+            severity = "note" if excused or (alone and record.unaudited == HOSTED) else "invalid"
             message = f"not audited: {record.unaudited or 'the run ended before'}"
         elif audit.problem:
             severity, message = "invalid", f"wrong answers: {audit.problem}"

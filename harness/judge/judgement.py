@@ -67,7 +67,9 @@ class Judgement:
     rows: tuple[Row, ...]
     """One for each record but the probes' and the mix's, suites kept together."""
     cells: tuple[Row, ...]
-    """The same with all runs of a cell in one."""
+    """The same with all runs of a cell in one, without those of hosted services."""
+    hosted: tuple[Row, ...]
+    """The cells of hosted services, whose answers nobody can audit: they stand on a table of their own."""
     matrix: Matrix | None
     """The devices compared. None: fewer than two were measured."""
     score: Score | None
@@ -96,19 +98,20 @@ def judge(result: Result, against: Sequence[Reference] = ()) -> Judgement:
     findings = (*_found(FIRST, evidence), *doubts, *_found(LAST, evidence))
     invalid = honest.invalid(findings)
     rows = figures.rows(evidence, invalid)
-    cells = figures.cells(rows)
+    audited, hosted = (figures.cells([row for row in rows if row.record.route.hosted is own]) for own in (False, True))
     exit_code = _exit_code(evidence, bool(invalid))
     return Judgement(
         result=result,
         measured={each.key: each for each in evidence.measured},
         ceilings=evidence.ceilings,
         rows=rows,
-        cells=cells,
+        cells=audited,
+        hosted=hosted,
         matrix=figures.matrix(evidence, rows),
         score=score,
         diagnoses=evidence.diagnoses,
         findings=findings,
-        trust=trust(evidence, findings, cells, exit_code),
+        trust=trust(evidence, findings, (*audited, *hosted), exit_code),
         against=tuple(each for each in against if result.mix and each.mix == result.mix.name),
         exit_code=exit_code,
     )

@@ -222,6 +222,8 @@ def _open(evidence: Evidence, cells: Sequence[Row]) -> Iterator[Reason]:
         elif widest > SOLID_HALF_WIDTH:
             yield Reason("mix_graded", f"the score is known to ±{widest * 100:.0f} %")
         return
+    if any(row.status == "unaudited" for row in cells):
+        yield Reason("audited", "nobody can audit the answers of a hosted service")
     cells = [row for row in cells if row.status == "ok"]
     single = [row for row in cells if row.throughput_per_s is not None and row.runs < SOLID_RUNS]
     if single:

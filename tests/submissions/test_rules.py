@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from bench.folders import SYSTEM
-from harness.schema import Domain, Metering, Record, Result, Samples
+from harness.schema import Device, Domain, Metering, Record, Result, Samples
 from submissions import check, form
 from submissions.conclude import ACCURACY
 from submissions.entry import CLAIM, DECLARATION, README, RULES_VERSION
@@ -138,6 +138,13 @@ def _(folder: Path) -> None:
 @breaks("E-CONFORMANCE")
 def _(folder: Path) -> None:
     (folder / "conformance.torch.json").write_bytes(form.written(kit_report(sha256="0" * 64)))
+    concluded(folder)
+
+
+@breaks("E-HOSTED")
+def _(folder: Path) -> None:
+    service = Device(id="asic:api.acme.test", kind="asic", memory_pool="asic:api.acme.test", hosted="acme-70b")
+    rewritten(folder, lambda result: result.model_copy(update={"devices": (*result.devices, service)}))
     concluded(folder)
 
 

@@ -1,0 +1,194 @@
+"""The llm suite by a server behind HTTP that streams its tokens: a server of one's own, or a hosted service.
+
+A server of one's own was given the suite's weights and takes token ids, so its answers are audited like those of any
+route. A hosted service has weights of its own and takes text, so nothing can be said of its answers: its device is
+`hosted`, and its records are in no score.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from typing import Any
+
+import numpy as np
+import psutil
+
+from harness.adapters.cpu import cpu
+from harness.adapters.endpoint.apis import APIS, UNKNOWN, Api, Said
+from harness.adapters.endpoint.client import Address, Client
+from harness.contracts import Array, Feed, Runner, Suite, Use
+from harness.errors import MixmarkError, PluginError, Unsupported, UsageError, WrongAnswer, refuse_options
+from harness.schema import BITS_PER_WEIGHT, HOST_PROCESSOR, Device
+
+OPTIONS = ("url", "model", "api", "precision", "device", "key_env", "slots")
+NEEDED = OPTIONS[:4]
+MOST_SLOTS = 64
+SILENT = 64  # events without a token that a stream may have in addition to one for each token
+KINDS = ("cpu", "gpu", "npu", "asic")
+
+
+class Endpoint:
+    """A server behind HTTP. options: see docs/vendors/endpoint.md."""
+
+    name = "endpoint"
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        refuse_options("adapter endpoint", options, OPTIONS)
+        if missing := [each for each in NEEDED if not options.get(each)]:
+            raise UsageError(
+                f"adapter endpoint lacks {', '.join(missing)}", "[adapter.endpoint] in mixmark.toml has it"
+            )
+        self.address, self.model = Address(options["url"]), options["model"]
+        self.api = _one_of(options, "api", APIS)
+        self.precision = options["precision"]
+        _one_of(options, "precision", BITS_PER_WEIGHT)
+        slots = options.get("slots", "1")
+        if not slots.isdecimal() or not 1 <= int(slots) <= MOST_SLOTS:
+            raise UsageError(f"adapter endpoint: slots is {slots!a}", f"give a whole number from 1 to {MOST_SLOTS}")
+        self.slots = int(slots)
+        self.device = self._device(options.get("device"))
+        self._key_env = options.get("key_env", "")
+        if not re.fullmatch("([A-Z][A-Z0-9_]{0,63})?", self._key_env):  # it may be the key itself: not repeated here
+            message = "adapter endpoint: key_env is no name of an environment variable in capital letters"
+            raise UsageError(message, "give the variable's name, such as ACME_API_KEY, and never the key")
+
+    def discover(self) -> Iterable[Device]:
+        with closing(self._client()) as client:
+            self._check_model(client)
+        yield self.device
+
+    @contextmanager
+    def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
+        if suite.name != "llm":
+            raise Unsupported(f"an endpoint generates text, and {suite.name} does not")
+        with closing(self._client()) as client:
+            self._check_model(client)
+            stream = Stream(client, self.api, self.model, suite, self.slots)
+            if device.on_host and not all(cores(pid) <= cores(os.getpid()) for pid in stream.processes):
+                message = "the server may use cores that this measurement is not of"
+                raise Unsupported(message, "leave --split-cpu away, or start the server by taskset on the same cores")
+            yield stream
+
+    def _client(self) -> Client:
+        key = os.environ.get(self._key_env, "").strip() if self._key_env else ""
+        if self._key_env and not key:
+            raise PluginError("the environment variable that key_env names is not set", "export it, with the key")
+        if not re.fullmatch("[!-~]*", key):
+            raise PluginError("the environment variable that key_env names holds no key", "a key has no spaces")
+        return Client(self.address, key)
+
+    def _check_model(self, client: Client) -> None:
+        """Raises MixmarkError where the endpoint is not there, or tells its models and the asked one is not among
+        them."""
+        told = client.get("/models")
+        listed = told.get("data") if isinstance(told, dict) else None
+        names = [each.get("id") for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+        if names and self.model not in names:
+            known = ", ".join(client.said(each) for each in names[:5])
+            raise PluginError(f"{self.address.host} has no model {self.model}", f"it has {known}")
+
+    def _device(self, id: str | None) -> Device:
+        """The silicon behind the endpoint. The processor of this machine is the one that other adapters reach too."""
+        precisions: dict[str, Any] = {"precisions_by_suite": {"llm": (self.precision,)}}
+        if self.api.hosted and id is not None:
+            raise UsageError("adapter endpoint: a hosted service has no device here", "leave device away")
+        if self.api.hosted:
+            precisions |= {"hosted": self.model, "name": self.address.host}
+            id = f"asic:{re.sub('[^A-Za-z0-9._-]', '-', self.address.host)}"
+        elif id is None:
+            message = "adapter endpoint: device names the silicon that the server computes on"
+            raise UsageError(message, "cpu:0 and others of this machine: mixmark adapters; else a name, as gpu:rack-2")
+        if id == HOST_PROCESSOR:
+            return cpu(()).model_copy(update=precisions)
+        kind = id.partition(":")[0]
+        if kind not in KINDS or not re.fullmatch("[a-z]+:[A-Za-z0-9._-]+", id):
+            raise UsageError(f"adapter endpoint: device is {id!a}", f"give KIND:NAME with a kind of {', '.join(KINDS)}")
+        return Device.model_validate({"id": id, "kind": kind, "memory_pool": id, **precisions})
+
+
+class Stream:
+    """Requests to an open endpoint, each of which streams one answer."""
+
+    def __init__(self, client: Client, api: Api, model: str, suite: Suite, slots: int) -> None:
+        self.slots = slots
+        self._client, self._api, self._model = client, api, model
+        self._tokens_out = suite.units(1)
+        self._prompts: set[int] = set()
+        connect_ms, first_ms = client.latency_ms()
+        self._network = f"{connect_ms:.3g} ms to connect, {first_ms:.3g} ms to the first byte of GET /models (medians)"
+        self.processes = listening(client.address) if client.address.here else ()
+        """Those that listen at the endpoint's port on this machine."""
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        lengths = f"{min(self._prompts)} to {max(self._prompts)}" if self._prompts else ""
+        told = {"server": self._client.server, "model": self._model, "network": self._network}
+        return told | ({"tokens of a prompt": lengths} if self._api.hosted and lengths else {})
+
+    def __call__(self, feed: Feed) -> Iterator[Array]:
+        """Yields each token when its event is here. Where text came in fewer pieces than it has tokens, the others are
+        yielded at the end, when the endpoint has told how many there are."""
+        api, ids = self._api, feed["ids"].tolist()
+        count, silent, last = 0, 0, Said()
+        tokens_in: int | None = None
+        tokens_out: int | None = None
+        for event in self._client.events(api.path, api.body(self._model, ids, self._tokens_out)):
+            last = api.said(event)
+            if last.model:
+                self._check_model(last.model)
+            tokens_in = tokens_in if last.tokens_in is None else last.tokens_in
+            tokens_out = tokens_out if last.tokens_out is None else last.tokens_out
+            count += len(last.tokens)
+            silent += not last.tokens
+            if count > self._tokens_out or silent > SILENT + self._tokens_out:
+                raise WrongAnswer(
+                    f"the endpoint does not end its answer: {count} tokens of {self._tokens_out}, and goes on"
+                )
+            for token in last.tokens:
+                yield np.array([token])
+        if not last.over:
+            raise MixmarkError(f"{self._client.address.host} closed the connection in mid-stream, after {count} tokens")
+        if type(tokens_in) is not int or type(tokens_out) is not int:
+            raise WrongAnswer("the endpoint tells no counts of its tokens")
+        if tokens_out != self._tokens_out or (count != tokens_out and not api.hosted):
+            raise WrongAnswer(
+                f"the endpoint counts {tokens_out} tokens, {count} came, and {self._tokens_out} were asked for"
+            )
+        if tokens_in != len(ids) and not api.hosted:
+            raise WrongAnswer(f"the endpoint counts {tokens_in} tokens of a prompt of {len(ids)}")
+        self._prompts.add(tokens_in)
+        for _ in range(tokens_out - count):
+            yield np.array([UNKNOWN])
+
+    def _check_model(self, told: object) -> None:
+        """A dated version of the asked model is that model."""
+        if told != self._model and not str(told).startswith(f"{self._model}-"):
+            raise WrongAnswer(f"the model {self._client.said(told)} answered, and {self._model} was asked for")
+
+
+def listening(address: Address) -> tuple[int, ...]:
+    """The processes of this machine that listen at an address, as far as this user may see them."""
+    try:
+        found = psutil.net_connections("tcp")
+    except (psutil.Error, OSError):
+        return ()
+    pids = {each.pid for each in found if each.status == psutil.CONN_LISTEN and each.laddr[1:] == (address.port,)}
+    return tuple(sorted(pid for pid in pids if pid is not None))
+
+
+def cores(pid: int) -> frozenset[int]:
+    """The cores that a process may run on; none where the system or the process does not tell."""
+    try:
+        return frozenset(psutil.Process(pid).cpu_affinity() or ())
+    except (psutil.Error, AttributeError):  # macOS has no affinity
+        return frozenset()
+
+
+def _one_of(options: Mapping[str, str], name: str, known: Mapping[str, Any]) -> Any:
+    """What stands for an option's value. Raises UsageError for another value."""
+    if options[name] not in known:
+        raise UsageError(f"adapter endpoint: {name} is {options[name]!a}", f"it is one of {', '.join(known)}")
+    return known[options[name]]

@@ -1,0 +1,261 @@
+"""The HTTP of an endpoint: connections that stay open, streams of server-sent events, and errors in plain words.
+
+A key is sent to the endpoint and nowhere else: no redirect is followed, no proxy is asked, and without TLS it goes to
+this machine only. What a server says is passed on only where no part of the key is in it.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import json
+import re
+import socket
+import ssl
+import statistics
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+from harness.errors import MixmarkError, PluginError, UsageError
+from harness.text import plain
+
+PATIENCE_S = 300.0  # without an event: a prompt of 1,024 tokens takes a small processor a minute
+GREETING_S = 10.0  # for what needs no model
+LONGEST_LINE = 1 << 20  # bytes
+LONGEST_PAGE = 16 << 20
+LONGEST_TEXT = 200  # characters of what a server says
+KEY_PART = 8  # characters of a key that nobody writes by chance
+TRIES = 5  # of what the network takes
+MS = 1e3  # in a second
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where an endpoint is: a URL without user, password, query and fragment. Raises UsageError for another."""
+
+    url: str
+
+    def __post_init__(self) -> None:
+        hint = "give it as http://127.0.0.1:8000/v1 or https://api.example.com/v1"
+        try:
+            known = bool(self.parts.hostname) and self.parts.scheme in ("http", "https") and self.port > 0
+        except ValueError:
+            known = False
+        if not known or not re.fullmatch("[!-~]+", self.url):
+            raise UsageError("adapter endpoint: url is no address of a server", hint)
+        if "@" in self.parts.netloc or self.parts.query or self.parts.fragment:  # it may be a secret: not repeated here
+            message = "adapter endpoint: url holds a user, a password, a query or a fragment"
+            raise UsageError(message, f"{hint}; key_env names the environment variable that holds the key")
+
+    @cached_property
+    def parts(self) -> SplitResult:
+        return urlsplit(self.url)
+
+    @property
+    def secure(self) -> bool:
+        return self.parts.scheme == "https"
+
+    @property
+    def host(self) -> str:
+        return self.parts.hostname or ""
+
+    @property
+    def port(self) -> int:
+        return (443 if self.secure else 80) if self.parts.port is None else self.parts.port
+
+    @property
+    def here(self) -> bool:
+        """Whether it is on this machine's loopback."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+class Client:
+    """Requests to one endpoint, from several threads at once.
+
+    key: what the endpoint knows its user by; empty where it asks for none. Raises UsageError where the key would go
+    over a network in the clear.
+    """
+
+    def __init__(self, address: Address, key: str = "") -> None:
+        if key and not address.secure and not address.here:
+            message = "adapter endpoint: a key is sent by https only, or to this machine"
+            raise UsageError(message, "give url with https, or leave key_env away")
+        self.address = address
+        self.server = ""
+        """What the server calls itself."""
+        self._key = key
+        self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+        self._idle: list[http.client.HTTPConnection] = []
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+    def said(self, text: object) -> str:
+        """What a server said, cleaned for a reader; nothing of it where a part of the key is in it."""
+        told, key = str(text), self._key
+        if key and any(key[at : at + KEY_PART] in told for at in range(max(1, len(key) - KEY_PART + 1))):
+            return "(not shown, since it holds a part of the key)"
+        return plain(told, LONGEST_TEXT)
+
+    def get(self, path: str) -> Any:
+        """The JSON at a path below the URL; None where the server has nothing there. Raises MixmarkError."""
+        with self._explained(GREETING_S):
+            response, page = self._got(path)
+            if response.status in (404, 405):
+                return None
+            if response.status != 200:
+                raise self._refusal(response, page)
+            try:
+                return json.loads(page)
+            except (ValueError, RecursionError):
+                raise MixmarkError(f"{self.address.host} answers GET {path} with something else than JSON") from None
+
+    def events(self, path: str, body: Mapping[str, object]) -> Iterator[Any]:
+        """The data of a stream's events, parsed, until the server ends it; whether it should have ended there is for
+        the caller to judge. Raises MixmarkError.
+
+        A stream that is left before its end takes its connection along, which tells the server to stop.
+        """
+        connection: http.client.HTTPConnection | None = None
+        try:
+            with self._explained(PATIENCE_S):
+                connection, response = self._asked("POST", path, PATIENCE_S, json.dumps(body).encode())
+                if response.status != 200:
+                    raise self._refusal(response, response.read(LONGEST_LINE))
+                until = time.monotonic() + PATIENCE_S
+                while line := response.readline(LONGEST_LINE + 1):
+                    if len(line) > LONGEST_LINE:
+                        raise MixmarkError(f"{self.address.host} sent a line of more than {LONGEST_LINE >> 20} MiB")
+                    if line.startswith(b"data:"):
+                        yield self._parsed(line[5:].strip())
+                        until = time.monotonic() + PATIENCE_S
+                    elif time.monotonic() > until:  # comments keep a connection alive, and need not end
+                        raise TimeoutError
+                if response.isclosed() and not response.will_close:
+                    self._idle.append(connection)
+                    connection = None
+        finally:
+            if connection is not None:
+                connection.close()
+
+    def latency_ms(self) -> tuple[float, float]:
+        """The medians of what the network takes: to connect, and until the first byte of the answer to GET /models on
+        a connection that is open, for which no model works."""
+        connects, firsts = [], []
+        with self._explained(GREETING_S):
+            for _ in range(TRIES):
+                begin = time.perf_counter()
+                socket.create_connection((self.address.host, self.address.port), GREETING_S).close()
+                connected = time.perf_counter()
+                self._got("/models")
+                again = time.perf_counter()
+                self._got("/models")
+                connects.append(connected - begin)
+                firsts.append(time.perf_counter() - again)
+        return statistics.median(connects) * MS, statistics.median(firsts) * MS
+
+    def _got(self, path: str) -> tuple[http.client.HTTPResponse, bytes]:
+        connection, response = self._asked("GET", path, GREETING_S)
+        try:
+            page = response.read(LONGEST_PAGE)
+            if response.isclosed() and not response.will_close:
+                self._idle.append(connection)
+                return response, page
+        except BaseException:
+            connection.close()
+            raise
+        connection.close()
+        return response, page
+
+    def _asked(
+        self, method: str, path: str, patience_s: float, body: bytes | None = None
+    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        """Sends a request. A server may have closed an idle connection meanwhile; a fresh one is then tried."""
+        while True:
+            try:
+                connection, fresh = self._idle.pop(), False
+            except IndexError:
+                connection, fresh = self._connection(), True
+            try:
+                connection.timeout = patience_s
+                if connection.sock is not None:
+                    connection.sock.settimeout(patience_s)
+                connection.request(method, self.address.parts.path.rstrip("/") + path, body, self._headers)
+                response = connection.getresponse()
+            except BaseException as error:
+                connection.close()
+                if fresh or not isinstance(error, ConnectionError):
+                    raise
+            else:
+                self.server = self.said(response.headers.get("Server", ""))
+                return connection, response
+
+    def _connection(self) -> http.client.HTTPConnection:
+        host, port = self.address.host, self.address.port
+        return (
+            http.client.HTTPSConnection(host, port) if self.address.secure else http.client.HTTPConnection(host, port)
+        )
+
+    def _parsed(self, data: bytes) -> Any:
+        """The data of an event; `[DONE]` as it stands. Raises MixmarkError for an error of the server's."""
+        if data == b"[DONE]":
+            return data.decode()
+        try:
+            event = json.loads(data)
+        except (ValueError, RecursionError):
+            raise MixmarkError(f"{self.address.host} sent an event that is no JSON") from None
+        if isinstance(event, dict) and event.get("error"):
+            raise MixmarkError(f"{self.address.host} broke off: {self._reason(event)}")
+        return event
+
+    def _refusal(self, response: http.client.HTTPResponse, page: bytes) -> MixmarkError:
+        """Why a request was not answered with what was asked for."""
+        status, host = response.status, self.address.host
+        if 300 <= status < 400:
+            to = self.said(urlsplit(response.headers.get("Location", "")).hostname or "elsewhere")
+            return MixmarkError(f"{host} redirects to {to}, which is not followed", "give the final address as url")
+        if status in (401, 403):
+            return PluginError(f"{host} refuses the key (HTTP {status})", "key_env names the variable that holds it")
+        if status == 429:
+            return MixmarkError(f"{host} has enough of requests (HTTP 429)", "give fewer slots, or wait")
+        try:
+            reason = self._reason(json.loads(page))
+        except (ValueError, RecursionError):
+            reason = self.said(response.reason)
+        return MixmarkError(f"{host} answers with HTTP {status}: {reason}")
+
+    def _reason(self, told: Any) -> str:
+        """The message of an error in the forms that servers have for it."""
+        error = told.get("error", told) if isinstance(told, dict) else told
+        return self.said(error.get("message", error) if isinstance(error, dict) else error)
+
+    @contextmanager
+    def _explained(self, patience_s: float) -> Iterator[None]:
+        """Turns what goes wrong on the way into a MixmarkError that says nothing of what was sent."""
+        host = self.address.host
+        try:
+            yield
+        except TimeoutError:
+            raise MixmarkError(f"{host} said nothing for {patience_s:g} s") from None
+        except ssl.SSLCertVerificationError as error:
+            raise MixmarkError(f"the certificate of {host} is not trusted: {error.verify_message}") from None
+        except ssl.SSLError as error:
+            raise MixmarkError(f"TLS with {host} failed: {error.reason}", "http:// for a server without it") from None
+        except socket.gaierror:
+            raise MixmarkError(f"there is no host {host}", "correct url") from None
+        except ConnectionRefusedError:
+            message = f"nothing listens at {host}, port {self.address.port}"
+            raise MixmarkError(message, "start the server, or correct url") from None
+        except http.client.IncompleteRead:
+            raise MixmarkError(f"{host} closed the connection in mid-stream") from None
+        except (OSError, http.client.HTTPException) as error:
+            raise MixmarkError(f"the connection to {host} failed: {type(error).__name__}") from None

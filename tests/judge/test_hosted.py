@@ -1,0 +1,132 @@
+"""A hosted service has weights of its own: what it answers stands on a table of its own, and in no score."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness import expected
+from harness.judge import honest
+from harness.judge.coherent import contradictions
+from harness.judge.evidence import gather
+from harness.judge.judgement import Judgement, judge
+from harness.plan import PRESETS, Way, Workload, solo
+from harness.rates import solo as solo_rates
+from harness.schema import HOSTED, NOT_ASKED, Cost, Device, Mix, Record, Result
+from reporters import figures, html
+from reporters.summary import summary
+from tests.golden.sample import REPORTERS, RIGHT, closed_loop, phase, record, result
+
+SERVICE = Device(
+    id="asic:api.acme.test",
+    kind="asic",
+    name="api.acme.test",
+    memory_pool="asic:api.acme.test",
+    precisions_by_suite={"llm": ("fp8",)},
+    hosted="acme-70b",
+)
+DECODE = (Cost(name="decode", flops=1e9, bytes=1e9, yields=8),)
+
+
+def hosted(**changed: Any) -> Record:
+    """A record as a run of the service makes it, 1,000 tokens a second; torch has 100."""
+    told = record("h", "llm", "token", closed_loop([[1_000_000] * 8] * 70), device=SERVICE.id, adapter="endpoint")
+    route = told.route.model_copy(update={"weights": "hosted: acme-70b", "precision": "fp8"})
+    return told.model_copy(update={"route": route, "unaudited": HOSTED, **changed})
+
+
+def run(*records: Record, device: Device = SERVICE) -> Result:
+    told = result(*records)
+    return told.model_copy(update={"devices": (*told.devices, device), "phases": tuple(map(phase, records))})
+
+
+TORCH = record("t", "llm", "token", closed_loop([[10_000_000] * 8] * 70), costs=DECODE)
+
+
+def both() -> Judgement:
+    return judge(run(TORCH, hosted()))
+
+
+def test_the_plan_says_whose_weights_they_are() -> None:
+    llm = Workload("llm", "1", ("single-stream",), weights="mine sampled-sha256:00")
+    [planned] = solo([Way(SERVICE, "endpoint", {})], [llm], "edge", PRESETS["quick"], bits=8)
+    route = planned.shares[0].route
+    assert (route.weights, route.hosted, route.precision) == ("hosted: acme-70b", True, "fp8")
+    assert not TORCH.route.hosted
+
+
+def test_it_stands_on_a_table_of_its_own() -> None:
+    told = both()
+    assert [row.record.key for row in told.cells] == ["t"] and [row.record.key for row in told.hosted] == ["h"]
+    assert [row.status for row in told.rows] == ["ok", "unaudited"]
+    assert told.matrix is None  # of two devices, one is compared with nothing
+    assert told.exit_code == 0
+    [finding] = [each for each in told.findings if (each.rule, each.about) == ("audited", "h")]
+    assert (finding.severity, finding.message) == ("note", f"not audited: {HOSTED}")
+    first = summary(told)
+    assert [line.rate for line in first.suites] == ["100 tok/s ±0.0 %"] and "endpoint" not in first.suites[0].others
+    assert [(line.rate, line.others) for line in first.hosted] == [("1,000 tok/s, ±0.0 %", "hosted: acme-70b")]
+
+
+@pytest.mark.parametrize("name", [*REPORTERS, "page"])
+def test_every_report_keeps_it_apart(name: str) -> None:
+    text = html.report(both()) if name == "page" else REPORTERS[name](both())
+    if name.endswith((".json", ".csv")):
+        assert "unaudited" in text
+        return
+    audited, _, apart = text.partition(f'<h2 id="hosted">{figures.HOSTED}' if name == "page" else figures.HOSTED)
+    assert "1,000 tok/s" in apart and "1,000 tok/s" not in audited
+    assert figures.HOSTED not in REPORTERS[name](judge(run(TORCH))) if name != "page" else True
+
+
+def test_what_has_nothing_else_is_fair_at_best() -> None:
+    told = judge(run(hosted()))
+    assert told.trust.verdict == "fair" and "nobody can audit the answers of a hosted service" in str(told.trust)
+    assert told.cells == () and told.exit_code == 0
+    for report in (*REPORTERS.values(), html.report):
+        assert "1,000" in report(told) or "1000.0" in report(told)
+
+
+@pytest.mark.parametrize(
+    ("changed", "severity"),
+    [
+        ({}, "note"),
+        ({"scenario": "mixed"}, "invalid"),
+        ({"unaudited": "torch is not installed"}, "invalid"),
+        ({"route": TORCH.route}, "invalid"),  # drawn weights are audited
+    ],
+)
+def test_only_what_is_hosted_and_alone_is_excused(changed: dict[str, Any], severity: str) -> None:
+    found = honest.audited(gather(run(hosted(**changed))))
+    assert [each.severity for each in found] == [severity]
+
+
+def test_no_plan_of_a_mix_knows_it() -> None:
+    mix = Mix(name="mine", tier="edge", units={"llm": 10.0})
+    audited = TORCH.model_copy(update={"audit": RIGHT})
+    assert [rate.adapter for rate in solo_rates(gather(run(audited, hosted())), mix, ())] == ["torch"]
+
+
+def contradicted(told: Record, device: Device = SERVICE) -> list[str]:
+    return [each for each in contradictions(run(told, device=device), {}) if "hosted" in each]
+
+
+def test_a_folder_that_confuses_the_two_is_refused() -> None:
+    assert contradicted(hosted()) == []
+    [said] = contradicted(hosted(), SERVICE.model_copy(update={"hosted": ""}))
+    assert said == f"h has the weights hosted: acme-70b, and {SERVICE.id} is not"
+    drawn = hosted().route.model_copy(update={"weights": "drawn"})
+    [said] = contradicted(hosted(route=drawn, unaudited=NOT_ASKED))
+    assert said == f"h has the weights drawn, and {SERVICE.id} is hosted"
+    [said] = contradicted(hosted(audit=RIGHT, unaudited=""))
+    assert "which nobody can audit" in said
+
+
+def test_its_suite_promises_no_gate_and_no_costs() -> None:
+    at_smoke = {name: each.route.model_copy(update={"tier": "smoke"}) for name, each in (("t", TORCH), ("h", hosted()))}
+    records = [each.model_copy(update={"route": at_smoke[each.key], "costs": ()}) for each in (TORCH, hosted())]
+    promised, unknown = expected.promises(run(*records))
+    assert not unknown
+    assert (promised["h"].gate, promised["h"].costs, promised["h"].feed_units) == (None, (), 128)
+    assert promised["t"].gate and promised["t"].costs
