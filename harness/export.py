@@ -23,6 +23,7 @@ import signal
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ import numpy as np
 
 from harness import VERSION, drive, plugins
 from harness.audit import CPU, REFERENCE
-from harness.contracts import Suite, Use
+from harness.contracts import Adapter, Suite, Use
 from harness.errors import MixmarkError, UsageError
 from harness.plugins import Plugin
 from harness.schema import BITS_PER_WEIGHT
@@ -78,7 +79,7 @@ def export(asked: Asked, folder: Path, on_stage: Callable[[str], None]) -> Manif
     ours, theirs = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("spawn").Process(target=_work, args=(asked, part, theirs), daemon=True)
     try:
-        process.start()
+        _start(process)
         theirs.close()
         try:
             while isinstance(told := ours.recv(), str):
@@ -106,6 +107,15 @@ def export(asked: Asked, folder: Path, on_stage: Callable[[str], None]) -> Manif
     return manifest
 
 
+def _start(process: BaseProcess) -> None:
+    """Starts the process with Ctrl-C blocked: this one ends it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _claimed(folder: Path) -> Path:
     """The new folder that is written to."""
     if folder.exists() or folder.is_symlink():
@@ -131,7 +141,6 @@ def _not_written(folder: Path, error: OSError) -> MixmarkError:
 
 def _work(asked: Asked, part: Path, parent: Connection) -> None:
     """What the process does: it sends stages as texts, then the manifest, or the error that ended it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
     os.dup2(2, 1)  # what libraries print is no part of our answer
     try:
         parent.send(_written(asked, part, parent.send))
@@ -149,6 +158,7 @@ def _written(asked: Asked, part: Path, on_stage: Callable[[str], None]) -> Manif
     suite: Suite = asked.suite.load()(asked.tier, asked.options)
     if asked.samples:
         _refuse_without_memory(suite)
+        list(_reference().discover())  # raises PluginError where torch is not installed
     weights = suite.weights()
     values = sum(math.prod(map(int, weights.spec(name).shape)) for name in weights.names())
     size_bytes = values * BITS_PER_WEIGHT[asked.precision] // 8
@@ -163,7 +173,7 @@ def _written(asked: Asked, part: Path, on_stage: Callable[[str], None]) -> Manif
     asked.format.load()(suite, asked.precision, part)
     if asked.samples:
         on_stage(f"computing {asked.samples} reference answers")
-        _write_samples(suite, part / SAMPLES, asked.samples)
+        write_samples(suite, part / SAMPLES, asked.samples)
     on_stage("hashing the files")
     gate = suite.gate(asked.precision)
     manifest = {
@@ -194,15 +204,20 @@ def _refuse_without_memory(suite: Suite) -> None:
         )
 
 
-def _write_samples(suite: Suite, folder: Path, count: int) -> None:
-    adapter = plugins.find("adapters")[REFERENCE].load()({})
+def write_samples(suite: Suite, folder: Path, count: int) -> None:
+    """Writes feeds with their answers into a new folder."""
     folder.mkdir()
     feeds = suite.feeds(1, SEED)
-    with adapter.open(CPU, suite, "fp32", Use.of("single-stream")) as runner:
+    with _reference().open(CPU, suite, "fp32", Use.of("single-stream")) as runner:
         for nonce in range(count):
             feed = feeds(nonce)
             sample: dict[str, Any] = {**feed, "answer": np.concatenate([drive.plain(out) for out in runner(feed)])}
             np.savez(folder / f"{nonce}.npz", **sample)
+
+
+def _reference() -> Adapter:
+    adapter: Adapter = plugins.find("adapters")[REFERENCE].load()({})
+    return adapter
 
 
 def _file(path: Path, folder: Path) -> File:

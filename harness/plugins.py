@@ -56,6 +56,7 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
     },
     "formats": {
         "safetensors": "suites.formats.safetensors:write",
+        "onnx": "suites.formats.onnx:write",
         "gguf": "harness.adapters.gguf:export",
     },
     "reporters": {

@@ -10,10 +10,12 @@ import hashlib
 import importlib
 import inspect
 import json
+import logging
 import lzma
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 TIERS = ("smoke", "edge")  # the tiers whose graphs are shipped
 OPSET = 18  # every onnxruntime since 1.14 reads it
+ONE_NODE = 23  # the first opset that has operators for attention and the RMS norm
+BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}  # of a parameter at each precision
 MODEL = "model.onnx.xz"
 MOST_BYTES = 16 << 20  # of a compressed graph without its weights
 PAGE = 4096  # an initialiser that starts on a page can be mapped into memory in place
@@ -82,22 +86,26 @@ def shapes_of(graphs: Mapping[str, Graph]) -> Mapping[str, tuple[int, ...]]:
     }
 
 
-def export(graph: Graph) -> bytes:
+def export(graph: Graph, opset: int = OPSET, precision: str = "fp32", data: str = "weights.bin") -> bytes:
     """The module as an ONNX model whose parameters are external initialisers, named as in its state dict.
 
-    The model places them in a file `weights.bin` in the order of its initialisers, each on a page of its own. An
-    adapter writes that file or removes the initialisers. Constants of the network itself stay inside the model.
+    The model places them in the file `data` in the order of its initialisers, each on a page of its own. An adapter
+    writes that file or removes the initialisers. Constants of the network itself stay inside the model. precision: one
+    of BYTES, the type of the parameters and of the inputs and outputs that are `float`. At the opset ONE_NODE,
+    attention and an RMS norm are one node each.
     """
     try:
         import onnx_ir as ir
         import onnxscript.optimizer
         import torch
+        from onnx_ir.passes.common import RemoveUnusedNodesPass
+        from onnxscript.rewriter.onnx_fusions import fuse
     except ImportError as error:
         raise Unsupported(f"exporting a graph needs {error.name}", "pip install 'mixmark[export]'") from error
 
-    module = graph.module().requires_grad_(
-        False
-    )  # torch refuses to write to a parameter with out= while it requires a gradient
+    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+    # torch refuses to write to a parameter with out= while it requires a gradient
+    module = graph.module().requires_grad_(False).to(dtype)
     entering = {**graph.inputs, **graph.state}
     axes = {axis: torch.export.Dim(axis) for spec in entering.values() for axis in spec.shape if isinstance(axis, str)}
     # The exporter treats sizes 0 and 1 as constants and equal sizes as one axis, so each axis gets its own size.
@@ -109,20 +117,19 @@ def export(graph: Graph) -> bytes:
     examples = tuple(
         torch.empty(
             [sizes[axis] if isinstance(axis, str) else axis for axis in spec.shape],
-            dtype=torch.float32 if spec.dtype == "float" else getattr(torch, spec.dtype),
+            dtype=dtype if spec.dtype == "float" else getattr(torch, spec.dtype),
             device="meta",
         )
         for spec in entering.values()
     )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's exporter calls functions that torch itself deprecates
+    with _quiet():
         program = torch.onnx.export(
             module,
             examples,
             dynamic_shapes=dict(inspect.signature(module.forward).bind(*dynamic).arguments),
             dynamo=True,
             optimize=False,  # folding would need the parameters' values, and the meta device has none
-            opset_version=OPSET,
+            opset_version=opset,
             verbose=False,
         )
         assert program is not None and program.exported_program is not None  # only the old exporter returns None
@@ -132,17 +139,30 @@ def export(graph: Graph) -> bytes:
         for name in parameters:
             model.graph.initializers[name].const_value = None  # an unknown value is not folded into a constant
         onnxscript.optimizer.optimize(model)  # removes Expand and CastLike, which would keep batch norms from fusing
+        fuse(model)  # makes one node of an RMS norm, where the opset has one
+        RemoveUnusedNodesPass()(model)
 
     offset = 0
     for name, value in model.graph.initializers.items():
         if name in parameters:
-            size = 4 * prod(value.shape.numpy())
-            value.const_value = ir.ExternalTensor(
-                "weights.bin", offset, size, ir.DataType.FLOAT, shape=value.shape, name=name
-            )
+            size = BYTES[precision] * prod(value.shape.numpy())
+            value.const_value = ir.ExternalTensor(data, offset, size, value.dtype, shape=value.shape, name=name)
             offset += -(-size // PAGE) * PAGE
     _strip(model)
     return bytes(ir.to_proto(model).SerializeToString(deterministic=True))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silences torch's exporter, which calls functions that torch deprecates, and logs each tensor without a value."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
 
 
 def _name_ends(network: Any, graph: Graph, written: Mapping[str, str]) -> None:

@@ -12,6 +12,7 @@ file names RWKV's, whose words are here the numbers of the tokens: " 17 4 2" is 
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -23,7 +24,7 @@ import numpy.typing as npt
 from harness.adapters.lowbit import GROUP, Integers, in_groups, packed
 from harness.bfloat16 import round_to_bf16
 from harness.contracts import Array, Suite, Value
-from harness.errors import Unsupported
+from harness.errors import PluginError, Unsupported
 from harness.schema import Precision
 
 BYTES_PER_GROUP = {"F32": 128, "BF16": 64, "F16": 64, "Q8_0": 34, "Q4_0": 18}
@@ -55,6 +56,10 @@ def export(suite: Suite, precision: str, folder: Path) -> None:
     type = next((type for name, type in TYPES.items() if name == precision), None)
     if type is None:
         raise Unsupported(f"GGUF has no type for {precision}", f"take one of {', '.join(TYPES)}")
+    try:
+        importlib.import_module("gguf")
+    except ImportError as error:
+        raise PluginError(f"{error.name} is not installed", "pip install gguf") from error
     write(suite, type, folder)
 
 

@@ -21,7 +21,7 @@ from harness.text import plain
     default="safetensors",
     show_default=True,
     metavar="NAME",
-    help="safetensors: every suite, with the config.json of its ecosystem; gguf: llm.",
+    help="safetensors: weights and the JSON files beside them; onnx: graphs and their weights; gguf: llm only.",
 )
 @click.option(
     "--precision",
@@ -63,6 +63,7 @@ def export(
 
     \b
     Examples: mixmark export llm --tier edge llama
+              mixmark export resnet50 --format onnx --precision fp16 resnet50-onnx
               mixmark export llm --tier smoke --format gguf --precision bf16 llama-gguf
     """
     from harness import config as configuration

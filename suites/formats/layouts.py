@@ -7,9 +7,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.contracts import Value
+from suites.resnet50 import GREY, SCALE
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 """What transformers and diffusers call each precision."""
+MODEL = "model"
+"""The file of a model that has but one."""
+DIFFUSERS = "0.30.0"
+"""The version of diffusers whose names the configurations use."""
+PARTS = {
+    "text_encoder": ("transformers", "CLIPTextModel"),
+    "text_encoder_2": ("transformers", "CLIPTextModelWithProjection"),
+    "unet": ("diffusers", "UNet2DConditionModel"),
+    "vae": ("diffusers", "AutoencoderKL"),
+    "scheduler": ("diffusers", "EulerDiscreteScheduler"),
+}
+"""The library and the class of each part of a diffusion pipeline."""
+CLIP = {"model_type": "clip_text_model", "bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
+"""As in the public files, where 2 means that the end token is the one with the highest number."""
 
 
 @dataclass(frozen=True)
@@ -25,20 +40,15 @@ class Layout:
 def layout(config: Mapping[str, Value], names: Sequence[str], precision: str) -> Layout:
     """The layout of a suite's checkpoint, from the suite's config and the names of its weights."""
     documents = nested(config)
-    if config.get("model_type") == "llama":
-        generation = documents.pop("generation_config")
-        return Layout(
-            {
-                "config.json": {**_LLAMA, **documents, "torch_dtype": DTYPES[precision]},
-                "generation_config.json": generation,
-            },
-            {"model": {name: name for name in names}},
-        )
-    return Layout({"config.json": documents}, {"model": {name: name for name in names}})
-
-
-_LLAMA = {"architectures": ["LlamaForCausalLM"], "bos_token_id": None, "eos_token_id": None}
-"""There is no end token: without this, transformers would take token 2 for one."""
+    if "_class_name" in config:
+        return _pipeline(documents, names, precision)
+    whole = {MODEL: {name: name for name in names}}
+    match config.get("model_type"):
+        case "llama":
+            return Layout(_llama(documents, precision), whole)
+        case "resnet":
+            return Layout({"config.json": _timm(documents)}, whole)
+    return Layout({"config.json": documents}, whole)
 
 
 def nested(config: Mapping[str, Value]) -> dict[str, Any]:
@@ -51,3 +61,66 @@ def nested(config: Mapping[str, Value]) -> dict[str, Any]:
             into = into.setdefault(part, {})
         into[last] = value
     return document
+
+
+def _llama(config: dict[str, Any], precision: str) -> dict[str, Mapping[str, Any]]:
+    """As transformers reads it.
+
+    There is no end token: unless that is said, transformers takes token 2 for one. The tokenizer's words are the
+    numbers of the tokens, and a word that is none is an error.
+    """
+    ends = {"bos_token_id": None, "eos_token_id": None}
+    generation = {**ends, **config.pop("generation_config")}
+    words = {str(token): token for token in range(config["vocab_size"])}
+    return {
+        "config.json": {"architectures": ["LlamaForCausalLM"], **ends, **config, "torch_dtype": DTYPES[precision]},
+        "generation_config.json": generation,
+        "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast"},
+        "tokenizer.json": {
+            "version": "1.0",
+            "added_tokens": [],
+            "pre_tokenizer": {"type": "WhitespaceSplit"},
+            "model": {"type": "WordLevel", "vocab": words, "unk_token": "none"},
+        },
+    }
+
+
+def _timm(config: dict[str, Any]) -> dict[str, Any]:
+    """As timm reads it, whose names are torchvision's; transformers has other names for the weights of a ResNet."""
+    side = config["image_size"]
+    return {
+        "architecture": "resnet50",
+        "num_classes": config["num_labels"],
+        "pretrained_cfg": {
+            "input_size": (config["num_channels"], side, side),
+            "mean": (GREY / 255,) * 3,  # of pixels from 0 to 1
+            "std": (SCALE / 255,) * 3,
+            "crop_pct": 1.0,
+            "num_classes": config["num_labels"],
+            "first_conv": "conv1",
+            "classifier": "fc",
+        },
+    }
+
+
+def _pipeline(config: dict[str, Any], names: Sequence[str], precision: str) -> Layout:
+    """As diffusers reads it: a folder for each part, whose tensors lose the part's name."""
+    parts = {part: config.pop(part) for part in PARTS if part in config}
+    absent = ("tokenizer", *(["tokenizer_2"] if "text_encoder_2" in parts else ["safety_checker"]), "feature_extractor")
+    index = {"_class_name": config.pop("_class_name"), "_diffusers_version": DIFFUSERS}
+    index |= {part: PARTS[part] for part in parts} | {part: (None, None) for part in absent}
+    documents: dict[str, Mapping[str, Any]] = {"model_index.json": index, "call.json": config}
+    weights: dict[str, dict[str, str]] = {}
+    for part, document in parts.items():
+        library, name = PARTS[part]
+        if library == "transformers":
+            head = {"architectures": [name], **CLIP, "torch_dtype": DTYPES[precision]}
+        else:
+            head = {"_class_name": name, "_diffusers_version": DIFFUSERS}
+        if part == "vae":
+            head["use_quant_conv"] = False  # the encoder's last layer, and there is no encoder
+        documents[f"{part}/{'scheduler_config' if part == 'scheduler' else 'config'}.json"] = {**head, **document}
+        held = {own.removeprefix(f"{part}."): own for own in names if own.startswith(f"{part}.")}
+        if held:
+            weights[f"{part}/{MODEL if library == 'transformers' else 'diffusion_pytorch_model'}"] = held
+    return Layout(documents, weights)

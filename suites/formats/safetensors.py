@@ -96,11 +96,16 @@ def tensor(weights: Weights, name: str) -> npt.NDArray[np.float32]:
 
 
 def rounded(values: npt.NDArray[np.float32], precision: str) -> Array:
-    """The values at one of the precisions of TYPES; bf16 as its bits, in uint16."""
+    """The values at one of the precisions of TYPES; bf16 as its bits, in uint16. Raises Unsupported where a value is
+    too large for fp16."""
     if precision == "fp32":
         return values
     if precision == "fp16":
-        return values.astype(np.float16)
+        with np.errstate(over="ignore"):
+            half = values.astype(np.float16)
+        if np.isinf(half).any():
+            raise Unsupported("the checkpoint has values beyond the range of fp16", "take --precision bf16")
+        return half
     into = np.empty(values.shape, np.uint16)
     round_to_bf16(values, into)
     return into

@@ -1,0 +1,34 @@
+"""ONNX models with their weights: each graph of a suite as `<graph>.onnx`, its weights beside it as external data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness.contracts import Suite, Weights
+from harness.errors import Unsupported
+from suites import exported
+from suites.formats.safetensors import rounded, tensor
+
+
+def write(suite: Suite, precision: str, folder: Path) -> None:
+    """Writes every graph; needs memory for one tensor in float32 and in `precision`, and for the graph without them."""
+    if precision not in exported.BYTES:
+        raise Unsupported(f"ONNX graphs are not written in {precision}", f"take one of {', '.join(exported.BYTES)}")
+    weights = suite.weights()
+    for name, graph in suite.graphs().items():
+        data = f"{name}.onnx.data"
+        model = exported.export(graph, exported.ONE_NODE, precision, data)
+        (folder / f"{name}.onnx").write_bytes(model)
+        _write_data(folder / data, model, weights, precision)
+
+
+def _write_data(path: Path, model: bytes, weights: Weights, precision: str) -> None:
+    """Writes each external initialiser to the place that the model says."""
+    import onnx
+
+    with path.open("wb") as file:
+        for each in onnx.load_from_string(model).graph.initializer:
+            if each.data_location == onnx.TensorProto.EXTERNAL:
+                place = {entry.key: entry.value for entry in each.external_data}
+                file.seek(int(place["offset"]))
+                file.write(rounded(tensor(weights, each.name), precision).data)
