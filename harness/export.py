@@ -108,12 +108,12 @@ def export(asked: Asked, folder: Path, on_stage: Callable[[str], None]) -> Manif
 
 
 def _start(process: BaseProcess) -> None:
-    """Starts the process with Ctrl-C blocked: this one ends it."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    """Starts a process that ignores Ctrl-C: this one ends it."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         process.start()
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGINT, before)
 
 
 def _claimed(folder: Path) -> Path:
@@ -134,7 +134,7 @@ def _claimed(folder: Path) -> Path:
 
 
 def _not_written(folder: Path, error: OSError) -> MixmarkError:
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, None)  # numpy gives no number where it wrote less than asked
     hint = "free disk space, or give a folder on another disk" if full else "give a folder that can be written"
     return UsageError(f"{folder} cannot be written: {error.strerror or error}", hint)
 
