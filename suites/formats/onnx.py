@@ -7,11 +7,11 @@ from pathlib import Path
 from harness.contracts import Suite, Weights
 from harness.errors import Unsupported
 from suites import exported
-from suites.formats.safetensors import rounded, tensor
+from suites.formats.safetensors import tensor, write_tensor
 
 
 def write(suite: Suite, precision: str, folder: Path) -> None:
-    """Writes every graph; needs memory for one tensor in float32 and in `precision`, and for the graph without them."""
+    """Writes every graph; needs memory for one tensor in float32, and for a graph without them."""
     if precision not in exported.BYTES:
         raise Unsupported(f"ONNX graphs are not written in {precision}", f"take one of {', '.join(exported.BYTES)}")
     weights = suite.weights()
@@ -31,4 +31,4 @@ def _write_data(path: Path, model: bytes, weights: Weights, precision: str) -> N
             if each.data_location == onnx.TensorProto.EXTERNAL:
                 place = {entry.key: entry.value for entry in each.external_data}
                 file.seek(int(place["offset"]))
-                file.write(rounded(tensor(weights, each.name), precision).data)
+                write_tensor(file, tensor(weights, each.name), precision)

@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +22,13 @@ from suites.formats.layouts import layout
 
 TYPES = {"fp32": ("F32", 4), "bf16": ("BF16", 2), "fp16": ("F16", 2)}
 """What safetensors calls each precision, and the bytes of a value."""
+CHUNK = 1 << 22  # values rounded at a time, 16 MiB in float32
 SHARD_BYTES = 5_000_000_000
 """A larger model is split into several files, as the public ones are."""
 
 
 def write(suite: Suite, precision: str, folder: Path) -> None:
-    """Writes the suite's weights and its JSON files; needs memory for one tensor in float32 and in `precision`."""
+    """Writes the suite's weights and its JSON files; needs memory for one tensor in float32."""
     if precision not in TYPES:
         raise Unsupported(f"safetensors files are not written in {precision}", f"take one of {', '.join(TYPES)}")
     weights = suite.weights()
@@ -85,7 +86,7 @@ def _write_file(path: Path, names: dict[str, str], weights: Weights, precision: 
     with path.open("wb") as file:
         file.write(len(head).to_bytes(8, "little") + head)
         for own in names.values():
-            file.write(rounded(tensor(weights, own), precision).data)
+            write_tensor(file, tensor(weights, own), precision)
 
 
 def tensor(weights: Weights, name: str) -> npt.NDArray[np.float32]:
@@ -93,6 +94,13 @@ def tensor(weights: Weights, name: str) -> npt.NDArray[np.float32]:
     into = np.empty(tuple(map(int, weights.spec(name).shape)), np.float32)
     weights.read(name, into)
     return into
+
+
+def write_tensor(file: BinaryIO, values: npt.NDArray[np.float32], precision: str) -> None:
+    """Writes the values at the precision, a part after the other."""
+    flat = values.reshape(-1)
+    for start in range(0, len(flat), CHUNK):
+        file.write(rounded(flat[start : start + CHUNK], precision).data)
 
 
 def rounded(values: npt.NDArray[np.float32], precision: str) -> Array:

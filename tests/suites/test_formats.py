@@ -76,8 +76,11 @@ class Counting:
         ("fp16", "F16", "003c 0040 0042 003c"),
     ],
 )
-def test_a_file_is_a_length_a_header_and_the_data(tmp_path: Path, precision: str, type: str, data: str) -> None:
-    """By hand: the values 1, 2, 3 of one tensor and 1 of another."""
+def test_a_file_is_a_length_a_header_and_the_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str, type: str, data: str
+) -> None:
+    """By hand: the values 1, 2, 3 of one tensor, written in two parts, and 1 of another."""
+    monkeypatch.setattr(safetensors, "CHUNK", 2)
     path = tmp_path / "model.safetensors"
     safetensors._write_file(path, {"a": "one", "b": "two"}, Counting(one=(3, 1), two=(1,)), precision)
     content = path.read_bytes()
