@@ -1,4 +1,4 @@
-"""Reads mixmark.toml: the options of adapters, suites and meters, and the interpreter that an adapter's workers run in.
+"""Reads mixmark.toml: the options of adapters, suites and meters, and the interpreters that adapters and meters run in.
 
 [adapter.torch]
 threads = 8
@@ -6,6 +6,10 @@ threads = 8
 [adapter.acme]
 python = "/opt/acme/venv/bin/python"
 mode = "fast"
+
+[adapter.acme-old]
+plugin = "acme"
+python = "/opt/acme/venv-of-last-year/bin/python"
 
 [suite.dlrm]
 rows = "full"
@@ -15,6 +19,9 @@ path = "power.csv"
 
 [meter.external.right]
 path = "right.csv"
+
+[meter.acme-power]
+python = "/opt/acme/venv/bin/python"
 """
 
 from __future__ import annotations
@@ -37,6 +44,9 @@ class AdapterConfig:
     python: str = sys.executable
     """The interpreter that the adapter's workers run in."""
     options: Mapping[str, str] = field(default_factory=dict)
+    plugin: str = ""
+    """The adapter that the section is about, by its name or as `file.py:Class`; empty: the one of the section's name.
+    So one adapter can be there several times, with other options or in other interpreters."""
 
     @property
     def own_interpreter(self) -> bool:
@@ -52,6 +62,8 @@ class Config:
     adapters: Mapping[str, AdapterConfig] = field(default_factory=dict)
     suites: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     meters: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    meter_pythons: Mapping[str, str] = field(default_factory=dict)
+    """The interpreters of the meters that are read in another one than this process."""
 
     def adapter(self, name: str) -> AdapterConfig:
         """The section of an adapter, or the defaults if it has none."""
@@ -72,12 +84,18 @@ def load(path: Path | None) -> Config:
         raise UsageError(f"{path} has {', '.join(sorted(unknown))}, which Mixmark does not know", hint=SECTIONS)
     adapters = {}
     for name, options in _sections(path, content, "adapter").items():
-        python = options.pop("python", sys.executable)
-        adapters[name] = AdapterConfig(python, options)
-    return Config(adapters, _sections(path, content, "suite"), _sections(path, _several(content), "meter"))
+        python, plugin = options.pop("python", sys.executable), options.pop("plugin", "")
+        adapters[name] = AdapterConfig(python, options, plugin)
+    meters = _sections(path, _several(content), "meter")
+    pythons = {name: options.pop("python") for name, options in meters.items() if "python" in options}
+    elsewhere = {name: python for name, python in pythons.items() if python != sys.executable}
+    return Config(adapters, _sections(path, content, "suite"), meters, elsewhere)
 
 
-SECTIONS = "it takes sections [adapter.NAME] (python = … and options), [suite.NAME] and [meter.NAME] (options)"
+SECTIONS = (
+    "it takes sections [adapter.NAME] (python = …, plugin = … and options), [suite.NAME] (options) and [meter.NAME] "
+    "(python = … and options)"
+)
 
 
 def _several(content: Mapping[str, object]) -> Mapping[str, object]:

@@ -310,7 +310,7 @@ class Meter(Protocol):
     integrates nothing.
 
     A class with `needs_section = True` is asked only where mixmark.toml has a [meter.NAME]. One thread of the harness's
-    own process reads it.
+    own process reads it, or a process of the interpreter that its section names.
     """
 
     name: str

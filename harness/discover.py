@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import re
-import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import platformdirs
 
 from harness import wire
 from harness.config import Config
@@ -20,14 +16,13 @@ from harness.failures import Misused, WorkerFailed
 from harness.guarded import MAX_REASON
 from harness.plan import Way
 from harness.plugins import Plugin
-from harness.schema import HOST_PROCESSOR, Absent, Device, Environment, Failure
+from harness.schema import HOST_PROCESSOR, Absent, Device, Environment
 from harness.text import plain
 from harness.watch import memory, processor
 from harness.watch.files import MAX_TEXT
-from harness.worker import Worker, last_lines
+from harness.worker import Worker, why
 
 TIMEOUT_S = 120.0  # a cold import of a vendor's framework from a slow disk
-LOG_LINES = 5  # of a worker that crashed: as much as shows the cause of a traceback
 
 
 @dataclass(frozen=True)
@@ -86,28 +81,7 @@ def _ask(adapter: Plugin, config: Config, folder: Path) -> tuple[Environment, Se
         words = f"[adapter.{adapter.name}] in the configuration: {misused.failure.message}"
         raise UsageError(plain(words, MAX_REASON), plain(misused.failure.hint, MAX_REASON)) from misused
     except WorkerFailed as failed:
-        return _why(failed.failure, log)
-
-
-def _why(failure: Failure, log: Path) -> str:
-    """The reason why an adapter reaches no device. A log that says more is kept, and the reason names it."""
-    if not failure.hint.startswith(f"see {log.name}"):
-        return f"{failure.message}; {failure.hint}".removesuffix("; ")
-    told = failure.message
-    if failure.kind in ("crashed", "hung") and (end := " | ".join(last_lines(log, LOG_LINES))):
-        told += f"; its log ends with: {end}"
-    kept = _kept(log)
-    return f"{told}; see {kept}" if kept else told
-
-
-def _kept(log: Path) -> str:
-    """Where a copy of a log lies from now on; it replaces an earlier log of the same adapter. Empty where no copy can
-    be made."""
-    folder = platformdirs.user_log_path("mixmark")
-    with suppress(OSError, RuntimeError):
-        folder.mkdir(parents=True, exist_ok=True)
-        return re.sub(f"^{re.escape(str(Path.home()))}/", "~/", str(shutil.copy(log, folder / log.name)))
-    return ""
+        return why(failed.failure, log)
 
 
 def unusable(way: Way, others: Sequence[Way]) -> str:

@@ -1,29 +1,36 @@
 """What will disturb a measurement on this machine, and the command that would stop it. It reads and changes nothing.
 
 It uses the readers of `harness.watch`, which also watch the machine during a run. The vendors' watchers add the checks
-of their accelerators.
+of their accelerators. Each interpreter that the configuration names is started once.
 """
 
 from __future__ import annotations
 
 import re
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from harness import idle, noise
+from harness import idle, noise, setup, wire
+from harness.config import Config
 from harness.contracts import Check
+from harness.discover import TIMEOUT_S
+from harness.failures import WorkerFailed
 from harness.judge import disturbed
+from harness.plugins import Plugin
 from harness.schema import Absent, Conditions, NoiseFloor, System, Tier
 from harness.side_by_side import days_between
 from harness.text import plain
-from harness.watch import cgroups
+from harness.watch import cgroups, disclosure
 from harness.watch.accelerators import Accelerators
 from harness.watch.disclosure import disclose
 from harness.watch.files import ROOT, line, text
 from harness.watch.machine import Machine, between
+from harness.worker import Worker, install, why
 
 SAMPLE_S = 1.0
 CPUS = "sys/devices/system/cpu"
@@ -41,6 +48,8 @@ class Patient:
     """The checks that the vendors' watchers made."""
     absent: tuple[Absent, ...]
     """The vendors' watchers that failed."""
+    interpreters: tuple[Check, ...]
+    """The checks of the interpreters that the configuration names."""
     floors: Mapping[Tier, NoiseFloor]
     """The noise floors of this machine."""
     now_utc: str
@@ -51,10 +60,12 @@ def checks(
     wait: Callable[[float], None] = time.sleep,
     floors: Callable[[], Mapping[Tier, NoiseFloor]] = noise.floors,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    config: Config | None = None,
 ) -> tuple[Check, ...]:
     """All checks, in order; takes `SAMPLE_S`.
 
-    root: the file system to read. wait: passes the sample's seconds. floors: reads the stored noise floors.
+    root: the file system to read. wait: passes the sample's seconds. floors: reads the stored noise floors. config:
+    names the interpreters that are started; None: none is.
     """
     with Accelerators() as accelerators:
         machine = Machine(root=root, accelerators=accelerators)
@@ -63,7 +74,9 @@ def checks(
         conditions = between(before, machine.read())
         system = disclose(root, accelerators=accelerators.disclose())
         vendors, absent = accelerators.checks(), accelerators.absent
-        patient = Patient(root, system, conditions, vendors, absent, floors(), now().isoformat(timespec="seconds"))
+        asked = tuple(interpreters(config)) if config else ()
+        now_utc = now().isoformat(timespec="seconds")
+        patient = Patient(root, system, conditions, vendors, absent, asked, floors(), now_utc)
     return tuple(check for look in CHECKS for check in look(patient))
 
 
@@ -252,6 +265,51 @@ def accelerators(patient: Patient) -> Iterator[Check]:
         yield Check(each.label, "unknown", f"it failed, so its accelerators were not checked: {each.reason}")
 
 
+def configured(patient: Patient) -> Iterator[Check]:
+    """The interpreters that the configuration names."""
+    yield from patient.interpreters
+
+
+def interpreters(config: Config) -> Iterator[Check]:
+    """Whether each interpreter that the configuration names can be started, has this version of Mixmark and loads its
+    plugin, and which versions differ there."""
+    known = setup.known(config)
+    for name, section in config.adapters.items():
+        if section.own_interpreter:
+            yield _interpreter(f"[adapter.{name}]", known[name], section.options, section.python, wire.Discover())
+    for name, python in config.meter_pythons.items():
+        plugin = Plugin("meters", name.partition(".")[0], "", python)
+        yield _interpreter(f"[meter.{name}]", plugin, config.meters[name], python, wire.Cover(devices=()))
+
+
+def _interpreter(
+    section: str, plugin: Plugin, options: Mapping[str, str], python: str, request: wire.Request[Any]
+) -> Check:
+    name = f"{section} python"
+    with tempfile.TemporaryDirectory(prefix="mixmark-") as folder:
+        log = Path(folder) / f"{section.strip('[]')}.log"
+        try:
+            with Worker(plugin, options, Path(folder), log, python) as worker:
+                worker.call(request, TIMEOUT_S)
+                hello = worker.hello
+        except WorkerFailed as failed:
+            fix = install(python)
+            if failed.failure.hint.endswith(fix):
+                return Check(name, "warn", failed.failure.message, fix)
+            return Check(name, "warn", why(failed.failure, log))
+    assert hello is not None  # there was an answer, and it comes after the hello
+    differs = ", ".join(_differences(hello)) or "nothing"
+    return Check(name, "ok", f"it runs {hello.python} with Mixmark {hello.mixmark}; what differs from here: {differs}")
+
+
+def _differences(hello: wire.Hello) -> Iterator[str]:
+    """The versions of another interpreter that this one does not have."""
+    here = {"Python": disclosure.python(), **disclosure.packages()}
+    for name, version in {"Python": hello.python, **hello.packages}.items():
+        if here.get(name) != version:
+            yield f"{name} {version.split()[-1]} ({f'here {here[name].split()[-1]}' if name in here else 'not here'})"
+
+
 CHECKS: tuple[Callable[[Patient], Iterator[Check]], ...] = (
     governor,
     boost,
@@ -266,4 +324,5 @@ CHECKS: tuple[Callable[[Patient], Iterator[Check]], ...] = (
     smt,
     noise_floor,
     accelerators,
+    configured,
 )

@@ -1,7 +1,8 @@
 """Reads the meters while phases run. It only collects samples; `harness.judge.energy` draws the conclusions.
 
 Each meter is read by a thread of its own, so a meter that hangs costs only its own samples. Where there is no domain,
-no thread is started and nothing waits.
+no thread is started and nothing waits. A meter that the configuration gives an interpreter of its own is read by a
+process there.
 
     with Meters(config, devices) as meters:       # header: domains=meters.domains, absent=(…, *meters.absent)
         for phase in phases:
@@ -15,6 +16,7 @@ no thread is started and nothing waits.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from bisect import bisect_left
@@ -28,6 +30,7 @@ import numpy as np
 from harness import guarded, plugins
 from harness.config import Config
 from harness.contracts import Meter, Sample
+from harness.elsewhere import Elsewhere
 from harness.errors import UsageError
 from harness.judge.energy.reading import Reading, power, reading
 from harness.judge.energy.total import Draw, draw
@@ -49,10 +52,11 @@ class Meters:
 
     def __init__(self, config: Config, devices: Sequence[Device], found: Mapping[str, Plugin] | None = None) -> None:
         found = plugins.find("meters") if found is None else found
+        elsewhere = config.meter_pythons
         self.absent: tuple[Absent, ...] = tuple(
-            Absent(kind="configuration", name=f"[meter.{name}]", reason="configured, but there is no such meter")
-            for name in config.meters
-            if name.partition(".")[0] not in found
+            Absent(kind="configuration", name=f"[meter.{section}]", reason="configured, but there is no such meter")
+            for section in config.meters
+            if _meter_of(section) not in found and section not in elsewhere
         )
         self.devices = tuple(devices)
         self.domains: tuple[Domain, ...] = ()
@@ -60,20 +64,27 @@ class Meters:
         self.unasked: tuple[str, ...] = ()
         """The meters that are read only where mixmark.toml has a section for them, and that have none."""
         self._readers: list[_Reader] = []
+        self._elsewhere: list[Elsewhere] = []
         self._begin_ns = 0
         self._idle_ns: list[tuple[int, int]] = []
-        for name, plugin in found.items():
-            of_it = [key for key in config.meters if key.partition(".")[0] == name]
-            for section in of_it or [name]:
-                self._ask(name, plugin, config.meters.get(section), devices)
-
-    def _ask(self, name: str, plugin: Plugin, options: Mapping[str, str] | None, devices: Sequence[Device]) -> None:
         try:
-            loaded = plugin.load()
-            if options is None and getattr(loaded, "needs_section", False):
+            for name in dict.fromkeys((*found, *map(_meter_of, elsewhere))):
+                of_it = [section for section in config.meters if _meter_of(section) == name]
+                for section in of_it or [name]:
+                    if name in found or section in elsewhere:
+                        self._ask(name, found.get(name), config.meters.get(section), elsewhere.get(section))
+        except UsageError:
+            self.close()
+            raise
+
+    def _ask(self, name: str, plugin: Plugin | None, options: Mapping[str, str] | None, python: str | None) -> None:
+        """Asks a meter what it covers. plugin: None where only its own interpreter has it."""
+        devices = self.devices
+        try:
+            meter = self._built(name, plugin, options, python)
+            if meter is None:
                 self.unasked += (name,)
                 return
-            meter = cast(Meter, loaded(options or {}))
             told = guarded.within(ASKING_S, lambda: list(meter.domains(devices)), "to say what it covers")
             fresh = [Domain.model_validate(each) for each in told if not isinstance(each, Absent)]
         except UsageError:
@@ -97,6 +108,33 @@ class Meters:
         if taken := [each for each in fresh if each.id not in known]:
             self.domains += tuple(taken)
             self._readers.append(_Reader(meter, taken))
+        if isinstance(meter, Elsewhere):
+            if taken:
+                self._elsewhere.append(meter)
+            else:
+                meter.close()
+
+    def _built(
+        self, name: str, plugin: Plugin | None, options: Mapping[str, str] | None, python: str | None
+    ) -> Meter | None:
+        """The meter; None where it is read only with a section and has none."""
+        if python is not None or plugin is None:
+            return Elsewhere(name, options or {}, python or sys.executable, ASKING_S, PATIENCE_S)
+        loaded = plugin.load()
+        if options is None and getattr(loaded, "needs_section", False):
+            return None
+        return cast(Meter, loaded(options or {}))
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The processes that read the meters which have an interpreter of their own."""
+        return tuple(each.pid for each in self._elsewhere)
+
+    def close(self) -> None:
+        """Ends the processes of the meters that have an interpreter of their own."""
+        for each in self._elsewhere:
+            each.close()
+        self._elsewhere = []
 
     def __enter__(self) -> Meters:
         for reader in self._readers:
@@ -108,6 +146,7 @@ class Meters:
     ) -> None:
         for reader in self._readers:
             reader.end()
+        self.close()
 
     def begin(self) -> None:
         """Starts to keep samples."""
@@ -251,6 +290,8 @@ class _Reader(threading.Thread):
                         self._read(domain)
                 passes += 1
                 self.cpu_ns = time.thread_time_ns()
+                if isinstance(self._meter, Elsewhere):
+                    self.cpu_ns += self._meter.cpu_ns
                 if finishing:
                     self._state, passes = "resting", 0
                     self._rested.set()
@@ -284,6 +325,11 @@ def _row(sample: Sample, before_ns: int, after_ns: int, last: tuple[int, int, fl
     if last is not None and before_ns < last[0]:
         raise ValueError("its stamps run backwards")
     return before_ns, after_ns, value
+
+
+def _meter_of(section: str) -> str:
+    """The meter of a section such as `external.right`."""
+    return section.partition(".")[0]
 
 
 def _named(meter: str, source: str) -> str:

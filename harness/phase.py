@@ -133,10 +133,12 @@ def attend(
     folder: Path,
     drive: Drive,
     on_stage: Callable[[Share, str], None] = lambda share, stage: None,
+    beside: Sequence[int] = (),
 ) -> list[Record]:
     """Measures a phase and returns a record for each share that finished a feed or failed.
 
     folder: of the result, in which `raw` is there; logs are added to it. on_stage: told what a share's worker does.
+    beside: the processes that read meters, whose CPU time is the harness's own.
     KeyboardInterrupt passes through: the workers are gone then, and no record is made.
     """
     scratch, logs = folder / "scratch", folder / "logs"
@@ -164,7 +166,7 @@ def attend(
                 except Exception as error:  # the worker's failure, or what a suite's own code raised in this process
                     fields[share.key]["error"] = failure_of(error)
             if parts:
-                watched = _driven(parts, drive)
+                watched = _driven(parts, drive, beside)
                 seen += watched.blocks
                 unwatched = watched.absent
             for part in parts:
@@ -271,9 +273,9 @@ def _prepared(
     )
 
 
-def _driven(parts: Sequence[Part], drive: Drive) -> Watched:
+def _driven(parts: Sequence[Part], drive: Drive, beside: Sequence[int]) -> Watched:
     """Drives the parts, and returns how the machine fared meanwhile."""
-    pids = dict.fromkeys(pid for part in parts for pid in (part.worker.pid, *part.processes))
+    pids = dict.fromkeys((*(pid for part in parts for pid in (part.worker.pid, *part.processes)), *beside))
     watch = Watch(tuple(pids), pinned={part.worker.pid: part.cores for part in parts}).start()
     try:
         drive(parts)

@@ -101,9 +101,11 @@ class Plugin:
     kind: Kind
     name: str
     spec: str
-    """`module:Name` or `path/to/file.py:Name`; empty for an adapter that another interpreter has to look up."""
+    """`module:Name` or `path/to/file.py:Name`; empty for one that its worker's interpreter has to look up."""
     origin: str
     """`built in`, the distribution and its version, `command line`, or the interpreter that looks it up."""
+    calls_itself: str = ""
+    """The adapter's own name, where the configuration gives it another one; else empty."""
 
     def load(self) -> Any:
         """Returns the class or function. Raises PluginError, whatever the plugin's own code raises."""

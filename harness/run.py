@@ -127,7 +127,8 @@ class Benchmark:
         self._meters.begin()
         self._meters.rest(idle_s)
         self._observer.started(phase.tasks[0].shares[0])
-        records = attend(phase, self._equipment, self._folder, self._drive(phase), self._observer.stage)
+        drive, stage = self._drive(phase), self._observer.stage
+        records = attend(phase, self._equipment, self._folder, drive, stage, self._meters.pids)
         self._keep(*records)  # together: a mixed phase of which a part is missing would be taken for a whole one
         for record in records:
             self._observer.recorded(record)

@@ -1,8 +1,8 @@
 """The worker's own process. It says hello, and then answers requests until its parent is gone.
 
-It holds the adapter and everything that it opened. Whatever a plugin raises is sent to the parent as a `Failed`, its
-traceback left in the log. This module and what it imports need numpy, pydantic and psutil, and no other package: an
-interpreter of a vendor's own need not have the rest of Mixmark's dependencies.
+It holds an adapter and everything that it opened, or a meter. Whatever a plugin raises is sent to the parent as a
+`Failed`, its traceback left in the log. This module and what it imports need numpy, pydantic and psutil, and no other
+package: an interpreter of a vendor's own need not have the rest of Mixmark's dependencies.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ import numpy as np
 from harness import VERSION, drive, examine, isolation, plugins, seeds, wire
 from harness.answers import Answers
 from harness.arrivals import poisson
-from harness.contracts import Adapter, Discloses, Feed, Feeds, Helpers, Runner, Suite, Use
+from harness.contracts import Adapter, Discloses, Feed, Feeds, Helpers, Meter, Runner, Suite, Use
 from harness.errors import MixmarkError, PluginError, Unsupported, UsageError, WrongAnswer
 from harness.failures import WorkerFailed, failure_of
 from harness.judge import intervals, stamps, steady
 from harness.plugins import Plugin
-from harness.schema import BITS_PER_WEIGHT, Completions, Device, Failure, Limits, RateTrial
+from harness.schema import BITS_PER_WEIGHT, Absent, Completions, Device, Failure, Limits, RateTrial
 from harness.text import plain
 from harness.watch import memory
-from harness.watch.disclosure import packages
+from harness.watch.disclosure import packages, python
 
 ReplyT = TypeVar("ReplyT", bound=wire.Reply)
 
@@ -127,8 +127,8 @@ class Served:
     def __init__(self, setup: wire.Setup, line: Line, say: Callable[[wire.Message], None]) -> None:
         self.line, self.say = line, say
         loaded = _plugin(setup).load()
-        if loaded.name != setup.adapter:
-            raise MixmarkError(f"the adapter listed as {setup.adapter} calls itself {loaded.name}")
+        if loaded.name != setup.name:
+            raise MixmarkError(f"the adapter listed as {setup.name} calls itself {loaded.name}")
         self.adapter: Adapter = loaded(setup.options)
         self.stack = contextlib.ExitStack()
         self.opened: dict[str, Opened] = {}
@@ -342,6 +342,27 @@ class Served:
         return wire.Closed()
 
 
+class ServedMeter:
+    """A worker's meter, in an interpreter of its own. The harness stamps the reads; this side only reads."""
+
+    def __init__(self, setup: wire.Setup) -> None:
+        self.meter: Meter = _plugin(setup).load()(setup.options)
+        self.begin_ns = 0
+
+    def answer(self, request: wire.Message) -> wire.Answer:
+        match request:
+            case wire.Cover():
+                told = list(self.meter.domains(request.devices))
+                absent = tuple(each for each in told if isinstance(each, Absent))
+                domains = tuple(each for each in told if not isinstance(each, Absent))
+                self.begin_ns = time.process_time_ns()
+                return wire.Covered(domains=domains, absent=absent)
+            case wire.Read():
+                samples = tuple((float(each.value), each.at_ns) for each in self.meter.read(request.domain))
+                return wire.Readings(samples=samples, cpu_ns=time.process_time_ns() - self.begin_ns)
+        raise MixmarkError(f"{type(request).__name__} is no request to a meter")
+
+
 def _untimed(suite: Suite, batch: int, seed: int, *use: object) -> Iterator[Feed]:
     """Feeds that no window has."""
     own = seeds.derived(seed, *use)
@@ -349,16 +370,17 @@ def _untimed(suite: Suite, batch: int, seed: int, *use: object) -> Iterator[Feed
 
 
 def _plugin(setup: wire.Setup) -> Plugin:
-    """The adapter to load. Raises PluginError where this interpreter has none of that name."""
+    """The plugin to load. Raises PluginError where this interpreter has none of that name."""
     if setup.spec:
-        return Plugin("adapters", setup.adapter, setup.spec, setup.origin)
-    found = plugins.find("adapters")
-    if setup.adapter not in found:
+        return Plugin(setup.kind, setup.name, setup.spec, setup.origin)
+    found = plugins.find(setup.kind)
+    if setup.name not in found:
+        kind = setup.kind[:-1]
         raise PluginError(
-            f"the interpreter {sys.executable} has no adapter {setup.adapter}, it has {', '.join(found)}",
-            hint="install the adapter's package there, with an entry point of the group mixmark.adapters",
+            f"the interpreter {sys.executable} has no {kind} {setup.name}, it has {', '.join(found)}",
+            hint=f"install the {kind}'s package there, with an entry point of the group mixmark.{setup.kind}",
         )
-    return found[setup.adapter]
+    return found[setup.name]
 
 
 def _hello(setup: wire.Setup) -> wire.Hello:
@@ -371,7 +393,7 @@ def _hello(setup: wire.Setup) -> wire.Hello:
     return wire.Hello(
         mixmark=VERSION,
         protocol=wire.PROTOCOL,
-        python=f"{platform.python_implementation()} {platform.python_version()}",
+        python=python(),
         packages=packages(),
         origin=origin,
         spec=spec,
@@ -484,7 +506,7 @@ def failed(error: BaseException) -> wire.Failed:
 
 
 def serve(requests: BinaryIO, answers: BinaryIO, setup: wire.Setup) -> None:
-    """Answers requests until the parent closes its end. The adapter is loaded when the first request comes."""
+    """Answers requests until the parent closes its end. The plugin is loaded when the first request comes."""
     lock = threading.Lock()
 
     def say(message: wire.Message) -> None:
@@ -495,10 +517,10 @@ def serve(requests: BinaryIO, answers: BinaryIO, setup: wire.Setup) -> None:
 
     say(_hello(setup))
     line = Line(requests)
-    served: Served | None = None
+    served: Served | ServedMeter | None = None
     while (request := line.request()) is not None:
         try:
-            served = served or Served(setup, line, say)
+            served = served or (ServedMeter(setup) if setup.kind == "meters" else Served(setup, line, say))
             answer = served.answer(request)
             if answer is not None:
                 say(answer)
@@ -506,13 +528,20 @@ def serve(requests: BinaryIO, answers: BinaryIO, setup: wire.Setup) -> None:
             say(failed(error))
 
 
+def _setup(words: str) -> wire.Setup:
+    """What the parent said. One of another version may say it in other fields: it learns from the hello which version
+    this is, and refuses it."""
+    try:
+        return wire.Setup.model_validate_json(words)
+    except ValueError:
+        return wire.Setup(kind="adapters", name="")
+
+
 def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
     channel.set_inheritable(False)
     os.dup2(2, 1)
     _die_with_parent()
-    setup = wire.Setup.model_validate_json(sys.argv[2])
-    if setup.cores:
-        os.sched_setaffinity(0, setup.cores)
+    setup = _setup(sys.argv[2])
     with channel, channel.makefile("rb") as reader, channel.makefile("wb") as writer:
         serve(reader, writer, setup)

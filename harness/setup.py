@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from harness import noise, plugins, slices
-from harness.config import Config
+from harness.config import AdapterConfig, Config
 from harness.discover import Found, discover
 from harness.errors import MixmarkError, Unsupported, UsageError
 from harness.guarded import reason
@@ -147,16 +147,26 @@ class Workbench:
 
 
 def known(config: Config, specs: Iterable[str] = (), named: Collection[str] = ()) -> dict[str, Plugin]:
-    """All adapters by name: those of this environment, those that the configuration runs in an interpreter of their
-    own, which look themselves up there, and those that the command line brings along (specs) or names."""
+    """All adapters by name: those of this environment, those that the configuration names or runs in an interpreter of
+    their own, and those that the command line brings along (specs) or names."""
     brought = {plugins.name_of(each) for each in specs}
-    elsewhere = {
-        name: Plugin("adapters", name, "", each.python)
+    configured = {
+        name: _configured(name, each)
         for name, each in config.adapters.items()
-        if each.own_interpreter and name not in brought
+        if (each.own_interpreter or each.plugin) and name not in brought
     }
     idle = plugins.WITH_SECTION - config.adapters.keys() - set(named)
-    return {name: each for name, each in {**plugins.find("adapters", specs), **elsewhere}.items() if name not in idle}
+    return {name: each for name, each in {**plugins.find("adapters", specs), **configured}.items() if name not in idle}
+
+
+def _configured(name: str, section: AdapterConfig) -> Plugin:
+    """The adapter of a section. Its worker looks it up, unless the section says where its class is. Raises UsageError
+    where the section gives an adapter a name that it cannot have."""
+    if section.plugin and (problem := plugins.unusable("adapters", name)):
+        raise UsageError(f"[adapter.{name}] in the configuration: {problem}", hint="give the section another name")
+    spec = section.plugin if plugins.is_spec(section.plugin) else ""
+    itself = plugins.name_of(spec) if spec else section.plugin
+    return Plugin("adapters", name, spec, section.python, itself)
 
 
 def choose(asked: Sequence[str], config: Config) -> dict[str, Plugin]:
@@ -198,7 +208,10 @@ def metered(devices: Sequence[Device], adapters: Sequence[str], config: Config) 
     meters = Meters(config, devices)
     one_by_one = any(each.boundary == "devices" for each in meters.domains)
     others = bystanders(adapters, config, devices) if one_by_one else ()
-    return Meters(config, (*devices, *others)) if others else meters
+    if not others:
+        return meters
+    meters.close()
+    return Meters(config, (*devices, *others))
 
 
 def load_suites(config: Config, tier: Tier, weights: Sequence[str] = ()) -> Suites:

@@ -16,9 +16,21 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from harness import VERSION
-from harness.schema import Device, Failure, Limits, Precision, RateTrial, ScenarioName, SearchEnd, Tier, Trial
+from harness.schema import (
+    Absent,
+    Device,
+    Domain,
+    Failure,
+    Limits,
+    Precision,
+    RateTrial,
+    ScenarioName,
+    SearchEnd,
+    Tier,
+    Trial,
+)
 
-PROTOCOL = 4  # counted up whenever a message changes its meaning or its fields
+PROTOCOL = 5  # counted up whenever a message changes its meaning or its fields
 LONGEST_BYTES = 16 << 20  # a longer line is taken for garbage, so that a worker cannot fill its parent's memory
 
 StageName = Literal[
@@ -50,15 +62,16 @@ class Message(BaseModel):
 class Setup(Message):
     """What a worker is started with, on its command line."""
 
-    adapter: str
-    """The adapter's name."""
+    kind: Literal["adapters", "meters"]
+    name: str
+    """The name that the plugin gives itself."""
     spec: str = ""
     """`module:Class` or `file.py:Class`; empty: the worker looks the name up in its own interpreter's environment."""
     origin: str = ""
     """Where the parent found the spec."""
     options: dict[str, str] = {}
     cores: tuple[int, ...] = ()
-    """The CPU cores that the process is pinned to before its adapter is loaded; empty: it may run on any."""
+    """The CPU cores that the process is pinned to before its plugin is loaded; empty: it may run on any."""
 
 
 class SuiteChoice(Message):
@@ -74,7 +87,7 @@ class SuiteChoice(Message):
 
 
 class Hello(Message):
-    """The first line of a worker, before it loads its adapter."""
+    """The first line of a worker, before it loads its plugin."""
 
     mixmark: str
     """The version of Mixmark that its interpreter has."""
@@ -83,11 +96,11 @@ class Hello(Message):
     packages: dict[str, str]
     """The versions of the packages that results disclose, in the worker's environment."""
     origin: str
-    """`built in`, the distribution and version that the adapter comes from, or `command line`; empty where the
-    worker's interpreter has no adapter of this name."""
+    """`built in`, the distribution and version that the plugin comes from, or `command line`; empty where the worker's
+    interpreter has none of this name."""
     spec: str
     source: str
-    """What the adapter's code was read from; empty where that cannot be found."""
+    """What the plugin's code was read from; empty where that cannot be found."""
     sha256: str
     """The SHA-256 of it."""
 
@@ -100,6 +113,8 @@ class Missing(Message):
 
 BOOTSTRAP = """
 import json, os, sys, traceback
+if cores := json.loads(sys.argv[2]).get("cores"):
+    os.sched_setaffinity(0, cores)
 try:
     from harness.serve import main
 except ImportError as error:
@@ -108,7 +123,8 @@ except ImportError as error:
     sys.exit(1)
 main()
 """
-"""What a worker's interpreter is started with: whether it has a Mixmark is part of what it says."""
+"""What a worker's interpreter is started with: whether it has a Mixmark is part of what it says. The process is pinned
+first, because numpy starts threads when it is imported."""
 
 
 class Answer(Message):
@@ -143,7 +159,7 @@ class Failed(Message):
 
     failure: Failure
     misuse: bool = False
-    """Whether the adapter says that the configuration is wrong: it raised a UsageError."""
+    """Whether the plugin says that the configuration is wrong: it raised a UsageError."""
 
 
 class Discovered(Answer):
@@ -226,6 +242,18 @@ class Examined(Answer):
 
 class Closed(Answer):
     pass
+
+
+class Covered(Answer):
+    domains: tuple[Domain, ...]
+    absent: tuple[Absent, ...]
+
+
+class Readings(Answer):
+    samples: tuple[tuple[float, int | None], ...]
+    """Each sample's value and the source's own stamp, as in `contracts.Sample`."""
+    cpu_ns: int
+    """The CPU time of all reads so far."""
 
 
 # --- what a worker is asked -------------------------------------------------------------------------------------------
@@ -351,6 +379,20 @@ class Close(Request[Closed]):
     doing = "closing its suites"
 
 
+class Cover(Request[Covered]):
+    """Asks a meter what it covers."""
+
+    doing = "saying what it covers"
+    devices: tuple[Device, ...]
+
+
+class Read(Request[Readings]):
+    """Asks a meter for its samples since the last time."""
+
+    doing = "reading"
+    domain: Domain
+
+
 class Reply(Message):
     """What the parent replies to a question. It overtakes the requests that the worker has not begun."""
 
@@ -367,6 +409,7 @@ MESSAGES: dict[str, type[Message]] = {
         *(Hello, Missing, Stage, Outgrown, Failed),
         *(Discovered, Opened, Prepared, Begun, Measured, Fed, HandedOver, Audited, Examined, Closed),
         *(Discover, Open, Prepare, Begin, Measure, Feed, HandOver, Audit, Examine, Close),
+        *(Covered, Readings, Cover, Read),
         Key,
     )
 }

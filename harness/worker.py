@@ -1,4 +1,4 @@
-"""The parent's handle on a worker: one process for one way onto one device.
+"""The parent's handle on a worker: one process for one way onto one device, or for one meter.
 
 Whatever happens to the process (a crash, a kill, a hang, a full memory, garbage on its stream) reaches the parent as a
 `Failure`; nothing that a vendor's code does can take the run down with it. `harness.serve` is the process,
@@ -8,6 +8,8 @@ Whatever happens to the process (a crash, a kill, a hang, a full memory, garbage
 from __future__ import annotations
 
 import contextlib
+import re
+import shutil
 import signal
 import sys
 import time
@@ -15,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import platformdirs
 
 from harness import VERSION, wire
 from harness.failures import Misused, NotStarted, WorkerFailed
@@ -27,6 +30,7 @@ from harness.wire import AnswerT, Request
 
 FINISHES_WITHIN_S = 30.0
 TRACED = ("raised", "out of memory", "wrong answer")  # failures whose cause the log shows
+LOG_LINES = 5  # of a worker that crashed: as much as shows the cause of a traceback
 SAMPLE_S = 0.5  # how often the memory is looked at while the worker is waited for
 
 Replies = Callable[[wire.Question], wire.Reply]
@@ -41,13 +45,13 @@ class Worker:
     """A running worker. Use it as a context manager: leaving it kills the process and all its children.
 
     log: the file that its stdout and stderr go to. scratch: its TMPDIR, which the caller removes. cores: the CPU cores
-    that it is pinned to before its adapter is loaded; empty: it may run on any. isolation: how it is kept apart from
+    that it is pinned to before its plugin is loaded; empty: it may run on any. isolation: how it is kept apart from
     what is installed beside Mixmark; None: it is not.
     """
 
     def __init__(
         self,
-        adapter: Plugin,
+        plugin: Plugin,
         options: Mapping[str, str],
         scratch: Path,
         log: Path,
@@ -79,15 +83,22 @@ class Worker:
         self._offset_ns = host.clock_offset_ns
         """What makes a stamp of the worker's clock one of this process's."""
         setup = wire.Setup(
-            adapter=adapter.name, spec=adapter.spec, origin=adapter.origin, options=dict(options), cores=tuple(cores)
+            kind="meters" if plugin.kind == "meters" else "adapters",
+            name=plugin.calls_itself or plugin.name,
+            spec=plugin.spec,
+            origin=plugin.origin,
+            options=dict(options),
+            cores=tuple(cores),
         )
         try:
             variables = {**(isolation.variables if isolation else {}), "TMPDIR": str(scratch)}
             code = (isolation.prelude if isolation else "") + wire.BOOTSTRAP
-            self._process = host.start(python, code, [setup.model_dump_json()], variables, log, isolation is not None)
+            helps = setup.kind == "meters"
+            words = [setup.model_dump_json()]
+            self._process = host.start(python, code, words, variables, log, isolation is not None, helps)
         except OSError as error:
             message = f"cannot start {python}: {error.strerror or error}"
-            hint = f"[adapter.{adapter.name}] python = … in mixmark.toml names the interpreter"
+            hint = f"[{plugin.kind[:-1]}.{plugin.name}] python = … in mixmark.toml names the interpreter"
             raise NotStarted(Failure(kind="crashed", message=message, hint=hint)) from error
 
     def __enter__(self) -> Worker:
@@ -134,7 +145,7 @@ class Worker:
 
     def post(self, request: Request[AnswerT]) -> None:
         """Sends a request, whose answer `answer` returns. Raises WorkerFailed where the worker is gone."""
-        self._doing, self._timed = request.doing, isinstance(request, wire.Feed)
+        self._doing, self._timed = request.doing, isinstance(request, wire.Feed | wire.Read)
         try:
             self._send(request)
         except BrokenPipeError:
@@ -216,7 +227,7 @@ class Worker:
             return wire.greeting(line)
         except wire.Incompatible as error:
             self.kill()
-            hint = f"install the same version there: {self._python} -m pip install mixmark=={VERSION}"
+            hint = f"install the same version there: {install(self._python)}"
             message = f"the interpreter {self._python} {error}"
             raise NotStarted(Failure(kind="crashed", message=message, hint=hint)) from error
         except wire.Garbled as error:
@@ -269,6 +280,11 @@ class Worker:
         )
 
 
+def install(python: str) -> str:
+    """The command that installs this version of Mixmark for another interpreter."""
+    return f"{python} -m pip install mixmark=={VERSION}"
+
+
 def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
@@ -283,3 +299,24 @@ def last_lines(log: Path, most: int) -> list[str]:
         lines = file.read().decode(errors="replace").strip().splitlines()
         return ["".join(c for c in line if c.isprintable()).strip()[:200] for line in lines[-most:]]
     return []
+
+
+def why(failure: Failure, log: Path) -> str:
+    """A failure in words, for a log that no result folder holds. Where the log says more it is kept, and named."""
+    if not failure.hint.startswith(f"see {log.name}"):
+        return f"{failure.message}; {failure.hint}".removesuffix("; ")
+    told = failure.message
+    if failure.kind in ("crashed", "hung") and (end := " | ".join(last_lines(log, LOG_LINES))):
+        told += f"; its log ends with: {end}"
+    kept = _kept(log)
+    return f"{told}; see {kept}" if kept else told
+
+
+def _kept(log: Path) -> str:
+    """Where a copy of a log lies from now on; it replaces an earlier log of the same name. Empty where no copy can
+    be made."""
+    folder = platformdirs.user_log_path("mixmark")
+    with contextlib.suppress(OSError, RuntimeError):
+        folder.mkdir(parents=True, exist_ok=True)
+        return re.sub(f"^{re.escape(str(Path.home()))}/", "~/", str(shutil.copy(log, folder / log.name)))
+    return ""

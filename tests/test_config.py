@@ -15,14 +15,17 @@ def test_sections_become_options(tmp_path: Path) -> None:
     file = tmp_path / "mixmark.toml"
     file.write_text(
         '[adapter.torch]\nthreads = 8\nspin = false\n[adapter.acme]\npython = "/opt/acme/bin/python"\n'
-        '[suite.dlrm]\nrows = "full"\n[meter.plug]\naccuracy = 0.01'
+        '[adapter.old]\nplugin = "acme"\n[suite.dlrm]\nrows = "full"\n[meter.plug]\naccuracy = 0.01\n'
+        f'[meter.smi]\npython = "/opt/acme/bin/python"\n[meter.here]\npython = "{sys.executable}"'
     )
     config = load(file)
     assert config.adapter("torch") == AdapterConfig(sys.executable, {"threads": "8", "spin": "false"})
     assert config.adapter("acme") == AdapterConfig("/opt/acme/bin/python", {})
     assert config.adapter("other") == AdapterConfig(sys.executable, {})
     assert config.suites == {"dlrm": {"rows": "full"}}
-    assert config.meters == {"plug": {"accuracy": "0.01"}}
+    assert config.adapter("old") == AdapterConfig(sys.executable, {}, "acme")
+    assert config.meters == {"plug": {"accuracy": "0.01"}, "smi": {}, "here": {}}
+    assert config.meter_pythons == {"smi": "/opt/acme/bin/python"}
 
 
 def test_without_a_file_everything_is_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,6 +41,8 @@ def test_the_configuration_of_the_page_is_one(tmp_path: Path) -> None:
     (tmp_path / "mixmark.toml").write_text(block("config"), "utf-8")
     known = config.load(tmp_path / "mixmark.toml")
     assert known.adapter("acme") == config.AdapterConfig("/opt/acme/venv/bin/python", {"threads": "8"})
+    assert known.adapter("acme-old").plugin == "acme"
+    assert known.meter_pythons == {"acme-power": "/opt/acme/venv/bin/python"}
     assert set(known.suites) <= set(plugins.BUILT_IN["suites"])
 
 

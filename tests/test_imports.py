@@ -71,6 +71,7 @@ LAYERS = (
         "harness.discover",
         "harness.doctor",
         "harness.drive",
+        "harness.elsewhere",
         "harness.examine",
         "harness.expected",
         "harness.export",

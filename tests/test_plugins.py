@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import plugins
+from harness import plugins, setup
+from harness.config import AdapterConfig, Config
 from harness.errors import PluginError, UsageError
 
 
@@ -105,3 +106,24 @@ def test_a_missing_file_is_misuse() -> None:
 def test_a_broken_plugin_names_what_is_wrong(spec: str, words: str) -> None:
     with pytest.raises(PluginError, match=words):
         plugins.Plugin("adapters", "x", spec, "test").load()
+
+
+def test_the_configuration_gives_an_adapter_other_names() -> None:
+    sections = {
+        "old": AdapterConfig("/opt/old/bin/python", {}, "onnxruntime"),
+        "mine": AdapterConfig(plugin="tests.fakes.acme:Acme"),
+        "elsewhere": AdapterConfig("/opt/old/bin/python"),
+    }
+    found = setup.known(Config(adapters=sections))
+    assert found["onnxruntime"].origin == "built in"
+    told = {name: (found[name].spec, found[name].origin, found[name].calls_itself) for name in sections}
+    assert told == {
+        "old": ("", "/opt/old/bin/python", "onnxruntime"),
+        "mine": ("tests.fakes.acme:Acme", sys.executable, "acme"),
+        "elsewhere": ("", "/opt/old/bin/python", ""),
+    }
+
+
+def test_a_section_lends_no_built_in_name_to_another_adapter() -> None:
+    with pytest.raises(UsageError, match=r"\[adapter.torch\] in the configuration: torch is the name of a built-in"):
+        setup.known(Config(adapters={"torch": AdapterConfig(plugin="onnxruntime")}))

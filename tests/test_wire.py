@@ -8,10 +8,19 @@ from typing import Any
 import pytest
 
 from harness import VERSION, wire
-from harness.schema import Failure, RateTrial, Trial
+from harness.schema import Absent, Domain, Failure, RateTrial, Trial
 from tests.fakes.acme import DEVICE
 from tests.fakes.workers import LIMITS, NULL
 
+PLUG = Domain(
+    id="plug/1",
+    meter="plug",
+    covers=("node",),
+    boundary="wall",
+    quantity="power",
+    method="external",
+    source="a test",
+)
 EACH = [
     wire.Hello(
         mixmark=VERSION,
@@ -57,6 +66,10 @@ EACH = [
     wire.Audit(key="a", batch=1, seed=1, answers="a"),
     wire.Examine(key="a", seed=1),
     wire.Close(),
+    wire.Cover(devices=(DEVICE,)),
+    wire.Covered(domains=(PLUG,), absent=(Absent(kind="meter", name="probe 2", reason="not plugged in"),)),
+    wire.Read(domain=PLUG),
+    wire.Readings(samples=((0.1 + 0.2, None), (1e-300, 2**60)), cpu_ns=1),
 ]
 
 

@@ -315,7 +315,7 @@ def selftest(
     folder = out or Path("results") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-selftest"
     setup.choose(adapters, configured)
     store.refuse_used(folder)
-    with alone(folder, tier, wait_idle_s), plugins_print_to_stderr(), Meters(configured, (), {}) as nothing:
+    with alone(folder, tier, wait_idle_s), plugins_print_to_stderr(), Meters(configuration.Config(), (), {}) as nothing:
         bench = setup.prepare(configured, existing, adapters)
         phases = plan.solo(bench.ways(), workloads, tier, plan.SELFTEST, scenarios=("single-stream",), runs=2 * pairs)
         header = bench.header(phases, tier, plan.SELFTEST.name)

@@ -56,11 +56,13 @@ class Host(Protocol):
         variables: Mapping[str, str],
         log: Path,
         isolated: bool = False,
+        helps: bool = False,
     ) -> Process:
         """Runs `python -c code CHANNEL arguments…`; CHANNEL is the file descriptor of the socket that the process reads
         its requests from and writes its answers to.
 
         variables: added to its environment; isolated: they are its whole environment, and the interpreter runs no site
-        hooks (`-I -S`). log: the file that stdout and stderr are appended to. Raises OSError where it cannot be
+        hooks (`-I -S`). log: the file that stdout and stderr are appended to. helps: it works for the harness itself,
+        beside the workers of a run: what it leaves behind is not taken for theirs. Raises OSError where it cannot be
         started.
         """

@@ -37,8 +37,9 @@ class Local:
         variables: Mapping[str, str],
         log: Path,
         isolated: bool = False,
+        helps: bool = False,
     ) -> LocalProcess:
-        return LocalProcess(python, code, arguments, variables, log, isolated)
+        return LocalProcess(python, code, arguments, variables, log, isolated, helps)
 
 
 class LocalProcess:
@@ -52,6 +53,7 @@ class LocalProcess:
         variables: Mapping[str, str],
         log: Path,
         isolated: bool,
+        helps: bool,
     ) -> None:
         self._kills = _out_of_memory_kills()
         self._channel, theirs = socket.socketpair()
@@ -65,14 +67,20 @@ class LocalProcess:
                     stdout=output,
                     stderr=output,
                     pass_fds=(theirs.fileno(),),
-                    start_new_session=True,  # Ctrl-C is the parent's to handle, and a group can be killed whole
+                    # Ctrl-C is the parent's to handle, and a group can be killed whole. What is orphaned in another
+                    # session than this one is taken for a worker's.
+                    start_new_session=not helps,
+                    process_group=0 if helps else None,
                     env=dict(variables) if isolated else {**os.environ, **variables},
                 )
             return self._process.pid
 
         with theirs:
             try:
-                orphans.start(start)
+                if helps:
+                    start()
+                else:
+                    orphans.start(start)
             except OSError:
                 self._channel.close()
                 raise

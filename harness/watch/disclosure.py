@@ -84,12 +84,17 @@ def disclose(
         container=_container(root),
         cgroup_limits=dict(cgroups.limits(root)),
         accelerators=tuple(dict(each) for each in accelerators),
-        python=f"{platform.python_implementation()} {platform.python_version()}",
+        python=python(),
         packages=packages(),
         environment=dict(_variables(os.environ if environment is None else environment)),
         mixmark=VERSION,
         git_commit=git_commit(checkout),
     )
+
+
+def python() -> str:
+    """The implementation and version of this interpreter."""
+    return f"{platform.python_implementation()} {platform.python_version()}"
 
 
 def packages() -> dict[str, str]:

@@ -25,6 +25,7 @@ class Inline:
         variables: Mapping[str, str],
         log: Path,
         isolated: bool = False,
+        helps: bool = False,
     ) -> InlineProcess:
         log.touch()
         return InlineProcess(wire.Setup.model_validate_json(arguments[0]))

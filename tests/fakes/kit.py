@@ -1,7 +1,9 @@
-"""A vendor's package as it lies in an environment of its own: an adapter that computes dlrm with numpy, exactly."""
+"""A vendor's package as it lies in an environment of its own: an adapter that computes dlrm with numpy, and
+the vendor's runtime, whose two versions cannot be in one process."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -54,30 +56,45 @@ class Session:
     def _mlp(self, where: str, x: Array, layers: int) -> Array:
         for layer in range(layers):
             name = f"model.{where}._mlp.{layer}._linear"
-            x = np.maximum(x @ self.weights[f"{name}.weight"].T + self.weights[f"{name}.bias"], 0)
+            x = relu(x @ self.weights[f"{name}.weight"].T + self.weights[f"{name}.bias"])
         return x
+
+
+def runtime() -> Any:
+    return importlib.import_module("acme_runtime")  # only a vendor's environment has it
+
+
+def relu(x: Array) -> Array:
+    found = runtime()
+    done: Array = found.relu(x) if found.VERSION < (2,) else found.activate("relu", x)
+    return done
+
+
+def version() -> str:
+    return ".".join(map(str, runtime().VERSION))
 
 
 class Acme:
     name = "acme"
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        refuse_options("adapter acme", options, ["broken"])
+        refuse_options("adapter acme", options, ["broken", "device"])
         self.broken = options.get("broken") == "true"
+        self.device = options.get("device", "npu:acme0")
 
     def discover(self) -> Iterable[Device]:
         if self.broken:
             print("libacme: cannot open /dev/acme0")
             sys.stdout.flush()
             os._exit(3)
-        pool = "npu:acme0"
+        pool = self.device
         yield Device(id=pool, kind="npu", name="Acme", memory_pool=pool, memory_bytes=8 << 30, precisions=("fp32",))
 
     def disclose(self) -> Mapping[str, str]:
-        return {"Acme driver": "4.2\x1b[31m", "Acme firmware": "7"}
+        return {"Acme driver": "4.2\x1b[31m", "Acme firmware": "7", "Acme runtime": version()}
 
     @contextmanager
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
         if suite.name != "dlrm":
             raise Unsupported(f"acme has no kernels for {suite.name}")
-        yield GraphRunner(suite, Session(suite), slots=1, facts={"engine": f"numpy {np.__version__}"})
+        yield GraphRunner(suite, Session(suite), slots=1, facts={"engine": f"acme {version()}"})

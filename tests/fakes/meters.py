@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -61,6 +62,8 @@ class Joules:
             raise MixmarkError("the probe was pulled out", hint="plug it in again")
         if self.mode == "hangs" and self.reads > 3:
             time.sleep(1000)
+        if self.mode == "is killed" and self.reads > 3:
+            os.kill(os.getpid(), signal.SIGKILL)
         if self.mode == "leaves":
             sys.exit("joules: licence expired")
         if self.mode in ("nan", "1e300"):
