@@ -25,7 +25,7 @@ SLOWEST = 1e-3  # smallest pace relative to the solo rate: a plan needs rates ab
 LEAD = 0.02  # largest lead of a stream, as a share of the mixes that every stream has finished
 BETTER = 1.01  # factor by which other routes must be better: less is noise, and the plan would change back and forth
 STAY_S = 0.25  # how much work of a suite a device does at a stretch: each change to another worker takes 1 to 5 ms
-EARLY_S = 0.5  # earlier begins a feed that the end of the window cuts off: its device may be in the midst of another
+EARLY = 0.05  # of the time that it needs, a feed begins earlier which the window's end cuts off: it may be slower
 SAME = 0.01  # relative change of a pace that needs no new plan
 IDLE = 0.01  # share of its time that a plan must leave to a device to count as idle time and not as rounding
 
@@ -156,10 +156,8 @@ class Dispatcher:
             return None
         progress = self._progress
         suites = sorted(self._suites_of.get(device, ()), key=lambda each: progress[each] - self._stays(each, device))
-        postponed = self._postponed(device, suites, now_ns, end_ns) if end_ns is not None else None
-        if postponed:  # it comes last, so that the device does not wait where nothing else is ready
-            suites.remove(postponed)
-            suites.append(postponed)
+        if end_ns is not None:
+            self._postpone(device, suites, now_ns, end_ns)
         for suite in suites:
             if self._credit is not None and self._handed_out(suite) >= self._credit.get(suite, 0.0):
                 continue
@@ -179,23 +177,41 @@ class Dispatcher:
                 return suite
         return None
 
-    def _postponed(self, device: str, suites: Sequence[str], now_ns: int, end_ns: int) -> str | None:
-        """Returns the suite of which the device's last feed is cut off by the end of the window and must not begin yet.
+    def _postpone(self, device: str, suites: list[str], now_ns: int, end_ns: int) -> None:
+        """Puts suites in the order in which the end of the window asks for them: what can end before a feed must begin
+        that the end cuts off; that feed; what would end too late for it; and last what the mix needs no more.
 
-        Only one feed of a device can be the last one: of several, it is the one that saves most time."""
-        most_ns, found = int(EARLY_S * 1e9), None
+        Only one feed of a device can be cut off: of several, it is the one that saves most time."""
         mixes = self._mixes_at(end_ns, now_ns)
+        needed = {suite: (mixes - self._progress[suite]) * self._mix_units[suite] for suite in suites}
+        spare = {suite for suite in suites if needed[suite] < self._worth(suite, device)}
+        cut, most_ns, begins_ns = "", 0.0, float(end_ns)
         for suite in suites:
-            course = self._course.get((suite, device))
-            needed = (mixes - self._progress[suite]) * self._mix_units[suite]
-            if course is None or needed > self._quanta[suite, device]:
+            if suite in spare or (suite, device) not in self._course or needed[suite] > self._quanta[suite, device]:
                 continue
-            offsets_ns, units = course
-            takes_ns = offsets_ns[bisect_left(units, needed)] if needed > 0 else 0
-            saves_ns = offsets_ns[-1] - takes_ns
-            if saves_ns > most_ns and now_ns + takes_ns + EARLY_S * 1e9 < end_ns:
-                most_ns, found = saves_ns, suite
-        return found
+            offsets_ns, done = self._course[suite, device]
+            takes_ns = offsets_ns[bisect_left(done, needed[suite])] * (1 + EARLY)
+            if offsets_ns[-1] - takes_ns > most_ns:
+                cut, most_ns, begins_ns = suite, offsets_ns[-1] - takes_ns, end_ns - takes_ns
+        free_ns = self._free_ns(device, now_ns)
+
+        def turn(suite: str) -> int:
+            if suite in spare:
+                return 3
+            if suite == cut:
+                return 1
+            return 2 if cut and free_ns + self._due_ns(suite, device) > begins_ns else 0
+
+        suites.sort(key=turn)
+
+    def _worth(self, suite: str, device: str) -> float:
+        """Returns how many units must be needed of a step for it to be worth its time.
+
+        Without the step the mix lacks these units. With it all suites lack the time of the other units of the step,
+        which is so many units of the mix as the suite's share of the time says."""
+        steps = self._course.get((suite, device), ([], [self._quanta[suite, device]]))[1]
+        share = self._placement.shares.get(suite, {}).get(device, 1.0)
+        return steps[0] * share / (1 + share)
 
     def _mixes_at(self, end_ns: int, now_ns: int) -> float:
         """Returns how many mixes will be finished at the end of the window, if none of the time left is wasted.
@@ -205,18 +221,25 @@ class Dispatcher:
         plan = self._placement
         prices = [plan.suite_prices.get(suite, 0.0) * count for suite, count in self._mix_units.items()]
         handed_out = fsum(price * at for price, at in zip(prices, self._progress.values(), strict=True))
-        left = []
-        for device, held in self._held.items():
-            free_ns = now_ns
-            if held:
-                due_s = fsum(
-                    count * self._quanta[pair] / self._solo[pair].units_per_s / self._pace(pair)
-                    for pair, count in self._in_flight.items()
-                    if pair[1] == device and count
-                )
-                free_ns = max(now_ns, self._busy_since_ns[device] + int(due_s * 1e9))
-            left.append(plan.device_prices.get(device, 0.0) * (end_ns - free_ns) / 1e9)
-        return handed_out + fsum(left) * plan.mixes_per_s / plan.bound_per_s
+        left = fsum(
+            plan.device_prices.get(device, 0.0) * (end_ns - self._free_ns(device, now_ns)) / 1e9
+            for device in self._held
+        )
+        return handed_out + left * plan.mixes_per_s / plan.bound_per_s
+
+    def _free_ns(self, device: str, now_ns: int) -> float:
+        """Returns when the device will have finished what it holds."""
+        due_ns = fsum(
+            count * self._due_ns(suite, holder)
+            for (suite, holder), count in self._in_flight.items()
+            if holder == device and count
+        )
+        return max(now_ns, self._busy_since_ns[device] + due_ns) if self._held[device] else now_ns
+
+    def _due_ns(self, suite: str, device: str) -> float:
+        """Returns how much of the device's time a feed takes."""
+        pair = suite, device
+        return self._quanta[pair] / self._solo[pair].units_per_s / self._pace(pair) * 1e9
 
     def _stays(self, suite: str, device: str) -> float:
         """By how many mixes the suite that a device runs may lead before the device turns to the least advanced one."""

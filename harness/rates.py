@@ -1,16 +1,22 @@
-"""What the solo phases measured for the plan: rates and watts of each route, idle power, host time of accelerators."""
+"""What the solo phases measured for the plan: rates and watts of each route, idle power, host time of accelerators;
+and which of these rates the mixed run proved too low."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from statistics import median
 
+from harness.judge.diagnosis import Known
 from harness.judge.energy.total import device_watts, total
 from harness.judge.evidence import Evidence, Measured
-from harness.judge.stamps import in_time, marks_of
+from harness.judge.stamps import in_time, marks_of, most_in_flight
 from harness.place import Power
 from harness.schema import Mix, Rate, Result, ServiceLimits
+
+UNSURE = 0.05  # half-width of a rate whose interval is not known, as a share: what the preset quick aims at
+RouteKey = tuple[str, str, str, str]
+"""See `Route.key`."""
 
 
 def solo(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> tuple[Rate, ...]:
@@ -19,23 +25,68 @@ def solo(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> tuple[Rate, 
     invalid: keys of records that broke a rule of honesty; neither they nor records that failed their audit count. Where
     routes were measured once more for the plan, only those count, and only what they did then.
     """
+    return tuple(rate for rate, _ in _solo(evidence, mix, invalid).values())
+
+
+def known(
+    evidence: Evidence, mix: Mix, invalid: Collection[str], phase: str, planned: Sequence[Rate]
+) -> tuple[Known, ...]:
+    """What is known of the routes of a plan when a mixed phase of it is over.
+
+    What a device did beside others it can do alone. So a rate alone that was exceeded in the mixed run, by more than
+    both intervals, was taken while the machine was slow, and the rate in the mixed run takes its place.
+    """
+    alone = _solo(evidence, mix, invalid)
+    beside = {
+        each.record.route.key: (rate, each)
+        for each in evidence.measured
+        if each.record.phase == phase and _counts(each, invalid)
+        for rate in [_rate(each, mix.limits.get(each.record.route.suite, ServiceLimits()))]
+        if rate
+    }
+    found = []
+    for rate in planned:
+        key = rate.suite, rate.device, rate.adapter, rate.precision
+        best, in_mix = Known(rate, UNSURE, False), beside.get(key)
+        if key in alone:
+            best = Known(rate, _half_width(alone[key][1]), False)
+        if in_mix and key in alone and not _overlaps_more(in_mix[1], alone[key][1]):
+            faster, highest = in_mix[0].units_per_s, rate.units_per_s * (1 + best.half_width)
+            if faster > highest and faster * (1 - _half_width(in_mix[1])) > highest:
+                best = Known(rate.model_copy(update={"units_per_s": faster}), _half_width(in_mix[1]), True)
+        found.append(best)
+    return tuple(found)
+
+
+def _solo(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> dict[RouteKey, tuple[Rate, Measured]]:
     result = evidence.result
     once_more = {phase.name for phase in result.phases if phase.purpose == "again"}
     once_more &= {record.phase for record in result.records}
-    best: dict[str, Rate] = {}
+    best: dict[RouteKey, tuple[Rate, Measured]] = {}
     for each in evidence.measured:
         record = each.record
-        if record.scenario == "mixed" or record.pilot or record.route.suite not in mix.units:
+        if record.scenario in ("mixed", "server") or record.pilot or record.route.suite not in mix.units:
             continue
-        if once_more and record.phase not in once_more:
-            continue
-        if record.scenario == "server" or each.key in invalid or record.audit is None or not record.audit.passed:
+        if (once_more and record.phase not in once_more) or not _counts(each, invalid):
             continue
         rate = _rate(each, mix.limits.get(record.route.suite, ServiceLimits()))
-        route = record.route.model_dump_json()
-        if rate and (route not in best or rate.units_per_s > best[route].units_per_s):
-            best[route] = rate
-    return tuple(best.values())
+        route = record.route.key
+        if rate and (route not in best or rate.units_per_s > best[route][0].units_per_s):
+            best[route] = rate, each
+    return best
+
+
+def _counts(each: Measured, invalid: Collection[str]) -> bool:
+    return each.key not in invalid and each.record.audit is not None and each.record.audit.passed
+
+
+def _half_width(each: Measured) -> float:
+    return each.interval.half_width if each.interval else UNSURE
+
+
+def _overlaps_more(one: Measured, other: Measured) -> bool:
+    """Whether a device that runs several feeds at a time ran more of them at once: then two rates are not alike."""
+    return most_in_flight(one.completions) > most_in_flight(other.completions)
 
 
 def _rate(each: Measured, limits: ServiceLimits) -> Rate | None:

@@ -94,6 +94,8 @@ def _facts(run: Run, seen: Diagnosis) -> list[tuple[str, str]]:
         )
     bound = "estimate λ*, for a device ran several feeds at a time" if seen.estimate else "bound λ*"
     proof = f"NOT PROVEN: {'; '.join(seen.unproven)}" if seen.unproven else "proven by its prices"
+    if seen.faster and not seen.unproven:
+        proof = f"with the rates in the mix of {', '.join(f'{each.suite} on {each.device}' for each in seen.faster)}"
     facts = [
         ("window", f"{run.phase}: {figures.duration(run.length_ns)}, {STEADINESS[run.steady]}"),
         ("completed", f"{significant(run.mixes)} mixes"),

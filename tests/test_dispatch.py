@@ -162,7 +162,7 @@ def window(end_s: float, known: bool = True, actual: float = 10.0, marks: int = 
 def test_the_last_feed_of_a_coarse_suite_begins_as_late_as_the_window_allows() -> None:
     """In 50 s the device can do 2.5 mixes, which is a feed and a quarter of the coarse suite."""
     assert window(50, known=False) == {"coarse": 2.96, "fine": 2.04}
-    assert window(50) == {"coarse": 2.54, "fine": 2.46}  # it begins half a second early
+    assert window(50) == {"coarse": 2.56, "fine": 2.44}  # it begins by 5 % of its 5 s too early
     assert window(85, known=False) == {"coarse": 4.46, "fine": 4.04}
     assert window(85) == {"coarse": 4.28, "fine": 4.22}
 
@@ -172,15 +172,27 @@ def test_nothing_waits_where_whole_feeds_are_needed() -> None:
 
 
 def test_units_that_come_all_at_once_are_not_cut_off() -> None:
-    """A second feed that comes in one piece counts only if it ends before the window does."""
-    assert window(50, marks=1) == window(50, known=False, marks=1) == {"coarse": 2.0, "fine": 2.04}
+    """A second feed that comes in one piece counts only if it ends before the window does. A quarter of its units is
+    needed in 50 s, which is not worth all of its time, and a half in 62 s, which is."""
+    assert window(50, marks=1) == {"coarse": 2.0, "fine": 2.5}
+    assert window(62, marks=1) == window(62, known=False, marks=1) == {"coarse": 4.0, "fine": 2.2}
 
 
 def test_the_last_feed_begins_by_the_rates_of_the_window_and_not_by_the_solo_rates() -> None:
     """A mix takes 22.5 s and 18 s there: λ* is 2.22 and 2.78 mixes in the window."""
     assert window(50, actual=8) == {"coarse": 2.24, "fine": 2.18}
-    assert window(50, actual=12.5) == {"coarse": 2.8, "fine": 2.76}
+    assert window(50, actual=12.5) == {"coarse": 2.82, "fine": 2.74}
     assert window(50, known=False, actual=12.5) == {"coarse": 3.7, "fine": 2.04}
+
+
+def test_the_last_feed_does_not_wait_for_one_that_would_end_too_late() -> None:
+    """A feed of the suite `long` takes 4 s, and comes in one piece. 2.5 mixes fit into the window."""
+    rates = {("coarse", "cpu:0"): 40.0, ("long", "cpu:0"): 1.0, ("fine", "cpu:0"): 10.0}
+    units = {"coarse": 100.0, "long": 10.0, "fine": 75.0}
+    quanta = {("coarse", "cpu:0"): 200, ("long", "cpu:0"): 4, ("fine", "cpu:0"): 2}
+    machine = Machine(units, rates, quanta, marks={"coarse": 100}, end_s=50.0)
+    machine.run(50)
+    assert {suite: round(machine.stamped(suite), 2) for suite in units} == {"coarse": 2.88, "long": 2.4, "fine": 2.51}
 
 
 def test_a_coarse_suite_does_not_wait_while_nothing_else_is_ready() -> None:

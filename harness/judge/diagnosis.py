@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from harness.errors import MixmarkError
+from harness.judge.intervals import WIDEST
 from harness.judge.score import Figure, Run, Score
 from harness.judge.stamps import in_flight_ns, most_in_flight, throughput_per_s
-from harness.place import EXACT, Objective, best_kind, replan, verify
+from harness.place import EXACT, Bound, Objective, best_kind, bound, replan, verify
 from harness.schema import Completions, Mix, Placement, Rate, Record, Result
+
+
+@dataclass(frozen=True)
+class Known:
+    """The best that a route of a plan was seen to do: alone, or in the mixed run."""
+
+    rate: Rate
+    half_width: float
+    """Half the width of the rate's 95 % interval, as a share of it."""
+    in_mix: bool
+    """Whether this is the rate in the mixed run, which exceeds the one alone by more than both intervals."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +52,10 @@ class Diagnosis:
 
     phase: str
     bound_per_s: float
-    """λ*."""
+    """λ*, from the best that each route of the plan was seen to do in this run."""
+    bound_half_width: float
+    """How far λ* may be off, as a share: the mean of the half-widths of its rates, each as much as its route matters.
+    One slow minute makes many rates too low at once, so their errors do not cancel."""
     unproven: tuple[str, ...]
     """What is wrong with λ* or the plan; empty: the stored prices prove them."""
     estimate: bool
@@ -59,45 +75,61 @@ class Diagnosis:
     """The plan that the run began with."""
     other: Placement | None
     """The plan for the other objective, from the same rates. None: not all power was known."""
+    faster: tuple[Part, ...]
+    """The parts that were faster in the mix than alone by more than both intervals. λ* has their rates in the mix."""
 
     def lowest_kappa(self, run: Run) -> float:
         """The low end of the interval of κ or, where that is not known, κ with one stamp less of the slowest suite."""
-        return self.kappa.estimate * (1 - run.coarseness) if self.kappa.low is None else self.kappa.low
+        return _lowest(run, self.bound_per_s, self.bound_half_width)
+
+    def lowest_of_plan(self, run: Run) -> float:
+        """The same for the bound that the rates alone gave before the mix."""
+        return _lowest(run, self.plan.bound_per_s, self.bound_half_width)
 
 
 @dataclass(frozen=True)
 class _Planned:
-    """What follows from a plan, whatever came of it."""
+    """What follows from a plan and the rates of its routes."""
 
-    unproven: tuple[str, ...]
+    bound_per_s: float
+    half_width: float
+    faster: Collection[tuple[str, str]]
     best_kind: str
     best_kind_per_s: float
+    unproven: tuple[str, ...]
     other: Placement | None
 
 
-def diagnoses(result: Result, score: Score, solo: Sequence[Rate]) -> dict[str, Diagnosis]:
+def diagnoses(
+    result: Result, score: Score, solo: Sequence[Rate], known: Mapping[str, Sequence[Known]]
+) -> dict[str, Diagnosis]:
     """The diagnosis of each run, by its phase. Runs of equal plans share what follows from the plan.
 
-    solo: the rates that the solo records measured.
+    solo: the rates that the solo records measured. known: for each run, the best that the routes of its plan did.
     """
     plans = {phase.name: phase.placement for phase in result.phases if phase.placement is not None}
-    planned: dict[str, _Planned] = {}
+    planned: dict[tuple[str, tuple[float, ...]], _Planned] = {}
     found = {}
     for run in score.runs:
         plan = plans[run.phase]
-        key = plan.model_dump_json()
+        own = known[run.phase]
+        key = plan.model_dump_json(), tuple(each.rate.units_per_s for each in own)
         if key not in planned:
-            planned[key] = _planned(plan, result, score.mix, solo)
+            planned[key] = _planned(plan, result, score.mix, solo, own)
         found[run.phase] = _diagnosis(result, run, plan, planned[key])
     return found
 
 
-def _planned(plan: Placement, result: Result, mix: Mix, solo: Sequence[Rate]) -> _Planned:
-    kind, alone = best_kind(mix.units, plan.rates, result.devices)
+def _planned(plan: Placement, result: Result, mix: Mix, solo: Sequence[Rate], known: Sequence[Known]) -> _Planned:
+    limit = _bound(plan, mix, known)
+    kind, alone_per_s = best_kind(mix.units, [each.rate for each in known], result.devices)
     return _Planned(
-        unproven=(*verify(plan, mix.units), *_unmeasured(plan, solo)),
+        bound_per_s=limit.mixes_per_s,
+        half_width=_half_width(limit, known),
+        faster={(each.rate.suite, each.rate.device) for each in known if each.in_mix},
         best_kind=kind,
-        best_kind_per_s=alone,
+        best_kind_per_s=alone_per_s,
+        unproven=(*verify(plan, mix.units), *_unmeasured(plan, solo)),
         other=None if plan.rest_watts is None else _other(plan, mix, result),
     )
 
@@ -136,16 +168,17 @@ def _diagnosis(result: Result, run: Run, plan: Placement, planned: _Planned) -> 
         if record.completions is not None and (speed := throughput_per_s(record.completions)):
             given = plan.shares.get(route.suite, {}).get(route.device, 0.0)
             parts.append(Part(route.suite, route.device, given, speed, solo.get((route.suite, route.device))))
-    measured, bound = run.mixes_per_s, plan.bound_per_s
+    measured, bound_per_s, unsure = run.mixes_per_s, planned.bound_per_s, planned.half_width
     return Diagnosis(
         phase=run.phase,
-        bound_per_s=bound,
+        bound_per_s=bound_per_s,
+        bound_half_width=unsure,
         unproven=planned.unproven,
         estimate=any(most_in_flight(*each, inside=window_ns) > 1 for each in of_device.values()),
         kappa=Figure(
-            measured.estimate / bound,
-            None if measured.low is None else measured.low / bound,
-            None if measured.high is None else measured.high / bound,
+            measured.estimate / bound_per_s,
+            None if measured.low is None else measured.low / bound_per_s / (1 + unsure),
+            None if measured.high is None else measured.high / bound_per_s / (1 - unsure),
         ),
         busy={device.id: busy_ns.get(device.id, 0) / run.length_ns for device in result.devices},
         surplus=_surplus(records, run),
@@ -154,7 +187,33 @@ def _diagnosis(result: Result, run: Run, plan: Placement, planned: _Planned) -> 
         gain=measured.estimate / planned.best_kind_per_s if planned.best_kind_per_s else None,
         plan=plan,
         other=planned.other,
+        faster=tuple(part for part in parts if (part.suite, part.device) in planned.faster),
     )
+
+
+def _bound(plan: Placement, mix: Mix, known: Sequence[Known]) -> Bound:
+    """λ* of the plan where its rates stand, else that of the rates which take their place."""
+    if any(each.in_mix for each in known):
+        with suppress(MixmarkError):  # a plan that lacks a suite is not proven in any case
+            return bound(mix.units, [each.rate for each in known])
+    return Bound(plan.bound_per_s, plan.bound_shares, plan.suite_prices, plan.device_prices)
+
+
+def _half_width(limit: Bound, known: Sequence[Known]) -> float:
+    """The mean of the half-widths of the rates, weighted by how much λ* changes with each."""
+    half_widths = {(each.rate.suite, each.rate.device): each.half_width for each in known}
+    mean = math.fsum(
+        part * limit.device_prices.get(device, 0.0) / limit.mixes_per_s * half_widths.get((suite, device), 0.0)
+        for suite, parts in limit.shares.items()
+        for device, part in parts.items()
+    )
+    return min(WIDEST, max(0.0, mean))  # as the prices of a plan that is not proven may be anything
+
+
+def _lowest(run: Run, bound_per_s: float, half_width: float) -> float:
+    per_s = run.mixes_per_s
+    low = per_s.estimate * (1 - run.coarseness) if per_s.low is None else per_s.low
+    return low / bound_per_s / (1 + half_width)
 
 
 def _surplus(records: Sequence[Record], run: Run) -> float:

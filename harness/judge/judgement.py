@@ -91,8 +91,13 @@ def judge(result: Result, against: Sequence[Reference] = ()) -> Judgement:
     doubts = honest.findings(evidence)
     score = scoring.score(result, doubts)
     if score is not None:
-        solo = rates.solo(evidence, score.mix, honest.invalid(doubts))
-        explained = diagnoses(result, score, solo)
+        doubtful = honest.invalid(doubts)
+        plans = {phase.name: phase.placement for phase in result.phases if phase.placement}
+        known = {
+            run.phase: rates.known(evidence, score.mix, doubtful, run.phase, plans[run.phase].rates)
+            for run in score.runs
+        }
+        explained = diagnoses(result, score, rates.solo(evidence, score.mix, doubtful), known)
         score = scoring.proven(score, {phase: seen.unproven for phase, seen in explained.items()})
         evidence = replace(evidence, score=score, diagnoses=explained)
     findings = (*_found(FIRST, evidence), *doubts, *_found(LAST, evidence))

@@ -30,12 +30,19 @@ def mix_graded(evidence: Evidence) -> Iterator[Finding]:
 
 
 def mix_bounded(evidence: Evidence) -> Iterator[Finding]:
-    """No more was done than the solo rates allow."""
+    """No more was done than the solo rates allow, and no route was clearly faster in the mix than alone."""
     found = evidence.score
     for run in found.runs if found else ():
         seen = evidence.diagnoses.get(run.phase)
         if seen is None:
             continue
+        faster = ", ".join(f"{each.suite} on {each.device} {each.retained:.2f} times" for each in seen.faster)
+        if faster:
+            message = (
+                f"{run.phase}: faster in the mix than alone: {faster}; λ* counts what they did in the mix, "
+                "for the machine was slow when they were measured alone: measure them again"
+            )
+            yield Finding(rule="mix_bounded", severity="warning", about="run", message=message)
         kappa, lowest = seen.kappa, seen.lowest_kappa(run)
         if lowest > 1 and seen.estimate:
             message = f"{run.phase}: κ is {kappa.estimate:.2f}: feeds that overlap did more than one at a time"

@@ -118,11 +118,12 @@ def stolen(evidence: Evidence) -> Iterator[Reason]:
 
 
 def impossible(evidence: Evidence) -> Iterator[Reason]:
-    """The mix was faster than the same devices alone, by more than its interval."""
+    """The mix was faster than the rates alone allow, by more than its interval and theirs."""
     for run in evidence.score.runs if evidence.score else ():
         seen = evidence.diagnoses.get(run.phase)
-        if seen is not None and not seen.estimate and seen.lowest_kappa(run) > 1:
-            text = f"the mix was faster than its devices alone allow (κ {seen.kappa.estimate:.2f})"
+        if seen is not None and not seen.estimate and seen.lowest_of_plan(run) > 1:
+            times = run.mixes_per_s.estimate / seen.plan.bound_per_s
+            text = f"the mix did {times:.2f} times what its devices alone allow"
             yield Reason("mix_bounded", f"{text}, so those were slowed down", AGAIN)
             return
 

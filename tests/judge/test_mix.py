@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from harness import mixes
 from harness.judge import mix
 from harness.judge.judgement import judge
 from harness.place import place
-from harness.schema import (
-    ServiceLimits,
+from harness.schema import Result, ServiceLimits
+from tests.fakes.machine import (
+    EDGE,
+    GPU_AND_CPU,
+    MIX,
+    QUANTA,
+    WATTS_AT_THE_WALL,
+    Machine,
+    device,
+    one_run,
+    recorded,
+    solo,
 )
-from tests.fakes.machine import EDGE, MIX, WATTS_AT_THE_WALL, one_run
 from tests.fakes.machine import result as made_up
 from tests.judge.told import said
 
@@ -92,22 +103,73 @@ def test_a_plan_has_the_rates_of_the_solo_records() -> None:
     )
 
 
-def test_more_than_the_bound_means_that_the_solo_rates_are_too_low() -> None:
-    told = one_run(WATTS_AT_THE_WALL)
+def sandbagged(told: Result, slower: Mapping[str, float]) -> Result:
+    """A machine that was so many times slower when these suites were measured alone."""
     [phase] = told.phases
     assert phase.placement
-    plan, devices = phase.placement, told.devices
-    low = [rate.model_copy(update={"units_per_s": rate.units_per_s / 1.2}) for rate in plan.rates]
+    rates = [
+        rate.model_copy(update={"units_per_s": rate.units_per_s / slower.get(rate.suite, 1.0)})
+        for rate in phase.placement.rates
+    ]
     played = [each for each in told.records if each.scenario == "mixed"]
-    sandbagged = made_up([(played, place(MIX, low, devices))], EDGE, None, 0, ("gpu:0", "cpu:0"))
-    [(severity, about, message)] = said(mix.mix_bounded, sandbagged)
+    return made_up([(played, place(MIX, rates, told.devices))], EDGE, None, 0, ("gpu:0", "cpu:0"))
+
+
+def test_a_rate_that_the_mix_exceeded_clearly_gives_way_in_the_bound() -> None:
+    honest = judge(one_run(WATTS_AT_THE_WALL)).diagnoses["mixed.1"]
+    told = sandbagged(one_run(WATTS_AT_THE_WALL), dict.fromkeys(MIX, 1.2))
+    seen = judge(told).diagnoses["mixed.1"]
+    assert seen.plan.bound_per_s == pytest.approx(honest.bound_per_s / 1.2, rel=1e-3)
+    assert seen.bound_per_s == pytest.approx(honest.bound_per_s, rel=5e-3)
+    assert seen.kappa.estimate == pytest.approx(honest.kappa.estimate, abs=5e-3)
+    assert {each.suite for each in seen.faster} == set(MIX)
+    [(severity, about, message)] = said(mix.mix_bounded, told)
     assert (severity, about) == ("warning", "run")
-    assert message.startswith("mixed.1: κ is 1.20, at least 1.1")
-    false = phase.model_copy(update={"placement": plan.model_copy(update={"bound_per_s": 0.3})})
-    unproven = told.model_copy(update={"phases": (false,)})
-    [(severity, _, message)] = said(mix.mix_complete, unproven)
-    assert severity == "invalid"
-    assert "is not proven" in message
+    assert message.startswith("mixed.1: faster in the mix than alone: llm on gpu:0 1.20 times, ")
+    one = judge(sandbagged(one_run(WATTS_AT_THE_WALL), {"dlrm": 1.2})).diagnoses["mixed.1"]
+    assert {each.suite for each in one.faster} == {"dlrm"}
+    assert one.kappa.estimate == pytest.approx(honest.kappa.estimate, abs=5e-3)
+
+
+def test_a_rate_within_the_intervals_stands_and_kappa_is_as_unsure_as_it() -> None:
+    """The solo records have one feed each, so their rates are unsure by 5 %, and κ with them."""
+    told = sandbagged(one_run(WATTS_AT_THE_WALL), dict.fromkeys(MIX, 1.04))
+    assert said(mix.mix_bounded, told) == []
+    seen = judge(told).diagnoses["mixed.1"]
+    assert (seen.faster, seen.bound_per_s) == ((), seen.plan.bound_per_s)
+    assert seen.bound_half_width == pytest.approx(0.05)
+    assert seen.kappa.estimate == pytest.approx(1.04, abs=5e-3)
+    assert seen.kappa.low and seen.kappa.low < 1 < seen.kappa.estimate
+
+
+def test_what_did_not_pass_its_audit_proves_no_rate_too_low() -> None:
+    told = sandbagged(one_run(WATTS_AT_THE_WALL), {"dlrm": 1.2})
+    records = tuple(
+        each.model_copy(update={"audit": None}) if (each.scenario, each.route.suite) == ("mixed", "dlrm") else each
+        for each in told.records
+    )
+    assert judge(told.model_copy(update={"records": records})).diagnoses["mixed.1"].faster == ()
+
+
+def test_feeds_that_overlap_more_than_alone_prove_no_rate_too_low() -> None:
+    """The device ran two feeds at a time in the mix, and one alone."""
+    machine = Machine(MIX, GPU_AND_CPU, QUANTA, slots=2)
+    machine.run(100)
+    half = place(MIX, solo({pair: rate / 2 for pair, rate in GPU_AND_CPU.items()}), [device("gpu:0"), device("cpu:0")])
+    records, _ = recorded(machine)
+    seen = judge(made_up([(records, half)], EDGE, None, machine.now_ns, ("gpu:0", "cpu:0"))).diagnoses["mixed.1"]
+    assert seen.estimate and seen.faster == ()
+    assert seen.kappa.estimate > 1.8
+
+
+def test_a_plan_that_lacks_a_suite_is_not_proven_whatever_the_mix_did() -> None:
+    told = sandbagged(one_run(WATTS_AT_THE_WALL), {"dlrm": 1.2})
+    [phase] = told.phases
+    assert phase.placement
+    fewer = tuple(rate for rate in phase.placement.rates if rate.suite != "llm")
+    false = phase.model_copy(update={"placement": phase.placement.model_copy(update={"rates": fewer})})
+    [(severity, _, message)] = said(mix.mix_complete, told.model_copy(update={"phases": (false,)}))
+    assert severity == "invalid" and "λ* is not proven" in message
 
 
 def test_a_score_whose_bound_is_not_proven_is_none() -> None:

@@ -121,7 +121,7 @@ def test_a_mix_faster_than_its_devices_alone_disturbs() -> None:
     low = [rate.model_copy(update={"units_per_s": rate.units_per_s / 1.2}) for rate in phase.placement.rates]
     mixed = [each for each in calm.records if each.scenario == "mixed"]
     slowed = made_up([(mixed, place(MIX, low, calm.devices))], EDGE, None, 0, ("gpu:0", "cpu:0"))
-    text = "the mix was faster than its devices alone allow (κ 1.20), so those were slowed down"
+    text = "the mix did 1.20 times what its devices alone allow, so those were slowed down"
     assert verdict(slowed) == ("disturbed", text)
 
 
@@ -178,5 +178,5 @@ def test_every_rule_that_can_warn_is_a_reason_or_has_a_verdict_of_its_own() -> N
     known = {*trust.NOTICED, *trust.ELSEWHERE}
     never = {"mix_complete", "mix_graded", "audited", "alone", "units_counted", "clock_bracketed", "on_schedule"}
     never |= {"in_turn", "in_its_slice", "never_stopped", "probed", "precise", "ceiling_known", "enough_feeds"}
-    never |= {"energy_known", "scouted", "best_measured"}
+    never |= {"energy_known", "scouted", "best_measured", "closed"}
     assert {rule.__name__ for rule in RULES} == known | never
