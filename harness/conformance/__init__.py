@@ -23,7 +23,7 @@ def check_adapter(
     timeout_s: float = TIMEOUT_S,
     on_check: Callable[[str], None] = lambda name: None,
 ) -> Report:
-    """Checks an adapter by its name, or as ./acme.py:Acme; `assert report.passed, report` makes a test of it.
+    """Checks an adapter by its name, or as ./acme.py:Acme; `assert report.passed, str(report)` makes a test of it.
 
     config: the file with the adapter's options and its interpreter; by default mixmark.toml of the current folder.
     timeout_s: how long a worker may be silent. on_check: told the name of each check before it begins. Raises
