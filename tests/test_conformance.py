@@ -131,7 +131,7 @@ def gauges(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_an_honest_meter_passes_every_check(gauges: None) -> None:
     done = CliRunner().invoke(main, ["meters", "check", GAUGE])
-    assert (done.exit_code, "9 checks passed, 0 failed, 0 not checked" in done.output) == (0, True), done.output
+    assert (done.exit_code, "meter gauge: 9 passed, 0 failed, 0 not checked" in done.output) == (0, True), done.output
 
 
 @pytest.mark.slow
@@ -144,6 +144,16 @@ def test_each_check_of_a_meter_catches_its_fault(gauges: None, monkeypatch: pyte
     for each, (check, (_, said)) in zip(report.verdicts, CAUGHT_IN_METERS.items(), strict=True):
         assert (each.check, each.state) == (check, "failed"), str(report)
         assert re.search(said, each.message), str(each)
+
+
+def test_a_meter_that_raises_is_no_source_that_is_absent(gauges: None) -> None:
+    found = plugins.find("meters", [f"{ROOT / 'tests/fakes/meters.py'}:Joules"])["joules"]
+    options = Config(meters={"joules": {"mode": "broken driver"}})
+    told = verdict(meter.absent_sources_say_why, readings.Readings(found, options, ()))
+    assert (told.state, told.message.startswith("it raised RuntimeError: libjoules.so: cannot open")) == (
+        "failed",
+        True,
+    )
 
 
 def test_what_was_not_checked_is_no_failure_and_nothing_checked_is_no_pass() -> None:
@@ -165,7 +175,7 @@ def test_what_was_not_checked_is_no_failure_and_nothing_checked_is_no_pass() -> 
     assert not report(cannot).passed
     assert not report(cannot, passes, breaks).passed
     assert str(report(cannot, passes, breaks)).splitlines() == [
-        "adapter acme: 1 checks passed, 1 failed, 1 not checked",
+        "adapter acme: 1 passed, 1 failed, 1 not checked",
         "not checked: cannot: there is one device here (docs/vendors/conformance.md#cannot)",
         "failed: breaks: it broke (docs/vendors/conformance.md#breaks)",
     ]

@@ -25,6 +25,8 @@ def shown(kit: Callable[[Callable[[str], None]], Report], out: Path | None, as_j
     """Runs a kit, which is told whom to tell of each check, prints its report and returns the exit code."""
     from rich.console import Console
 
+    from harness.conformance.report import PAGE
+
     if out is not None and not out.parent.is_dir():
         raise UsageError(f"there is no folder {out.parent}", "give --out a file in a folder that exists")
     status = Console(stderr=True).status("")
@@ -39,16 +41,9 @@ def shown(kit: Callable[[Callable[[str], None]], Report], out: Path | None, as_j
     if as_json:
         print_json({"passed": report.passed, **report.model_dump(mode="json")})
     else:
-        rows = [
-            (
-                MARKS[each.state],
-                each.check,
-                f"{each.message}\n  {each.docs}" if each.state == "failed" else each.message,
-            )
-            for each in report.verdicts
-        ]
+        rows = [(MARKS[each.state], each.check, each.message) for each in report.verdicts]
         print_table(("verdict", "check", "what was seen"), rows, "There is nothing to check.")
-        click.echo(f"\n{report.headline}.")
+        click.echo(f"\n{report.headline}. {PAGE} says under each name what is checked.")
         if out is not None:
             click.echo(f"The report is in {out}.")
     return 0 if report.passed else 1

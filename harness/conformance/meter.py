@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import combinations
 
 from harness.conformance.readings import BUSY_PERCENT, Readings
@@ -12,6 +13,8 @@ from harness.schema import HOST_PROCESSOR, Domain
 ANSWERS_WITHIN_S = 10.0  # for what it covers
 MOST_WATTS = 1e6  # of any machine
 RISES = 1.02  # times the power at rest, under load
+RAISED = re.compile(r"[A-Za-z]+(Error|Exception|Exit)\b")
+"""How the reason begins where a meter raised what is no MixmarkError."""
 PARTS = frozenset({WHOLE, *(part for several in LEFT_OUT.values() for part in several)})
 """What a domain may cover beside devices."""
 
@@ -32,8 +35,10 @@ def domains_are_repeatable(read: Readings) -> str:
 
 
 def absent_sources_say_why(read: Readings) -> str:
-    """A source that cannot be read says why; where only the permission is missing, with the command that gives it."""
+    """A source that cannot be read says why; where only the permission is missing, with the command that gives it. A
+    meter raises only MixmarkError."""
     for each in read.asked[0].absent:
+        fail_if(RAISED.match(each.reason), f"it raised {each.reason}")
         fail_if(not each.reason.strip(), f"{each.name}: there is no reason")
         denied = "denied" in each.reason.lower() and "sudo" not in each.reason
         fail_if(denied, f"{each.name}: {each.reason}: it lacks the command that makes it readable")

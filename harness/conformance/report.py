@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 from harness.errors import MixmarkError
 from harness.failures import WorkerFailed
@@ -97,10 +97,9 @@ class Report(Fact):
     @property
     def headline(self) -> str:
         """How many checks ended in which way."""
-        counts = {state: sum(each.state == state for each in self.verdicts) for state in ("passed", "failed")}
-        unchecked = len(self.verdicts) - sum(counts.values())
-        said = f"{self.kind} {self.name}: {counts['passed']} checks passed, {counts['failed']} failed"
-        return f"{said}, {unchecked} not checked"
+        states = [each.state for each in self.verdicts]
+        counts = ", ".join(f"{states.count(state)} {state}" for state in get_args(State))
+        return f"{self.kind} {self.name}: {counts}"
 
     def __str__(self) -> str:
         """All that did not pass, for the message of a failed test."""
@@ -109,8 +108,8 @@ class Report(Fact):
 
 
 def verdict(check: Check[Tried], tried: Tried) -> Verdict:
-    """Applies a check. What it raises beside its own two exceptions is the plugin's failure, too: nothing else is
-    called while it looks."""
+    """Applies a check. A worker's failure and an error that the plugin raised on purpose are failures; any other error
+    is the kit's own, which then tells nothing of the plugin."""
     state: State = "passed"
     try:
         message = check(tried)
@@ -120,8 +119,10 @@ def verdict(check: Check[Tried], tried: Tried) -> Verdict:
         state, message = "failed", str(error)
     except WorkerFailed as error:
         state, message = "failed", f"{error.failure.kind}: {error.failure.message}"
-    except (MixmarkError, OSError, ValueError) as error:
+    except MixmarkError as error:
         state, message = "failed", reason(error)
+    except Exception as error:
+        state, message = "not checked", f"the kit broke: {reason(error)}"
     name = check.__name__
     return Verdict(check=name, state=state, message=plain(message, MAX_MESSAGE), docs=f"{PAGE}#{name}")
 
