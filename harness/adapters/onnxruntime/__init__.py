@@ -276,6 +276,7 @@ def elsewhere(parts: Sequence[Any] | None, provider: str) -> str:
 
 
 def _import() -> Any:
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # it writes a database, and sends it to its makers
     try:
         importlib.import_module(
             "onnx"
