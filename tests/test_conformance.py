@@ -28,7 +28,7 @@ ROOT = Path(__file__).parent.parent
 ACME = f"{ROOT / 'tests/fakes/conformance.py'}:Acme"
 GAUGE = f"{ROOT / 'tests/fakes/gauge.py'}:Gauge"
 CAUGHT = {
-    "discovery_is_quick": ("slow", r"it took \d s, and may take 0.2 s"),
+    "discovery_is_quick": ("slow", r"it took \d+ s, and may take 0.2 s"),
     "discovery_is_repeatable": ("forgets", "npu:acme0: another name the second time"),
     "discovery_leaves_nothing": ("leaves", r"sleep went on; it listens on port \d+; it left TMPDIR/acme.probe"),
     "devices_are_told_apart": ("twice", "npu:acme1: the adapter lists it twice"),
@@ -100,14 +100,14 @@ def test_what_needs_sessions_in_a_row_is_not_checked_where_they_fail(toys: Path)
     acme = plugins.find("adapters", [ACME])["acme"]
     tried = Trials(acme, chosen, setup.load_suites(chosen, "smoke"), toys / "kit", 60)
     failed = verdict(adapter.sessions_follow_each_other, tried)
-    assert (failed.state, failed.message) == ("failed", "raised: RuntimeError: acme: the driver is gone")
+    assert failed.state == "failed" and failed.message.startswith("raised: RuntimeError: acme: the driver is gone")
     assert {verdict(each, tried).state for each in (adapter.memory_returns, adapter.idle_burns_nothing)} == {
         "not checked"
     }
 
 
 CAUGHT_IN_METERS = {
-    "domains_are_quick": ("slow", r"it took \d s, and may take 0.2 s"),
+    "domains_are_quick": ("slow", r"it took \d+ s, and may take 0.2 s"),
     "domains_are_repeatable": ("forgets", "the second time it told other domains"),
     "absent_sources_say_why": ("denied", "Permission denied.*: it lacks the command that makes it readable"),
     "covers_are_known": ("strange", "gauge/strange covers fpga, which is no device"),

@@ -106,10 +106,10 @@ def test_weights_in_few_bits_lose_nothing(precision: str) -> None:
     assert suite.quality(answer, logits) < 0.01  # 0.0005 to 0.0035
 
 
-def test_resnet50_multiplies_in_8_bits() -> None:
+def test_resnet50_multiplies_in_8_bits_in_several_streams() -> None:
     suite = ResNet50("smoke", {})
     feed = suite.feeds(8, seed=3)(0)
-    with OpenVino({}).open(cpu(), suite, "int8", ALONE) as runner:
+    with OpenVino({}).open(cpu(), suite, "int8", Use.of("offline")) as runner:
         (answer,) = runner(feed)
         assert all("_i8" in each.lower() for each in runner.facts["nodes of classify"].split(", "))
     with Torch({}).open(cpu(), suite.reference(), "fp32", ALONE) as teacher:
