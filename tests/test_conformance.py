@@ -115,7 +115,7 @@ CAUGHT_IN_METERS = {
     "nothing_overlaps": ("again", "gauge/cpu and gauge/again cover the same"),
     "reads_are_quick": ("lost", "gauge/lost: OSError: the gauge was pulled out"),
     "counters_rise": ("falls", "gauge/falls: the counter jumped back"),
-    "power_is_plausible": ("flat", r"gauge/cpu: 10.\d W at rest, 10.\d W under load: it follows no load"),
+    "power_is_plausible": ("flat", r"gauge/(cpu|again): 10.\d W at rest, 10.\d W under load: it follows no load"),
 }
 
 
