@@ -37,8 +37,11 @@ class Readings:
 
     def __init__(self, meter: Plugin, config: Config, devices: Sequence[Device]) -> None:
         self.meter, self.devices = meter, tuple(devices)
-        sections = {name: each for name, each in config.meters.items() if name.partition(".")[0] == meter.name}
-        self._config = Config(meters=sections)
+        own = [name for name in {**config.meters, **config.meter_pythons} if name.partition(".")[0] == meter.name]
+        self._config = Config(
+            meters={name: config.meters[name] for name in own if name in config.meters},
+            meter_pythons={name: config.meter_pythons[name] for name in own if name in config.meter_pythons},
+        )
 
     @trial
     def asked(self) -> tuple[Asked, ...]:
@@ -46,10 +49,10 @@ class Readings:
         found = []
         for _ in range(2):
             begin_s = time.monotonic()
-            meters = self._meters()
-            if meters.unasked:
-                raise NotChecked(f"it is asked only where mixmark.toml has a section [meter.{self.meter.name}]")
-            found.append(Asked(meters.domains, meters.absent, time.monotonic() - begin_s))
+            with self._meters() as meters:
+                if meters.unasked:
+                    raise NotChecked(f"it is asked only where mixmark.toml has a section [meter.{self.meter.name}]")
+                found.append(Asked(meters.domains, meters.absent, time.monotonic() - begin_s))
         return tuple(found)
 
     @property
