@@ -11,12 +11,17 @@ the optimum, u[d] is the contribution of device d and v[w] the value of a unit o
 which r[w,d] v[w] is largest, and at most |W| + |D| − 1 of the x are above 0. The optimum bounds a measurement if each
 device runs one feed at a time and no faster than alone; a device that overlaps feeds may exceed it.
 
+Devices may share silicon: a group of GPUs and each of them, a processor and a slice of it. Each set of devices of which
+any two share some has one row of time, Σ x ≤ 1 over all of them, and one price; a device's time costs what its rows
+cost together. A plan is stricter: it uses one device of such a set and none of the others, which are not even loaded.
+
 Mixes per joule are a ratio of two such sums. A sequence of these programs maximises it (Dinkelbach). It ends at the
 same optimum as the single program of Charnes & Cooper, and it also does so if some of the unknowns are integers.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,6 +33,7 @@ import numpy.typing as npt
 
 from harness.errors import MixmarkError, UsageError
 from harness.schema import Device, Placement, Rate
+from harness.silicon import is_covered, piece
 
 Objective = Literal["throughput", "efficiency"]
 Shares = dict[str, dict[str, float]]
@@ -36,6 +42,7 @@ NOTHING = 1e-9  # a smaller share of a device's time is a rounding error of the 
 GAP = 5e-3  # relative gap at which the integer program stops: the rates are known less exactly
 FEW = 500  # devices that the bound is first looked for on, of a machine that has more
 NEAR = 0.2  # how much less than a device's best suite another may be worth, to be looked at with it
+OR = " or "  # between the names of devices that share silicon, in the name of their price
 EXACT = 1e-6  # relative tolerance of the figures of a certificate, which was stored as decimal text
 
 
@@ -80,23 +87,23 @@ def place(
     power: required for the objective efficiency. For throughput it adds the predicted watts of the plan, if all rates
     have watts.
 
-    Raises UsageError if no device runs a suite, if two devices share silicon, or if efficiency is asked for without
-    power. Raises MixmarkError if the mix does not fit into memory.
+    Raises UsageError if no device runs a suite, or if efficiency is asked for without power. Raises MixmarkError if the
+    mix does not fit into memory.
     """
     known = {device.id for device in devices}
     wanted = [rate for rate in rates if rate.suite in mix_units and rate.device in known]
-    _check(mix_units, wanted, devices)
+    _check(mix_units, wanted)
     if objective == "efficiency":
         _check_power(wanted, devices, power)
     problem = _Problem(mix_units, wanted, devices, pool_bytes or {}, host_share)
     if objective == "throughput" and not problem.binds:
         chosen = _fastest(wanted)
-        limit = bound(mix_units, chosen)
+        limit = bound(mix_units, chosen, devices)
         shares, mixes_per_s = limit.shares, limit.mixes_per_s
     else:
         chosen, best = _chosen(problem, devices, power if objective == "efficiency" else None)
         shares, mixes_per_s = _trimmed(mix_units, chosen, best)
-        limit = bound(mix_units, chosen)
+        limit = bound(mix_units, chosen, devices)
     return Placement(
         objective=objective,
         rates=tuple(chosen),
@@ -141,32 +148,42 @@ def replan(
     )
 
 
-def bound(mix_units: Mapping[str, float], rates: Sequence[Rate]) -> Bound:
-    """Returns the bound λ*, for which every route is resident, no host threads are reserved, and each pair uses its
-    fastest route. Raises UsageError if no device runs a suite.
+def bound(mix_units: Mapping[str, float], rates: Sequence[Rate], devices: Iterable[Device] = ()) -> Bound:
+    """Returns the bound λ*, for which every route is resident, no host threads are reserved, each pair uses its
+    fastest route, and devices that share silicon take turns. Raises UsageError if no device runs a suite.
+
+    devices: a device of the rates that is not among them shares its silicon with none.
 
     With thousands of devices, nearly every device has one suite that is worth most, and the program over these pairs
     alone is small. So it is solved over the pairs that look best by the prices so far, until its own prices exclude all
-    others (column generation; P. Gilmore and R. Gomory, Operations Research 9, 1961).
+    others (column generation; P. Gilmore and R. Gomory, Operations Research 9, 1961). Where devices share silicon,
+    it is solved over all pairs.
     """
     fastest = _fastest([rate for rate in rates if rate.suite in mix_units])
-    _check(mix_units, fastest, ())
-    suites, devices = list(mix_units), list(dict.fromkeys(rate.device for rate in fastest))
+    _check(mix_units, fastest)
+    suites, used = list(mix_units), list(dict.fromkeys(rate.device for rate in fastest))
     rows = {suite: row for row, suite in enumerate(suites)}
-    columns = {device: column for column, device in enumerate(devices)}
+    columns = {device: column for column, device in enumerate(used)}
+    claims = _claims(used, devices)
+    claims_of: list[list[int]] = [[] for _ in used]
+    for row, claim in enumerate(claims):
+        for device in claim:
+            claims_of[columns[device]].append(row)
     suite_of = np.array([rows[rate.suite] for rate in fastest])
     device_of = np.array([columns[rate.device] for rate in fastest])
     pace = np.array([rate.units_per_s / mix_units[rate.suite] for rate in fastest])  # mixes/s of a whole device
     ell, units = _units(mix_units, fastest)
     unit = np.array([units[suite] for suite in suites])[suite_of]
-    every = max(1, len(devices) // FEW)
+    every = 1 if any(len(claim) > 1 for claim in claims) else max(1, len(used) // FEW)
     kept = device_of % every == 0
     if set(suite_of[kept]) != set(suite_of):  # some suite runs on none of the devices to begin with
         kept[:] = True
     while True:
-        parts, worth = _relaxed(suite_of[kept], device_of[kept], pace[kept], unit[kept], ell, len(suites))
+        parts, worth, prices = _relaxed(
+            suite_of[kept], [claims_of[device] for device in device_of[kept]], pace[kept], unit[kept], ell, len(suites)
+        )
         earned = pace * worth[suite_of]
-        most = np.zeros(len(devices))
+        most = np.zeros(len(used))
         np.maximum.at(most, device_of, earned)
         reached = float(np.bincount(suite_of[kept], parts * pace[kept], len(suites)).min())
         if most.sum() <= reached * (1 + EXACT / 10) or kept.all():
@@ -174,49 +191,108 @@ def bound(mix_units: Mapping[str, float], rates: Sequence[Rate]) -> Bound:
         near = 1 - NEAR if every > 1 else 1.0
         every = 1
         kept |= earned >= most[device_of] * near
-    prices = dict(zip(devices, most.tolist(), strict=True))
+    # Made exact: each device costs at least what its best use is worth.
+    price_of = [prices.get(row, 0.0) if len(claim) > 1 else 0.0 for row, claim in enumerate(claims)]
+    for own, earned_most in zip(claims_of, most.tolist(), strict=True):
+        price_of[own[0]] += max(0.0, earned_most - math.fsum(price_of[row] for row in own))
     part_of = np.zeros(len(fastest))
     part_of[kept] = parts
     shares, _ = _trimmed(mix_units, fastest, [_cleared(part) for part in part_of])
     return Bound(
-        math.fsum(prices.values()),
+        math.fsum(price_of),
         shares,
         {suite: float(worth[row]) / mix_units[suite] for suite, row in rows.items()},
-        prices,
+        {_name(claim): price for claim, price in zip(claims, price_of, strict=True)},
     )
 
 
 def _relaxed(
     suite_of: npt.NDArray[np.int64],
-    device_of: npt.NDArray[np.int64],
+    claims_of: Sequence[Sequence[int]],
     pace: npt.NDArray[np.float64],
     unit: npt.NDArray[np.float64],
     ell: float,
     suites: int,
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Solves the linear program over pairs of a suite and a device. Returns the share of its device's time for each
-    pair, and how much of a mix's worth each suite is, in all 1."""
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], dict[int, float]]:
+    """Solves the linear program over pairs of a suite and a device, which has one row of time for each claim on its
+    silicon. Returns the share of its device's time for each pair, how much of a mix's worth each suite is, in all 1,
+    and the price of each claim."""
     from scipy.optimize import linprog
     from scipy.sparse import coo_array
 
-    _, device_row = np.unique(device_of, return_inverse=True)
-    pairs, devices = len(pace), int(device_row.max()) + 1
+    pairs = len(pace)
     at = np.arange(pairs)
-    values = np.concatenate((-pace * unit / ell, unit, np.ones(suites)))
-    lines = np.concatenate((suite_of, suites + device_row, np.arange(suites)))
-    columns = np.concatenate((at, at, np.full(suites, pairs)))
-    upper = coo_array((values, (lines, columns)), shape=(suites + devices, pairs + 1)).tocsr()
-    ends = np.repeat((0.0, 1.0), (suites, devices))
+    holder = np.repeat(at, [len(own) for own in claims_of])
+    held, claim_row = np.unique(np.concatenate([np.array(own) for own in claims_of]), return_inverse=True)
+    values = np.concatenate((-pace * unit / ell, unit[holder], np.ones(suites)))
+    lines = np.concatenate((suite_of, suites + claim_row, np.arange(suites)))
+    columns = np.concatenate((at, holder, np.full(suites, pairs)))
+    upper = coo_array((values, (lines, columns)), shape=(suites + len(held), pairs + 1)).tocsr()
+    ends = np.repeat((0.0, 1.0), (suites, len(held)))
     gain = np.zeros(pairs + 1)
     gain[-1] = -1
     found = linprog(gain, A_ub=upper, b_ub=ends, method="highs-ds")
     if found.status != 0:
         raise MixmarkError(f"the solver found no bound: {found.message}")
     worth = np.maximum(-found.ineqlin.marginals[:suites], 0)
-    return found.x[:-1] * unit, worth / worth.sum()
+    prices = np.maximum(-found.ineqlin.marginals[suites:], 0) * ell / worth.sum()
+    return found.x[:-1] * unit, worth / worth.sum(), dict(zip(held.tolist(), prices.tolist(), strict=True))
 
 
-def best_kind(mix_units: Mapping[str, float], rates: Sequence[Rate], devices: Iterable[Device]) -> tuple[str, float]:
+def sharing(devices: Iterable[Device]) -> dict[str, set[str]]:
+    """Returns the ids of the devices that each device shares silicon with, for those that share some."""
+    near: dict[str, list[Device]] = defaultdict(list)
+    for device in devices:
+        for part in {piece(name)[0] for name in device.whole.silicon}:
+            near[part].append(device)
+    found: dict[str, set[str]] = defaultdict(set)
+    for together in near.values():
+        for one, other in itertools.combinations(together, 2):
+            if one.overlaps(other):
+                found[one.id].add(other.id)
+                found[other.id].add(one.id)
+    return dict(found)
+
+
+def _claims(used: Sequence[str], devices: Iterable[Device]) -> list[tuple[str, ...]]:
+    """Returns the largest sets of devices, by their ids, of which at most one can run at a time, because they share
+    silicon; a device that shares none is a set by itself. Every pair that shares some is in one of the sets."""
+    ids = dict.fromkeys(used)
+    known = {device.id: device for device in devices if device.id in ids}
+    shared = sharing(known.values())
+    names = {name for id in shared for name in known[id].silicon}
+    sets = {frozenset(id for id in shared if is_covered(name, known[id].silicon)) for name in names}
+    sets |= {frozenset((one, other)) for one, others in shared.items() for other in others}
+    largest = [each for each in sets if not any(each < larger for larger in sets)]
+    return [*((id,) for id in ids if id not in shared), *sorted(tuple(sorted(each)) for each in largest)]
+
+
+def _name(claim: Sequence[str]) -> str:
+    return OR.join(claim)
+
+
+def device_costs(prices: Mapping[str, float]) -> dict[str, float]:
+    """Returns what the time of each device costs: the prices of all sets that it is in, together."""
+    costs: dict[str, float] = defaultdict(float)
+    for names, price in prices.items():
+        for id in names.split(OR):
+            costs[id] += price
+    return dict(costs)
+
+
+def each_once(devices: Iterable[Device]) -> list[Device]:
+    """Returns devices that hold all of the silicon between them, and none of it twice: of those that share some the
+    largest."""
+    listed = list(devices)
+    shared = sharing(listed)
+    kept: dict[str, Device] = {}
+    for device in sorted(listed, key=lambda each: -sum(1 / piece(name)[2] for name in each.whole.silicon)):
+        if shared.get(device.id, set()).isdisjoint(kept):
+            kept[device.id] = device
+    return list(kept.values())
+
+
+def best_kind(mix_units: Mapping[str, float], rates: Sequence[Rate], devices: Sequence[Device]) -> tuple[str, float]:
     """Returns the kind of device whose devices alone finish the most mixes per second, and their λ*.
 
     All devices of a kind count together, and slices of a device count like the device, so that splitting a machine
@@ -229,32 +305,40 @@ def best_kind(mix_units: Mapping[str, float], rates: Sequence[Rate], devices: It
     for kind, ids in kinds.items():
         own = [rate for rate in rates if rate.device in ids]
         if mix_units.keys() <= {rate.suite for rate in own}:
-            best = max(best, (kind, bound(mix_units, own).mixes_per_s), key=lambda each: each[1])
+            best = max(best, (kind, bound(mix_units, own, devices).mixes_per_s), key=lambda each: each[1])
     return best
 
 
-def verify(placement: Placement, mix_units: Mapping[str, float]) -> tuple[str, ...]:
-    """Checks the plan and its bound by arithmetic and returns what is wrong; the result is empty if both are proven."""
+def verify(placement: Placement, mix_units: Mapping[str, float], devices: Sequence[Device] = ()) -> tuple[str, ...]:
+    """Checks the plan and its bound by arithmetic and returns what is wrong; the result is empty if both are proven.
+
+    devices: those of the result. A device that is not among them shares its silicon with none."""
     speed = {(rate.suite, rate.device): rate.units_per_s for rate in placement.rates}
     if len(speed) < len(placement.rates):
         return ("two routes for one suite on one device",)
-    value, cost = placement.suite_prices, placement.device_prices
+    value = placement.suite_prices
+    claims = _claims([rate.device for rate in placement.rates], devices)
+    prices = {claim: placement.device_prices.get(_name(claim), 0.0) for claim in claims}
+    cost: dict[str, float] = defaultdict(float)
+    for claim, price in prices.items():
+        for device in claim:
+            cost[device] += price
     problems = []
-    if min((*value.values(), *cost.values()), default=0) < 0:
+    if min((*value.values(), *prices.values()), default=0) < 0:
         problems.append("a price is below 0")
     a_mix = math.fsum(count * value.get(suite, 0) for suite, count in mix_units.items())
     if not math.isclose(a_mix, 1, rel_tol=EXACT):
         problems.append(f"the prices of the units of a mix add up to {a_mix:g}, not 1")
     for (suite, device), rate in speed.items():
-        if suite in mix_units and cost.get(device, 0) * (1 + EXACT) < rate * value.get(suite, 0):
+        if suite in mix_units and cost[device] * (1 + EXACT) < rate * value.get(suite, 0):
             problems.append(f"{device} is priced below what it earns with {suite}")
-    dual = math.fsum(cost.values())
+    dual = math.fsum(prices.values())
     for name, shares, claimed in (
         ("the bound", placement.bound_shares, placement.bound_per_s),
         ("the plan", placement.shares, placement.mixes_per_s),
     ):
         try:
-            reached = _reached(mix_units, shares, speed)
+            reached = _reached(mix_units, shares, speed, claims)
         except ValueError as error:
             problems.append(f"{name} {error}")
             continue
@@ -264,6 +348,10 @@ def verify(placement: Placement, mix_units: Mapping[str, float]) -> tuple[str, .
         problems.append(f"the devices are worth {dual:g} mix/s, which is not the bound of {placement.bound_per_s:g}")
     if placement.mixes_per_s > placement.bound_per_s * (1 + EXACT):
         problems.append("the plan is above its bound")
+    planned = {device for parts in placement.shares.values() for device, part in parts.items() if part}
+    for claim in claims:
+        if len(both := planned.intersection(claim)) > 1:
+            problems.append(f"the plan runs {' and '.join(sorted(both))} at once, which share silicon")
     return tuple(problems)
 
 
@@ -273,7 +361,7 @@ def predicted_watts(
     """Predicts the power inside the boundary while the plan runs; None if a part of it is unknown."""
     if power is None or any(device.id not in power.idle_watts for device in devices):
         return None
-    watts = power.rest_watts + math.fsum(power.idle_watts.values())
+    watts = power.rest_watts + _idle_watts(power, devices)
     for rate in rates:
         if part := shares.get(rate.suite, {}).get(rate.device):
             if rate.watts is None:
@@ -282,7 +370,18 @@ def predicted_watts(
     return watts
 
 
-def _reached(mix_units: Mapping[str, float], shares: Shares, speed: Mapping[tuple[str, str], float]) -> float:
+def _idle_watts(power: Power, devices: Sequence[Device]) -> float:
+    """Returns the idle power of all devices. A device that is not among `devices` shares its silicon with none."""
+    shared = {device.id for device in devices} - {device.id for device in each_once(devices)}
+    return math.fsum(watts for id, watts in power.idle_watts.items() if id not in shared)
+
+
+def _reached(
+    mix_units: Mapping[str, float],
+    shares: Shares,
+    speed: Mapping[tuple[str, str], float],
+    claims: Sequence[tuple[str, ...]],
+) -> float:
     """Returns the mixes per second of these shares. Raises ValueError for impossible shares."""
     given: dict[str, float] = defaultdict(float)
     done: dict[str, float] = dict.fromkeys(mix_units, 0.0)
@@ -294,26 +393,18 @@ def _reached(mix_units: Mapping[str, float], shares: Shares, speed: Mapping[tupl
                 raise ValueError(f"gives {suite} on {device} less than no time")
             given[device] += part
             done[suite] += part * speed[suite, device]
-    if over := [device for device, parts in given.items() if parts > 1 + EXACT]:
+    if over := [_name(each) for each in claims if math.fsum(given[device] for device in each) > 1 + EXACT]:
         raise ValueError(f"gives more than all of the time of {', '.join(over)}")
     return min(done[suite] / count for suite, count in mix_units.items())
 
 
-def _check(mix_units: Mapping[str, float], rates: Sequence[Rate], devices: Sequence[Device]) -> None:
+def _check(mix_units: Mapping[str, float], rates: Sequence[Rate]) -> None:
     able = {rate.suite for rate in rates}
     if missing := [suite for suite in mix_units if suite not in able]:
         raise UsageError(
             f"no device can run {', '.join(missing)}",
             hint="the mix needs every suite; the solo records say why each route failed",
         )
-    used, owner = {rate.device for rate in rates}, dict[str, str]()
-    for device in devices:
-        for part in device.silicon if device.id in used else ():
-            if part in owner:
-                raise UsageError(
-                    f"{owner[part]} and {device.id} are the same silicon, {part}", hint="leave one out with --device"
-                )
-            owner[part] = device.id
 
 
 def _check_power(rates: Sequence[Rate], devices: Sequence[Device], power: Power | None) -> None:
@@ -387,7 +478,7 @@ def _best(problem: _Problem, power: Power | None) -> list[float]:
     """
     if power is None:
         return problem.solve([0.0] * len(problem.rates))
-    base = power.rest_watts + math.fsum(power.idle_watts.values())
+    base = power.rest_watts + _idle_watts(power, problem.devices)
     extra = [max(0.0, (rate.watts or 0) - power.idle_watts[rate.device]) for rate in problem.rates]
     best, efficiency = list[float](), 0.0
     while True:
@@ -401,8 +492,8 @@ def _best(problem: _Problem, power: Power | None) -> list[float]:
 
 class _Problem:
     """The mixed-integer program over all routes. Its columns are the x of each rate and λ (scaled by `_units`), then
-    the binary unknowns: whether a route is resident, whether an accelerator is used, whether a host is free of its
-    threads.
+    the binary unknowns: whether a route is resident, whether an accelerator or a device that shares silicon is used,
+    whether a host is free of the accelerators' threads.
 
     A binary unknown is relaxed until a solution violates its constraint; only one plan in ten needs any of them.
     """
@@ -416,6 +507,7 @@ class _Problem:
         host_share: float,
     ) -> None:
         known = {device.id: device for device in devices}
+        self.devices = devices
         self.rates, self.mix_units, self.pool_bytes, self.host_share = rates, mix_units, pool_bytes, host_share
         self.ell, self.unit = _units(mix_units, rates)
         self.pools = [known[rate.device].memory_pool for rate in rates]
@@ -425,6 +517,8 @@ class _Problem:
         hosts = [id for id in self.of if known[id].kind == "cpu"]
         self.hosts = hosts if host_share else []
         self.helped = [id for id in self.of if known[id].kind != "cpu"] if self.hosts else []
+        self.claims = [claim for claim in _claims(list(self.of), devices) if len(claim) > 1]
+        self.exclusive = sorted({id for claim in self.claims for id in claim})
         needed: dict[str, int] = defaultdict(int)
         for rate, pool in zip(rates, self.pools, strict=True):
             needed[pool] += rate.memory_bytes or 0
@@ -436,13 +530,13 @@ class _Problem:
         yield from (("part", k) for k in range(len(self.rates)))
         yield "mixes", ""
         yield from (("resident", k) for k in self._budgeted(*self.short))
-        yield from (("used", id) for id in self.helped)
+        yield from (("used", id) for id in dict.fromkeys((*self.helped, *self.exclusive)))
         yield from (("free", id) for id in self.hosts if self._crowd > 1)
 
     @property
     def binds(self) -> bool:
-        """Whether memory or host threads may keep the plan from the bound."""
-        return bool(self.short or self.helped)
+        """Whether memory, host threads or shared silicon may keep the plan from the bound."""
+        return bool(self.short or self.helped or self.claims)
 
     @property
     def _crowd(self) -> float:
@@ -463,9 +557,11 @@ class _Problem:
             yield done | {at["mixes", ""]: -1.0}, 0, math.inf
         for id, own in self.of.items():
             time = {k: self.unit[self.rates[k].suite] for k in own}
-            if id in self.helped:
+            if id in self.helped or id in self.exclusive:
                 yield time | {at["used", id]: -1.0}, -math.inf, 0
-            elif id not in self.hosts:
+            if id in self.helped:
+                continue
+            if id not in self.hosts:
                 yield time, -math.inf, 1
             elif self._crowd <= 1:
                 yield time | {at["used", each]: self.host_share for each in self.helped}, -math.inf, 1
@@ -473,6 +569,8 @@ class _Problem:
                 yield time | {at["free", id]: -1.0}, -math.inf, 0
                 taken = {at["used", each]: self.host_share for each in self.helped}
                 yield time | taken | {at["free", id]: self._crowd - 1}, -math.inf, self._crowd
+        for claim in self.claims:
+            yield {at["used", id]: 1.0 for id in claim}, -math.inf, 1
         for pool in self.short:
             for k in self._budgeted(pool):
                 most = min(1 / self.unit[self.rates[k].suite], len(self.of) / paces[k])  # all time, or all of the work
@@ -517,8 +615,12 @@ class _Problem:
         return parts
 
     def _broken(self, parts: Sequence[float]) -> set[tuple[str, object]]:
-        """Returns the binary unknowns to enforce, because the solution uses more memory or threads than it pays for."""
+        """Returns the binary unknowns to enforce, because the solution uses more memory, threads or silicon
+        than it pays for."""
         broken: set[tuple[str, object]] = set()
+        for claim in self.claims:
+            if sum(any(parts[k] for k in self.of[id]) for id in claim) > 1:
+                broken |= {("used", id) for id in claim}
         for pool in self.short:
             if sum(self.rates[k].memory_bytes or 0 for k in self._budgeted(pool) if parts[k]) > self.pool_bytes[pool]:
                 broken |= {("resident", k) for k in self._budgeted(pool)}
@@ -530,13 +632,21 @@ class _Problem:
         return broken
 
     def _explain(self) -> None:
-        """Raises MixmarkError that names the suite that fits into no memory, or says that not all fit together."""
+        """Raises MixmarkError that names the suite that fits into no memory, or the devices that exclude each other,
+        or says that not all suites fit together."""
         room = ", ".join(f"{pool} {_gib(self.pool_bytes[pool])}" for pool in self.short)
         for suite in self.mix_units:
             sizes = {k: rate.memory_bytes or 0 for k, rate in enumerate(self.rates) if rate.suite == suite}
             if all(size > self.pool_bytes.get(self.pools[k], math.inf) for k, size in sizes.items()):
                 least = _gib(min(sizes.values()))
                 raise MixmarkError(f"{suite} needs {least}, and there is {room}", hint="try fewer bits a weight")
+        if self.claims and not self.short:
+            suites = {id: {self.rates[k].suite for k in self.of[id]} for id in self.exclusive}
+            runs = "; ".join(f"{id} runs {', '.join(sorted(suites[id]))}" for id in self.exclusive)
+            raise MixmarkError(
+                f"no devices that share no silicon run all suites of the mix together: {runs}",
+                hint="a mix uses a group or its members and not both, so one of them must run what the other cannot",
+            )
         raise MixmarkError(
             f"not all of {', '.join(self.mix_units)} fit into memory at once: there is {room}",
             hint="try fewer bits a weight, or a smaller tier",

@@ -16,7 +16,7 @@ from harness.errors import UsageError
 from harness.judge import honest
 from harness.judge.evidence import Evidence, gather
 from harness.judge.score import PROVISIONAL_FEEDS, STANDARD_MIX_NS
-from harness.place import Objective, place
+from harness.place import Objective, place, sharing
 from harness.schema import (
     BITS_PER_WEIGHT,
     Absent,
@@ -356,15 +356,18 @@ def again(result: Result, placement: Placement) -> tuple[Phase, ...]:
 
 def mixed(result: Result, placement: Placement, limits: Limits, run: int, pool_bytes: Mapping[str, int]) -> Phase:
     """The phase in which all devices run at once. It loads the routes that the plan uses and, for when rates change,
-    those that also fit into memory."""
+    those that also fit into memory, on devices that share no silicon with one that is loaded."""
     used = {(suite, device) for suite, parts in placement.shares.items() for device in parts}
     pools = {device.id: device.memory_pool for device in result.devices}
     left = {pool: pool_bytes.get(pool, math.inf) for pool in pools.values()}
+    shared = sharing(result.devices)
     shares: dict[str, list[Share]] = defaultdict(list)
     ordered = sorted(placement.rates, key=lambda rate: ((rate.suite, rate.device) not in used, -rate.units_per_s))
     for rate in ordered:
         pool, size = pools[rate.device], rate.memory_bytes or 0
         if (rate.suite, rate.device) not in used and size > left[pool]:
+            continue
+        if not shared.get(rate.device, set()).isdisjoint(shares):
             continue
         left[pool] -= size
         share = _share_of(result, rate)

@@ -11,7 +11,7 @@ from harness.judge.diagnosis import Known
 from harness.judge.energy.total import device_watts, total
 from harness.judge.evidence import Evidence, Measured
 from harness.judge.stamps import in_time, marks_of, most_in_flight
-from harness.place import Power
+from harness.place import Power, each_once
 from harness.schema import Mix, Rate, Result, ServiceLimits
 
 UNSURE = 0.05  # half-width of a rate whose interval is not known, as a share: what the preset quick aims at
@@ -124,8 +124,10 @@ def power(result: Result) -> Power | None:
             for id, watts in known.items():
                 idle[id].append(watts)
             whole = total(result, metering.phase, begin_ns, end_ns)
+            once = [device.id for device in each_once(result.devices)]
             if whole.joules is not None:
-                rest.append(max(0.0, whole.joules * 1e9 / (end_ns - begin_ns) - sum(known.values())))
+                known_watts = sum(known.get(id, 0.0) for id in once)
+                rest.append(max(0.0, whole.joules * 1e9 / (end_ns - begin_ns) - known_watts))
     if not all(device.id in idle for device in result.devices):
         return None
     return Power({id: median(watts) for id, watts in idle.items()}, median(rest) if rest else 0.0)

@@ -11,6 +11,7 @@ is stored. All times are integer nanoseconds on CLOCK_MONOTONIC, which parent an
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,8 +19,10 @@ from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field, SkipValidation, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SkipValidation, field_validator, model_validator
 from pydantic.json_schema import SkipJsonSchema
+
+from harness.silicon import meet, piece
 
 SCHEMA: Literal[4] = 4
 
@@ -58,17 +61,24 @@ def weight_class(precision: str) -> WeightClass:
     return 16 if bits >= 16 else 8 if bits == 8 else 4
 
 
+PART = re.compile(r"[a-z0-9]+:[A-Za-z0-9._-]+(/\d{1,4}-of-[1-9]\d{0,3})?")
+"""A name of silicon in `Device.parts`: a device's id, or one of so many pieces of it."""
+
+
 class Device(Fact):
-    """A piece of silicon, however many software routes reach it."""
+    """A piece of silicon, or a group or a slice of such pieces, however many software routes reach it."""
 
     id: str = Field(pattern=r"^[a-z0-9]+:[A-Za-z0-9._-]+$")
     """Names the physical part: `cpu:0`, `gpu:<uuid>`."""
     kind: Literal["cpu", "gpu", "npu", "asic"]
     name: str = ""
+    """What its maker calls it; of a group, what one of its parts is called."""
     parts: tuple[str, ...] = ()
-    """The silicon of a group or a slice; a phase uses each part once. Empty means the device itself."""
+    """The silicon of a group, e.g. the ids of four GPUs, or of a slice, e.g. `gpu:<uuid>/2-of-7`. A mix uses it once.
+    Empty: the device is the part that its id names."""
     memory_pool: str
-    """Devices with the same pool draw on the same memory; the host's is `host`."""
+    """Devices with the same pool draw on the same memory; the host's is `host`. A group over memories of their own has
+    a pool of its own."""
     memory_bytes: int | None = Field(default=None, gt=0)
     precisions: tuple[Precision, ...] = ()
     """What the silicon computes natively by this route, best first."""
@@ -82,10 +92,28 @@ class Device(Fact):
     """The model of a hosted service, which has weights of its own. Its answers cannot be audited, and none of them is
     in a score. Empty: the device runs what the suite gives it."""
 
+    @field_validator("parts")
+    @classmethod
+    def _parts_are_apart(cls, parts: tuple[str, ...]) -> tuple[str, ...]:
+        for part in parts:
+            _, number, of = piece(part)
+            if not PART.fullmatch(part) or not 1 <= number <= of:
+                raise ValueError(f"{part} names no silicon, such as gpu:0 or gpu:0/1-of-2")
+        for one, other in itertools.combinations(parts, 2):
+            if meet(one, other):
+                raise ValueError(f"{one} and {other} are the same silicon")
+        return parts
+
     @property
     def silicon(self) -> frozenset[str]:
-        """The ids of the physical parts that the device consists of."""
+        """The names of the physical parts, or pieces of them, that the device consists of."""
         return frozenset(self.parts or (self.id,))
+
+    def overlaps(self, other: Device) -> bool:
+        """Whether both use some of the same silicon. Two slices of one processor do where they share a core."""
+        if self.slice_of is not None and self.slice_of == other.slice_of:
+            return self.id == other.id or not set(self.cores).isdisjoint(other.cores)
+        return any(meet(mine, yours) for mine in self.whole.silicon for yours in other.whole.silicon)
 
     @property
     def on_host(self) -> bool:
@@ -758,7 +786,8 @@ class Placement(Fact):
     suite_prices: dict[str, float]
     """v_w: the dual price of a unit of each suite; Σ m_w v_w = 1."""
     device_prices: dict[str, float]
-    """u_d: the dual price of each device's time; u_d ≥ r[w,d] v_w, and Σ u_d is the bound."""
+    """u: the dual price of the time of each device, or of several that share silicon, `gpu:0 or gpu:pair`: what those
+    with device d add up to is ≥ r[w,d] v_w, and Σ u is the bound."""
     watts: float | None = None
     """The predicted power of the energy boundary. None: not measured."""
     pool_bytes: dict[str, int] = {}

@@ -22,6 +22,7 @@ from harness.place import Objective
 from harness.plan import Way, Workload
 from harness.plugins import Plugin
 from harness.schema import Absent, Device, Mix, Phase, Result, SuiteFacts, Tier
+from harness.silicon import is_covered
 from harness.watch import processor
 from harness.watch.accelerators import Accelerators
 from harness.watch.disclosure import disclose
@@ -199,7 +200,9 @@ def bystanders(adapters: Sequence[str], config: Config, seen: Iterable[Device]) 
     chosen = choose(adapters, config)
     others = {name: plugin for name, plugin in known(config).items() if name not in chosen}
     silicon = {part for each in seen for part in (each.whole.id, *each.silicon)}
-    return tuple(each for each in discover(others, config).devices if not silicon.issuperset((each.id, *each.silicon)))
+    return tuple(
+        each for each in discover(others, config).devices if not all(is_covered(part, silicon) for part in each.silicon)
+    )
 
 
 def metered(devices: Sequence[Device], adapters: Sequence[str], config: Config) -> Meters:

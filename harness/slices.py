@@ -23,20 +23,25 @@ def split(ways: Sequence[Way], how: str, root: Path = ROOT) -> tuple[Way, ...]:
     """The ways with each one onto the host's CPU replaced by one for each slice of it.
 
     how: a number of slices of as many cores each (the first ones one more), `numa` or `type`, by the kind of core.
-    Raises UsageError where there is nothing to split, or no way onto the CPU.
+    A group or a slice that an adapter itself made of the CPU stays as it is. Raises UsageError where there is nothing
+    to split, or no way onto the CPU.
     """
-    if not any(way.device.on_host for way in ways):
+    if not any(_is_split(way.device) for way in ways):
         raise UsageError("--split-cpu: no adapter here reaches the CPU", hint="mixmark devices shows what there is")
     slices = cut(how, usable(), root)
     made: list[Way] = []
     for way in ways:
-        if not way.device.on_host:
+        if not _is_split(way.device):
             made.append(way)
             continue
         for number, cores in enumerate(slices):
             id = f"{way.device.id}.{number}"
             made.append(replace(way, device=_slice(way.device, id, cores)))
     return tuple(made)
+
+
+def _is_split(device: Device) -> bool:
+    return device.on_host and not device.parts
 
 
 def _slice(device: Device, id: str, cores: tuple[int, ...]) -> Device:

@@ -16,6 +16,7 @@ from typing import Any
 
 from harness.errors import ResultError
 from harness.schema import Device, Metering, Result
+from harness.silicon import part_of
 
 SHORTEST = 3  # letters of a host's or user's name that is searched for: shorter ones are parts of many words
 PUBLIC = ("/sys", "/dev", "/proc", "/usr", "/opt", "/lib", "/lib64", "/bin", "/sbin", "/etc/os-release")
@@ -193,10 +194,11 @@ def _samples(metering: Metering, redactor: Redactor) -> dict[str, Any]:
 
 def _new_ids(devices: Sequence[Device], known: Mapping[str, str]) -> dict[str, str]:
     """The id that each device gets whose id holds a UUID or a serial number: the next free number of its kind."""
-    taken = {each.id for each in devices} | set(known.values())
+    named = [part_of(name) for each in devices for name in (each.id, *each.parts, each.slice_of or "")]
+    taken = {*named, *known.values()}
     numbers: dict[str, Iterator[int]] = {}
     found = {}
-    for id in dict.fromkeys(name for each in devices for name in (each.id, *each.parts, each.slice_of or "")):
+    for id in dict.fromkeys(named):
         if id not in known and _names_one(id):
             kind = id.partition(":")[0]
             free = numbers.setdefault(kind, itertools.count())

@@ -14,7 +14,7 @@ from harness import plugins
 ROOT = Path(__file__).parent.parent
 # Each layer may import itself and what stands before it.
 LAYERS = (
-    {"harness.errors", "harness.schema", "harness.text"},
+    {"harness.errors", "harness.schema", "harness.silicon", "harness.text"},
     {"harness.contracts"},
     {  # pure: no file, process, device or clock; of mixes those that are shipped
         "harness.arrivals",

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import MixmarkError, UsageError
-from harness.place import GAP, Power, best_kind, bound, place, verify
+from harness.place import GAP, Power, best_kind, bound, each_once, place, verify
 from harness.schema import Device, Placement, Rate
 
 # The worked example of the method's part E: units/s on a GPU and a CPU, and the watts of each while it does it.
@@ -138,12 +138,71 @@ def test_efficiency_needs_every_watt() -> None:
     assert place(MIX, blind, [GPU, CPU], power=POWER).watts is None
 
 
-def test_a_part_is_used_once() -> None:
-    whole = CPU.model_copy(update={"parts": ("core-0", "core-1")})
-    half = Device(id="cpu:0-a", kind="cpu", memory_pool="host", parts=("core-0",))
-    rates = RATES + [each.model_copy(update={"device": half.id}) for each in RATES[1::2]]
-    with pytest.raises(UsageError, match="cpu:0 and cpu:0-a are the same silicon, core-0"):
-        place(MIX, rates, [GPU, whole, half])
+def gpu(name: str, *parts: str) -> Device:
+    return Device(id=f"gpu:{name}", kind="gpu", memory_pool=name, parts=tuple(f"gpu:{part}" for part in parts))
+
+
+A, B, PAIR = gpu("a"), gpu("b"), gpu("pair", "a", "b")
+DUO = {"llm": 1.0, "resnet50": 1.0}
+
+
+def rated(**of: tuple[float, float]) -> list[Rate]:
+    """The rates of llm and resnet50 on each GPU; 0: it cannot run it."""
+    pairs = [(name, suite, pace) for name, paces in of.items() for suite, pace in zip(DUO, paces, strict=True)]
+    return [rate(suite, f"gpu:{name}", pace) for name, suite, pace in pairs if pace]
+
+
+@pytest.mark.parametrize(
+    ("pair", "used", "mixes_per_s"), [((1.5, 1.2), {"gpu:a", "gpu:b"}, 1.0), ((4.0, 4.0), {"gpu:pair"}, 2.0)]
+)
+def test_a_plan_uses_a_group_or_its_members(pair: tuple[float, float], used: set[str], mixes_per_s: float) -> None:
+    rates = rated(a=(1, 1), b=(1, 1), pair=pair)
+    plan = place(DUO, rates, [A, B, PAIR])
+    assert {device for of in plan.shares.values() for device in of} == used
+    assert plan.mixes_per_s == pytest.approx(mixes_per_s) == pytest.approx(plan.bound_per_s)
+    assert plan.device_prices.keys() == {"gpu:a or gpu:pair", "gpu:b or gpu:pair"}
+    assert verify(plan, DUO, [A, B, PAIR]) == ()
+    kind, fastest = best_kind(DUO, rates, [A, B, PAIR])
+    assert (kind, round(fastest, 9)) == ("gpu", mixes_per_s)  # not the silicon twice
+
+
+def test_the_bound_of_devices_that_share_silicon_lets_them_take_turns_and_no_plan_does() -> None:
+    rates = rated(a=(0, 1), b=(0, 1), pair=(1.5, 0.2))
+    plan = place(DUO, rates, [A, B, PAIR])
+    assert (plan.mixes_per_s, plan.bound_per_s) == pytest.approx((1 / (1 / 1.5 + 1 / 0.2), 1 / (1 / 1.5 + 1 / 2)))
+    assert plan.shares["resnet50"] == {"gpu:pair": pytest.approx(0.88235, abs=1e-5)}
+    assert verify(plan, DUO, [A, B, PAIR]) == ()
+    both = plan.model_copy(update={"shares": {"llm": {"gpu:pair": 0.1}, "resnet50": {"gpu:a": 0.1, "gpu:b": 0.1}}})
+    assert "the plan runs gpu:a and gpu:pair at once, which share silicon" in verify(both, DUO, [A, B, PAIR])
+    full = both.model_copy(update={"shares": {"llm": {"gpu:pair": 0.6}, "resnet50": {"gpu:a": 0.6}}})
+    assert "the plan gives more than all of the time of gpu:a or gpu:pair" in verify(full, DUO, [A, B, PAIR])
+    with pytest.raises(MixmarkError, match="gpu:a runs resnet50; gpu:b runs resnet50; gpu:pair runs llm"):
+        place(DUO, rated(a=(0, 1), b=(0, 1), pair=(1.5, 0)), [A, B, PAIR])
+
+
+def test_groups_of_groups_and_slices_exclude_what_they_share() -> None:
+    four = [gpu(name) for name in "abcd"]
+    pairs = [gpu("ab", "a", "b"), gpu("cd", "c", "d")]
+    halves = [gpu("a1", "a/1-of-2"), gpu("a2", "a/2-of-2")]
+    devices = [*four, *pairs, gpu("all", *"abcd"), *halves]
+    paces = {"a": 1, "b": 1, "c": 1, "d": 1, "ab": 1.7, "cd": 2.1, "all": 3.0, "a1": 0.6, "a2": 0.6}
+    rates = [rate("llm", f"gpu:{name}", pace) for name, pace in paces.items()]
+    plan = place({"llm": 1.0}, rates, devices)
+    assert plan.shares["llm"].keys() == {"gpu:a1", "gpu:a2", "gpu:b", "gpu:cd"}
+    assert plan.mixes_per_s == pytest.approx(4.3) == pytest.approx(plan.bound_per_s)
+    assert verify(plan, {"llm": 1.0}, devices) == ()
+    assert [each.id for each in each_once(devices)] == ["gpu:all"]
+    assert [each.id for each in each_once([*four, *halves])] == ["gpu:a", "gpu:b", "gpu:c", "gpu:d"]
+
+
+def test_the_idle_power_of_silicon_counts_once() -> None:
+    power = Power({"gpu:a": 10, "gpu:b": 10, "gpu:pair": 20}, 5)
+    rates = [each.model_copy(update={"watts": 110.0}) for each in rated(a=(1, 1), b=(1, 1), pair=(1.5, 1.2))]
+    plan = place(DUO, rates, [A, B, PAIR], power=power)
+    assert plan.watts == pytest.approx(5 + 20 + 200)
+    frugal = place(DUO, rates, [A, B, PAIR], "efficiency", power=power)
+    assert frugal.watts == pytest.approx(5 + 20 + (110 - 20))
+    assert frugal.shares["llm"].keys() == {"gpu:pair"}, "0.67 mixes at 115 W beat 1 at 225 W"
 
 
 def test_a_false_certificate_is_found_without_a_solver() -> None:

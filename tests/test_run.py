@@ -45,7 +45,7 @@ def shell(tmp_path: Path) -> Shell:
 
 
 def run(shell: Shell, *words: str, **options: Any) -> Any:
-    lines = "".join(f'"{key}" = {value}\n' for key, value in {**OPTIONS, **options}.items())
+    lines = "".join(f'"{key}" = {value!r}\n' for key, value in {**OPTIONS, **options}.items())
     (shell.folder / "mixmark.toml").write_text(f"[adapter.band]\n{lines}")
     suites = ("--suite", "low", "--suite", "high")
     return shell("run", *suites, "--adapter", BAND, "--tier", "smoke", "--mix", "duo.toml", "--out", "out", *words)
@@ -56,10 +56,14 @@ def result(shell: Shell) -> dict[str, Any]:
 
 
 def test_a_run_ends_with_its_mix(shell: Shell) -> None:
-    done = run(shell)
+    done = run(shell, **{"parts.both": "a+b", "s.both.low": 0.008})
     assert done.returncode == 0, done.stderr
     told = result(shell)
     assert told["finished"]
+    group = next(device for device in told["devices"] if device["id"] == "npu:both")
+    assert group["parts"] == ["npu:a", "npu:b"]
+    alone = {record["route"]["device"] for record in told["records"] if record["scenario"] == "offline"}
+    assert alone == {"npu:a", "npu:b", "npu:both"}
     assert told["mix"]["name"] == "duo"
     (phase,) = [phase for phase in told["phases"] if phase["placement"]]
     shares = phase["placement"]["shares"]
@@ -67,6 +71,8 @@ def test_a_run_ends_with_its_mix(shell: Shell) -> None:
     assert shares["high"]["npu:b"] > 0.5
     parts = [record for record in told["records"] if record["phase"] == phase["name"]]
     assert {record["scenario"] for record in parts} == {"mixed"}
+    assert {record["route"]["device"] for record in parts} == {"npu:a", "npu:b"}  # and their group was not even loaded
+    assert phase["placement"]["device_prices"].keys() == {"npu:a or npu:both", "npu:b or npu:both"}
     assert all(record["audit"]["values"] == [0.0] for record in parts)  # by the adapter that is the reference
     assert "in the mix, low on npu:a" in done.stderr
     assert shell("report", "out").returncode == 0

@@ -87,8 +87,41 @@ def test_every_way_onto_the_cpu_becomes_one_a_slice() -> None:
     assert first.silicon != second.silicon
     assert first.whole == CPU.model_copy(update={"name": first.name})
     assert ways[2].device.whole == GPU
+    group = CPU.model_copy(update={"id": "cpu:pair", "parts": ("cpu:0/1-of-2", "cpu:0/2-of-2")})
+    assert split((*ways[:1], Way(CPU, "acme", {}), Way(group, "acme", {})), "2")[-1].device == group
     with pytest.raises(UsageError, match="no adapter here reaches the CPU"):
-        split((Way(GPU, "torch", {}),), "2")
+        split((Way(GPU, "torch", {}), Way(group, "acme", {})), "2")
+
+
+def test_devices_overlap_where_they_share_silicon() -> None:
+    def gpu(name: str, *parts: str) -> Device:
+        return Device(id=f"gpu:{name}", kind="gpu", memory_pool=name, parts=parts)
+
+    a, pair, half, quarter = gpu("a"), gpu("p", "gpu:a", "gpu:b"), gpu("h", "gpu:a/1-of-2"), gpu("q", "gpu:a/3-of-4")
+    assert a.overlaps(pair) and pair.overlaps(a) and a.overlaps(half) and pair.overlaps(half) and a.overlaps(a)
+    assert not half.overlaps(gpu("h2", "gpu:a/2-of-2"))
+    assert half.overlaps(quarter), "nothing tells where the cuts of two divisions are"
+    assert not gpu("c").overlaps(pair)
+    one, two = (CPU.model_copy(update={"id": f"cpu:0.{at}", "slice_of": "cpu:0", "cores": (at,)}) for at in range(2))
+    assert one.overlaps(CPU) and one.overlaps(one) and not one.overlaps(two)
+    assert one.overlaps(two.model_copy(update={"cores": (0, 1)}))
+    assert one.overlaps(CPU.model_copy(update={"id": "cpu:pair", "parts": ("cpu:0/1-of-2", "cpu:0/2-of-2")}))
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        (("gpu:a", "gpu:a"), "gpu:a and gpu:a are the same silicon"),
+        (("gpu:a", "gpu:a/1-of-2"), "are the same silicon"),
+        (("gpu:a/1-of-2", "gpu:a/2-of-4"), "are the same silicon"),
+        (("core-0",), "core-0 names no silicon"),
+        (("gpu:a/3-of-2",), "names no silicon"),
+        (("gpu:a/0-of-2",), "names no silicon"),
+    ],
+)
+def test_parts_name_silicon_and_each_once(parts: tuple[str, ...], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        Device(id="gpu:p", kind="gpu", memory_pool="p", parts=parts)
 
 
 def test_ranges_as_the_kernel_writes_them() -> None:

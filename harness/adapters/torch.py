@@ -2,21 +2,23 @@
 
 The modules run eagerly; in bf16 on the CPU they run as graphs for oneDNN (`harness.adapters.fused`).
 CUDA, ROCm, XPU, MPS and out-of-tree backends (torch_npu, torch_musa, torch_mlu, …) are all used through
-`torch.accelerator`. The authors have run only the CPU; the code for accelerators is written from the documentation.
+`torch.accelerator`; docs/vendors/coverage.md says how each one loads. The authors have run only the CPU; the code for
+accelerators is written from the documentation.
 """
 
 from __future__ import annotations
 
 import gc
+import importlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from harness.adapters.cpu import cpu, multiplies_bf16, threads_option
 from harness.contracts import Array, Graph, GraphRunner, Runner, Suite, Use, Weights
-from harness.errors import PluginError, Unsupported
+from harness.errors import PluginError, Unsupported, refuse_options
 from harness.schema import HOST_POOL, Device, Precision
 
 if TYPE_CHECKING:
@@ -24,20 +26,39 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 NVIDIA_DRIVER = Path("/sys/module/nvidia/version")
+GPUS = ("cuda", "xpu", "mps", "musa", "supa")
+"""The device types of torch that are GPUs: the first also of ROCm, the last two of Moore Threads and Biren."""
 MOST_SLOTS = 8
 """Feeds at once on the CPU, which share its threads: a thread that works alone waits for no other after each layer."""
 
 
 class Torch:
-    """Graphs by PyTorch. options: `threads`, the size of the CPU's thread pool; by default torch chooses it."""
+    """Graphs by PyTorch.
+
+    options: `threads`, the size of the CPU's thread pool; by default torch chooses it. `backend`, a module to import
+    that brings an accelerator which torch does not load by itself, e.g. torch_br.
+    """
 
     name = "torch"
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self._threads = threads_option("torch", options)
+        refuse_options("adapter torch", options, ["threads", "backend"])
+        self._threads = threads_option("torch", {k: v for k, v in options.items() if k == "threads"})
+        self._backend = options.get("backend", "")
 
     def discover(self) -> Iterable[Device]:
-        return [device for device, _ in _places()]
+        return [device for device, _ in self._places()]
+
+    def _places(self) -> Iterator[tuple[Device, str]]:
+        _import()
+        if self._backend:
+            try:
+                importlib.import_module(self._backend)
+            except ImportError as error:
+                raise PluginError(
+                    f"{self._backend} does not load: {error}", "install it beside torch, or name it by python = …"
+                ) from error
+        yield from _places()
 
     def disclose(self) -> Mapping[str, str]:
         """The versions of the accelerator's runtime and driver, as torch and the driver's own files tell them."""
@@ -58,7 +79,7 @@ class Torch:
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
         """Reads the weights one by one, into the memory from which they are used."""
         torch = _import()
-        offered = {each.id: (each.offers(suite.name), place) for each, place in _places()}
+        offered = {each.id: (each.offers(suite.name), place) for each, place in self._places()}
         if device.id not in offered:
             raise Unsupported(f"torch {torch.__version__} does not see {device.id}")
         precisions, place = offered[device.id]
@@ -216,10 +237,12 @@ def _places() -> Iterator[tuple[Device, str]]:
     for index in range(torch.accelerator.device_count()):
         properties = module.get_device_properties(index) if hasattr(module, "get_device_properties") else None
         uuid = getattr(properties, "uuid", None)
-        id = f"gpu:GPU-{uuid}" if uuid else f"gpu:{kind}{index}"  # GPU-… is its id in NVML, by which a meter finds it
+        silicon: Literal["gpu", "npu"] = "gpu" if kind in GPUS else "npu"
+        # GPU-… is its id in NVML, by which a meter finds it.
+        id = f"gpu:GPU-{uuid}" if uuid and silicon == "gpu" else f"{silicon}:{kind}{index}"
         device = Device(
             id=id,
-            kind="npu" if kind == "npu" else "gpu",
+            kind=silicon,
             name=getattr(properties, "name", kind),
             memory_pool=HOST_POOL if kind == "mps" else id,
             memory_bytes=getattr(properties, "total_memory", None),

@@ -12,8 +12,8 @@ from harness.errors import MixmarkError
 from harness.judge.intervals import WIDEST
 from harness.judge.score import Figure, Run, Score
 from harness.judge.stamps import in_flight_ns, most_in_flight, throughput_per_s
-from harness.place import EXACT, Bound, Objective, best_kind, bound, replan, verify
-from harness.schema import Completions, Mix, Placement, Rate, Record, Result
+from harness.place import EXACT, Bound, Objective, best_kind, bound, device_costs, replan, verify
+from harness.schema import Completions, Device, Mix, Placement, Rate, Record, Result
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def diagnoses(
 
 
 def _planned(plan: Placement, result: Result, mix: Mix, solo: Sequence[Rate], known: Sequence[Known]) -> _Planned:
-    limit = _bound(plan, mix, known)
+    limit = _bound(plan, mix, known, result.devices)
     kind, alone_per_s = best_kind(mix.units, [each.rate for each in known], result.devices)
     return _Planned(
         bound_per_s=limit.mixes_per_s,
@@ -129,7 +129,7 @@ def _planned(plan: Placement, result: Result, mix: Mix, solo: Sequence[Rate], kn
         faster={(each.rate.suite, each.rate.device) for each in known if each.in_mix},
         best_kind=kind,
         best_kind_per_s=alone_per_s,
-        unproven=(*verify(plan, mix.units), *_unmeasured(plan, solo)),
+        unproven=(*verify(plan, mix.units, result.devices), *_unmeasured(plan, solo)),
         other=None if plan.rest_watts is None else _other(plan, mix, result),
     )
 
@@ -191,19 +191,20 @@ def _diagnosis(result: Result, run: Run, plan: Placement, planned: _Planned) -> 
     )
 
 
-def _bound(plan: Placement, mix: Mix, known: Sequence[Known]) -> Bound:
+def _bound(plan: Placement, mix: Mix, known: Sequence[Known], devices: Sequence[Device]) -> Bound:
     """λ* of the plan where its rates stand, else that of the rates which take their place."""
     if any(each.in_mix for each in known):
         with suppress(MixmarkError):  # a plan that lacks a suite is not proven in any case
-            return bound(mix.units, [each.rate for each in known])
+            return bound(mix.units, [each.rate for each in known], devices)
     return Bound(plan.bound_per_s, plan.bound_shares, plan.suite_prices, plan.device_prices)
 
 
 def _half_width(limit: Bound, known: Sequence[Known]) -> float:
     """The mean of the half-widths of the rates, weighted by how much λ* changes with each."""
     half_widths = {(each.rate.suite, each.rate.device): each.half_width for each in known}
+    costs = device_costs(limit.device_prices)
     mean = math.fsum(
-        part * limit.device_prices.get(device, 0.0) / limit.mixes_per_s * half_widths.get((suite, device), 0.0)
+        part * costs.get(device, 0.0) / limit.mixes_per_s * half_widths.get((suite, device), 0.0)
         for suite, parts in limit.shares.items()
         for device, part in parts.items()
     )

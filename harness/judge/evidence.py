@@ -18,6 +18,7 @@ from harness.judge.roofline import Achieved, Ceiling, CeilingKey, Light
 from harness.judge.score import Score
 from harness.judge.steady import Window
 from harness.schema import AcceleratorConditions, Completions, Conditions, Int64s, Record, Result
+from harness.silicon import part_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,8 +127,8 @@ class Measured:
 
     @cached_property
     def silicon(self) -> frozenset[str]:
-        """The ids of the silicon that the record's device is made of, that of the device itself included."""
-        known = (device.silicon for device in self.result.devices if device.id == self.record.route.device)
+        """The ids of the record's device and of the parts that it is made of or a slice of."""
+        known = (map(part_of, each.silicon) for each in self.result.devices if each.id == self.record.route.device)
         return frozenset({self.record.route.device}).union(*known)
 
     @cached_property
@@ -169,8 +170,8 @@ def gather(result: Result) -> Evidence:
         measured=tuple(
             Measured(record, record.completions, result) for record in result.records if record.completions is not None
         ),
-        ceilings=roofline.ceilings(result.records),
-        light=roofline.light(result.records),
+        ceilings=roofline.ceilings(result.records, result.devices),
+        light=roofline.light(result.records, result.devices),
     )
 
 

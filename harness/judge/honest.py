@@ -309,6 +309,7 @@ def slower_than_light(evidence: Evidence) -> Iterator[Finding]:
         flops_per_s = light.flops_per_s.get((route.device, route.precision), 0)
         bytes_per_s = light.bytes_per_s.get(route.device, 0)
         cache = cache_bytes if route.device.startswith("cpu:") and cache_bytes else LARGEST_CACHE_BYTES
+        cache *= len(each.silicon - {route.device}) or 1  # each part of a group has a cache of its own
         rate = len(done) * 1e9 / each.in_flight_ns
         flops = least_flops(record) * rate
         streamed = streamed_bytes(record, OUT_OF_CACHE * cache) * rate / each.lanes  # one pass over them may serve all

@@ -5,13 +5,15 @@ Williams et al., Roofline, CACM 52(4), 2009.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from harness.judge.stamps import Floats, in_flight_ns, steps_begin_ns
-from harness.schema import Int64s, Record
+from harness.place import each_once
+from harness.schema import Device, Int64s, Record
+from harness.silicon import is_covered
 
 STAND_IN = "torch"  # the built-in adapter whose probe stands in where a device's own adapter has none
 WITNESSES = ("torch", "onnxruntime", "openvino")  # the built-in adapters, whose names nothing else may have
@@ -47,9 +49,10 @@ class Light:
     """For each device: a byte is a byte in every precision."""
 
 
-def ceilings(records: Iterable[Record]) -> dict[CeilingKey, Ceiling]:
+def ceilings(records: Iterable[Record], devices: Sequence[Device] = ()) -> dict[CeilingKey, Ceiling]:
     """The ceiling of every (device, adapter, precision) that was probed: the best over all its probe records whose
-    audit passed. A probe that streams nothing, as those below 16 bits, has the bytes of the device's best one."""
+    audit passed. A probe that streams nothing, as those below 16 bits, has the bytes of the device's best one. A group
+    without a probe has what those of its parts add up to, where the adapter probed them all."""
     best: dict[CeilingKey, Ceiling] = {}
     for record in records:
         for name, flops_per_s, bytes_per_s, _ in _probed(record):
@@ -68,12 +71,35 @@ def ceilings(records: Iterable[Record]) -> dict[CeilingKey, Ceiling]:
         if not top.bytes_per_s and device in streams:
             of = streams[device]
             best[device, way[0], way[1]] = Ceiling(top.flops_per_s, top.flops_kernel, of.bytes_per_s, of.bytes_kernel)
+    for adapter, precision in {(adapter, precision) for _, adapter, precision in best}:
+        known = {id: top for (id, *way), top in best.items() if way == [adapter, precision]}
+        for group in devices:
+            if group.id not in known and (members := _members(group, devices, known)):
+                flops, moved = [known[id].flops_per_s for id in members], [known[id].bytes_per_s for id in members]
+                best[group.id, adapter, precision] = Ceiling(_sum(flops), "all parts", _sum(moved), "all parts")
     return best
 
 
-def light(records: Iterable[Record]) -> Light:
+def _sum(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def _members(group: Device, devices: Sequence[Device], known: Container[str]) -> list[str]:
+    """The devices that together are the silicon of a group, by their ids, of those that are known; else none."""
+    inside = [
+        device
+        for device in devices
+        if device.id in known and all(is_covered(name, group.silicon) for name in device.silicon)
+    ]
+    members = each_once(inside)
+    held = {name for device in members for name in device.silicon}
+    return [device.id for device in members] if all(is_covered(name, held) for name in group.silicon) else []
+
+
+def light(records: Iterable[Record], devices: Sequence[Device] = ()) -> Light:
     """What the built-in adapters' probes of a device reached, the best of them; where there is none, the best of any
-    other adapter.
+    other adapter. A group that they did not probe reaches no more than its parts together.
 
     Which of them reads memory faster depends on the processor: with AMX, ONNX Runtime in fp32 read 1.4 times as fast as
     torch in bf16. An adapter that wants to look fast wants a high ceiling, so its own probe counts only where there is
@@ -90,6 +116,14 @@ def light(records: Iterable[Record]) -> Light:
                 flops[key] = max(flops.get(key, 0.0), flop_rate)
             if rate := byte_rate if route.adapter == STAND_IN else proved:
                 moved[route.device] = max(moved.get(route.device, 0.0), rate)
+    for ours, precisions in {ours: {each for _, each in flops_per_s[ours]} for ours in (True, False)}.items():
+        for group in devices:
+            if group.id not in bytes_per_s[ours] and (members := _members(group, devices, bytes_per_s[ours])):
+                bytes_per_s[ours][group.id] = sum(bytes_per_s[ours][id] for id in members)
+            for precision in precisions:
+                known_flops = {id: value for (id, each), value in flops_per_s[ours].items() if each == precision}
+                if group.id not in known_flops and (members := _members(group, devices, known_flops)):
+                    flops_per_s[ours][group.id, precision] = sum(known_flops[id] for id in members)
     return Light({**flops_per_s[False], **flops_per_s[True]}, {**bytes_per_s[False], **bytes_per_s[True]})
 
 

@@ -18,6 +18,7 @@ from uuid import UUID
 
 from harness.contracts import Sample
 from harness.errors import refuse_options
+from harness.meters.covered import gpus
 from harness.meters.gpu import domain, reader
 from harness.schema import Absent, Device, Domain
 
@@ -71,7 +72,7 @@ class AmdSmi:
 
     def domains(self, devices: Iterable[Device]) -> Iterator[Domain | Absent]:
         """Takes a second where AMD GPUs are found, to compare their counters with their power."""
-        known = {part for device in devices for part in device.silicon if part.startswith("gpu:GPU-")}
+        known = set(gpus(devices))
         try:
             import amdsmi as smi
         except Exception as error:  # also OSError or KeyError, from looking for its library

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from harness.schema import HOST_PROCESSOR, Device
+from harness.silicon import part_of
 
 
 def host(devices: Iterable[Device]) -> list[str]:
     """The host's processor and its slices. The processor counts even where no adapter reaches it."""
-    return sorted({HOST_PROCESSOR} | {each.id for each in devices if each.on_host})
+    return sorted({HOST_PROCESSOR} | {part_of(part) for each in devices if each.on_host for part in each.silicon})
 
 
 def gpus(devices: Iterable[Device]) -> list[str]:
-    """The ids of all GPUs, those inside of a group of devices too."""
-    return sorted({part for each in devices for part in each.silicon if part.startswith("gpu:")})
+    """The ids of all GPUs, those of which a device is a group or a slice too."""
+    return sorted({part_of(part) for each in devices for part in each.silicon if part.startswith("gpu:")})
 
 
 def everything(devices: Iterable[Device]) -> tuple[str, ...]:
     """All devices and what they are made of, the memory, and the node as a whole."""
-    return (*sorted({part for each in devices for part in (each.id, *each.silicon)}), "memory", "node")
+    return (*sorted({part for each in devices for part in (each.id, *map(part_of, each.silicon))}), "memory", "node")

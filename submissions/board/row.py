@@ -12,6 +12,7 @@ from decimal import Decimal
 from harness import mixes
 from harness.judge.score import Figure
 from harness.schema import Mix
+from harness.silicon import part_of
 from reporters import figures, summary
 from submissions.board import rank
 from submissions.board.rank import Board, Key, Metric
@@ -104,11 +105,14 @@ def price(entry: Entry) -> str:
 
 
 def devices(entry: Entry) -> list[str]:
-    """The names of what computes, each with how often it is there: 8 × Acme Topaz. Slices of one device are one."""
+    """The names of what computes, each with how often it is there: 8 × Acme Topaz. Slices of one device are one, and a
+    group adds none to its parts."""
+    known = {device.id: device for device in entry.machine.devices}
     named: dict[str, str] = {}
     for device in entry.machine.devices:
-        whole_name = entry.machine.cpu_model if device.slice_of else device.name
-        named.setdefault(device.slice_of or device.id, figures.name(whole_name or entry.machine.cpu_model or device.id))
+        for part in (device.slice_of,) if device.slice_of else map(part_of, device.parts or (device.id,)):
+            name = entry.machine.cpu_model if device.slice_of else known.get(part, device).name
+            named.setdefault(part, figures.name(name or entry.machine.cpu_model or part))
     return [f"{count} × {name}" if count > 1 else name for name, count in Counter(named.values()).items()]
 
 

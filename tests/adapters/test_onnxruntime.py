@@ -224,6 +224,54 @@ def test_other_providers_become_devices(monkeypatch: pytest.MonkeyPatch) -> None
     assert [device.id for device in OnnxRuntime({}).discover()] == ["cpu:0", "npu:qnn"]
 
 
+def plugged(provider: str, kind: str, device: int, name: str = "") -> SimpleNamespace:
+    """A device as onnxruntime lists it for a plug-in provider."""
+    told = {"FULL_DEVICE_NAME": name} if name else {}
+    silicon = SimpleNamespace(type=SimpleNamespace(name=kind), vendor="Acme", vendor_id=7, device_id=device)
+    return SimpleNamespace(ep_name=provider, ep_metadata=told, device=silicon)
+
+
+def test_the_devices_of_a_plug_in_provider(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import onnxruntime
+
+    library = tmp_path / "libacme.so"
+    library.touch()
+    known = [plugged("CPUExecutionProvider", "CPU", 0)]
+    acme = [plugged("AcmeExecutionProvider", "NPU", 1, "Acme Topaz"), plugged("AcmeExecutionProvider", "GPU", 2)]
+    auto = [plugged("AcmeExecutionProvider.AUTO", "NPU", 1)]
+    monkeypatch.setattr(onnxruntime, "get_ep_devices", lambda: known)
+    monkeypatch.setattr(
+        onnxruntime, "register_execution_provider_library", lambda name, path: known.extend([*acme, *auto])
+    )
+    adapter = OnnxRuntime({"library": str(library)})
+    for _ in range(2):  # a library registers once
+        host, npu, gpu = adapter.discover()
+        assert (host.id, host.offers("llm")) == ("cpu:0", ("fp32", "int8", "int4"))
+        assert (npu.id, npu.name, npu.memory_pool) == ("npu:acme0", "Acme Topaz", "npu:acme0")
+        assert (gpu.id, gpu.name, gpu.precisions) == ("gpu:acme0", "Acme GPU", ("fp32",))
+    known.append(plugged("AcmeExecutionProvider", "CPU", 0))
+    assert [device.id for device in adapter.discover()] == ["npu:acme0", "gpu:acme0", "cpu:0"], "the CPU is its now"
+    assert {each.id: each.offers("llm") for each in adapter.discover()}["cpu:0"] == ("fp32",)
+
+
+def test_a_plug_in_provider_that_does_not_load_says_why() -> None:
+    for library, told in ((__file__, "test_onnxruntime.py does not load"), ("no_such_ep", "No module named")):
+        with pytest.raises(PluginError, match=told):
+            OnnxRuntime({"library": library}).discover()
+
+
+def test_a_plug_in_provider_computes_what_the_cpu_computes() -> None:
+    """OpenVINO's, which takes the processor; its own default is bf16 where the processor has it."""
+    pytest.importorskip("onnxruntime_ep_openvino")
+    exact = {"provider.load_config": '{"CPU": {"INFERENCE_PRECISION_HINT": "f32"}}'}
+    adapter, suite = OnnxRuntime({"library": "onnxruntime_ep_openvino", **exact}), Toy()
+    (device,) = adapter.discover()
+    with adapter.open(device, suite, "fp32", ALONE) as runner:
+        computes_as_torch(runner, cpu())
+        assert runner.facts["nodes of see"].startswith("OpenVINOExecutionProvider ")
+        assert "elsewhere" not in runner.facts
+
+
 def test_what_computes_elsewhere_is_told_and_shape_arithmetic_is_not() -> None:
     def part(provider: str, *kinds: str) -> SimpleNamespace:
         return SimpleNamespace(ep_name=provider, get_nodes=lambda: [SimpleNamespace(op_type=kind) for kind in kinds])

@@ -158,7 +158,7 @@ def test_an_accelerator_of_another_vendor_comes_through_the_same_code(monkeypatc
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
     monkeypatch.setattr(torch, "get_device_module", lambda kind: backend)
     _, first, second = Torch({}).discover()
-    assert (first.id, first.memory_pool, first.precisions) == ("gpu:acme0", "gpu:acme0", ("bf16", "fp16", "fp32"))
+    assert (first.id, first.memory_pool, first.precisions) == ("npu:acme0", "npu:acme0", ("bf16", "fp16", "fp32"))
     assert (second.name, second.memory_bytes) == ("Acme 1", 1 << 30)
 
 

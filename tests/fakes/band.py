@@ -1,7 +1,8 @@
 """An adapter with as many devices as asked for, each as fast as asked for; the CPU's work is sleeping.
 
-options: `s.<device>.<suite>` seconds a sample, in fp32; `int8`: the part of that which int8 takes, where it is offered;
-`die.<device>`, `raise.<device>`, `hang.<device>`: at which feed of a suite that happens.
+options: `s.<device>.<suite>` seconds a sample, in fp32; `parts.<device>`: the devices of a group, `a+b`; `int8`: the
+part of that time which int8 takes, where it is offered; `die.<device>`, `raise.<device>`, `hang.<device>`: at which
+feed of a suite that happens.
 """
 
 from __future__ import annotations
@@ -46,7 +47,10 @@ class Band:
     def discover(self) -> Iterable[Device]:
         for name in self.devices:
             offered: tuple[Precision, ...] = ("fp32", "int8") if "int8" in self.options else ("fp32",)
-            yield Device(id=f"npu:{name}", kind="npu", memory_pool=name, memory_bytes=8 << 30, precisions=offered)
+            parts = tuple(f"npu:{each}" for each in self.options.get(f"parts.{name}", "").split("+") if each)
+            yield Device(
+                id=f"npu:{name}", kind="npu", parts=parts, memory_pool=name, memory_bytes=8 << 30, precisions=offered
+            )
 
     @contextmanager
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:

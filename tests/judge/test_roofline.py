@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.judge import roofline
-from harness.schema import Completions, Cost
+from harness.schema import Completions, Cost, Device, Record
 from tests.golden.sample import closed_loop, probe, record
 
 
@@ -61,6 +61,26 @@ def known(
 
 
 COSTS = (Cost(name="prefill", flops=100, bytes=10), Cost(name="decode", flops=10, bytes=30, yields=2))
+
+
+def on(device: str, flops_per_s: float, adapter: str = "torch") -> Record:
+    told = probe(device.replace(":", "-"), gemm_ns=round(1e10 * 1e9 / flops_per_s), read_ns=400, device=device)
+    return told.model_copy(update={"route": told.route.model_copy(update={"adapter": adapter})})
+
+
+def test_a_group_has_its_own_ceiling_or_what_those_of_its_parts_add_up_to() -> None:
+    parts = [Device(id=f"gpu:{name}", kind="gpu", memory_pool=name) for name in "ab"]
+    group = Device(id="gpu:pair", kind="gpu", memory_pool="pair", parts=("gpu:a", "gpu:b"))
+    devices, alone = [*parts, group], [on("gpu:a", 1e17), on("gpu:b", 2e17)]
+    summed = roofline.ceilings(alone, devices)["gpu:pair", "torch", "fp32"]
+    assert summed == roofline.Ceiling(3e17, "all parts", 2 * 4e9 * 1e9 / 400, "all parts")
+    assert ("gpu:pair", "torch", "fp32") not in roofline.ceilings(alone[:1], devices)
+    own = roofline.ceilings([*alone, on("gpu:pair", 2.5e17)], devices)["gpu:pair", "torch", "fp32"]
+    assert own.flops_per_s == 2.5e17
+    light = roofline.light([*alone, on("gpu:pair", 1e18, "acme")], devices)  # the built-in adapter is the witness
+    assert light.flops_per_s["gpu:pair", "fp32"] == 3e17
+    assert light.bytes_per_s["gpu:pair"] == 2 * 4e9 * 1e9 / 400
+    assert roofline.light([on("gpu:pair", 1e18, "acme")], devices).flops_per_s == {("gpu:pair", "fp32"): 1e18}
 
 
 def test_the_roofline_takes_the_slower_of_compute_and_memory_at_each_yield() -> None:

@@ -10,10 +10,11 @@ import pytest
 from bench.folders import Maker, write
 from harness import store
 from harness.judge.judgement import judge
-from harness.schema import Result
+from harness.schema import Device, Result
 from submissions import bundle
 from submissions.entry import results_of
 from submissions.redact import Redactor, private, redacted, words_of
+from tests.golden.sample import result
 from tests.submissions.made import DECLARED, verdict
 
 UUID = "5d1cae40-0000-4000-8000-0123456789ab"
@@ -127,6 +128,17 @@ def with_uuid(result: Result) -> Result:
             id.replace("nvml/0", f"nvml/GPU-{UUID}/energy"): samples for id, samples in metering.samples.items()
         }
     return Result.model_validate(content)
+
+
+def test_the_uuid_of_a_gpu_becomes_a_number_in_its_groups_and_slices() -> None:
+    def gpu(id: str, *parts: str) -> Device:
+        return Device(id=f"gpu:{id}", kind="gpu", memory_pool=f"gpu:{id}", parts=parts)
+
+    slice = gpu(f"MIG-{UUID[:-1]}f", f"gpu:GPU-{UUID}/2-of-7")
+    devices = (gpu(f"GPU-{UUID}"), slice, gpu("pair", f"gpu:GPU-{UUID}", "gpu:1"))
+    clean = redacted(result().model_copy(update={"devices": devices}), Redactor([]))
+    assert [each.id for each in clean.devices] == ["gpu:0", "gpu:2", "gpu:pair"]
+    assert [each.parts for each in clean.devices] == [(), ("gpu:0/2-of-7",), ("gpu:0", "gpu:1")]
 
 
 def test_the_uuid_of_a_gpu_becomes_a_number_everywhere(tmp_path: Path) -> None:

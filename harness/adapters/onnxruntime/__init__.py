@@ -1,6 +1,7 @@
 """ONNX Runtime: the CPU, and the execution providers of the installed build.
 
-The authors have run only the CPU provider; the others are written from the documentation.
+The authors have run only the CPU provider, and a plug-in provider on the CPU; the others are written from the
+documentation. docs/vendors/coverage.md says how each one loads.
 
 Weights reach a session in one of three ways. Ways that copy them, or that fold placeholders for them, were rejected.
 
@@ -32,7 +33,7 @@ from harness.adapters.onnxruntime.files import read
 from harness.cache import converted
 from harness.contracts import Array, Graph, GraphRunner, Runner, Suite, Use, Weights
 from harness.errors import MixmarkError, PluginError, Unsupported, UsageError, refuse_options
-from harness.schema import BITS_PER_WEIGHT, Device, Precision
+from harness.schema import BITS_PER_WEIGHT, HOST_PROCESSOR, Device, Precision
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -62,6 +63,8 @@ class Place:
     provider: str
     memory: str
     """OrtValue's name of the memory in which inputs and outputs are bound."""
+    plugged: Any = None
+    """The device as a plug-in provider names it; None: the provider is part of the build."""
 
 
 LEVELS = ("0", "1", "2", "3", "4")
@@ -76,7 +79,9 @@ class OnnxRuntime:
     """Graphs by ONNX Runtime.
 
     options: `threads`, the size of the CPU's thread pool; by default one thread a core. `accuracy_level`, how linear
-    layers in int8 and int4 take their inputs (see convert.py); by default 4, which is the fastest.
+    layers in int8 and int4 take their inputs (see convert.py); by default 4, which is the fastest. `library`, a plug-in
+    provider: its Python package, e.g. onnxruntime_ep_openvino, or the path of its library. `provider.NAME`, an option
+    NAME of the provider, e.g. `provider.backend_path`.
 
     The adapter always sets the number: by default ONNX Runtime pins a thread to every core of the machine, including
     those that taskset or a cpuset has taken away.
@@ -85,7 +90,10 @@ class OnnxRuntime:
     name = "onnxruntime"
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        refuse_options("adapter onnxruntime", options, ["threads", "accuracy_level"])
+        own = {name: value for name, value in options.items() if not name.startswith("provider.")}
+        refuse_options("adapter onnxruntime", own, ["threads", "accuracy_level", "library", "provider.NAME"])
+        self._library = options.get("library", "")
+        self._provider = {name.removeprefix("provider."): options[name] for name in options.keys() - own.keys()}
         self._threads = threads_option("onnxruntime", {k: v for k, v in options.items() if k == "threads"}) or cores()
         level = options.get("accuracy_level", "4")
         if level not in LEVELS:
@@ -93,13 +101,13 @@ class OnnxRuntime:
         self._level = int(level)
 
     def discover(self) -> Iterable[Device]:
-        return [place.device for place in _places()]
+        return [place.device for place in _places(self._library)]
 
     @contextmanager
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
         """Raises Unsupported for a precision that the device does not offer."""
         runtime = _import()
-        place = next((place for place in _places() if place.device.id == device.id), None)
+        place = next((place for place in _places(self._library) if place.device.id == device.id), None)
         if place is None:
             raise Unsupported(f"onnxruntime {runtime.__version__} does not reach {device.id}")
         offered = place.device.offers(suite.name)
@@ -126,19 +134,27 @@ class OnnxRuntime:
                         convert.writer(suite, bits, self._level),
                     )
                 )
-            session = _Session(suite, place, self._threads, folder)
+            session = _Session(suite, place, self._threads, folder, self._provider)
             stack.callback(session.close)
             yield GraphRunner(suite, session, slots=1, facts=facts | session.facts)
 
 
 class _Session:
-    """The suite's graphs on one device. folder: where the converted models are; None in fp32."""
+    """The suite's graphs on one device. folder: where the converted models are; None in fp32. provider: its options."""
 
-    def __init__(self, suite: Suite, place: Place, threads: int, folder: Path | None) -> None:
+    def __init__(
+        self, suite: Suite, place: Place, threads: int, folder: Path | None, provider: Mapping[str, str]
+    ) -> None:
         runtime = _import()
         self._value = runtime.OrtValue
         self._place = place
         self._options = session_options(threads)
+        self._providers: Sequence[Any] | None = [(place.provider, dict(provider)), CPU]
+        if place.provider == CPU:
+            self._providers = [CPU]
+        if place.plugged is not None:
+            self._options.add_provider_for_devices([place.plugged], dict(provider))
+            self._providers = None
         self._graphs: dict[str, Graph] = dict(suite.graphs())
         self._sessions: dict[str, Any] = {}
         self._bindings: dict[str, Any] = {}
@@ -151,7 +167,7 @@ class _Session:
     def _load(self, name: str, graph: Graph, weights: Weights, folder: Path | None) -> None:
         import onnx
 
-        providers = list(dict.fromkeys((self._place.provider, CPU)))
+        providers = self._providers
         names: list[str] = []
         if folder is not None:
             try:
@@ -231,7 +247,7 @@ def session_options(threads: int) -> Any:
     return options
 
 
-def from_file(model: ModelProto, weights: Weights, options: Any, providers: Sequence[str]) -> Any:
+def from_file(model: ModelProto, weights: Weights, options: Any, providers: Sequence[Any] | None) -> Any:
     """A session over the model and its weights, which are on disk only until the session is built."""
     from onnx import TensorProto
 
@@ -287,15 +303,59 @@ def _import() -> Any:
     return onnxruntime
 
 
-def _places() -> Iterator[Place]:
-    available = _import().get_available_providers()
-    yield Place(cpu(("fp32",)).model_copy(update={"precisions_by_suite": BY_SUITE}), CPU, "cpu")
+def _places(library: str = "") -> Iterator[Place]:
+    """A plug-in provider that computes on the CPU stands there in the place of the runtime's own."""
+    runtime = _import()
+    plugged = list(_plugged(runtime, library)) if library else []
+    available = runtime.get_available_providers()
+    if not any(place.device.id == HOST_PROCESSOR for place in plugged):
+        yield Place(cpu(("fp32",)).model_copy(update={"precisions_by_suite": BY_SUITE}), CPU, "cpu")
+    yield from plugged
+    reached = {place.provider for place in plugged}
     if CUDA in available:
         yield from (Place(device, CUDA, "cuda") for device in _cuda_devices())
     for provider, kind in OTHERS.items():
-        if provider in available:
+        if provider in available and provider not in reached:
             id = f"{kind}:{provider.removesuffix('ExecutionProvider').lower()}"
             yield Place(Device(id=id, kind=kind, memory_pool=id, precisions=("fp32",)), provider, "cpu")
+
+
+def _plugged(runtime: Any, library: str) -> Iterator[Place]:
+    """The devices of a plug-in provider. Of several providers in one library the first that names a device has it.
+
+    Raises PluginError where the library does not load.
+    """
+    try:
+        path = library if Path(library).is_file() else importlib.import_module(library).get_library_path()
+        if library not in _registered:
+            _registered[library] = [each.ep_name for each in runtime.get_ep_devices()]
+            runtime.register_execution_provider_library(library, str(path))
+    except Exception as error:  # its errors have no class in common
+        raise PluginError(
+            f"the plug-in provider {library} does not load: {str(error)[:300]}",
+            "library is a package with get_library_path(), or the path of a library, for onnxruntime 1.23 or later",
+        ) from error
+    count: Counter[str] = Counter()
+    seen: dict[tuple[object, ...], str] = {}
+    for each in runtime.get_ep_devices():
+        if each.ep_name in _registered[library]:
+            continue
+        kind = each.device.type.name.lower()
+        if seen.setdefault((kind, each.device.vendor_id, each.device.device_id), each.ep_name) != each.ep_name:
+            continue
+        if kind == "cpu":
+            yield Place(cpu(("fp32",)), each.ep_name, "cpu", each)
+            continue
+        id = f"{kind}:{each.ep_name.removesuffix('ExecutionProvider').lower()}{count[kind]}"
+        count[kind] += 1
+        name = each.ep_metadata.get("FULL_DEVICE_NAME") or f"{each.device.vendor} {kind.upper()}"
+        yield Place(
+            Device(id=id, kind=kind, name=name, memory_pool=id, precisions=("fp32",)), each.ep_name, "cpu", each
+        )
+
+
+_registered: dict[str, list[str]] = {}
+"""The providers that the process had before each plug-in was registered: a library registers once a process."""
 
 
 def _cuda_devices() -> Iterator[Device]:

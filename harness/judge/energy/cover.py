@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import combinations
 from typing import get_args
 
 from harness.schema import HOST_PROCESSOR, Absent, Boundary, Device, Domain
+from harness.silicon import is_covered, meet, piece
 
 WHOLE = "node"  # what a domain covers that covers the machine with all its devices, known or not
 CLASSES: tuple[Boundary, ...] = get_args(Boundary)  # the widest first
@@ -17,7 +17,6 @@ LEFT_OUT: Mapping[Boundary, tuple[str, ...]] = {
     "node": ("power supply",),
     "devices": ("memory", "mainboard", "drives", "fans", "network", "power supply"),
 }
-PIECE = re.compile(r"(.+)/(\d{1,4})-of-([1-9]\d{0,3})")
 
 
 def rivals(domains: Iterable[Domain]) -> Iterator[tuple[Domain, Domain]]:
@@ -48,20 +47,8 @@ def overlap(one: Domain, other: Domain, domains: Mapping[str, Domain]) -> bool:
         one.boundary != other.boundary
         or contains(one, other, domains)
         or contains(other, one, domains)
-        or any(_meet(mine, yours) for mine in one.covers for yours in other.covers)
+        or any(meet(mine, yours) for mine in one.covers for yours in other.covers)
     )
-
-
-def _meet(mine: str, yours: str) -> bool:
-    """Whether both are the same thing, or a part and its whole; `cpu:0/1-of-2` and `cpu:0/2-of-2` do not meet."""
-    (my_whole, my_part, mine_of), (your_whole, your_part, yours_of) = piece(mine), piece(yours)
-    return my_whole == your_whole and (my_part == your_part or mine_of != yours_of)
-
-
-def piece(covers: str) -> tuple[str, int, int]:
-    """`cpu:0/1-of-2` is (cpu:0, 1, 2), `cpu:0` is (cpu:0, 1, 1)."""
-    found = PIECE.fullmatch(covers)
-    return (found[1], int(found[2]), int(found[3])) if found else (covers, 1, 1)
 
 
 def _ancestors(domain: Domain, domains: Mapping[str, Domain]) -> set[str]:
@@ -106,9 +93,7 @@ def lacking(domains: Iterable[Domain], needed: Iterable[str]) -> tuple[str, ...]
     covers = {each for domain in domains for each in domain.covers}
     if is_covered(WHOLE, covers):
         return ()
-    return tuple(
-        each for each in dict.fromkeys(needed) if each not in covers and not is_covered(piece(each)[0], covers)
-    )
+    return tuple(each for each in dict.fromkeys(needed) if not is_covered(each, covers))
 
 
 def _rank(domain: Domain, known: Mapping[str, Domain]) -> tuple[object, ...]:
@@ -133,15 +118,5 @@ def unmetered(domains: Iterable[Domain], devices: Iterable[Device], absent: Iter
 
 
 def is_whole(device: Device, covers: Collection[str]) -> bool:
-    """Whether all of a device is covered. A slice is covered where the device is that it is a part of."""
+    """Whether all of a device is covered: of a group every part, of a slice the device that it is a slice of."""
     return is_covered(device.whole.id, covers) or all(is_covered(part, covers) for part in device.silicon)
-
-
-def is_covered(whole: str, covers: Collection[str]) -> bool:
-    """Whether something is covered: by itself, or by all pieces of a division of it."""
-    counts = {of for each in covers for name, _, of in (piece(each),) if name == whole}
-    return any(all(_part(whole, number, of) in covers for number in range(1, of + 1)) for of in counts)
-
-
-def _part(whole: str, number: int, of: int) -> str:
-    return whole if of == 1 and number == 1 else f"{whole}/{number}-of-{of}"

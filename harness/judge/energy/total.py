@@ -14,10 +14,8 @@ from harness.judge.energy.cover import (
     WHOLE,
     antichain,
     contains,
-    is_covered,
     is_whole,
     lacking,
-    piece,
     rivals,
     uncovered,
     within,
@@ -25,6 +23,7 @@ from harness.judge.energy.cover import (
 from harness.judge.energy.reading import Reading, cumulative, idle_watts, in_phase, power, same
 from harness.judge.stamps import Floats, window_ns
 from harness.schema import Absent, Boundary, Device, Domain, Int64s, Metering, Record, Result, Samples
+from harness.silicon import is_covered, piece
 
 CLAIM = (
     "{one} and {other} both claim to meter the same thing: if each meters a part of it, declare the parts, "
@@ -263,7 +262,7 @@ def device_watts(result: Result, phase: str, device: Device, begin_ns: int, end_
         for each in result.domains
         if each.boundary == "devices"
         and each.method != "modelled"
-        and {piece(part)[0] for part in each.covers} <= of_it
+        and all(is_covered(part, of_it) for part in each.covers)
     ]
     readings = {each.id: in_phase(each, metering, begin_ns, end_ns) for each in own}
     chosen = antichain(own, {id for id, each in readings.items() if each.valid}, (device,))

@@ -448,6 +448,21 @@ def test_a_device_in_pieces_is_covered_by_all_of_them() -> None:
     assert summed(domain("p", ("cpu:0/0-of-0",)), devices=(CPU,)).boundary is None
 
 
+def test_a_group_is_metered_by_its_parts_and_a_slice_only_with_the_rest_of_its_device() -> None:
+    pair = Device(id="gpu:pair", kind="gpu", memory_pool="pair", parts=("gpu:a", "gpu:b"))
+    slice = Device(id="gpu:a1", kind="gpu", memory_pool="a1", parts=("gpu:a/1-of-7",))
+    halves = Device(id="cpu:pair", kind="cpu", memory_pool="host", parts=("cpu:0/1-of-2", "cpu:0/2-of-2"))
+    a, b, host = domain("a", ("gpu:a",)), domain("b", ("gpu:b",)), domain("cpu")
+    assert uncovered((host, a), (CPU, pair, slice)) == ("gpu:pair",)
+    assert uncovered((host, a, b), (CPU, pair, slice, halves)) == ()
+    assert summed(host, a, b, devices=(CPU, pair, slice, halves)).joules == 300, "each part once"
+    told = metered(host, a, b)
+    alone = {each.id: device_watts(told, "p", each, 20 * S, 50 * S) for each in (pair, slice, halves, CPU)}
+    assert alone["gpu:a1"] is None, "what the other slices draw is in it"
+    assert alone["gpu:pair"] == pytest.approx(2 * (alone["cpu:0"] or 0))
+    assert alone["cpu:pair"] == alone["cpu:0"]
+
+
 @pytest.mark.parametrize(("whole", "taken"), [({}, "whole"), (POWER, "part")], ids=["counter", "power"])
 def test_what_contains_another_is_not_added_to_it_whatever_it_says_that_it_covers(
     whole: dict[str, Any], taken: str

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from submissions.board import formats
+from harness.schema import Device
+from submissions.board import formats, row
 from submissions.board.rank import boards
 from submissions.board.row import standings
 from submissions.entry import Entry
@@ -17,6 +18,20 @@ from tests.submissions.board.made import SITE, crowd, hostile
 
 ATOM = "{http://www.w3.org/2005/Atom}"
 CROWDS = {"none": [], "one": crowd(1), "many": crowd(80), "hostile": [hostile(number) for number in range(4)]}
+
+
+def test_silicon_counts_once_however_it_is_grouped_and_sliced() -> None:
+    def gpu(name: str, *parts: str, called: str = "Acme Topaz") -> Device:
+        return Device(id=f"gpu:{name}", kind="gpu", name=called, memory_pool=name, parts=parts)
+
+    def named(*devices: Device) -> list[str]:
+        entry = CROWDS["one"][0]
+        return row.devices(entry.model_copy(update={"machine": entry.machine.model_copy(update={"devices": devices})}))
+
+    pair = gpu("pair", "gpu:a", "gpu:b", called="Acme Topaz pair")
+    assert named(gpu("a"), gpu("b"), pair) == named(pair, gpu("b"), gpu("a")) == ["2 × Acme Topaz"]
+    assert named(gpu("pair", "gpu:a", "gpu:b")) == ["2 × Acme Topaz"]
+    assert named(gpu("a"), gpu("a1", "gpu:a/1-of-2"), gpu("a2", "gpu:a/2-of-2")) == ["Acme Topaz"]
 
 
 @pytest.fixture(params=CROWDS)
