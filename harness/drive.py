@@ -366,7 +366,7 @@ def best_batch(
             else:
                 best = size
     likely = tried.likely()
-    found = tried.turns(likely, search_ns * 3 // 4)
+    found = tried.turns(likely, search_ns // 2)
     best = likely[0]
     for each in likely[1:]:
         best = each if _lead(found, each, best) > 0 else best
