@@ -7,7 +7,8 @@ is stored. All times are integer nanoseconds on CLOCK_MONOTONIC, which parent an
 # History of SCHEMA: 1 first shape; 2 a phase says its purpose, a probe is a scenario, what is absent has a kind,
 # the conditions of accelerators are the same for every vendor, each record has its window's seed; 3 a noise floor has a
 # tier and a date, a suite says what its units are called in a sentence; 4 a run has a weight class, and may rank its
-# routes by pilots before it measures the best of them.
+# routes by pilots before it measures the best of them; 5 a device may be a hosted service, and a record says what went
+# wrong when its suites were closed.
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from harness.silicon import meet, piece
 
-SCHEMA: Literal[4] = 4
+SCHEMA: Literal[5] = 5
 
 Precision = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4"]
 BITS_PER_WEIGHT: dict[str, int] = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4}
@@ -895,7 +896,7 @@ class System(Fact):
 class Result(Fact):
     """A whole run."""
 
-    schema_version: Literal[4] = SCHEMA
+    schema_version: Literal[5] = SCHEMA
     created_utc: str
     seed: int | None = Field(default=None, ge=0)
     """The seed that the user gave, who could know every feed beforehand. None: each window drew its own."""

@@ -110,7 +110,7 @@ def test_a_process_that_this_one_started_itself_is_none_of_a_worker(tmp_path: Pa
 @linux
 def test_the_channel_is_a_socket_that_no_file_name_opens(tmp_path: Path) -> None:
     code = "import os, sys, time; os.write(int(sys.argv[1]), b'here'); time.sleep(1000)"
-    process = LocalProcess(sys.executable, code, [], {}, tmp_path / "log", isolated=False)
+    process = LocalProcess(sys.executable, code, [], {}, tmp_path / "log", isolated=False, helps=False)
     try:
         assert process.receive(30) == b"here"
         for pid in (process.pid, os.getpid()):

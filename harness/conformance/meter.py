@@ -7,8 +7,9 @@ from itertools import combinations
 
 from harness.conformance.readings import BUSY_PERCENT, Readings
 from harness.conformance.report import Check, NotChecked, fail_if
-from harness.judge.energy.cover import LEFT_OUT, WHOLE, contains, overlap, piece
+from harness.judge.energy.cover import LEFT_OUT, WHOLE, contains, overlap
 from harness.schema import HOST_PROCESSOR, Domain
+from harness.silicon import piece
 
 ANSWERS_WITHIN_S = 10.0  # for what it covers
 MOST_WATTS = 1e6  # of any machine
