@@ -67,7 +67,7 @@ def naps() -> list[psutil.Process]:
     return [
         each
         for each in psutil.process_iter(["cmdline", "status"])
-        if "time.sleep(1000)" in " ".join(each.info["cmdline"] or ()) and each.info["status"] != psutil.STATUS_ZOMBIE
+        if NAP[-1] in (each.info["cmdline"] or ()) and each.info["status"] != psutil.STATUS_ZOMBIE
     ]
 
 

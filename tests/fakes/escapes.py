@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from mixmark import Device, Runner, Suite, Use
 from tests.fakes.cheats import DEVICE, Chain, Honest
 
-NAP = [sys.executable, "-S", "-c", "import time; time.sleep(1000)"]
+NAP = [sys.executable, "-S", "-c", "import time; time.sleep(1000)  # of tests/fakes/escapes.py"]
 DAEMON = """
 import os, time
 if os.fork():
