@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -54,8 +54,8 @@ class Lazy:
 class Engine:
     facts: Mapping[str, str] = {"engine": "acme 1"}
 
-    def __init__(self, faults: Iterable[str], precision: str, use: Use) -> None:
-        self.faults, self.precision, self.use = set(faults), precision, use
+    def __init__(self, faults: Iterable[str], precision: str, use: Use, processes: Sequence[int]) -> None:
+        self.faults, self.precision, self.use, self.processes = set(faults), precision, use, processes
         self.slots = 2
         self.buffer: Array = np.zeros(1, np.int64)
         self.lock = threading.Lock()
@@ -98,8 +98,9 @@ class Acme:
     def __init__(self, options: Mapping[str, str]) -> None:
         self.faults = options.get("broken", "").split(",")
         self.folder = options.get("folder", "")
+        self.processes = [int(each) for each in options.get("server", "").split()]
         if "lax" not in self.faults:
-            refuse_options("adapter acme", options, ["broken", "folder"])
+            refuse_options("adapter acme", options, ["broken", "folder", "server"])
 
     def discover(self) -> Iterable[Device]:
         if "slow" in self.faults:
@@ -125,14 +126,14 @@ class Acme:
             # a process that outlives a killed worker
             HELD.append(subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"], start_new_session=True))
         if "greedy" not in self.faults:
-            yield Engine(self.faults, precision, use)
+            yield Engine(self.faults, precision, use, self.processes)
             CLOSED.append(suite.name)
             return
         lock = Path(self.folder, "acme.lock")
         if lock.exists() and lock.read_text() != device.id:
             raise RuntimeError(f"acme: {lock.read_text()} is in use")
         lock.write_text(device.id)
-        yield Engine(self.faults, precision, use)
+        yield Engine(self.faults, precision, use, self.processes)
         lock.unlink(missing_ok=True)
 
 
@@ -149,4 +150,4 @@ class Reference:
 
     @contextmanager
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
-        yield Engine((), precision, use)
+        yield Engine((), precision, use, ())
