@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping
+from unittest import mock
 
 from harness.dispatch import Grant
 from harness.place import place, verify
@@ -38,9 +39,9 @@ def main() -> None:
     for count, link_s in ((hosts // 10, 0.001), (hosts, 0.001), (hosts, 0.05)):
         cluster = many(count, devices, suites, seed=1, link_s=link_s)
         timed = Timed(cluster.coordinator.grants)
-        cluster.coordinator.grants = timed  # type: ignore[method-assign]
-        cluster.run(10)
-        share = cluster.run(10 + seconds) / cluster.placement.bound_per_s
+        with mock.patch.object(cluster.coordinator, "grants", timed):
+            cluster.run(10)
+            share = cluster.run(10 + seconds) / cluster.placement.bound_per_s
         feeds = sum(sum(machine.dispatcher.units.values()) for machine in cluster.hosts.values())
         print(
             f"{count} hosts of {devices} devices, links of {link_s * 1000:g} ms:"

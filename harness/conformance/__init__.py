@@ -45,7 +45,7 @@ def check_adapter(
         suites = setup.load_suites(configured, "smoke")
         tried = Trials(plugin, configured, suites, Path(folder) / "kit", timeout_s)
         try:
-            tried.discoveries  # noqa: B018
+            _ = tried.discoveries
         except NotStarted as failed:
             raise UsageError(failed.failure.message, failed.failure.hint) from failed
         except WorkerFailed:

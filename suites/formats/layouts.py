@@ -1,4 +1,4 @@
-"""Which files hold a suite's weights, under which names, and what stands in the JSON files beside them."""
+"""The files that hold a suite's weights, the names in them, and what stands in the JSON files beside them."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import tomllib
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +24,7 @@ from harness.adapters import endpoint
 from harness.adapters.endpoint import OPTIONS, Endpoint, client
 from harness.adapters.endpoint.apis import APIS
 from harness.config import AdapterConfig, Config
-from harness.contracts import Runner, Use
+from harness.contracts import Helpers, Runner, Use
 from harness.errors import MixmarkError, PluginError, Unsupported, UsageError, WrongAnswer
 from harness.schema import HOSTED
 from reporters import figures
@@ -72,7 +72,7 @@ def test_a_server_of_ones_own_takes_token_ids_and_answers_with_them(api: str) ->
         assert [answer(runner, nonce) for nonce in (0, 1)] == [right(0), right(1)]
         assert [part.shape for part in runner(FEED(2))] == [(1,)] * OUT  # one yield for each token, though three came
         assert runner.facts["server"].startswith("BaseHTTP") and "first byte" in runner.facts["network"]
-        assert isinstance(runner.processes, tuple) and os.getpid() in runner.processes  # type: ignore[attr-defined]
+        assert isinstance(runner, Helpers) and os.getpid() in runner.processes
     path, headers, asked = server.seen[0]
     assert path == ("/v1/completion" if api == "llamacpp" else "/v1/completions")
     assert asked["prompt"] == FEED(0)["ids"].tolist() and asked["ignore_eos"] and asked["stream"]
@@ -150,7 +150,8 @@ def test_an_answer_that_is_left_half_way_takes_its_connection_along() -> None:
     with serving(servers.llamacpp) as (_, url), opened(url) as runner:
         stream = runner(FEED(0))
         next(stream)
-        stream.close()  # type: ignore[attr-defined]
+        assert isinstance(stream, Generator)
+        stream.close()
         assert answer(runner, 1) == right(1)
 
 
