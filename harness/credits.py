@@ -20,7 +20,6 @@ from harness.schema import Placement
 
 EVERY_S = 2.0  # how often hosts tell what they have done
 AHEAD_S = 6.0  # how much work a credit holds: a host that hears nothing for two messages does not wait
-LEAST = 0.5  # of its planned part that a host keeps of a suite which leads the others
 REPLAN_S = 15.0  # how often a new plan may be made at most
 
 
@@ -113,8 +112,7 @@ class Coordinator:
         """lead: by how many mixes a suite leads the least advanced one, beyond the feeds that devices may hold."""
         units, credit = {}, {}
         for suite, part in self._parts.get(host, {}).items():
-            own = part * self._mix_units[suite]
-            units[suite] = own * max(LEAST, 1 - lead[suite] / ahead)
+            own = units[suite] = part * self._mix_units[suite]
             credit[suite] = self._tallies[host].handed_out.get(suite, 0.0) + own * max(0.0, ahead - lead[suite])
         return Grant(units, credit)
 

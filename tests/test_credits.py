@@ -74,3 +74,20 @@ def test_a_suite_that_only_a_lost_host_could_run_is_given_up() -> None:
     cluster.lose("h1")
     assert cluster.coordinator.abandoned == ("b",)
     assert cluster.run(100) == pytest.approx(1, rel=0.02)
+
+
+def test_a_host_that_is_ahead_waits_for_the_others() -> None:
+    """The other host does a tenth of what the plan believes, and nobody else can run its suite."""
+    rates = {("a", "gpu:h0.0"): 1.0, ("b", "gpu:h1.0"): 1.0}
+    cluster = Cluster(
+        {"a": 1.0, "b": 1.0},
+        rates,
+        dict.fromkeys(rates, 1),
+        {id: host(id) for _, id in rates},
+        actual=lambda pair, at_s: 0.1 if pair[0] == "b" else 1.0,
+    )
+    for seconds in (100, 1000):
+        cluster.run(seconds)
+        done = cluster.coordinator.units
+        assert done["b"] == pytest.approx(seconds / 10, abs=2)
+        assert done["b"] + 2 <= done["a"] <= done["b"] + 4 + AHEAD_S, "two feeds at each device, and the credit"
