@@ -75,7 +75,9 @@ def test_a_share_alone_has_a_canary_on_either_side_and_its_answers_are_drawn(fol
     assert before.canary_ns and after.canary_ns and blocks and not any(each.canary_ns for each in blocks)
     assert before.end_ns <= blocks[0].begin_ns <= done.issued_ns[0]
     assert done.marks_ns[-1] <= bracket_ns[1] <= blocks[-1].end_ns <= after.begin_ns
-    assert (record.feed_units, record.search_ended_by is None, len(record.trials) > 2) == (record.batch, False, True)
+    assert record.feed_units == record.batch
+    assert record.search_ended_by is not None
+    assert record.batch in {trial.batch for trial in record.trials}  # how many there are depends on the machine's load
     assert record.facts == {"engine": "acme 1"}
     assert record.audit is not None and len(record.audit.feeds) == 1
     assert kept_at(folder, "one").is_file()
