@@ -75,6 +75,7 @@ LAYERS = (
         "harness.examine",
         "harness.expected",
         "harness.export",
+        "harness.launchers",
         "harness.link",
         "harness.metering",
         "harness.mix",

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from harness import link
-from harness.link import Link, Stranger
+from harness.link import Link, Pipes, Stranger, Stream, give_secret, take_secret
 
 SECRET = b"drawn for this run"
 
 
-def linked(one: socket.socket, other: socket.socket, secret: bytes = SECRET) -> tuple[Link, Link]:
+def linked(one: Stream, other: Stream, secret: bytes = SECRET) -> tuple[Link, Link]:
     """Both sides of a stream that have greeted each other."""
     found: list[Link] = []
     there = threading.Thread(target=lambda: found.append(Link(other, secret, "agent")))
@@ -91,8 +95,14 @@ def test_a_stranger_is_told_by_what_it_says(sides: tuple[socket.socket, socket.s
 def test_a_flood_without_an_end_of_line_is_cut_off(
     sides: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert stranger(sides, b"x" * 257) == "it sent more than 256 bytes without an end of line"
+    one, other = socket.socketpair()
+    here, _ = linked(one, other)
     monkeypatch.setattr(link, "LONGEST_BYTES", 1 << 10)
-    assert stranger(sides, b"x" * 2048) == "it sent more than 0 MiB without an end of line"
+    other.sendall(b"x" * 1025)
+    with pytest.raises(Stranger, match="it sent more than 1024 bytes without an end of line"):
+        here.receive(1)
+    other.close()
 
 
 def test_an_own_greeting_that_is_thrown_back_is_no_partner(sides: tuple[socket.socket, socket.socket]) -> None:
@@ -106,6 +116,67 @@ def test_an_own_greeting_that_is_thrown_back_is_no_partner(sides: tuple[socket.s
     threading.Thread(target=mirror, daemon=True).start()
     with pytest.raises(Stranger, match="no agent"):
         Link(one, SECRET, "coordinator")
+
+
+def test_a_partner_that_is_gone_before_it_greets_went_away(sides: tuple[socket.socket, socket.socket]) -> None:
+    one, other = sides
+    other.close()
+    with pytest.raises(Stranger, match="it went away"):
+        Link(one, SECRET, "coordinator")
+
+
+def test_lines_arrive_through_pipes_as_through_sockets() -> None:
+    """A login by ssh gives a program one pipe to read from and one to write to."""
+    (to_agent, from_here), (to_here, from_agent) = os.pipe(), os.pipe()
+    here, there = linked(Pipes(to_here, from_here), Pipes(to_agent, from_agent))
+    long = b"x" * (1 << 20) + b"\n"  # more than a pipe holds
+    sends = threading.Thread(target=lambda: here.send(long))
+    sends.start()
+    assert there.receive(10) == long
+    sends.join()
+    there.send(b"back\n")
+    assert here.receive(1) == b"back\n"
+    there.close()
+    there.close()
+    assert here.receive(1) == b""
+    with pytest.raises(BrokenPipeError):
+        here.send(b"nobody\n")
+    here.close()
+
+
+@pytest.mark.slow
+def test_what_a_library_prints_does_not_reach_the_stream() -> None:
+    """The child takes its standard streams, and then something in it prints and reads."""
+    child = (
+        "import os, subprocess, sys; from harness.link import Link, Pipes, take_secret\n"
+        "stream = Pipes.standard(); agent = Link(stream, take_secret(stream), 'agent')\n"
+        "print('chatter', flush=True); os.system('echo chatter of a child')\n"
+        "agent.send(f'read {sys.stdin.read()!r}\\n'.encode()); agent.receive(60)"
+    )
+    ours, theirs = socket.socketpair()
+    with subprocess.Popen(
+        [sys.executable, "-c", child],
+        stdin=theirs.fileno(),
+        stdout=theirs.fileno(),
+        stderr=subprocess.PIPE,
+        cwd=Path(__file__).parent.parent,
+    ) as process:
+        theirs.close()
+        give_secret(ours, SECRET)
+        here = Link(ours, SECRET, "coordinator", greets_within_s=60)
+        assert here.receive(60) == b"read ''\n"
+        here.close()
+        assert process.stderr and process.stderr.read() == b"chatter\nchatter of a child\n"
+        assert process.wait() == 0
+
+
+@pytest.mark.parametrize("line", [b"", b"no hexadecimal\n", b"00" * 200 + b"\n", b"\xff\n"])
+def test_what_is_no_secret_is_refused(sides: tuple[socket.socket, socket.socket], line: bytes) -> None:
+    one, other = sides
+    one.sendall(line)
+    one.close()
+    with pytest.raises(ValueError):
+        take_secret(other)
 
 
 @pytest.mark.parametrize("attack", ["changed", "played again", "left out", "thrown back"])
