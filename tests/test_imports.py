@@ -76,6 +76,8 @@ LAYERS = (
         "harness.expected",
         "harness.export",
         "harness.launchers",
+        "harness.launchers.local",
+        "harness.launchers.process",
         "harness.link",
         "harness.metering",
         "harness.mix",

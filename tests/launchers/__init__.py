@@ -1,0 +1,26 @@
+"""Agents that are started for tests."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from harness.launchers import Started
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def stand_in(folder: Path) -> str:
+    """The path of an interpreter that runs the stand-in `tests.fakes.agent` as `-P -m mixmark agent`."""
+    script = folder / "python"
+    script.write_text(f'#!/bin/sh\nshift 4\nPYTHONPATH={ROOT} exec {sys.executable} -P -m tests.fakes.agent "$@"\n')
+    script.chmod(0o755)
+    return str(script)
+
+
+def ask(agent: Started) -> list[str]:
+    """What a stand-in says of itself: its name, process id, cores, the id of its child, and what it was told."""
+    agent.link.send(b"hello\n")
+    answer = agent.link.receive(60)
+    assert answer, answer
+    return answer.decode().split()
