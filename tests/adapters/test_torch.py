@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import builtins
+import subprocess
+import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -160,6 +163,42 @@ def test_an_accelerator_of_another_vendor_comes_through_the_same_code(monkeypatc
     _, first, second = Torch({}).discover()
     assert (first.id, first.memory_pool, first.precisions) == ("npu:acme0", "npu:acme0", ("bf16", "fp16", "fp32"))
     assert (second.name, second.memory_bytes) == ("Acme 1", 1 << 30)
+
+
+ON_ACME = """
+import numpy as np
+from harness.adapters.torch import Torch
+from harness.contracts import Use
+from tests.fakes.toys import Toy
+
+adapter, suite = Torch({"backend": "tests.fakes.torch_acme"}), Toy()
+host, acme = adapter.discover()
+assert (acme.id, acme.name, acme.kind) == ("npu:acme0", "Acme Topaz", "npu"), acme
+assert (acme.memory_pool, acme.memory_bytes) == ("npu:acme0", 8 << 30), acme
+feed = suite.feeds(2, seed=1)(0)
+
+def answers(device, precision):
+    with adapter.open(device, suite, precision, Use.of("single-stream")) as runner:
+        told = list(runner(feed))
+        assert "elsewhere" not in runner.facts, runner.facts
+    return told
+
+exact = answers(host, "fp32")
+for precision, off in (("fp32", 1e-5), ("fp16", 0.01), ("bf16", 0.05)):
+    for mine, theirs in zip(answers(acme, precision), exact, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=off, atol=off * np.abs(theirs).max())
+"""
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.utils.backend_registration, "_setup_privateuseone_for_python_backend"),
+    reason="a backend for torch can be written in Python alone since torch 2.9",
+)
+def test_a_backend_out_of_tree_needs_no_change() -> None:
+    """In a process of its own, since torch has one such backend at most and keeps it."""
+    root = Path(__file__).parent.parent.parent
+    done = subprocess.run([sys.executable, "-W", "error", "-c", ON_ACME], capture_output=True, text=True, cwd=root)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.skipif(not torch.accelerator.is_available(), reason="no accelerator that torch drives")

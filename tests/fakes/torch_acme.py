@@ -1,0 +1,121 @@
+"""A vendor's backend for PyTorch, out of tree and without C++: device `acme`, whose memory is the host's.
+
+Every operator on it comes to `Held.__torch_dispatch__`, which computes on what the tensor holds; the few that make or
+fill one are registered with the dispatcher, as a vendor's are. torch loads it by an entry point `torch.backends`.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch.utils import _pytree
+from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+
+class Module:
+    """What such a package puts at `torch.acme`."""
+
+    __name__ = "torch.acme"
+
+    def is_available(self) -> bool:
+        return True
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def _is_in_bad_fork(self) -> bool:
+        return False
+
+    def manual_seed_all(self, seed: int) -> None:
+        pass
+
+    def device_count(self) -> int:
+        return 1
+
+    def current_device(self) -> int:
+        return 0
+
+    def get_device_properties(self, index: int) -> SimpleNamespace:
+        return SimpleNamespace(name="Acme Topaz", total_memory=8 << 30)
+
+    def is_bf16_supported(self) -> bool:
+        return True
+
+    def empty_cache(self) -> None:
+        pass
+
+
+_setup_privateuseone_for_python_backend("acme", backend_module=Module())
+ACME = torch.device("acme:0")
+
+
+class Held(torch.Tensor):
+    """A tensor on acme: it holds one of the host's."""
+
+    held: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, held: torch.Tensor) -> Held:
+        made: Held = torch.Tensor._make_wrapper_subclass(
+            cls, held.size(), held.stride(), held.storage_offset(), dtype=held.dtype, device=ACME
+        )
+        made.held = held
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
+        return _anywhere(op, *args, **(kwargs or {}))
+
+
+def _anywhere(op: Any, *args: Any, **kwargs: Any) -> Any:
+    flat = _pytree.tree_leaves((args, kwargs))
+    asked = [each for each in flat if isinstance(each, torch.device)]
+    if op is torch.ops.aten.copy_.default:
+        _plain(args[0]).copy_(_plain(args[1]))
+        return args[0]
+    held = [isinstance(each, Held) for each in flat if isinstance(each, torch.Tensor) and each.dim()]
+    if any(held) and not all(held):
+        raise RuntimeError(f"{op}: some tensors are on acme, and some on the host")
+    on_acme = asked[0].type == "acme" if asked else any(isinstance(each, Held) for each in flat)
+    back = {id(each.held): each for each in flat if isinstance(each, Held)}
+    plain_args, plain = _pytree.tree_map(_plain, (args, kwargs))
+    with torch.inference_mode(False), torch.no_grad():  # a tensor made here has views, which one of inference has not
+        out = op(*plain_args, **plain)
+        return _pytree.tree_map(lambda each: _wrapped(each, back) if on_acme else each, out)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Held):
+        return value.held
+    return torch.device("cpu") if isinstance(value, torch.device) else value
+
+
+def _wrapped(value: Any, back: dict[int, Held]) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    return back[id(value)] if id(value) in back else Held(value)
+
+
+def _empty(size: Any, **kwargs: Any) -> Held:
+    return Held(torch.empty(size, dtype=kwargs.get("dtype")))
+
+
+def _empty_strided(size: Any, stride: Any, **kwargs: Any) -> Held:
+    return Held(torch.empty_strided(size, stride, dtype=kwargs.get("dtype")))
+
+
+def _copy_from(source: torch.Tensor, into: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    _plain(into).copy_(_plain(source))
+    return into
+
+
+def autoload() -> None:
+    """What the entry point names: importing this module did it all."""
+
+
+_library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+_library.impl("empty.memory_format", _empty, "PrivateUse1")
+_library.impl("empty_strided", _empty_strided, "PrivateUse1")
+_library.impl("_copy_from", _copy_from, "PrivateUse1")
