@@ -8,6 +8,8 @@ integers from −8 to 7 times a power of two, so both types hold them exactly; t
 
 llama.cpp's server aborts where there is no tokenizer, and every one but RWKV's takes some token for the end. So the
 file names RWKV's, whose words are here the numbers of the tokens: " 17 4 2" is the text of the tokens 17, 4 and 2.
+Token 0 is the blank alone: that tokenizer goes on for ever where a text begins like a word and no word ends there, so
+every beginning of a word must be a word.
 """
 
 from __future__ import annotations
@@ -89,7 +91,7 @@ def write(suite: Suite, type: str, folder: Path) -> None:
     writer.add_rope_freq_base(config["rope_theta"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_tokenizer_model("rwkv")  # the only one that assumes no begin, end or unknown token
-    writer.add_token_list([f" {token}" for token in range(config["vocab_size"])])
+    writer.add_token_list([f" {token or ''}" for token in range(config["vocab_size"])])
     float32 = gguf.GGMLQuantizationType.F32
     shapes = {name: tuple(map(int, weights.spec(name).shape)) for name in weights.names()}
     for name, shape in shapes.items():

@@ -85,6 +85,20 @@ def test_rope_factors_are_those_of_the_suite() -> None:
     assert factors[0] == 1 and factors[-1] == 8 and 1 < factors[8] < 8
 
 
+def test_any_text_becomes_tokens_and_those_of_numbers_come_back(tmp_path: Path) -> None:
+    """llama.cpp's tokenizer of RWKV never ends on a text that begins like a word where no word ends."""
+    gguf.write(Llm("smoke", {}), "Q4_0", tmp_path)
+    path = str(tmp_path / gguf.FILE)
+    words = set(reader.GGUFReader(path).fields["tokenizer.ggml.tokens"].contents())
+    assert len(words) == 4096 and all(word[:-1] in words for word in words if len(word) > 1)
+    llama = pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
+    model = llama.Llama(path, vocab_only=True, verbose=False)
+    assert model.tokenize(b" 17 4 2", add_bos=False) == [17, 4, 2]
+    assert model.tokenize(b" tea 40", add_bos=False) == [0, -1, -1, -1, 40]
+    tokens = [0, 17, 0, 0, 4095, 1]
+    assert model.tokenize(model.detokenize(tokens), add_bos=False) == tokens
+
+
 def test_instruction_sets_that_a_build_does_not_use_are_named() -> None:
     told = "CPU : SSE3 = 1 | AVX2 = 1 | AVX512 = 0 | LLAMAFILE = 1 | "
     assert used(told) == ["SSE3", "AVX2", "LLAMAFILE"]
