@@ -41,7 +41,7 @@ CAUGHT = {
     "unclaimed_is_unsupported": ("obliging", "sum on npu:acme0 in int4 ran, and is not offered"),
     "outputs_are_plain": ("lazy", "Lazy, and not a numpy array; .* waiting .*; 1 of 1 arrays were written over later"),
     "feeds_can_be_broken_off": ("clings", "closing a feed behind its first yield took"),
-    "memory_returns": ("leaks", r"npu:acme0: \+2\d.\d MiB a session, with weights of 0.0 MiB"),
+    "memory_returns": ("leaks", r"npu:acme0: \+\d\d.\d MiB a session, with weights of 0.0 MiB"),
     "idle_burns_nothing": ("spins", r"npu:acme0: it used \d.\d\d CPUs while nobody called it"),
     "a_killed_worker_leaves_nothing": ("spins", "npu:acme0: python.* lived on when the worker was killed"),
     "slots_are_honoured": ("mixes up", r"in fp32: difference .*, at most 0.5 is allowed"),

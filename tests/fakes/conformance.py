@@ -47,7 +47,7 @@ class Lazy:
         self.array = array
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        time.sleep(0.005)
+        time.sleep(0.02)
         return self.array
 
 
@@ -58,8 +58,8 @@ class Engine:
         self.faults, self.precision, self.use, self.processes = set(faults), precision, use, processes
         self.slots = 2
         self.buffer: Array = np.zeros(1, np.int64)
-        self.lock = threading.Lock()
-        self.feeds = 0
+        self.lock = threading.Condition()
+        self.feeds = self.writes = 0
         if "elsewhere" in self.faults:
             self.facts = {**self.facts, "elsewhere": "2 of 3 nodes on cpu:0"}
 
@@ -74,10 +74,13 @@ class Engine:
         if "stalls" in self.faults and self.use.scenario == "server" and count % 5 == 0:
             time.sleep(0.25)
         answer: Any = feed["x"] + 0
-        if "mixes up" in self.faults:  # all feeds share one buffer
-            self.buffer = feed["x"]
-            time.sleep(0.002)
-            answer = self.buffer + 0
+        if "mixes up" in self.faults:  # all feeds share one buffer: each waits until another one has written into it
+            with self.lock:
+                self.buffer, self.writes = feed["x"], self.writes + 1
+                own = self.writes
+                self.lock.notify_all()
+                self.lock.wait_for(lambda: self.writes > own, timeout=0.1)
+                answer = self.buffer + 0
         if "wide" in self.faults and self.precision == "fp16":
             answer = answer.astype(np.float64)
         if "wrong" in self.faults and self.precision == "int8":
@@ -121,7 +124,7 @@ class Acme:
         if "once" in self.faults and CLOSED:
             raise RuntimeError("acme: the driver is gone")
         if "leaks" in self.faults:
-            HELD.append(np.ones(3 << 20))
+            HELD.append(np.ones(6 << 20))
         if "spins" in self.faults and not any(isinstance(each, subprocess.Popen) for each in HELD):
             # a process that outlives a killed worker
             HELD.append(subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"], start_new_session=True))
