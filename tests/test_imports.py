@@ -78,6 +78,7 @@ LAYERS = (
         "harness.launchers",
         "harness.launchers.local",
         "harness.launchers.process",
+        "harness.launchers.ssh",
         "harness.link",
         "harness.metering",
         "harness.mix",

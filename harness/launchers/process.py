@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -24,6 +24,10 @@ SAYS_WITHIN_S = 2.0  # between the end of its stream and the end of the process
 POLL_S = 0.02
 LOG_END_BYTES = 4096  # in which the last line of a log is looked for
 MAX_LINE = 200  # characters of a log's last line
+
+Why = Callable[[int, str], str]
+"""Tells by its exit status and the end of its log why a process that reaches an agent failed itself; empty where it is
+the agent that ended."""
 
 
 def command(host: Host, python: str, connect: str = "") -> list[str]:
@@ -41,10 +45,10 @@ class Processes:
     def __init__(self) -> None:
         self._all: list[Process] = []
 
-    def start(self, host: Host, words: Sequence[str], logs: Path) -> Process | str:
-        """The process, or why there is none."""
+    def start(self, host: Host, words: Sequence[str], logs: Path, why: Why | None = None) -> Process | str:
+        """The process, or why there is none. why: see `Process`."""
         try:
-            process = Process(host, words, logs)
+            process = Process(host, words, logs, why)
         except OSError as error:
             return f"its agent cannot be started: {words[0]}: {error.strerror}"
         self._all.append(process)
@@ -77,10 +81,11 @@ class Process:
 
     link: Link
 
-    def __init__(self, host: Host, command: Sequence[str], logs: Path) -> None:
+    def __init__(self, host: Host, command: Sequence[str], logs: Path, why: Why | None = None) -> None:
         """Starts the process in a session of its own, with one end of a private socket as its standard input and
         output. Raises OSError where it cannot be started."""
         self._host = host
+        self._why = why
         self._log = logs / f"{host.name}.log"
         self.stream, theirs = socket.socketpair()
 
@@ -125,16 +130,21 @@ class Process:
         status = self._process.poll()
         if status is None:
             return ""
-        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit status {status}"
+        if self._why and (why := self._why(status, self._log_end())):
+            return why
+        how = f"was killed by signal {-status}" if status < 0 else f"ended with exit status {status}"
         return f"its agent {how}{self._last_words()}"
 
     def _last_words(self) -> str:
         """The last line of its log as the end of a sentence, in which the address of the host is not named."""
+        lines = [plain(line, MAX_LINE) for line in self._log_end().splitlines()]
+        last = next((line for line in reversed(lines) if line), "")
+        return f"; its log ends with: {unaddressed(last, self._host)}" if last else ""
+
+    def _log_end(self) -> str:
         with contextlib.suppress(OSError), self._log.open("rb") as log:
             log.seek(max(0, os.fstat(log.fileno()).st_size - LOG_END_BYTES))
-            lines = [plain(line, MAX_LINE) for line in log.read().decode("utf-8", "replace").splitlines()]
-            if last := next((line for line in reversed(lines) if line), ""):
-                return f"; its log ends with: {unaddressed(last, self._host)}"
+            return log.read().decode("utf-8", "replace")
         return ""
 
     def close(self) -> None:
@@ -158,7 +168,7 @@ class Process:
 
 def unaddressed(text: str, host: Host) -> str:
     """The text with the host's name in place of its address: an address belongs in no result."""
-    parts = {part for part in (host.address, *host.address.split("@")) if part}
-    for part in sorted(parts, key=len, reverse=True):
-        text = re.sub(rf"(?<![\w.-]){re.escape(part)}(?![\w-])", host.name, text)
+    for part in (host.address, host.address.rpartition("@")[2]):
+        if part:
+            text = re.sub(rf"(?<![\w.-]){re.escape(part)}(?![\w-])", host.name, text)
     return text

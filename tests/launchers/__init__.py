@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from harness.launchers import Started
@@ -24,3 +25,10 @@ def ask(agent: Started) -> list[str]:
     answer = agent.link.receive(60)
     assert answer, answer
     return answer.decode().split()
+
+
+def started(found: Mapping[str, Started | str], name: str) -> Started:
+    """The agent of a host, which must be there."""
+    agent = found[name]
+    assert not isinstance(agent, str), agent
+    return agent

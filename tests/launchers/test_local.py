@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
 import pytest
 
-from harness.launchers import Host, Started, process
+from harness.launchers import Host, process
 from harness.launchers.local import Local
-from tests.launchers import ask, stand_in
+from tests.launchers import ask, stand_in, started
 
 pytestmark = pytest.mark.slow
 
@@ -30,12 +29,6 @@ def lives(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-def started(found: Mapping[str, Started | str], name: str) -> Started:
-    agent = found[name]
-    assert not isinstance(agent, str), agent
-    return agent
 
 
 def test_agents_answer_each_by_its_own_stream_and_end_with_the_launcher(tmp_path: Path, python: str) -> None:
@@ -62,7 +55,7 @@ def test_an_agent_that_is_killed_is_told_by_its_stream_and_its_status(tmp_path: 
         deadline = time.monotonic() + 60
         while not agent.ended() and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert agent.ended() == "its agent was killed by SIGKILL"
+        assert agent.ended() == "its agent was killed by signal 9"
 
 
 def test_one_that_does_not_end_by_itself_is_killed_with_what_it_started(
