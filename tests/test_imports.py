@@ -76,6 +76,7 @@ LAYERS = (
         "harness.expected",
         "harness.export",
         "harness.launchers",
+        "harness.launchers.choose",
         "harness.launchers.local",
         "harness.launchers.process",
         "harness.launchers.ssh",
