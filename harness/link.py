@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 import os
 import secrets
 import select
@@ -31,7 +32,7 @@ class Stream(Protocol):
     """A private pair of byte streams; a connected socket is one."""
 
     def fileno(self) -> int:
-        """What `select` waits for."""
+        """What `arrives` waits for."""
 
     def recv(self, most: int, /) -> bytes:
         """What came next; empty at the end. Raises OSError where the other side is gone."""
@@ -159,8 +160,7 @@ class Link:
         while (end := self._pending.find(b"\n")) < 0:
             if len(self._pending) > longest_bytes:
                 raise self._cut(f"it sent more than {longest_bytes} bytes without an end of line")
-            ready, _, _ = select.select([self._stream], [], [], max(0.0, deadline - time.monotonic()))
-            if not ready:
+            if not arrives(self._stream, max(0.0, deadline - time.monotonic())):
                 return None
             try:
                 received = self._stream.recv(1 << 16)
@@ -183,6 +183,14 @@ class Link:
     def _cut(self, seen: str) -> Stranger:
         self.close()
         return Stranger(seen)
+
+
+def arrives(stream: Stream, seconds: float) -> bool:
+    """Waits so long at most until the stream has something to read, or its end. It has no limit on the number of open
+    files, which `select` has."""
+    waits = select.poll()
+    waits.register(stream.fileno(), select.POLLIN)
+    return bool(waits.poll(math.ceil(seconds * 1000)))
 
 
 def _code(key: bytes, text: str | bytes) -> bytes:

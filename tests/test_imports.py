@@ -77,6 +77,7 @@ LAYERS = (
         "harness.export",
         "harness.launchers",
         "harness.launchers.choose",
+        "harness.launchers.listener",
         "harness.launchers.local",
         "harness.launchers.process",
         "harness.launchers.ssh",
