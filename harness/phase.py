@@ -125,6 +125,9 @@ class Part:
 
 Drive = Callable[[Sequence[Part]], None]
 """Feeds the parts of a phase until it is over. What it raises becomes the failure of all parts."""
+Ready = Callable[[Sequence[Part]], None]
+"""Is called when all parts are loaded and warm, before the machine is watched, and may wait for other hosts. What it
+raises becomes the failure of all parts."""
 
 
 def attend(
@@ -134,6 +137,7 @@ def attend(
     drive: Drive,
     on_stage: Callable[[Share, str], None] = lambda share, stage: None,
     beside: Sequence[int] = (),
+    ready: Ready = lambda parts: None,
 ) -> list[Record]:
     """Measures a phase and returns a record for each share that finished a feed or failed.
 
@@ -166,7 +170,7 @@ def attend(
                 except Exception as error:  # the worker's failure, or what a suite's own code raised in this process
                     fields[share.key]["error"] = failure_of(error)
             if parts:
-                watched = _driven(parts, drive, beside)
+                watched = _driven(parts, ready, drive, beside)
                 seen += watched.blocks
                 unwatched = watched.absent
             for part in parts:
@@ -273,8 +277,14 @@ def _prepared(
     )
 
 
-def _driven(parts: Sequence[Part], drive: Drive, beside: Sequence[int]) -> Watched:
+def _driven(parts: Sequence[Part], ready: Ready, drive: Drive, beside: Sequence[int]) -> Watched:
     """Drives the parts, and returns how the machine fared meanwhile."""
+    try:
+        ready(parts)
+    except Exception as error:
+        for part in parts:
+            part.failure = part.failure or failure_of(error)
+        return Watched((), ())
     pids = dict.fromkeys((*(pid for part in parts for pid in (part.worker.pid, *part.processes)), *beside))
     watch = Watch(tuple(pids), pinned={part.worker.pid: part.cores for part in parts}).start()
     try:

@@ -5,20 +5,19 @@ its mixed phases. What is planned next depends on nothing but the result so far,
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness import audit, cell, mix, plan
+from harness import audit, plan
 from harness.audit import Auditor
 from harness.errors import MixmarkError
-from harness.metering import Meters
 from harness.mix import Snapshot
-from harness.phase import RESERVE, Drive, Equipment, attend
-from harness.schema import HOST_POOL, Absent, Device, Limits, Phase, Record, Result, Share, Tier
+from harness.phase import Equipment
+from harness.schema import Absent, Connection, Limits, Phase, Record, Result, Share, Tier
+from harness.site import Order, Site
 from harness.store import Store
-from harness.watch import memory
 
 
 @dataclass(frozen=True)
@@ -83,24 +82,22 @@ class Benchmark:
     def __init__(
         self,
         header: Result,
-        equipment: Equipment,
-        folder: Path,
+        site: Site,
+        auditor: Auditor,
         keeper: Store,
-        meters: Meters,
         procedure: Procedure,
         observer: Observer,
     ) -> None:
         self.result = header
-        self._equipment, self._folder, self._keeper, self._meters = equipment, folder, keeper, meters
+        self._site, self._auditor, self._keeper = site, auditor, keeper
         self._procedure, self._observer = procedure, observer
-        self._auditor = auditor(equipment, folder, header.tier)
 
     def run(self) -> None:
         """Goes on until nothing is left to do; what interrupts it passes through."""
         while True:
             for phase in self.result.phases:
                 if not any(record.phase == phase.name for record in self.result.records):
-                    self._metered(phase)
+                    self._measure(phase)
             self._auditor.run(self.result.records, self._audited, self._observer.auditing)
             if not (phases := self._later()):
                 break
@@ -113,7 +110,8 @@ class Benchmark:
     def _later(self) -> tuple[Phase, ...]:
         how, result = self._procedure, self.result
         try:
-            return plan.later(result, how.mix_limits, how.mixes, how.again, result.objective, pools(result.devices))
+            pool_bytes = self._site.pool_bytes(result.devices)
+            return plan.later(result, how.mix_limits, how.mixes, how.again, result.objective, pool_bytes)
         except MixmarkError as error:
             assert result.mix is not None  # else nothing was planned
             reason = f"{error}; {error.hint}".removesuffix("; ")
@@ -121,28 +119,30 @@ class Benchmark:
             self.result = result.model_copy(update={"absent": (*result.absent, absent)})
             return ()
 
-    def _metered(self, phase: Phase) -> None:
-        """Measures a phase while the meters read."""
-        idle_s = 0.0 if phase.purpose in ("probe", "scout") else self._procedure.idle_s
-        self._meters.begin()
-        self._meters.rest(idle_s)
-        self._observer.started(phase.tasks[0].shares[0])
-        drive, stage = self._drive(phase), self._observer.stage
-        records = attend(phase, self._equipment, self._folder, drive, stage, self._meters.pids)
-        self._keep(*records)  # together: a mixed phase of which a part is missing would be taken for a whole one
-        for record in records:
-            self._observer.recorded(record)
-        self._meters.rest(idle_s)
-        if metering := self._meters.drain(phase.name):
+    def _measure(self, phase: Phase) -> None:
+        order = Order(
+            phase=phase,
+            idle_s=0.0 if phase.purpose in ("probe", "scout") else self._procedure.idle_s,
+            mix=self.result.mix,
+            planner=lambda: plan.planner(self.result, self.result.objective),
+            started=lambda: self._observer.started(phase.shares[0]),
+            stage=self._observer.stage,
+            mixing=self._observer.mixing,
+            keep=self._measured,
+        )
+        if metering := self._site.measure(order):
             self._keeper.meter(metering)
             self.result = self.result.model_copy(update={"meterings": (*self.result.meterings, metering)})
 
-    def _drive(self, phase: Phase) -> Drive:
-        if phase.placement is None:
-            return cell.drive
-        assert self.result.mix is not None  # its placement is of a mix
-        planner = plan.planner(self.result, self.result.objective)
-        return mix.Drive(self.result.mix, phase.placement, planner, self._observer.mixing)
+    def _measured(self, records: Sequence[Record], connections: Sequence[Connection]) -> None:
+        """Keeps what was measured of a phase, all together: a mixed phase of which a part is missing would be taken for
+        a whole one."""
+        if connections:
+            self._keeper.connect(*connections)
+            self.result = self.result.model_copy(update={"connections": (*self.result.connections, *connections)})
+        self._keep(*records)
+        for record in records:
+            self._observer.recorded(record)
 
     def _audited(self, record: Record) -> None:
         self._keep(record)
@@ -170,11 +170,3 @@ def auditor(equipment: Equipment, folder: Path, tier: Tier, logs: Path | None = 
         equipment.timeout_s,
         logs,
     )
-
-
-def pools(devices: Sequence[Device]) -> Mapping[str, int]:
-    """How many bytes may be filled of each memory pool whose size is known."""
-    sizes = {device.memory_pool: device.memory_bytes for device in devices if device.memory_bytes}
-    if HOST_POOL in sizes:
-        sizes[HOST_POOL] = memory.available_bytes()
-    return {pool: int(size * RESERVE) for pool, size in sizes.items()}

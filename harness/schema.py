@@ -1,14 +1,18 @@
 """The facts of a run: frozen, checked on construction, units in names, unknown is None and never 0.
 
 Conclusions (throughput, percentiles, findings, scores) are functions of these facts and live in `harness/judge`; none
-is stored. All times are integer nanoseconds on CLOCK_MONOTONIC, which parent and workers of one machine share.
+is stored. All times are integer nanoseconds on CLOCK_MONOTONIC of the machine that leads the run. What another host
+stamped was moved onto that clock, within the bound of the host's `Connection`.
+
+Where a run has several hosts, each has a name, and what belongs to a host is named with it: the device `host1/cpu:0`,
+the memory pool `host1/host`, the energy domain `host1/rapl:package-0`, which covers `host1/node`.
 """
 
 # History of SCHEMA: 1 first shape; 2 a phase says its purpose, a probe is a scenario, what is absent has a kind,
 # the conditions of accelerators are the same for every vendor, each record has its window's seed; 3 a noise floor has a
 # tier and a date, a suite says what its units are called in a sentence; 4 a run has a weight class, and may rank its
 # routes by pilots before it measures the best of them; 5 a device may be a hosted service, and a record says what went
-# wrong when its suites were closed.
+# wrong when its suites were closed; 6 a run may have several hosts, each with its clock and its traffic.
 
 from __future__ import annotations
 
@@ -23,20 +27,23 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, SkipValidation, field_validator, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from harness.silicon import meet, piece
+from harness.silicon import host_of, local, meet, piece
 
-SCHEMA: Literal[5] = 5
+SCHEMA: Literal[6] = 6
 
 Precision = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4"]
 BITS_PER_WEIGHT: dict[str, int] = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4}
 
 Tier = Literal["smoke", "edge", "server"]
 ScenarioName = Literal["single-stream", "offline", "server", "mixed", "probe"]
-"""How feeds are issued. Every record of a mixed phase is `mixed`. A suite that measures the ceilings of a device has
-the scenario `probe`: as many feeds at a time as the runner has slots, and no result of its own."""
-Purpose = Literal["probe", "scout", "solo", "again", "mixed"]
+"""How feeds are issued. Every record of a phase that runs a mix is `mixed`. A suite that measures the ceilings of a
+device has the scenario `probe`: as many feeds at a time as the runner has slots, and no result of its own."""
+Purpose = Literal["probe", "scout", "solo", "again", "mixed", "scaling"]
 """Why a phase is run: to measure ceilings, to rank a route by a pilot of a few seconds, to measure a route alone, to
-measure a route that the plan chose alone once more, or to run the mix."""
+measure a route that the plan chose alone once more, to run the mix, or to run the mix on the first 1, 2, 4, … of
+several hosts, which shows how the rate grows with the hosts."""
+MIXES: tuple[Purpose, ...] = ("mixed", "scaling")
+"""The purposes of the phases that run a mix by a plan."""
 WeightClass = Literal[16, 8, 4]
 """The bits of a weight by which routes are compared with each other; fp32 counts with the 16-bit formats."""
 Int64s = npt.NDArray[np.int64]
@@ -62,15 +69,18 @@ def weight_class(precision: str) -> WeightClass:
     return 16 if bits >= 16 else 8 if bits == 8 else 4
 
 
-PART = re.compile(r"[a-z0-9]+:[A-Za-z0-9._-]+(/\d{1,4}-of-[1-9]\d{0,3})?")
+HOST_NAME = r"[a-z0-9][a-z0-9-]{0,31}"
+"""How a host may be called."""
+DEVICE_ID = rf"({HOST_NAME}/)?[a-z0-9]+:[A-Za-z0-9._-]+"
+PART = re.compile(rf"{DEVICE_ID}(/\d{{1,4}}-of-[1-9]\d{{0,3}})?")
 """A name of silicon in `Device.parts`: a device's id, or one of so many pieces of it."""
 
 
 class Device(Fact):
     """A piece of silicon, or a group or a slice of such pieces, however many software routes reach it."""
 
-    id: str = Field(pattern=r"^[a-z0-9]+:[A-Za-z0-9._-]+$")
-    """Names the physical part: `cpu:0`, `gpu:<uuid>`."""
+    id: str = Field(pattern=f"^{DEVICE_ID}$")
+    """Names the physical part: `cpu:0`, `gpu:<uuid>`; with its host where a run has several: `host1/cpu:0`."""
     kind: Literal["cpu", "gpu", "npu", "asic"]
     name: str = ""
     """What its maker calls it; of a group, what one of its parts is called."""
@@ -119,12 +129,17 @@ class Device(Fact):
     @property
     def on_host(self) -> bool:
         """Whether it is the host's processor, or a slice of it."""
-        return self.kind == "cpu" and self.memory_pool == HOST_POOL
+        return self.kind == "cpu" and self.in_host_memory
 
     @property
     def in_host_memory(self) -> bool:
-        """Whether the device draws on the host's memory."""
-        return self.memory_pool == HOST_POOL
+        """Whether the device draws on its host's memory."""
+        return local(self.memory_pool) == HOST_POOL
+
+    @property
+    def host(self) -> str:
+        """The name of its host; empty where the run has one host."""
+        return host_of(self.id)
 
     def offers(self, suite: str) -> tuple[Precision, ...]:
         """The precisions in which the device computes a suite by this route, best first."""
@@ -245,7 +260,7 @@ class Phase(Fact):
     purpose: Purpose
     tasks: tuple[Task, ...] = Field(min_length=1)
     placement: Placement | None = None
-    """The plan by which the shares of a mixed phase were chosen; None for any other purpose."""
+    """The plan by which the shares of a phase of a mix were chosen; None for any other purpose."""
 
     @property
     def shares(self) -> tuple[Share, ...]:
@@ -261,9 +276,9 @@ class Phase(Fact):
 
     @model_validator(mode="after")
     def _a_mix_is_planned(self) -> Phase:
-        if (self.purpose == "mixed") != (self.placement is not None):
+        if (self.purpose in MIXES) != (self.placement is not None):
             raise ValueError(
-                f"phase {self.name} is {self.purpose}: a mixed phase has a placement, and no other has one"
+                f"phase {self.name} is {self.purpose}: a phase of a mix has a placement, and no other has one"
             )
         return self
 
@@ -536,7 +551,7 @@ class Conditions(Fact):
 class Absent(Fact):
     """Something that cannot be used in a run, and why."""
 
-    kind: Literal["adapter", "device", "meter", "watcher", "suite", "mix", "configuration"]
+    kind: Literal["adapter", "device", "meter", "watcher", "suite", "mix", "configuration", "host"]
     name: str
     """The thing's own name. A section of mixmark.toml that nothing uses is named as it stands there."""
     reason: str
@@ -707,12 +722,27 @@ class Clock(Fact):
     at_ns: int
     """The middle of the time in which it was looked at, on our clock."""
     offset_ns: int
+    """How far the other clock was ahead of ours then."""
     drift: float
     """By how much the offset grows in a unit of our time."""
     bound_ns: int = Field(ge=0)
     """The largest error that the messages leave open."""
     pings: int = Field(ge=1)
     """How many messages went there and back."""
+
+
+class Connection(Fact):
+    """How the host that leads a run and another one reached each other during a phase."""
+
+    phase: str = Field(pattern=r"^[a-z0-9.-]+$")
+    host: str = Field(pattern=f"^{HOST_NAME}$")
+    """The name of the other host."""
+    clock: Clock
+    """By which the host's stamps of this phase were moved onto the run's clock."""
+    sent_bytes: int = Field(ge=0)
+    """What the host sent to the leading one while the phase was measured, as it counted on its side of the stream."""
+    received_bytes: int = Field(ge=0)
+    """What it received from the leading one meanwhile."""
 
 
 class ServiceLimits(Fact):
@@ -893,10 +923,18 @@ class System(Fact):
     git_commit: str | None
 
 
+class Hosts(Fact):
+    """Hosts that are equal but for their names: the same machine, software and settings."""
+
+    names: tuple[Annotated[str, Field(pattern=f"^{HOST_NAME}$")], ...] = Field(min_length=1)
+    """What each of them is called."""
+    system: System
+
+
 class Result(Fact):
     """A whole run."""
 
-    schema_version: Literal[5] = SCHEMA
+    schema_version: Literal[6] = SCHEMA
     created_utc: str
     seed: int | None = Field(default=None, ge=0)
     """The seed that the user gave, who could know every feed beforehand. None: each window drew its own."""
@@ -911,9 +949,13 @@ class Result(Fact):
     """The phases of all routes, where pilots decide which of them are measured: those are added to `phases` when the
     pilots are over. Empty where every route is measured."""
     system: System
+    """The machine; where there are several hosts, the first one."""
+    hosts: tuple[Hosts, ...] = ()
+    """All hosts, where they are several or another machine leads the run. Empty: the run has one host, this machine."""
     devices: tuple[Device, ...]
     environments: dict[str, Environment] = {}
-    """The software that each adapter's workers ran in, by the name of the adapter."""
+    """The software that each adapter's workers ran in, by the name of the adapter; `host2/torch` where that of a host
+    differs from the first host's."""
     absent: tuple[Absent, ...] = ()
     """What could not be used: adapters, devices, meters, suites, the mix, sections of the configuration."""
     noise_floor: NoiseFloor | None = None
@@ -928,6 +970,8 @@ class Result(Fact):
     """All suites that loaded, whether the run uses them or not."""
     records: tuple[Record, ...]
     meterings: tuple[Metering, ...] = ()
+    connections: tuple[Connection, ...] = ()
+    """One for each phase and each host that took part in it, where there are hosts besides this machine."""
     live: Annotated[bool, SkipJsonSchema(), Field(exclude=True)] = False
     """Whether the run goes on in another process now; `store.open` finds it out."""
     unverified: Annotated[Mapping[str, str], SkipValidation, SkipJsonSchema(), Field(exclude=True)] = {}

@@ -21,7 +21,7 @@ from harness.pick import pick
 from harness.place import Objective
 from harness.plan import Way, Workload
 from harness.plugins import Plugin
-from harness.schema import Absent, Device, Mix, Phase, Result, SuiteFacts, Tier
+from harness.schema import Absent, Device, Hosts, Mix, Phase, Result, SuiteFacts, System, Tier
 from harness.silicon import is_covered
 from harness.watch import processor
 from harness.watch.accelerators import Accelerators
@@ -75,6 +75,8 @@ class Workbench:
     adapters: Mapping[str, Plugin]
     suites: Suites
     found: Found
+    hosts: tuple[Hosts, ...] = ()
+    """The hosts that the devices belong to. Empty: this machine."""
 
     def ways(self, devices: Sequence[str] = ()) -> list[Way]:
         """The ways onto the named devices, or all. Raises MixmarkError where nothing can be measured, UsageError for a
@@ -95,8 +97,7 @@ class Workbench:
         objective: Objective = "throughput",
     ) -> Result:
         """A run that has not begun. Without a seed, each window draws its own."""
-        with Accelerators() as accelerators:
-            system = disclose(accelerators=accelerators.disclose())
+        system, unwatched = (self.hosts[0].system, ()) if self.hosts else disclosed()
         return Result(
             created_utc=datetime.now(UTC).isoformat(timespec="seconds"),
             seed=seed,
@@ -105,10 +106,11 @@ class Workbench:
             command=command_line(),
             phases=phases,
             system=system,
+            hosts=self.hosts,
             devices=self.found.devices,
             environments=dict(self.found.environments),
-            absent=(*self.suites.absent, *self.found.absent, *accelerators.absent),
-            noise_floor=noise.recall(tier),
+            absent=(*self.suites.absent, *self.found.absent, *unwatched),
+            noise_floor=None if self.hosts else noise.recall(tier),
             mix=mix,
             objective=objective,
             suites=tuple(self.suites.facts.values()),
@@ -117,13 +119,14 @@ class Workbench:
         )
 
     def equipment(self, seed: int | None, timeout_s: float) -> Equipment:
-        """What the phases of a run are measured with. seed: the one that was given."""
+        """What the phases of a run are measured with. seed: the one that was given. The devices of other hosts are
+        none of this process's: the agents have them."""
         return Equipment(
             adapters=self.adapters,
             suites=self.suites.plugins,
             suite_options=self.suites.options,
             units={name: each.unit for name, each in self.suites.facts.items()},
-            devices={(way.device.id, way.adapter): way.device for way in self.found.ways},
+            devices={} if self.hosts else {(way.device.id, way.adapter): way.device for way in self.found.ways},
             config=self.config,
             seed=seed,
             timeout_s=timeout_s,
@@ -145,6 +148,13 @@ class Workbench:
                     "now they differ",
                     hint="resume it with the same version of Mixmark and the same --weights",
                 )
+
+
+def disclosed() -> tuple[System, tuple[Absent, ...]]:
+    """This machine, and the vendors' watchers that are not there."""
+    with Accelerators() as accelerators:
+        system = disclose(accelerators=accelerators.disclose())
+    return system, accelerators.absent
 
 
 def known(config: Config, specs: Iterable[str] = (), named: Collection[str] = ()) -> dict[str, Plugin]:

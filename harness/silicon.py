@@ -1,4 +1,5 @@
-"""The names of silicon: a physical part such as `gpu:GPU-1`, or a piece of one such as `gpu:GPU-1/2-of-7`."""
+"""The names of silicon: a physical part such as `gpu:GPU-1`, or a piece of one such as `gpu:GPU-1/2-of-7`; where a run
+has several hosts, with the name of the host before it: `host1/gpu:GPU-1`."""
 
 from __future__ import annotations
 
@@ -6,6 +7,22 @@ import re
 from collections.abc import Collection
 
 PIECE = re.compile(r"(.+)/(\d{1,4})-of-([1-9]\d{0,3})")
+
+
+def host_of(name: str) -> str:
+    """The host in the name of a device, a part, a memory pool or an energy domain; empty where it names none."""
+    host, slash, _ = name.partition("/")
+    return host if slash and ":" not in host else ""
+
+
+def local(name: str) -> str:
+    """The name as its own host knows it."""
+    return name.removeprefix(f"{host_of(name)}/")
+
+
+def on(host: str, name: str) -> str:
+    """The name of something of a host, as the whole run knows it. An empty host leaves it as it is."""
+    return f"{host}/{name}" if host else name
 
 
 def piece(name: str) -> tuple[str, int, int]:

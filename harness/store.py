@@ -2,9 +2,10 @@
 
     result.json             the result without stamps and samples; it is written by a rename when the run ends
     journal.jsonl           the first line is the result as it began; each later line holds what was added together,
-                            {"records": […]}, {"meterings": […]} or {"phases": […]}; of a key that comes twice,
-                            the later one counts. With records and meterings comes {"sha256": {…}}, the hash of each
-                            of their raw files. {"resumed": [12]} says that the run went on after twelve records
+                            {"records": […]}, {"meterings": […]}, {"connections": […]} or {"phases": […]}; of a key
+                            that comes twice, the later one counts. With records and meterings comes
+                            {"sha256": {…}}, the hash of each of their raw files. {"resumed": [12]} says that the run
+                            went on after twelve records
     raw/<key>.npz           the stamps of a record, and the record's key
     raw/<key>.answers.npz   the audited answers of a record, and the serial numbers of their feeds
     raw/<phase>.energy.npz  the samples of a metering, and the name of its phase
@@ -36,12 +37,15 @@ from harness.answers import DIGEST_BYTES
 from harness.arrays import DAMAGE, Arrays, Budget
 from harness.errors import ResultError
 from harness.judge.coherent import contradictions
-from harness.schema import SCHEMA, Audit, Completions, Fact, Metering, Phase, Record, Result, Samples
+from harness.schema import SCHEMA, Audit, Completions, Connection, Fact, Metering, Phase, Record, Result, Samples
 
 PLAIN = frozenset(np.dtype(name) for name in ("float32", "int32", "int64"))
 COLUMNS = tuple(column.name for column in fields(Completions))
 SAMPLES = tuple(column.name for column in fields(Samples))
-KEYS = {"records": "key", "meterings": "phase", "phases": "name"}
+KEYS = {"records": ("key",), "meterings": ("phase",), "connections": ("phase", "host"), "phases": ("name",)}
+"""What tells the facts of a kind apart."""
+ADDED = ("records", "meterings", "connections")
+"""What the first line of a journal does not hold."""
 EDITED = "it was edited or damaged; copy the result folder again, or run again"
 LATER = ("finished",)
 """What result.json says otherwise than the journal, whose first line was written before the run."""
@@ -93,6 +97,11 @@ class Store:
                 np.savez(file, key=np.array(metering.phase), domains=ids, **columns)
             self._journal("meterings", (metering,), (f"{metering.phase}.energy.npz",))
 
+    def connect(self, *connections: Connection) -> None:
+        """Adds how the hosts of a phase were reached; it comes before the records of the phase."""
+        with _named(f"cannot write the connections of {connections[0].phase} to {self.path}"):
+            self._journal("connections", connections)
+
     def plan(self, phase: Phase) -> None:
         """Adds a phase that was planned during the run; it follows the phases that were planned before."""
         with _named(f"cannot write the plan of {phase.name} to {self.path}"):
@@ -119,6 +128,27 @@ class Store:
         """Writes result.json. `result.finished` says whether the run is over; otherwise it can be resumed."""
         with _named(f"cannot write {self.path / 'result.json'}"), _replaced(self.path / "result.json") as file:
             file.write(_dumped(result, indent=2))
+
+
+def received(folder: Path, records: Sequence[Any], sha256: Mapping[str, str]) -> list[Record]:
+    """The records that another host sent: their fields, and the raw files that lie in the folder, of which the hashes
+    are told. Raises ResultError, or ValueError where a record is none."""
+    source = _Source(folder, sha256)
+    return [_record(source, each) for each in records]
+
+
+def received_metering(folder: Path, metering: Any, sha256: Mapping[str, str]) -> Metering:
+    """The same for a metering."""
+    return _metering(_Source(folder, sha256), metering)
+
+
+def sums(folder: Path) -> dict[str, str]:
+    """The hash of each raw file of a result folder."""
+    found = {}
+    for each in (folder / "raw").iterdir():
+        with each.open("rb") as file:
+            found[each.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
 
 
 def refuse_used(path: Path) -> None:
@@ -148,7 +178,7 @@ def create(path: Path, header: Result, needs_bytes: int = 0, source: Path | None
                 f"the disk of {path} has {free / 1e9:.1f} GB free, but the run needs {needs_bytes / 1e9:.1f} GB",
                 "free some space, or choose a folder on another disk with --out",
             )
-        _append_line(path / "journal.jsonl", _dumped(header.model_copy(update={"records": (), "meterings": ()})))
+        _append_line(path / "journal.jsonl", _dumped(header.model_copy(update={name: () for name in ADDED})))
         _sync_folder(path)
         measured = [] if source is None else [source / "raw" / f"{each.key}.answers.npz" for each in header.records]
         for kept in measured:
@@ -159,6 +189,8 @@ def create(path: Path, header: Result, needs_bytes: int = 0, source: Path | None
         store.append(*header.records)
     for metering in header.meterings:
         store.meter(metering)
+    if header.connections:
+        store.connect(*header.connections)
     return store
 
 
@@ -245,7 +277,7 @@ def _replayed(journal: Path) -> tuple[dict[str, Any], dict[str, str]]:
         raise ResultError(f"{journal} is empty", "start a new run in another folder")
     header = _parsed(journal, first, 1)
     _check_version(journal, header)
-    found: dict[str, dict[str, Any]] = {name: {} for name in KEYS}
+    found: dict[str, dict[tuple[str, ...], Any]] = {name: {} for name in KEYS}
     resumed: list[Any] = []
     sha256: dict[str, str] = {}
     for number, text in enumerate(lines, 2):
@@ -257,7 +289,7 @@ def _replayed(journal: Path) -> tuple[dict[str, Any], dict[str, str]]:
         if name == "resumed" and not sums:
             resumed += facts
         elif name in KEYS and all(isinstance(fact, dict) for fact in facts):
-            found[name] |= {str(fact.get(KEYS[name])): fact for fact in facts}
+            found[name] |= {_key(name, fact): fact for fact in facts}
             sha256 |= sums
         else:
             raise ResultError(f"line {number} of {journal} is not a journal line of Mixmark", EDITED)
@@ -277,13 +309,17 @@ def _differences(written: Mapping[str, Any], replayed: Mapping[str, Any]) -> Ite
         if name not in KEYS or not isinstance(one, list) or not isinstance(other, list):
             yield name
             continue
-        keys = [[fact.get(KEYS[name]) if isinstance(fact, dict) else None for fact in facts] for facts in (one, other)]
+        keys = [[_key(name, fact) if isinstance(fact, dict) else () for fact in facts] for facts in (one, other)]
         changed = [key for key, *pair in zip(keys[0], one, other, strict=False) if pair[0] != pair[1]]
-        yield f"{name}: {str(changed[0])[:80]}" if keys[0] == keys[1] else f"the list of {name}"
+        yield f"{name}: {' on '.join(changed[0])[:80]}" if keys[0] == keys[1] else f"the list of {name}"
     before, after = replayed.get("absent", []), written.get("absent", [])
     known = isinstance(before, list) and isinstance(after, list) and after[: len(before)] == before
     if not known or any(not isinstance(each, dict) or each.get("kind") != "mix" for each in after[len(before) :]):
         yield "absent"
+
+
+def _key(name: str, fact: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(str(fact.get(each)) for each in KEYS[name])
 
 
 def _check_version(source: Path, content: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ Arrays do not travel in messages: both sides name a file that the other one read
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -206,11 +207,6 @@ class Fed(Answer):
     """Each stamp in ns, followed by the units that were finished then."""
     digest: str
     """The digest of the answer in hexadecimal."""
-
-    def moved(self, by_ns: int) -> Fed:
-        """The same with all stamps moved."""
-        marks = [each if at % 2 else each + by_ns for at, each in enumerate(self.marks)]
-        return self.model_copy(update={"issued_ns": self.issued_ns + by_ns, "marks": marks})
 
 
 class HandedOver(Answer):
@@ -420,11 +416,11 @@ def write(message: Message) -> bytes:
     return json.dumps({type(message).__name__: message.model_dump(mode="json")}, allow_nan=False).encode() + b"\n"
 
 
-def read(line: bytes) -> Message:
-    """The message of a line. Raises Garbled for anything else."""
+def read(line: bytes, messages: Mapping[str, type[Message]] = MESSAGES) -> Message:
+    """The message of a line, which is one of those. Raises Garbled for anything else."""
     try:
         ((name, body),) = json.loads(line).items()
-        return MESSAGES[name].model_validate(body)
+        return messages[name].model_validate(body)
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
         cause = "a field is wrong" if isinstance(error, ValidationError) else "it is no message"
         raise Garbled(f"{cause}: {_start(line)}") from error

@@ -80,8 +80,6 @@ class Worker:
         self._timed = False
         """Whether a feed is being timed: reading the process's page tables would disturb it."""
         host = host or Local()
-        self._offset_ns = host.clock_offset_ns
-        """What makes a stamp of the worker's clock one of this process's."""
         setup = wire.Setup(
             kind="meters" if plugin.kind == "meters" else "adapters",
             name=plugin.calls_itself or plugin.name,
@@ -180,8 +178,6 @@ class Worker:
                 message = wire.read(line)
             except wire.Garbled as error:
                 raise self._garbled(str(error)) from error
-            if isinstance(message, wire.Fed):
-                message = message.moved(self._offset_ns)
             if isinstance(message, wire.Stage):
                 if each_stage:
                     deadline = time.monotonic() + timeout_s
@@ -211,15 +207,12 @@ class Worker:
     def _send(self, message: wire.Message) -> None:
         self._process.send(wire.write(message))
 
-    def completions(self, stamps: Path) -> Completions:
-        """The stamps that the worker left in a file, on this process's clock. Raises ValueError, TypeError, OSError or
-        EOFError where there are none."""
+    @staticmethod
+    def completions(stamps: Path) -> Completions:
+        """The stamps that the worker left in a file. Raises ValueError, TypeError, OSError or EOFError where there are
+        none."""
         with np.load(stamps, allow_pickle=False) as columns:
-            stored = dict(columns)
-        stamps_ns = {
-            name: stored[name] + self._offset_ns for name in stored.keys() & {"due_ns", "issued_ns", "marks_ns"}
-        }
-        return Completions(**{**stored, **stamps_ns})
+            return Completions(**columns)
 
     def _greeted(self, line: bytes) -> wire.Hello:
         """Raises WorkerFailed where the worker cannot be used."""

@@ -127,8 +127,8 @@ def played(folder: Path, engine: str) -> Record:
         tasks=(Task(device=DEVICE.id, shares=(share,)),),
         placement=planner(MIX.units, [rate]),
     )
-    assert phase.placement is not None
-    (record,) = attend(phase, equipment({"as": engine}), folder, mix.Drive(MIX, phase.placement, planner))
+    drive = mix.alone(MIX, phase, planner)
+    (record,) = attend(phase, equipment({"as": engine}), folder, drive, ready=drive.ready)
     return record
 
 

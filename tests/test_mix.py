@@ -108,9 +108,8 @@ class Stage:
             return place.place(units, rates, self.devices())
 
         phase = self.phase(max_s)
-        assert phase.placement is not None
-        drive = mix.Drive(MIX, phase.placement, planner, **more)
-        records = attend(phase, self.equipment(), self.folder, drive)
+        drive = mix.alone(MIX, phase, planner, **more)
+        records = attend(phase, self.equipment(), self.folder, drive, ready=drive.ready)
         return {(record.route.suite, record.route.device): record for record in records}
 
 
@@ -177,8 +176,8 @@ def test_a_suite_that_does_not_load_is_planned_around(tmp_path: Path) -> None:
     def planner(units: Any, rates: Any) -> Any:
         return place.place(units, rates, stage.devices())
 
-    assert phase.placement is not None
-    found = attend(phase, stage.equipment(), tmp_path, mix.Drive(MIX, phase.placement, planner))
+    drive = mix.alone(MIX, phase, planner)
+    found = attend(phase, stage.equipment(), tmp_path, drive, ready=drive.ready)
     records = {(record.route.suite, record.route.device): record for record in found}
     refused = records["low", "npu:a"].error
     assert refused is not None
@@ -191,7 +190,6 @@ def test_nothing_that_loads_is_told_and_no_hang(tmp_path: Path) -> None:
     stage = Stage(tmp_path, {"a": {"low": 0.01, "high": 0.02}}, {})
     phase = stage.phase(2)
     stage.seconds = {"a": {"high": 0.02}}
-    assert phase.placement is not None
-    drive = mix.Drive(MIX, phase.placement, lambda units, rates: place.place(units, rates, stage.devices()))
-    records = attend(phase, stage.equipment(), tmp_path, drive)
+    drive = mix.alone(MIX, phase, lambda units, rates: place.place(units, rates, stage.devices()))
+    records = attend(phase, stage.equipment(), tmp_path, drive, ready=drive.ready)
     assert {record.error.kind for record in records if record.error} == {"unsupported", "no result"}

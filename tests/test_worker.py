@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -136,19 +135,3 @@ def test_a_worker_that_hangs_up_and_does_not_end_is_ended(tmp_path: Path, monkey
     plugin = Plugin("adapters", "acme", f"{tmp_path}/acme.py:Acme", "test")
     with worker(tmp_path, plugin=plugin) as acme, pytest.raises(WorkerFailed, match="SIGKILL"):
         acme.call(wire.Discover(), 30)
-
-
-def test_stamps_of_another_hosts_clock_become_ours(tmp_path: Path) -> None:
-    class Ahead(local.Local):
-        clock_offset_ns = -(10**15)
-
-    with Worker(ACME, {}, tmp_path, tmp_path / "log", host=Ahead()) as acme:
-        opened(acme)
-        measured(acme, tmp_path)
-        acme.post(wire.Feed(key="a", serial=0, nonce=1))
-        fed = acme.answer(wire.Fed, 30)
-        alone = acme.completions(tmp_path / "stamps.npz")
-    now_ns = time.monotonic_ns() - 10**15
-    assert abs(fed.issued_ns - now_ns) < 60 * 10**9 and abs(fed.marks[-2] - now_ns) < 60 * 10**9
-    assert fed.marks[1] == 1  # units are no stamps
-    assert abs(int(alone.due_ns[0]) - now_ns) < 60 * 10**9 and abs(int(alone.marks_ns[-1]) - now_ns) < 60 * 10**9

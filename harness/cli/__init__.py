@@ -14,7 +14,7 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
-from harness.cli import adapters, cache, export, leaderboard, look, meters, results, run, submissions
+from harness.cli import adapters, agent, cache, export, leaderboard, look, meters, results, run, submissions
 from harness.errors import MixmarkError
 from harness.text import plain
 
@@ -82,6 +82,7 @@ def completion(shell: str) -> None:
 
 
 for command in (
+    agent.agent,
     look.devices,
     look.suites,
     adapters.adapters,

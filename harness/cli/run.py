@@ -17,9 +17,9 @@ from harness.text import plain
 
 if TYPE_CHECKING:
     from harness.judge.judgement import Judgement
-    from harness.metering import Meters
     from harness.phase import Equipment
     from harness.schema import Phase, Result
+    from harness.site import Site
     from harness.store import Store
 
 FREE_DISK_BYTES = 1 << 30  # results are small; an engine may lay weights on disk while it loads
@@ -168,6 +168,7 @@ def run(
     from harness.judge.judgement import judge
     from harness.pick import pick
     from harness.schema import BITS_PER_WEIGHT
+    from harness.site import Here
 
     pick("precision", precisions, BITS_PER_WEIGHT)
     if precisions and bits:
@@ -207,7 +208,7 @@ def run(
             meters = stack.enter_context(setup.metered(header.devices, (), configured))
             stack.enter_context(store.locked(folder))
             equipment = bench.equipment(header.seed, timeout)
-            done = {folder: _performed(header, equipment, folder, store.resume(folder), meters)}
+            done = {folder: _performed(header, Here(equipment, folder, meters), equipment, store.resume(folder))}
         else:
             ways, probe = bench.ways(devices), existing.probe
             rate_per_s = None if rate == float("inf") else rate
@@ -238,7 +239,7 @@ def run(
             equipment = bench.equipment(header.seed, timeout)
             keeper = store.create(folder, header, needs_bytes=FREE_DISK_BYTES)
             stack.enter_context(store.locked(folder))
-            done = {folder: _performed(header, equipment, folder, keeper, meters)}
+            done = {folder: _performed(header, Here(equipment, folder, meters), equipment, keeper)}
             source = folder
             for each, into in places.items():
                 if not done[source].finished:
@@ -248,7 +249,7 @@ def run(
                 try:
                     keeper = store.create(into, header, FREE_DISK_BYTES, source)
                     stack.enter_context(store.locked(into))
-                    done[into] = _performed(header, equipment, into, keeper, meters)
+                    done[into] = _performed(header, Here(equipment, into, meters), equipment, keeper)
                 except ResultError as error:
                     problem = error
                     break
@@ -308,6 +309,7 @@ def selftest(
     from harness.judge.judgement import judge
     from harness.metering import Meters
     from harness.schema import NoiseFloor
+    from harness.site import Here
 
     configured = configuration.load(config)
     existing = setup.load_suites(configured, tier)
@@ -321,7 +323,8 @@ def selftest(
         header = bench.header(phases, tier, plan.SELFTEST.name)
         keeper = store.create(folder, header, needs_bytes=FREE_DISK_BYTES)
         with store.locked(folder):
-            result = _performed(header, bench.equipment(header.seed, SELFTEST_TIMEOUT_S), folder, keeper, nothing)
+            equipment = bench.equipment(header.seed, SELFTEST_TIMEOUT_S)
+            result = _performed(header, Here(equipment, folder, nothing), equipment, keeper)
     judgement = judge(result)
     floors = comparing.floors(judgement)
     known = [floor for floor in floors.values() if floor is not None]
@@ -349,21 +352,21 @@ def selftest(
     sys.exit(judgement.exit_code)
 
 
-def _performed(header: Result, equipment: Equipment, folder: Path, keeper: Store, meters: Meters) -> Result:
+def _performed(header: Result, site: Site, equipment: Equipment, keeper: Store) -> Result:
     """Measures what the header plans and does not have yet, and shows the progress. An interruption leaves the result
     unfinished."""
     from harness import past, run
     from harness.errors import ResultError
     from harness.progress import Progress
 
-    how = run.procedure(header)
-    progress = Progress(header, how, past.recall(header), bool(meters.domains), meters.draw)
-    benchmark = run.Benchmark(header, equipment, folder, keeper, meters, how, progress.observer)
+    how, auditor = run.procedure(header), run.auditor(equipment, keeper.path, header.tier)
+    progress = Progress(header, how, past.recall(header), site.metered, site.draw)
+    benchmark = run.Benchmark(header, site, auditor, keeper, how, progress.observer)
     try:
         with run.until_interrupted(), progress:
             benchmark.run()
     except ResultError as error:
-        raise ResultError(str(error), f"{error.hint}; continue with: mixmark run --resume {folder}") from error
+        raise ResultError(str(error), f"{error.hint}; continue with: mixmark run --resume {keeper.path}") from error
     finally:
         past.keep(header, progress.pace.times)
     keeper.finish(benchmark.result)

@@ -1,6 +1,5 @@
-"""Where a worker's process runs, and how its parent reaches it. `local` starts it on this machine.
-
-A launcher for other machines (ssh, slurm, …) is one new module with one class that has the shape of `Host`.
+"""Where a worker's process runs, and how its parent reaches it: on the machine of the parent, which starts it by
+`local`. On another machine of a run the parent is that machine's agent: see `harness.launchers`.
 """
 
 from __future__ import annotations
@@ -43,10 +42,7 @@ class Process(Protocol):
 
 
 class Host(Protocol):
-    """A machine that workers run on. Its files are the parent's: a path means the same to both."""
-
-    clock_offset_ns: int
-    """What is added to a stamp of this machine's monotonic clock to make it one of the parent's."""
+    """The machine that workers run on. It is the parent's: both have the same files and the same clock."""
 
     def start(
         self,

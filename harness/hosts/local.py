@@ -27,8 +27,6 @@ NO_SITE = ("-I", "-S")  # neither variables nor a .pth file nor sitecustomize ha
 class Local:
     """This machine."""
 
-    clock_offset_ns = 0
-
     def start(
         self,
         python: str,

@@ -15,8 +15,6 @@ from harness.serve import serve
 class Inline:
     """Stands in for `harness.hosts.local.Local`."""
 
-    clock_offset_ns = 0
-
     def start(
         self,
         python: str,

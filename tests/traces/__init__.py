@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from harness import mixes, plan
+from harness.dispatch import Tally
 from harness.judge.energy.total import Draw
 from harness.mix import Snapshot
 from harness.pace import Told
@@ -265,6 +266,7 @@ def snapshot(units: Mapping[str, float], elapsed_s: float) -> Snapshot:
         mixes=0.5,
         planned_per_s=PLACEMENT.mixes_per_s,
         running={"cpu:0": "llm", "npu:a": ""},
-        units={suite: each / 2 for suite, each in units.items()},
+        tally=Tally({suite: each / 2 for suite, each in units.items()}, {}, {}),
+        feeds={},
         mix_units=dict(units),
     )

@@ -1,0 +1,289 @@
+"""The hosts of a run, led from this process: to the rest of the code they look like one machine with many devices."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness import clocks, mix, store
+from harness.cluster import messages, names
+from harness.cluster.remotes import TICK_S, Remotes, why
+from harness.credits import EVERY_S, Coordinator
+from harness.dispatch import Pair, Tally
+from harness.errors import MixmarkError
+from harness.guarded import MAX_REASON
+from harness.judge.energy.total import Draw
+from harness.mix import Loaded, Snapshot
+from harness.schema import Clock, Connection, Device, Domain, Failure, Metering, Rate, Record, Share
+from harness.silicon import host_of, on
+from harness.site import Order
+from harness.text import plain
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The `site.Site` of a run with several hosts. A host that is lost costs its own devices and nothing else: its
+    records say why, and the others go on.
+
+    units: the name of each suite's unit. folder: of the result. neighbours: for each host, all hosts of the run on its
+    machine, itself included.
+    """
+
+    remotes: Remotes
+    domains: tuple[Domain, ...]
+    units: Mapping[str, str]
+    folder: Path
+    neighbours: Mapping[str, Sequence[str]]
+
+    @property
+    def metered(self) -> bool:
+        return bool(self.domains)
+
+    def draw(self) -> Draw | None:
+        return None
+
+    def pool_bytes(self, devices: Sequence[Device]) -> Mapping[str, int]:
+        """The hosts on one machine share its memory equally."""
+        found = {}
+        told = self.remotes.ask({name: messages.Room() for name in self.remotes.there}, messages.Roomy)
+        for name, room in told.items():
+            if isinstance(room, messages.Roomy):
+                for pool, size in room.pool_bytes.items():
+                    found[on(name, pool)] = size // len(self.neighbours[name])
+        return found
+
+    def measure(self, order: Order) -> Metering | None:
+        shares = {share.key: share for share in order.phase.shares}
+        hosts = tuple(dict.fromkeys(host_of(task.device) for task in order.phase.tasks))
+        self.remotes.fresh()
+        self.remotes.burst()
+        self._rest(order.idle_s, begins=True)
+        order.started()
+        told = _Led(self.remotes, order, shares, hosts).run()
+        self.remotes.burst()
+        seen = {name: clocks.fit(self.remotes[name].pings) for name in self._sampled()}
+        records: list[Record] = []
+        connections: list[Connection] = []
+        for name in hosts:
+            attended = told[name]
+            if isinstance(attended, messages.Attended) and name in seen:
+                try:
+                    records += self._received(name, attended, seen[name], order)
+                    connections.append(_connection(order.phase.name, name, seen[name], attended))
+                    continue
+                except (MixmarkError, ValueError, OSError) as error:
+                    attended = f"what it sent cannot be used: {error}"
+            reason = attended if isinstance(attended, str) else "its clock is not known"
+            records += [self._lost(order, share, reason) for share in shares.values() if _is_of(name, share)]
+        order.keep(records, connections)
+        self._rest(order.idle_s, begins=False)
+        return self._drained(order.phase.name, seen)
+
+    def _sampled(self) -> list[str]:
+        return [name for name in self.remotes.there if self.remotes[name].pings]
+
+    def _rest(self, seconds: float, begins: bool) -> None:
+        """All meters read a cluster that does nothing."""
+        if self.metered:
+            request = messages.Rest(seconds=seconds, begins=begins)
+            self.remotes.ask(dict.fromkeys(self.remotes.there, request), messages.Rested)
+
+    def _received(self, name: str, attended: messages.Attended, clock: Clock, order: Order) -> list[Record]:
+        """The records that a host sent, as the run has them. Their audited answers and logs are in the result's folder
+        then. Raises MixmarkError, ValueError or OSError where they cannot be used."""
+        came = self.remotes[name].folder
+        asked = {share.key: share for share in order.phase.shares if _is_of(name, share)}
+        records = [
+            names.record_on(name, each, clock) for each in store.received(came, attended.records, attended.sha256)
+        ]
+        for record in records:
+            share = asked.pop(record.key, None)
+            if share is None or (record.route, record.phase) != (share.route, order.phase.name):
+                raise ValueError(f"{record.key} was not asked for")
+        for record in records:
+            answers = came / "raw" / f"{record.key}.answers.npz"
+            if answers.exists():
+                shutil.move(answers, self.folder / "raw" / answers.name)
+        (self.folder / "logs").mkdir(exist_ok=True)
+        for log in (came / "logs").iterdir():
+            shutil.move(log, self.folder / "logs" / f"{name}.{log.name}")
+        return records
+
+    def _lost(self, order: Order, share: Share, reason: str) -> Record:
+        """The record of a share whose host did not measure it."""
+        host = host_of(share.route.device)
+        message = plain(f"the host {host} did not measure it: {reason}", MAX_REASON)
+        return Record(
+            key=share.key,
+            phase=order.phase.name,
+            route=share.route,
+            scenario=share.scenario,
+            run=share.run,
+            unit=self.units[share.route.suite],
+            pilot=share.limits.pilot,
+            error=Failure(kind="crashed", message=message),
+        )
+
+    def _drained(self, phase: str, seen: Mapping[str, Clock]) -> Metering | None:
+        if not self.metered:
+            return None
+        told = self.remotes.ask({name: messages.Drain(phase=phase) for name in seen}, messages.Drained)
+        read = []
+        for name, drained in told.items():
+            if isinstance(drained, messages.Drained) and drained.metering is not None:
+                came = store.received_metering(self.remotes[name].folder, drained.metering, drained.sha256)
+                read.append(names.metering_on(name, came, seen[name]))
+        return names.together(read)
+
+
+@dataclass
+class _Led:
+    """A phase while it is measured on one host or on several."""
+
+    remotes: Remotes
+    order: Order
+    shares: Mapping[str, Share]
+    hosts: Sequence[str]
+    ready: dict[str, messages.Ready] = field(default_factory=dict)
+    tallied: dict[str, messages.Tallied] = field(default_factory=dict)
+    told: dict[str, messages.Attended | str] = field(default_factory=dict)
+    """What each host said in the end, or why it said nothing."""
+    coordinator: Coordinator | None = None
+    begin_s: float = 0.0
+    granted_s: float = 0.0
+
+    def run(self) -> Mapping[str, messages.Attended | str]:
+        """Returns when each host has said what it measured, or is lost."""
+        order, placement = self.order, self.order.phase.placement
+        for name in self.hosts:
+            service = dict(order.mix.limits) if order.mix and placement else {}
+            host_share = placement.host_share if placement else 0.0
+            request = messages.Attend(phase=names.phase_of(name, order.phase), service=service, host_share=host_share)
+            self.remotes[name].say(request)
+        while self.told.keys() != set(self.hosts):
+            for remote, message in self.remotes.messages(time.monotonic() + TICK_S):
+                self._heard(remote.name, message)
+            for name in self.hosts:
+                if (gone := self.remotes[name].gone) and name not in self.told:
+                    self._over(name, gone)
+            if placement is not None:
+                self._lead()
+        return self.told
+
+    def _heard(self, name: str, message: object) -> None:
+        if isinstance(message, messages.Staged) and message.key in self.shares:
+            self.order.stage(self.shares[message.key], message.stage)
+        elif isinstance(message, messages.Ready):
+            self.ready[name] = message
+        elif isinstance(message, messages.Tallied):
+            self.tallied[name] = message
+            if self.coordinator and name in self.coordinator.hosts:
+                self.coordinator.heard(name, _tally(name, message))
+        elif isinstance(message, messages.Attended):
+            self._over(name, message)
+        elif isinstance(message, messages.Refused):
+            self._over(name, why(message))
+
+    def _over(self, name: str, how: messages.Attended | str) -> None:
+        """A host has ended the phase, or is lost: the others do what it would have done."""
+        self.told[name] = how
+        if self.coordinator and name in self.coordinator.hosts:
+            self.coordinator.lost(name, time.monotonic() - self.begin_s)
+
+    def _lead(self) -> None:
+        """Begins the phase when every host that is left is ready, and grants what each may do."""
+        now_s = time.monotonic()
+        if self.coordinator is None:
+            if self.ready and self.ready.keys() | self.told.keys() >= set(self.hosts):
+                self._begin(now_s)
+            return
+        if now_s - self.granted_s >= EVERY_S:
+            self._grant(messages.Granted, now_s)
+        self.order.mixing(self._snapshot(now_s))
+
+    def _begin(self, now_s: float) -> None:
+        order, placement = self.order, self.order.phase.placement
+        assert order.mix is not None and placement is not None  # it is a phase of a mix
+        loaded = _loaded({name: each for name, each in self.ready.items() if name not in self.told})
+        plan = order.planner()
+        try:
+            chosen = mix.planned(placement, loaded, order.mix.units, plan)
+            chosen = chosen.model_copy(update={"rates": loaded.rates})
+            host_of_each = {device: host_of(device) for device in loaded.slots}
+            self.coordinator = Coordinator(order.mix.units, chosen, loaded.quanta, loaded.slots, host_of_each, plan)
+        except (ValueError, MixmarkError) as error:
+            for name in self.ready.keys() - self.told.keys():
+                self.remotes[name].say(messages.Begin(units={}, credit={}, lasts_ns=0))
+                self.told[name] = f"the plan cannot be run: {error}"
+            return
+        self.begin_s = now_s
+        self._grant(messages.Begin, now_s)
+
+    def _grant(self, kind: type[messages.Begin], now_s: float) -> None:
+        assert self.coordinator is not None
+        self.granted_s = now_s
+        lasts_ns = mix.lasts_ns(self.order.phase.shares[0].limits, self._feeds(), self.coordinator.abandoned)
+        for name, grant in self.coordinator.grants(now_s - self.begin_s).items():
+            self.remotes[name].say(kind(units=dict(grant.units), credit=dict(grant.credit), lasts_ns=lasts_ns))
+
+    def _feeds(self) -> Mapping[str, int]:
+        """The finished feeds of each suite on all hosts, also on those that are lost."""
+        assert self.order.mix is not None
+        feeds = Counter(dict.fromkeys(self.order.mix.units, 0))
+        for each in self.tallied.values():
+            feeds.update(each.feeds)
+        return feeds
+
+    def _snapshot(self, now_s: float) -> Snapshot:
+        assert self.coordinator is not None and self.order.mix is not None
+        return Snapshot(
+            elapsed_ns=round((now_s - self.begin_s) * 1e9),
+            longest_ns=self.order.phase.shares[0].limits.max_ns,
+            mixes=self.coordinator.mixes,
+            planned_per_s=self.coordinator.placement.mixes_per_s,
+            running={
+                on(name, device): suite
+                for name, each in self.tallied.items()
+                if name not in self.told
+                for device, suite in each.running.items()
+            },
+            tally=Tally(self.coordinator.units, {}, {}),
+            feeds=self._feeds(),
+            mix_units=self.order.mix.units,
+        )
+
+
+def _is_of(host: str, share: Share) -> bool:
+    return host_of(share.route.device) == host
+
+
+def _tally(host: str, told: messages.Tallied) -> Tally:
+    paces = {(suite, on(host, device)): pace for suite, device, pace in told.paces}
+    return Tally(told.finished, told.handed_out, paces)
+
+
+def _loaded(ready: Mapping[str, messages.Ready]) -> Loaded:
+    """What all hosts have ready, as the run calls it."""
+    rates: list[Rate] = []
+    slots: dict[str, int] = {}
+    quanta: dict[Pair, int] = {}
+    for name, each in ready.items():
+        for rate, units in zip(each.rates, each.quanta, strict=True):
+            rates.append(rate.model_copy(update={"device": on(name, rate.device)}))
+            quanta[rate.suite, on(name, rate.device)] = units
+        slots |= {on(name, device): count for device, count in each.slots.items()}
+    return Loaded(tuple(rates), quanta, slots)
+
+
+def _connection(phase: str, host: str, clock: Clock, attended: messages.Attended) -> Connection:
+    return Connection(
+        phase=phase,
+        host=host,
+        clock=clock,
+        sent_bytes=attended.sent_bytes,
+        received_bytes=attended.received_bytes,
+    )
