@@ -122,6 +122,8 @@ class Coordinator:
     def _replan(self, now_s: float) -> None:
         """Makes the plan again from what was observed. It is kept where no other is possible."""
         self._planned_s = now_s
+        if not self._mix_units:  # nobody is left who could do anything
+            return
         self._planned = {pair: self._paces.get(pair, 1.0) for pair in self._solo}
         rates = [
             rate.model_copy(update={"units_per_s": rate.units_per_s * self._planned[pair]})

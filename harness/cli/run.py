@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +18,14 @@ from harness.cli.tables import plugins_print_to_stderr, print_json, print_table
 from harness.text import plain
 
 if TYPE_CHECKING:
+    from harness.cluster.messages import Look
+    from harness.config import Config
     from harness.judge.judgement import Judgement
+    from harness.launchers import Host, Launcher
     from harness.phase import Equipment
-    from harness.schema import Phase, Result
+    from harness.plan import Workload
+    from harness.schema import Absent, Device, Domain, Phase, Result
+    from harness.setup import Suites, Workbench
     from harness.site import Site
     from harness.store import Store
 
@@ -99,6 +106,18 @@ SELFTEST_TIMEOUT_S = 600
     help="Split the CPU into several devices: N equal ones, one for each NUMA node, or one for each type of core.",
 )
 @click.option(
+    "--hosts",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Measure the hosts that this file lists, all of them in one mix, in place of this machine.",
+)
+@click.option(
+    "--launcher",
+    metavar="NAME",
+    help="What starts an agent on each host: local, ssh, slurm or ray.  [default: local]",
+)
+@click.option("--address", metavar="ADDRESS", help="Where a launcher such as ray finds its cluster.")
+@click.option(
     "--weights",
     multiple=True,
     metavar="SUITE=PATH",
@@ -143,6 +162,9 @@ def run(
     mix: str | None,
     objective: Any,
     split_cpu: str | None,
+    hosts: Path | None,
+    launcher: str | None,
+    address: str | None,
     weights: tuple[str, ...],
     out: Path | None,
     seed: int | None,
@@ -159,16 +181,17 @@ def run(
     \b
     Examples: mixmark run
               mixmark run --suite llm --adapter torch --preset standard
+              mixmark run --hosts hosts.toml
     """
     from datetime import UTC, datetime
 
     from harness import config as configuration
     from harness import mixes, plan, setup, store
+    from harness.cluster import messages
     from harness.errors import ResultError, UsageError
     from harness.judge.judgement import judge
     from harness.pick import pick
     from harness.schema import BITS_PER_WEIGHT
-    from harness.site import Here
 
     pick("precision", precisions, BITS_PER_WEIGHT)
     if precisions and bits:
@@ -192,8 +215,10 @@ def run(
     if len(bits) > 1 and not chosen:
         raise UsageError("several weight classes need a mix that is run for each", hint="give one class")
     others = references(against, before.mix if before else chosen)
+    several = _several(hosts, launcher, address)
     folder = resume or out or Path("results") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{tier}-{preset}"
-    setup.choose(adapters, configured)  # a name that does not exist is told before anything is waited for
+    if not several:
+        setup.choose(adapters, configured)  # a name that does not exist is told before anything is waited for
     fewest, *fewer = bits or (16,)
     beside = folder if folder.name not in ("", "..") else folder.resolve()
     places = {each: beside.with_name(f"{beside.name}-{each}-bit") for each in fewer}
@@ -201,14 +226,26 @@ def run(
         store.refuse_used(place)
     problem = None
     with alone(folder, before.tier if before else tier, wait_idle_s), plugins_print_to_stderr(), ExitStack() as stack:
-        bench = setup.prepare(configured, existing, adapters, split_cpu)
+        seed = before.seed if before else seed
+        if several:
+            look = messages.Look(
+                adapters=adapters,
+                tier=before.tier if before else tier,
+                weights=tuple(weights),
+                split_cpu=split_cpu,
+                seed=seed,
+                timeout_s=timeout,
+            )
+            where = _on_hosts(several, look, workloads, configured, existing, stack)
+        else:
+            bench = setup.prepare(configured, existing, adapters, split_cpu)
+            where = _here(bench, adapters if not before else (), before, seed, timeout, stack)
+        bench, equipment = where.bench, where.bench.equipment(seed, timeout)
         if before:
             bench.check_same(before)
             header = before.model_copy(update={"resumed": (*before.resumed, len(before.records))})
-            meters = stack.enter_context(setup.metered(header.devices, (), configured))
             stack.enter_context(store.locked(folder))
-            equipment = bench.equipment(header.seed, timeout)
-            done = {folder: _performed(header, Here(equipment, folder, meters), equipment, store.resume(folder))}
+            done = {folder: _performed(header, where.site(folder), equipment, store.resume(folder))}
         else:
             ways, probe = bench.ways(devices), existing.probe
             rate_per_s = None if rate == float("inf") else rate
@@ -221,8 +258,7 @@ def run(
             pilots = plan.scouts(candidates) if chosen and not all_routes else ()
             header = bench.header(pilots or candidates, tier, preset, seed, chosen, objective)
             unused = plan.left_out(ways, candidates, fewest) if not precisions else ()
-            meters = stack.enter_context(setup.metered(header.devices, adapters, configured))
-            if chosen and objective == "efficiency" and not meters.domains:
+            if chosen and objective == "efficiency" and not where.domains:
                 raise UsageError(
                     "--objective efficiency plans with watts, and no meter can be read",
                     hint="mixmark meters says what is missing",
@@ -231,15 +267,14 @@ def run(
                 update={
                     "bits": None if precisions else fewest,
                     "candidates": candidates if pilots else (),
-                    "devices": meters.devices,
-                    "domains": meters.domains,
-                    "absent": (*header.absent, *meters.absent, *unused),
+                    "devices": where.devices,
+                    "domains": where.domains,
+                    "absent": (*header.absent, *where.absent, *unused),
                 }
             )
-            equipment = bench.equipment(header.seed, timeout)
             keeper = store.create(folder, header, needs_bytes=FREE_DISK_BYTES)
             stack.enter_context(store.locked(folder))
-            done = {folder: _performed(header, Here(equipment, folder, meters), equipment, keeper)}
+            done = {folder: _performed(header, where.site(folder), equipment, keeper)}
             source = folder
             for each, into in places.items():
                 if not done[source].finished:
@@ -249,7 +284,7 @@ def run(
                 try:
                     keeper = store.create(into, header, FREE_DISK_BYTES, source)
                     stack.enter_context(store.locked(into))
-                    done[into] = _performed(header, Here(equipment, into, meters), equipment, keeper)
+                    done[into] = _performed(header, where.site(into), equipment, keeper)
                 except ResultError as error:
                     problem = error
                     break
@@ -350,6 +385,77 @@ def selftest(
     if problem:
         raise problem
     sys.exit(judgement.exit_code)
+
+
+@dataclass(frozen=True)
+class _Where:
+    """The machine or the machines that are measured."""
+
+    bench: Workbench
+    devices: tuple[Device, ...]
+    """All devices that the meters cover, also those that are not measured."""
+    domains: tuple[Domain, ...]
+    absent: tuple[Absent, ...]
+    """The meters that cannot be read."""
+    site: Callable[[Path], Site]
+    """Where the phases of a result folder are measured."""
+
+
+def _here(
+    bench: Workbench,
+    adapters: Sequence[str],
+    before: Result | None,
+    seed: int | None,
+    timeout_s: float,
+    stack: ExitStack,
+) -> _Where:
+    """This machine. before: the run that goes on."""
+    from harness import setup
+    from harness.site import Here
+
+    devices = before.devices if before else bench.found.devices
+    meters = stack.enter_context(setup.metered(devices, adapters, bench.config))
+    equipment = bench.equipment(seed, timeout_s)
+    return _Where(bench, meters.devices, meters.domains, meters.absent, lambda folder: Here(equipment, folder, meters))
+
+
+def _several(hosts: Path | None, launcher: str | None, address: str | None) -> tuple[Launcher, tuple[Host, ...]] | None:
+    """The launcher and the hosts that the options name; None where they name none. Raises UsageError."""
+    from harness.launchers import choose
+
+    return choose.chosen(hosts, launcher, address) if hosts or launcher or address else None
+
+
+def _on_hosts(
+    several: tuple[Launcher, tuple[Host, ...]],
+    look: Look,
+    workloads: Sequence[Workload],
+    config: Config,
+    suites: Suites,
+    stack: ExitStack,
+) -> _Where:
+    """The hosts of a cluster. Raises MixmarkError where none can be measured."""
+    import tempfile
+
+    from harness.cluster.gather import gather
+    from harness.cluster.remotes import Remotes
+    from harness.cluster.site import Cluster
+    from harness.setup import Workbench
+
+    scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="mixmark-"))
+    remotes = stack.enter_context(Remotes(*several, Path(scratch)))
+    found = gather(remotes, several[1], look, workloads)
+    for each in found.refused:
+        click.echo(f"mixmark: {each.label} takes no part: {plain(each.reason)}", err=True)
+    bench = Workbench(config, {}, suites, found.found, found.hosts)
+    units = {name: each.unit for name, each in suites.facts.items()}
+    return _Where(
+        bench,
+        found.found.devices,
+        found.domains,
+        (),
+        lambda folder: Cluster(remotes, found.domains, units, folder, found.neighbours),
+    )
 
 
 def _performed(header: Result, site: Site, equipment: Equipment, keeper: Store) -> Result:

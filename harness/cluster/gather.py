@@ -15,11 +15,13 @@ from harness.schema import Absent, Domain, Environment, Hosts, System
 from harness.silicon import on
 
 
-@dataclass
+@dataclass(frozen=True)
 class Gathered:
-    """The hosts that take part, and what they have. Those that take no part are in `found.absent` with the reason."""
+    """The hosts that take part, and what they have."""
 
     found: Found
+    refused: tuple[Absent, ...]
+    """The hosts that take no part."""
     hosts: tuple[Hosts, ...]
     domains: tuple[Domain, ...]
     neighbours: Mapping[str, Sequence[str]]
@@ -48,9 +50,10 @@ def gather(remotes: Remotes, hosts: Sequence[Host], look: messages.Look, workloa
                 beside.append(host.name)
         elif answer is not None:
             refused[host.name] = answer
-    absent = [Absent(kind="host", name=name, reason=reason) for name, reason in refused.items()]
+    without = tuple(Absent(kind="host", name=name, reason=reason) for name, reason in refused.items())
     if not seen:
-        raise MixmarkError("no host can be measured", "; ".join(f"{each.name}: {each.reason}" for each in absent))
+        raise MixmarkError("no host can be measured", "; ".join(f"{each.name}: {each.reason}" for each in without))
+    absent = [*without]
     neighbours = {name: several for several in machines.values() for name in several}
     ways: list[Way] = []
     for name, answer in seen.items():
@@ -63,6 +66,7 @@ def gather(remotes: Remotes, hosts: Sequence[Host], look: messages.Look, workloa
                 absent.append(Absent(kind="device", name=on(name, way.device.id), reason=reason))
     domains, unread = _covered(remotes, neighbours)
     return Gathered(
+        refused=without,
         found=Found(tuple(ways), (*absent, *unread), _environments(seen)),
         hosts=_grouped(seen),
         domains=domains,

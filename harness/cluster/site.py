@@ -189,10 +189,14 @@ class _Led:
             self._over(name, why(message))
 
     def _over(self, name: str, how: messages.Attended | str) -> None:
-        """A host has ended the phase, or is lost: the others do what it would have done."""
+        """A host has ended the phase, or is lost. Before the window is over, the others then do what it would have
+        done."""
         self.told[name] = how
+        elapsed_s = time.monotonic() - self.begin_s
         if self.coordinator and name in self.coordinator.hosts:
-            self.coordinator.lost(name, time.monotonic() - self.begin_s)
+            lasts_ns = self._lasts_ns(self.coordinator)
+            if lasts_ns is None or elapsed_s * 1e9 < lasts_ns:
+                self.coordinator.lost(name, elapsed_s)
 
     def _lead(self) -> None:
         """Begins the phase when every host that is left is ready, and grants what each may do."""
@@ -226,9 +230,13 @@ class _Led:
     def _grant(self, kind: type[messages.Begin], now_s: float) -> None:
         assert self.coordinator is not None
         self.granted_s = now_s
-        lasts_ns = mix.lasts_ns(self.order.phase.shares[0].limits, self._feeds(), self.coordinator.abandoned)
+        lasts_ns = self._lasts_ns(self.coordinator)
         for name, grant in self.coordinator.grants(now_s - self.begin_s).items():
             self.remotes[name].say(kind(units=dict(grant.units), credit=dict(grant.credit), lasts_ns=lasts_ns))
+
+    def _lasts_ns(self, coordinator: Coordinator) -> int | None:
+        limits = self.order.phase.shares[0].limits
+        return mix.lasts_ns(limits, self._feeds(), coordinator.abandoned)
 
     def _feeds(self) -> Mapping[str, int]:
         """The finished feeds of each suite on all hosts, also on those that are lost."""
