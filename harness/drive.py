@@ -17,12 +17,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from statistics import median
 
 import numpy as np
 
 from harness.answers import Answers
 from harness.contracts import Array, Feed, Preparer, Runner
 from harness.errors import WrongAnswer
+from harness.judge.stamps import finished_by, steps_begin_ns
 from harness.schema import Completions, Device, Limits, RateTrial, SearchEnd, Trial
 
 Clock = Callable[[], int]
@@ -34,11 +36,10 @@ NOTHING = "the runner yielded nothing for a feed"
 STEP = 4  # from one batch size to the next: fewer shapes to compile, and rates that noise does not confuse
 RISE = 1.03  # what a batch size must bring over another to beat it
 CLOSE = 1.05  # a rate is found when the lowest that failed is within 5 % of the highest that did not
-REPLACES = 1.05  # what the half or the double of the winner must bring to replace it
 TRIES = 3  # in one of so many turns a larger batch must beat the best one, or the growth ends
 LIKELY = 0.4  # a size with less of the highest rate cannot be the best one: noise halves a rate, hardly more
 TURNS = 80  # a turn takes this part of the search's time
-CLEAR = 5  # so many more turns won than lost, or lost than won, end the comparison of two sizes
+CLEAR = 5  # so many turns beside another size tell that it is beaten, or that the half or the double beats the best
 LONGEST_FEED_NS = 500_000_000  # the mixes leave a batch 2 s, and a busy machine may take four times as long
 LOOKS_GROW = 1.5  # each look at the precision comes so much later than the one before: every look is a chance to
 # stop by luck, and at 1.1 the intervals of autocorrelated steps covered the truth too seldom
@@ -334,6 +335,7 @@ def best_batch(
     clock: Clock = time.monotonic_ns,
     units: Callable[[int], int | None] = lambda batch: None,
     lanes: int = 1,
+    ahead: Callable[[int], bool] = lambda batch: False,
     preparing: Callable[[], None] = lambda: None,
     searching: Callable[[], None] = lambda: None,
 ) -> Search:
@@ -341,20 +343,22 @@ def best_batch(
     is slow for all sizes that are compared. One size beats another in a turn where it brings 3 % more.
 
     The size grows by a factor of four until a size has beaten the best one in none of three turns, or does not fit into
-    memory, into time, or into the longest feed. Then all that may be the best one take turns again. At last the winner
-    takes turns with its half and its double, which replace it only where they clearly bring 5 %: nearly equal sizes
-    must not change places from run to run.
+    memory, into time, or into the longest feed. Then all that may be the best one take turns again, and the smallest
+    one wins that no larger one beats in the median of their turns. At last the winner takes turns with its half and its
+    double, which replace it where they beat it in the median of five turns or more.
 
-    A turn runs rounds of one feed a lane, all begun at once, for an eightieth of the search and at least one. Each size
-    is first prepared by the runner, where it is a `Preparer`, and by a round that is not counted. Neither takes of
-    `search_ns`, which all turns together may last: an engine that compiles each shape finds the same batch as one that
-    does not.
+    A turn is a brief window: each lane gets one feed after the other for an eightieth of the search, after one that
+    does not count, since an engine may keep one shape only and compile it when it comes back. All turns together may
+    last `search_ns`. Each size is first prepared by the runner, where it is a `Preparer`, and by a feed a lane, which
+    take none of that time: an engine that compiles each shape once finds the same batch as one that does not.
 
-    room: bytes of memory left, or None where that is not known. A size is not tried where the one before took so much
-    that this one would take more than there is. units: how many units a feed of so many samples holds; None: they are
-    not counted. preparing, searching: told when a batch size is prepared, and when its turns begin.
+    feeds: for a batch size, an iterator that the threads of several lanes may ask at once. room: bytes of memory left,
+    or None where that is not known. A size is not tried where the one before took so much that this one would take more
+    than there is. units: how many units a feed of so many samples holds; None: they are not counted. ahead: whether
+    feeds of so many samples are made ahead, see `closed_loop`. preparing, searching: told when a batch size is
+    prepared, and when its turns begin.
     """
-    tried = _Tried(runner, feeds, search_ns, room, clock, units, lanes, preparing, searching)
+    tried = _Tried(runner, feeds, search_ns, room, clock, units, lanes, ahead, preparing, searching)
     best = size = 1
     ended_by = tried.add(1, search_ns)
     while not ended_by:
@@ -366,25 +370,16 @@ def best_batch(
             else:
                 best = size
     likely = tried.likely()
-    found = tried.turns(likely, search_ns // 2)
+    tried.turns(likely, search_ns // 2)
     best = likely[0]
     for each in likely[1:]:
-        best = each if _lead(found, each, best) > 0 else best
+        best = each if tried.gain(each, best) >= RISE else best
     near = [each for each in (best // 2, 2 * best) if each and not tried.add(each, search_ns)]
-    found = tried.turns([best, *near], search_ns)
-    clear = {_lead(found, each, best, REPLACES): each for each in near}
-    if clear and max(clear) >= CLEAR:
-        best = clear[max(clear)]
+    tried.turns([best, *near], search_ns)
+    gains = {tried.gain(each, best, CLEAR): each for each in near}
+    if gains and max(gains) >= RISE:
+        best = gains[max(gains)]
     return Search(best, tuple(tried.trials[each] for each in sorted(tried.trials)), ended_by)
-
-
-Turns = Sequence[Mapping[int, float]]
-"""The rates of the batch sizes in each round of turns."""
-
-
-def _lead(turns: Turns, a: int, b: int, by: float = RISE) -> int:
-    """In how many turns batch size `a` beat `b`, less those in which it did not. by: what beats, as a factor."""
-    return sum(1 if rates[a] >= by * rates[b] else -1 for rates in turns if a in rates and b in rates)
 
 
 class _Tried:
@@ -400,16 +395,20 @@ class _Tried:
         clock: Clock,
         units: Callable[[int], int | None],
         lanes: int,
+        ahead: Callable[[int], bool],
         preparing: Callable[[], None],
         searching: Callable[[], None],
     ) -> None:
         self.trials: dict[int, Trial] = {}
         """The fastest turn of each size."""
+        self.rates: list[Mapping[int, float]] = []
+        """What the sizes did that took turns with one another, a round of turns each."""
         self._runner, self._feeds, self._search_ns, self._room, self._clock = runner, feeds, search_ns, room, clock
-        self._units, self._lanes, self._preparing, self._searching = units, lanes, preparing, searching
+        self._units, self._lanes, self._ahead = units, lanes, ahead
+        self._preparing, self._searching = preparing, searching
         self._pools: dict[int, Iterator[Feed]] = {}
-        self._round_ns: dict[int, int] = {}
-        """The fastest round of each size."""
+        self._feed_ns: dict[int, int] = {}
+        """The fastest feed of each size."""
         self._took_bytes: dict[int, int] = {}
         """What was less of the memory after a size than before it."""
         self._spent_ns = 0
@@ -421,7 +420,7 @@ class _Tried:
             return None
         before = self._room()
         if below := max((each for each in self.trials if each < size), default=0):
-            likely_ns = self._round_ns[below] * size // below
+            likely_ns = self._feed_ns[below] * size // below
             if likely_ns > min(LONGEST_FEED_NS, self._search_ns // 8):
                 return "long feeds"
             if self._spent_ns + 2 * likely_ns > until_ns:
@@ -432,7 +431,7 @@ class _Tried:
             self._preparing()
             self._pools[size] = self._feeds(size)
             prepare(self._runner, self._pools[size])
-            self._round(size)
+            self._run(size, 0)
             self._searching()
             self._turn(size)
         except Exception as error:
@@ -447,66 +446,71 @@ class _Tried:
 
     def beats(self, size: int, other: int) -> bool:
         """Lets two sizes take a turn each; whether the first one beats the second."""
-        return _lead([{size: self._turn(size), other: self._turn(other)}], size, other) > 0
+        self.rates.append({size: self._turn(size), other: self._turn(other)})
+        return self.rates[-1][size] >= RISE * self.rates[-1][other]
+
+    def gain(self, a: int, b: int, least: int = 1) -> float:
+        """How many times the rate of size `b` size `a` did, the median over their rounds; 0 where these are fewer than
+        `least`."""
+        gains = [rates[a] / rates[b] for rates in self.rates if a in rates and b in rates]
+        return median(gains) if len(gains) >= least else 0.0
 
     def likely(self) -> list[int]:
         """The sizes that may be the best one, the smallest first: noise may have halved a rate."""
         rates = {size: trial.units / trial.elapsed_ns for size, trial in sorted(self.trials.items())}
         return [size for size, rate in rates.items() if rate >= LIKELY * max(rates.values())]
 
-    def turns(self, sizes: Sequence[int], until_ns: int) -> Turns:
-        """Lets sizes take turns until `until_ns` of the search are spent, or each that is left has beaten another or
-        has not in so many more turns than the contrary. Every other time they go in reverse order. A size that others
-        have beaten so clearly gets no more turns."""
-        turns: list[Mapping[int, float]] = []
+    def turns(self, sizes: Sequence[int], until_ns: int) -> None:
+        """Lets sizes take turns until `until_ns` of the search are spent. Every other time they go in reverse order. A
+        size that another one has beaten in the median of five turns gets no more of them."""
         left = list(sizes)
         while len(left) > 1:
-            needed_ns = sum(max(self._search_ns // TURNS, self._round_ns[each]) for each in left)
+            needed_ns = sum(self._feed_ns[each] + max(self._search_ns // TURNS, self._feed_ns[each]) for each in left)
             if self._spent_ns + needed_ns > until_ns:
                 break
-            order = left if len(turns) % 2 else left[::-1]
-            turns.append({each: self._turn(each) for each in order})
-            left = [each for each in left if all(_lead(turns, other, each) < CLEAR for other in left)]
-            pairs = [(a, b) for a in left for b in left if a != b]
-            if all(abs(_lead(turns, a, b)) >= CLEAR for a, b in pairs):
-                break
-        return turns
+            order = left if len(self.rates) % 2 else left[::-1]
+            self.rates.append({each: self._turn(each) for each in order})
+            left = [each for each in left if all(self.gain(other, each, CLEAR) < RISE for other in left)]
 
     def _turn(self, size: int) -> float:
-        """Runs rounds for a turn's time, at least one; returns the rate."""
+        """Lets a size work for a turn's time; returns its rate in units per ns."""
         begin_ns = self._clock()
-        rounds = [self._round(size)]
-        while self._clock() - begin_ns < self._search_ns // TURNS:
-            rounds.append(self._round(size))
+        self._run(size, 0)
+        done = self._run(size, self._search_ns // TURNS)
         self._spent_ns += self._clock() - begin_ns
-        trial = Trial(batch=size, units=sum(n for _, n in rounds), elapsed_ns=max(1, sum(ns for ns, _ in rounds)))
-        rate, known = trial.units / trial.elapsed_ns, self.trials.get(size)
+        rate, units = busy_rate(done, self._lanes), int(done.units.sum())
+        known = self.trials.get(size)
         if known is None or rate > known.units / known.elapsed_ns:
-            self.trials[size] = trial
+            self.trials[size] = Trial(batch=size, units=units, elapsed_ns=max(1, round(units / rate)))
         return rate
 
-    def _round(self, size: int) -> tuple[int, int]:
-        took_ns, done = _round(self._runner, self._pools[size], self._lanes, self._units(size), self._clock)
-        self._round_ns[size] = min(took_ns, self._round_ns.get(size, took_ns))
-        return took_ns, done
+    def _run(self, size: int, least_ns: int) -> Completions:
+        """Runs feeds in each lane until one has ended that late, and one at least."""
+        pool, units, ahead = self._pools[size], self._units(size), self._ahead(size)
+        limits = Limits(warmup_ns=0, search_ns=0, min_ns=least_ns, max_ns=least_ns, min_feeds=1)
+        done = closed_loop(
+            self._runner, lambda serial, before: next(pool), limits, self._clock, self._lanes, units=units, ahead=ahead
+        )
+        fastest_ns = int((done.marks_ns[done.ends - 1] - done.issued_ns).min())
+        self._feed_ns[size] = min(fastest_ns, self._feed_ns.get(size, fastest_ns))
+        return done
+
+
+def busy_rate(done: Completions, lanes: int) -> float:
+    """Units per ns of a closed loop while each of its lanes was busy: from when the last one began until the first one
+    ended. Steps that are under way then count in part: whole feeds would favour a size by where they happen to end."""
+    begin_ns, end_ns = done.issued_ns[lanes - 1], np.sort(done.marks_ns[done.ends - 1])[-lanes]
+    begins, ends, at = (
+        each.astype(np.float64) for each in (steps_begin_ns(done), done.marks_ns, np.array([begin_ns, end_ns]))
+    )
+    before, after = finished_by(at, begins, ends, done.units)
+    return float(after - before) / max(1, int(end_ns - begin_ns))
 
 
 def prepare(runner: Runner, feeds: Iterator[Feed]) -> None:
     """Lets a runner that is a `Preparer` prepare the shape of these feeds, by the first of them."""
     if isinstance(runner, Preparer):
         runner.prepare(next(feeds))
-
-
-def _round(runner: Runner, feeds: Iterator[Feed], lanes: int, units: int | None, clock: Clock) -> tuple[int, int]:
-    """Runs one feed in each lane, all at once: the ns from the first issue to the last stamp, and the units done."""
-    given = [next(feeds) for _ in range(lanes)]  # made before the first one begins
-    logs = [[Log(units)] for _ in given]
-
-    def lane(logs: Sequence[Log]) -> None:
-        logs[0].feed(runner, given.pop(), clock)
-
-    done = _in_lanes(lane, logs)
-    return int(done.marks_ns.max() - done.issued_ns[0]), int(done.units.sum())
 
 
 def highest_rate(

@@ -210,6 +210,7 @@ class Served:
                 lambda: _room(it.device),
                 units=it.suite.units,
                 lanes=it.lanes,
+                ahead=functools.partial(drive.made_ahead, it.device),
                 preparing=lambda: self.say(wire.Stage(name="preparing a batch size")),
                 searching=lambda: self.say(wire.Stage(name="searching the best batch")),
             )
@@ -364,9 +365,9 @@ class ServedMeter:
 
 
 def _untimed(suite: Suite, batch: int, seed: int, *use: object) -> Iterator[Feed]:
-    """Feeds that no window has."""
+    """Feeds that no window has. Several threads may ask for the next one at once, which a generator would refuse."""
     own = seeds.derived(seed, *use)
-    return map(suite.feeds(batch, seeds.pool(own)), (seeds.nonce(own, serial) for serial in itertools.count()))
+    return map(suite.feeds(batch, seeds.pool(own)), map(functools.partial(seeds.nonce, own), itertools.count()))
 
 
 def _plugin(setup: wire.Setup) -> Plugin:

@@ -318,7 +318,7 @@ def test_a_noisy_machine_finds_the_same_batch_again(fixed: int, each: int, spill
         clock = Clock()
         noisy = Noisy(clock, fixed, each, spills, seed)
         found.append(best_batch(noisy, batches, 12 * 10**9, clock=clock).batch)
-    assert found.count(best) >= 11, found
+    assert found.count(best) >= 10, found
 
 
 def test_the_search_ends_where_memory_does() -> None:
@@ -353,9 +353,9 @@ def test_the_search_does_not_step_over_the_edge_of_memory() -> None:
 def test_the_search_keeps_to_its_time() -> None:
     clock = Clock()
     found = best_batch(Batched(clock, 1000, 0), batches, 100_000, clock=clock)
-    # turns of 2,000 ns, three a size: half of the time is for growing, and a turn of four times the length must fit
-    assert (found.batch, found.ended_by) == (2 * 4**7, "time")
-    assert clock.now < 100_000 + 1000 * len(found.trials)  # the first round of each size is not counted
+    # turns of 3,000 ns, three a size: half of the time is for growing, and a feed of four times the length must fit
+    assert (found.batch, found.ended_by) == (2 * 4**5, "time")
+    assert clock.now < 100_000 + 1000 * len(found.trials)  # the first feed of each size is not counted
 
 
 def test_no_feed_is_longer_than_the_limits_of_a_mix_leave_on_a_busy_machine() -> None:
@@ -404,30 +404,53 @@ def test_each_batch_size_is_prepared_once_before_its_first_feed() -> None:
             return super().__call__(feed)
 
     best_batch(Preparing(clock, 0, 1000), batches, 3000, clock=clock)
-    assert seen == ["prepare 1", "feed 1", "feed 1"]
+    assert seen == ["prepare 1", *["feed 1"] * 3]  # that of the preparation, and two of the turn
 
 
-def test_the_search_keeps_every_slot_of_the_runner_busy() -> None:
-    """A device of two streams: one feed at a time uses half of it."""
-    clock, gate = Clock(), threading.Barrier(2)
+class Streams:
+    """A device of two streams, the second of which takes half as long again. Time goes on once each thread that may
+    still work on it does, so that no digit depends on when a thread gets a processor. Threads come in pairs."""
 
-    class Streams:
-        slots, facts = 2, {"streams": "2"}
+    slots = 2
+    facts: Mapping[str, str] = {"streams": "2"}
 
-        def __call__(self, feed: Feed) -> Iterator[Array]:
-            if gate.wait(10) == 0:  # both are in flight
-                clock.now += 100
-            gate.wait(10)
-            yield feed["x"]
+    def __init__(self, clock: Clock) -> None:
+        self.clock, self.changed = clock, threading.Condition()
+        self.threads: list[threading.Thread] = []
+        self.until: dict[threading.Thread, int] = {}
 
-    found = best_batch(Streams(), batches, 10_000, clock=clock, units=lambda batch: batch, lanes=2)
-    first, second, *_ = found.trials
-    assert (first.batch, first.elapsed_ns / first.units, second.batch, second.elapsed_ns / second.units) == (
-        1,
-        50,
-        4,
-        12.5,
+    def __call__(self, feed: Feed) -> Iterator[Array]:
+        me = threading.current_thread()
+        with self.changed:
+            if me not in self.threads:
+                self.threads.append(me)
+            mine = self.threads.index(me)
+            self.until[me] = until = self.clock.now + len(feed["x"]) * (100, 150)[mine % 2]
+            while True:
+                pair = self.threads[mine & ~1 :][:2]
+                if len(pair) == 2 and all(each in self.until or not each.is_alive() for each in pair):
+                    self.clock.now = min(self.until.values())
+                    self.changed.notify_all()
+                if self.clock.now >= until:
+                    break
+                self.changed.wait(0.001)  # the end of a thread tells nobody
+            del self.until[me]
+        yield feed["x"]
+
+
+def test_a_turn_keeps_every_lane_busy_and_no_lane_waits_for_another() -> None:
+    clock = Clock()
+    found = best_batch(
+        Streams(clock),
+        lambda batch: itertools.repeat({"x": np.zeros(batch, np.int64)}),
+        80 * 340,
+        clock=clock,
+        units=lambda batch: batch,
+        lanes=2,
     )
+    # one sample in 100 ns and one in 150 are one in 60; with one feed a lane at a time it would be one in 75
+    assert [(trial.batch, trial.elapsed_ns / trial.units) for trial in found.trials] == [(1, 60), (2, 60), (4, 60)]
+    assert (found.batch, found.ended_by) == (1, "no gain")
 
 
 def test_each_feed_is_asked_for_with_the_answer_before_it_in_its_lane() -> None:

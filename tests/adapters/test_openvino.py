@@ -148,6 +148,22 @@ def test_throughput_has_the_slots_that_openvino_asks_for() -> None:
         assert runner.slots == 1
 
 
+def test_the_four_shapes_that_came_last_stay_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[int] = []
+    real = adapter._Session._compile
+
+    def compile(self: Any, name: str, key: Any) -> Any:
+        compiled.append(key[0][0])
+        return real(self, name, key)
+
+    monkeypatch.setattr(adapter._Session, "_compile", compile)
+    suite = ResNet50("smoke", {})
+    with OpenVino({}).open(cpu(), suite, "fp32", Use.of("offline")) as runner:
+        for batch in (1, 2, 3, 4, 1, 2, 3, 4, 1, 5, 1, 2):
+            list(runner(suite.feeds(batch, 0)(0)))
+    assert compiled == [1, 2, 3, 4, 5, 2]
+
+
 def test_no_file_is_left_behind_even_on_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 

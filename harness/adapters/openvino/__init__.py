@@ -4,9 +4,9 @@ The authors have run only the CPU; the code for GPUs and NPUs is written against
 
 A suite whose native scenario is single-stream is opened for latency with one slot, whatever it is used for: its feeds
 gain nothing from company. Other suites are opened for throughput, with as many slots as OpenVINO asks for. A graph
-without state is compiled for the shapes that come in, since OpenVINO is faster with static ones; only the last shapes
-stay compiled, because each compiled model holds a packed copy of its weights. A graph with state is compiled once for
-all shapes, and its state lives in an infer request.
+without state is compiled for the shapes that come in, since OpenVINO is faster with static ones; only the shapes that
+came last stay compiled, because each compiled model holds a packed copy of its weights. A graph with state is compiled
+once for all shapes, and its state lives in an infer request.
 
 Under int8, resnet50 and the U-Net of diffusion multiply integers: what enters their layers is rounded as well, and
 loading therefore begins with a few feeds that show the ranges. Other networks multiply their integers by 16 or 32 bits.
@@ -38,6 +38,7 @@ from harness.schema import HOST_POOL, Device, Precision
 
 LOW: tuple[Precision, ...] = ("int8", "int4")
 SCALING_SEED = 8
+KEPT = 4  # shapes that stay compiled: the search for the best batch goes back and forth between so many
 HINTS = {"fp32": "f32", "bf16": "bf16", "fp16": "f16"}
 MATRICES = {"Convolution", "Deconvolution", "FullyConnected", "MatMul", "ScaledDotProductAttention"}
 
@@ -112,7 +113,8 @@ class _Session:
             name: network(self._core, graph, protos[name], names[name], self._stored)
             for name, graph in self._graphs.items()
         }
-        self._compiled: dict[str, _Compiled] = {}
+        self._compiled: dict[str, list[_Compiled]] = {name: [] for name in self._graphs}
+        """Of each graph, those whose shapes came last, the latest at the end."""
         self._compiling = Lock()
         self._config: dict[str, Any] = {
             "INFERENCE_PRECISION_HINT": HINTS[precision if precision in HINTS else place.device.precisions[0]],
@@ -140,7 +142,7 @@ class _Session:
             for _ in suite.infer(session, feeds(nonce)):
                 pass
         self._config = config
-        self._compiled.clear()
+        self._forget()
         self._graphs = graphs
         self._networks = networks | {
             name: replace(networks[name], model=each.rounded()) for name, each in roundings.items()
@@ -160,10 +162,14 @@ class _Session:
         graph = self._graphs[name]
         key = None if graph.state else tuple(shapes)
         with self._compiling:
-            found = self._compiled.get(name)
-            if found is None or found.key != key:
-                self._compiled.pop(name, None)
-                found = self._compiled[name] = self._compile(name, key)
+            kept = self._compiled[name]
+            found = next((each for each in kept if each.key == key), None)
+            if found:
+                kept.remove(found)
+            else:
+                del kept[: 1 - KEPT]
+                found = self._compile(name, key)
+            kept.append(found)
         return found
 
     def _compile(self, name: str, key: tuple[tuple[int, ...], ...] | None) -> _Compiled:
@@ -188,9 +194,13 @@ class _Session:
         self.facts[f"nodes of {name}"] = _kernels(compiled)
         return _Compiled(key, compiled, turned, self._stored)
 
+    def _forget(self) -> None:
+        for kept in self._compiled.values():
+            kept.clear()
+
     def close(self) -> None:
         """Frees the memory, even while the runner is still referenced."""
-        self._compiled.clear()
+        self._forget()
         self._networks.clear()
         self._stored.close()
 
