@@ -498,9 +498,9 @@ class Conditions(Fact):
     begin_ns: int
     end_ns: int
     cpus: int | None = Field(default=None, gt=0)
-    """Hardware threads online."""
+    """Hardware threads online that the run may use."""
     busy_ns: int | None = Field(default=None, ge=0)
-    """CPU time of all processes on all CPUs, interrupts included, steal time excluded."""
+    """CPU time of all processes on these, interrupts included, steal time excluded."""
     own_ns: int | None = Field(default=None, ge=0)
     """CPU time of the workers, their children, and the harness."""
     stolen_ns: int | None = Field(default=None, ge=0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,6 +81,8 @@ def between(before: Reading, after: Reading) -> Conditions:
 class Machine:
     """Reads the counters. pids: the workers, whose children count with them; this process is ours too.
 
+    usable: the hardware threads that this process and its workers may use: what others do elsewhere does not disturb
+    them, so it is not counted. None: all.
     pinned: the cores of the workers that may use no others. accelerators: the vendors' watchers, opened by the caller;
     None: accelerators are not read. A process that vanishes takes its CPU time with it, so a block in which a worker
     died has no `own_ns`.
@@ -94,8 +96,10 @@ class Machine:
         wall: Callable[[], int] = time.time_ns,
         accelerators: Accelerators | None = None,
         pinned: Mapping[int, Sequence[int]] | None = None,
+        usable: Collection[int] | None = None,
     ) -> None:
         self._pids = pids
+        self._usable = usable
         self._pinned = {pid: frozenset(cores) for pid, cores in (pinned or {}).items() if cores}
         self._proc = root / "proc"
         self._clock = clock
@@ -114,9 +118,12 @@ class Machine:
         seen = workers if workers is not None else _below(self._proc, self._pids, parents)
         statuses = {thread: text(f"{thread}/status") for threads in seen.values() for thread in threads}
         stat = text(self._proc / "stat")
-        per_cpu = {int(cpu): _busy_ns(row) for cpu, row in re.findall(r"^cpu(\d+) (.*)$", stat, re.MULTILINE)}
+        rows = {int(cpu): row for cpu, row in re.findall(r"^cpu(\d+) (.*)$", stat, re.MULTILINE)}
+        if self._usable is not None:
+            rows = {cpu: row for cpu, row in rows.items() if cpu in self._usable}
+        per_cpu = {cpu: _busy_ns(row) for cpu, row in rows.items()}
         counters = {
-            **dict(_machine_counters(stat)),
+            **(dict(_machine_counters(stat)) if self._usable is None else dict(_counters_of(rows))),
             **dict(_process_counters(self._proc, workers)),
             **_cgroup_counters(self._groups),
             **dict(_stalls(self._proc / "pressure")),
@@ -187,6 +194,13 @@ def _machine_counters(stat: str) -> Iterator[tuple[str, int]]:
     if found := re.search(r"^cpu +(\d+(?: \d+){7,})", stat, re.MULTILINE):
         yield "busy_ns", _busy_ns(found[1])
         yield "stolen_ns", int(found[1].split()[7]) * TICK_NS
+
+
+def _counters_of(rows: Mapping[int, str]) -> Iterator[tuple[str, int]]:
+    """The same of some CPUs."""
+    if rows:
+        yield "busy_ns", sum(_busy_ns(row) for row in rows.values())
+        yield "stolen_ns", sum(int(row.split()[7]) for row in rows.values()) * TICK_NS
 
 
 def _tree(proc: Path, pids: Iterable[int]) -> dict[int, list[str]] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -30,6 +31,15 @@ def threads(root: Path = ROOT) -> Sequence[Thread]:
         if found and key.strip():
             found[-1][key.strip()] = value
     return found
+
+
+def usable() -> frozenset[int] | None:
+    """The hardware threads that this process may use, by its affinity; None where it may use all that are online, or
+    where the system does not say."""
+    if not hasattr(os, "sched_getaffinity"):
+        return None
+    mine = frozenset(os.sched_getaffinity(0))
+    return None if len(mine) >= (os.cpu_count() or 0) else mine
 
 
 def name(root: Path = ROOT) -> str | None:

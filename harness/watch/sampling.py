@@ -10,6 +10,7 @@ from pathlib import Path
 
 from harness.plugins import Plugin
 from harness.schema import Absent, Conditions
+from harness.watch import processor
 from harness.watch.accelerators import Accelerators
 from harness.watch.files import ROOT
 from harness.watch.machine import Machine, between
@@ -48,7 +49,9 @@ class Watch:
         pinned: Mapping[int, Sequence[int]] | None = None,
     ) -> None:
         self._accelerators = Accelerators(watchers)
-        self._machine = Machine(pids, root, clock, accelerators=self._accelerators, pinned=pinned)
+        self._machine = Machine(
+            pids, root, clock, accelerators=self._accelerators, pinned=pinned, usable=processor.usable()
+        )
         self._blocks: list[Conditions] = []
         self._begun, self._stopped = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watch", daemon=True)

@@ -129,6 +129,14 @@ def test_a_block_is_what_the_counters_rose_by(tmp_path: Path) -> None:
     )
 
 
+def test_what_others_do_on_cpus_that_a_run_may_not_use_is_not_counted(tmp_path: Path) -> None:
+    machine = Machine([WORKER], quiet(tmp_path), Clock(), usable={0})
+    before = machine.read()
+    write(tmp_path, {"proc/stat": counted(cpu0=30, cpu1=90, steal=5)})
+    block = between(before, machine.read())
+    assert (block.cpus, block.busy_ns, block.stolen_ns) == (1, 30 * TICK_NS, 5 * TICK_NS)
+
+
 def test_a_counter_that_goes_backwards_tells_nothing(tmp_path: Path) -> None:
     before = {"proc/stat": counted(cpu0=90, steal=9), **process(WORKER, (9, 0, 0, 0), faults=9, switches=9)}
     root = quiet(tmp_path)
