@@ -1,0 +1,119 @@
+"""What several hosts cost: one mix over two agents on this machine, and over `--split-cpu 2` without agents, in turn.
+
+Run: python -m bench.hosts [PAIRS] [SECONDS] [TIER]    (5 30 smoke)
+
+Both have the same routes, plan and cores, so what differs is who dispatches. The goal: agents do at least 0.99 of what
+the run without them does. Then the agents rest for 30 s: the goal is at most 0.5 % of a core each.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import cast
+
+import psutil
+
+from harness import plan, setup, slices, store
+from harness.cluster import messages
+from harness.cluster.gather import gather
+from harness.cluster.remotes import Remotes
+from harness.cluster.site import Cluster
+from harness.config import Config
+from harness.judge.score import score as scored
+from harness.launchers import Host
+from harness.launchers.local import Local
+from harness.launchers.process import Process
+from harness.schema import Phase, Record, Result, Tier
+from harness.site import Here, Order, Site
+
+ADAPTER = "torch"
+REST_S = 30.0
+TIMEOUT_S = 600.0
+
+
+def mixes_per_s(site: Site, phase: Phase, before: Result) -> float:
+    """Measures a mixed phase and scores it beside what was measured before."""
+    records: list[Record] = []
+
+    def keep(came: object, connections: object) -> None:
+        records.extend(cast(list[Record], came))
+
+    site.measure(
+        Order(
+            phase=phase,
+            idle_s=0,
+            mix=before.mix,
+            planner=lambda: plan.planner(before, "throughput"),
+            keep=keep,
+        )
+    )
+    failed = [str(record.error) for record in records if record.error]
+    if failed:
+        sys.exit("\n".join(failed))
+    score = scored(before.model_copy(update={"phases": (phase,), "records": tuple(records)}), ())
+    assert score is not None
+    return score.runs[0].mixes_per_s.estimate
+
+
+def main() -> None:
+    pairs, seconds, tier = (*sys.argv[1:], *("5", "30", "smoke")[len(sys.argv) - 1 :])
+    cores = slices.cut("2", slices.usable())
+    hosts = tuple(Host(f"host{number}", cores=each) for number, each in enumerate(cores))
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mixmark-")))
+        options = ["--split-cpu", "2", "--adapter", ADAPTER, "--tier", tier, "--out", str(folder / "alone")]
+        subprocess.run([sys.executable, "-m", "mixmark", "run", *options], check=True, stdout=subprocess.DEVNULL)
+        before = store.open(folder / "alone")
+        (phase,) = [each for each in before.phases if each.placement]
+        window_ns = int(float(seconds) * 1e9)
+        for share in phase.shares:
+            limits = share.limits.model_copy(update={"min_ns": window_ns, "max_ns": window_ns})
+            phase = Phase.model_validate_json(
+                phase.model_dump_json().replace(share.limits.model_dump_json(), limits.model_dump_json())
+            )
+        suites = setup.load_suites(Config(), cast(Tier, tier))
+        bench = setup.prepare(Config(), suites, [ADAPTER], "2")
+        meters = stack.enter_context(setup.metered(bench.found.devices, [ADAPTER], Config()))
+        here = Here(bench.equipment(None, TIMEOUT_S), folder / "alone", meters)
+        remotes = stack.enter_context(Remotes(Local(), hosts, folder / "agents"))
+        look = messages.Look(
+            adapters=(ADAPTER,), tier=cast(Tier, tier), weights=(), split_cpu=None, seed=None, timeout_s=TIMEOUT_S
+        )
+        found = gather(remotes, hosts, look, suites.workloads)
+        (folder / "led" / "raw").mkdir(parents=True)
+        units = {name: each.unit for name, each in suites.facts.items()}
+        led = Cluster(remotes, found.domains, units, folder / "led", found.neighbours)
+        text = phase.model_dump_json()
+        for number, host in enumerate(hosts):
+            text = text.replace(f'"cpu:0.{number}"', f'"{host.name}/cpu:0"')
+        there = before.model_copy(update={"devices": found.found.devices})
+        ratios = []
+        for _ in range(int(pairs)):
+            alone = mixes_per_s(here, phase, before)
+            together = mixes_per_s(led, Phase.model_validate_json(text), there)
+            ratios.append(together / alone)
+            print(f"  without agents {alone:8.3f} mixes/s   over two agents {together:8.3f} mixes/s", flush=True)
+        print(
+            f"{tier}, {seconds} s: {statistics.median(ratios):.4f} of the run without agents, median of {pairs} "
+            f"(from {min(ratios):.4f} to {max(ratios):.4f}; goal ≥ 0.99)"
+        )
+        agents = [psutil.Process(cast(Process, remotes[host.name].started)._process.pid) for host in hosts]
+        spent_s = [sum(agent.cpu_times()[:2]) for agent in agents]
+        begin_s = time.monotonic()
+        for _ in remotes.messages(begin_s + REST_S):
+            pass
+        shares = [
+            (sum(agent.cpu_times()[:2]) - before_s) / (time.monotonic() - begin_s)
+            for agent, before_s in zip(agents, spent_s, strict=True)
+        ]
+        print(f"an agent at rest takes {max(shares):.2%} of a core at most (goal ≤ 0.5 %)")
+
+
+if __name__ == "__main__":
+    main()
