@@ -11,7 +11,7 @@ PIECE = re.compile(r"(.+)/(\d{1,4})-of-([1-9]\d{0,3})")
 
 def host_of(name: str) -> str:
     """The host in the name of a device, a part, a memory pool or an energy domain; empty where it names none."""
-    host, slash, _ = name.partition("/")
+    host, slash, _ = part_of(name).partition("/")  # else node/1-of-2 would be of a host called node
     return host if slash and ":" not in host else ""
 
 

@@ -31,6 +31,7 @@ from harness.schema import (
     Share,
     Task,
 )
+from harness.silicon import host_of, local, on
 from tests.golden.sample import result as bare
 
 SECOND = 1_000_000_000
@@ -38,8 +39,14 @@ Rates = Mapping[Pair, float]
 
 
 def device(id: str) -> Device:
-    kind = id.partition(":")[0]
-    return Device.model_validate({"id": id, "kind": kind, "memory_pool": "host" if kind == "cpu" else id})
+    kind = local(id).partition(":")[0]
+    pool = on(host_of(id), "host") if kind == "cpu" else id
+    return Device.model_validate({"id": id, "kind": kind, "memory_pool": pool})
+
+
+def slug(id: str) -> str:
+    """A device's id as it stands in keys."""
+    return id.replace(":", "-").replace("/", "-")
 
 
 def solo(rates: Rates, watts: Mapping[Pair, float] | None = None) -> list[Rate]:
@@ -185,7 +192,7 @@ def record(phase: str, pair: Pair, done: Completions, bracket_ns: tuple[int, int
     audit = Audit(
         gate=Gate(metric="regret", at_most=1), finished=len(done), feeds=tuple(range(audits)), values=(0.1,) * audits
     )
-    key = f"{phase}.{suite}.{device.replace(':', '-')}"
+    key = f"{phase}.{suite}.{slug(device)}"
     return Record(
         key=key,
         phase=phase,
@@ -205,7 +212,7 @@ def alone(rate: Rate) -> Record:
     units = round(1000 * rate.units_per_s) or 1
     done = completions([(0, round(units / rate.units_per_s * SECOND))], units)
     pair = rate.suite, rate.device
-    name = f"solo.{rate.suite}.{rate.device.replace(':', '-')}"
+    name = f"solo.{rate.suite}.{slug(rate.device)}"
     told = record(name, pair, done, (0, int(done.marks_ns[-1])), 1)
     route = told.route.model_copy(update={"adapter": rate.adapter, "precision": rate.precision})
     return told.model_copy(update={"key": name, "scenario": "offline", "batch": rate.batch, "route": route})
@@ -247,7 +254,7 @@ def probe(on: str, *costs: Cost, took_ns: int = SECOND, precision: Precision = "
     """A probe of a device, each of whose kernels took so long."""
     edges = [took_ns * index for index in range(len(costs) + 1)]
     done = Completions(*map(np.array, ([0], [0], [len(costs)], edges[1:], [1] * len(costs))))
-    told = record(f"probe.{on.replace(':', '-')}.{precision}", ("probe", on), done, (0, edges[-1]), audits)
+    told = record(f"probe.{slug(on)}.{precision}", ("probe", on), done, (0, edges[-1]), audits)
     route = told.route.model_copy(update={"precision": precision})
     return told.model_copy(update={"key": told.phase, "scenario": "probe", "costs": costs, "route": route})
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import get_args
 
 from harness.schema import HOST_PROCESSOR, Absent, Boundary, Device, Domain
-from harness.silicon import is_covered, meet, piece
+from harness.silicon import host_of, is_covered, meet, on, piece
 
-WHOLE = "node"  # what a domain covers that covers the machine with all its devices, known or not
+WHOLE = "node"  # what a domain covers that covers its host with all its devices, known or not
 CLASSES: tuple[Boundary, ...] = get_args(Boundary)  # the widest first
 METHODS = ("external", "counter", "integrated", "modelled")  # the one to prefer first
 LEFT_OUT: Mapping[Boundary, tuple[str, ...]] = {
@@ -41,14 +41,19 @@ def contains(one: Domain, other: Domain, domains: Mapping[str, Domain]) -> bool:
 def overlap(one: Domain, other: Domain, domains: Mapping[str, Domain]) -> bool:
     """Whether adding both would count something twice: one contains the other, or both cover the same thing.
 
-    Meters know nothing of each other's domains, so a wall contains every node, and a node every device.
+    Meters know nothing of each other's domains, so the wall of a host contains its node, and the node every device.
     """
     return (
-        one.boundary != other.boundary
+        (one.boundary != other.boundary and not hosts(one).isdisjoint(hosts(other)))
         or contains(one, other, domains)
         or contains(other, one, domains)
         or any(meet(mine, yours) for mine in one.covers for yours in other.covers)
     )
+
+
+def hosts(domain: Domain) -> frozenset[str]:
+    """The names of the hosts of what a domain covers; one empty name where the run has one host."""
+    return frozenset(map(host_of, domain.covers))
 
 
 def _ancestors(domain: Domain, domains: Mapping[str, Domain]) -> set[str]:
@@ -91,9 +96,12 @@ def within(boundary: Boundary, domains: Iterable[Domain], readable: Collection[s
 def lacking(domains: Iterable[Domain], needed: Iterable[str]) -> tuple[str, ...]:
     """What of `needed`, such as `memory/2-of-2`, none of the domains covers, in order."""
     covers = {each for domain in domains for each in domain.covers}
-    if is_covered(WHOLE, covers):
-        return ()
-    return tuple(each for each in dict.fromkeys(needed) if not is_covered(each, covers))
+    return tuple(each for each in dict.fromkeys(needed) if not is_held(each, covers))
+
+
+def is_held(name: str, covers: Collection[str]) -> bool:
+    """Whether something of a host is covered, by its own name or with the whole host."""
+    return is_covered(name, covers) or is_covered(on(host_of(name), WHOLE), covers)
 
 
 def _rank(domain: Domain, known: Mapping[str, Domain]) -> tuple[object, ...]:
@@ -102,13 +110,15 @@ def _rank(domain: Domain, known: Mapping[str, Domain]) -> tuple[object, ...]:
 
 
 def uncovered(domains: Iterable[Domain], devices: Iterable[Device]) -> tuple[str, ...]:
-    """The devices that are not wholly covered, in order. The host's processor is one even if no adapter reaches it."""
+    """The devices that are not wholly covered, in order. A host's processor is one even if no adapter reaches it."""
     covers, needed = {each for domain in domains for each in domain.covers}, tuple(devices)
-    if is_covered(WHOLE, covers):
-        return ()
-    hosts = not any(each.on_host for each in needed)
-    host = (HOST_PROCESSOR,) if hosts and not is_covered(HOST_PROCESSOR, covers) else ()
-    return (*host, *(each.id for each in needed if not is_whole(each, covers)))
+    of_hosts = dict.fromkeys(each.host for each in needed) or {"": None}
+    computing = {each.host for each in needed if each.on_host}
+    processors = (on(host, HOST_PROCESSOR) for host in of_hosts if host not in computing)
+    return (
+        *(each for each in processors if not is_held(each, covers)),
+        *(each.id for each in needed if not is_whole(each, covers)),
+    )
 
 
 def unmetered(domains: Iterable[Domain], devices: Iterable[Device], absent: Iterable[Absent]) -> tuple[str, ...]:
@@ -117,6 +127,26 @@ def unmetered(domains: Iterable[Domain], devices: Iterable[Device], absent: Iter
     return (*uncovered(domains, devices), *lacking(domains, (part for each in absent for part in each.covers)))
 
 
+def told(missing: Iterable[str], domains: Iterable[Domain]) -> tuple[str, ...]:
+    """What has no meter, for a reader: the name of a host alone where none of these domains covers anything of it."""
+    metered = {host for each in domains for host in hosts(each)}
+    return tuple(dict.fromkeys(each if host_of(each) in {"", *metered} else host_of(each) for each in missing))
+
+
+def apart(domains: Sequence[Domain], devices: Sequence[Device]) -> Iterator[str]:
+    """Which of several hosts has no meter; or that each has some, and no boundary holds all of them."""
+    if missing := uncovered(domains, devices):
+        yield from (f"{each} is not metered" for each in told(missing, domains))
+        return
+    ids, kinds = {each.id for each in domains}, dict[str, list[Boundary]]()
+    for host in dict.fromkeys(each.host for each in devices):
+        own = [each for each in devices if each.host == host]
+        kinds[host] = [kind for kind in CLASSES if not uncovered(within(kind, domains, ids), own)]
+    if not set(CLASSES).intersection(*kinds.values()):
+        by = ", ".join(f"{host} by {' or '.join(each) or 'several'}" for host, each in kinds.items())
+        yield f"the hosts are metered by different boundaries, which are never added: {by}"
+
+
 def is_whole(device: Device, covers: Collection[str]) -> bool:
     """Whether all of a device is covered: of a group every part, of a slice the device that it is a slice of."""
-    return is_covered(device.whole.id, covers) or all(is_covered(part, covers) for part in device.silicon)
+    return is_held(device.whole.id, covers) or all(is_held(part, covers) for part in device.silicon)

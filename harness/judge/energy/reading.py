@@ -17,7 +17,7 @@ import numpy.typing as npt
 from harness.judge.energy.cover import WHOLE
 from harness.judge.stamps import Floats
 from harness.schema import HOST_PROCESSOR, Domain, Int64s, Metering, Samples
-from harness.silicon import part_of
+from harness.silicon import local, part_of
 
 Reason = Literal[
     "no samples",
@@ -149,7 +149,7 @@ def _frozen(domain: Domain, samples: Samples, metering: Metering, found: Reading
     do; there the value must be the same in all of it. A source may well give one value while the load is steady, or
     while its device is not used.
     """
-    hosts = any(part_of(each) in (HOST_PROCESSOR, WHOLE) for each in domain.covers)
+    hosts = any(local(part_of(each)) in (HOST_PROCESSOR, WHOLE) for each in domain.covers)
     if domain.quantity != "power" or found.period_ns is None or not hosts:
         return False
     at_ns, values = _middles(samples), samples.values

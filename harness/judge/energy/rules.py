@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from harness.judge.energy.cover import antichain, uncovered, unmetered
+from harness.judge.energy.cover import antichain, apart, told, uncovered, unmetered
 from harness.judge.energy.reading import ENOUGH_PERIODS, FEWEST_PERIODS, in_phase
-from harness.judge.energy.total import Total, contradictions, disagreements, metered, twins, why
+from harness.judge.energy.total import Total, contradictions, disagreements, metered, needed, twins, why
 from harness.judge.evidence import Evidence
 from harness.schema import Domain, Finding, Result
 
@@ -19,21 +19,26 @@ METERING = 0.005  # of one core
 def energy_known(evidence: Evidence) -> Iterator[Finding]:
     """At least one energy source was sampled. Where none was, the absent meters say what would be needed."""
     if not evidence.result.domains:
-        missing = ", ".join(uncovered((), evidence.result.devices))
+        missing = ", ".join(told(uncovered((), needed(evidence.result)), ()))
         absent = any(each.kind == "meter" for each in evidence.result.absent)
-        told = "the absent meters say what would be needed" if absent else "mixmark meters says what would be needed"
-        message = f"energy not measured, so there is no efficiency: nothing meters {missing}; {told}"
+        where = "the absent meters say what would be needed" if absent else "mixmark meters says what would be needed"
+        message = f"energy not measured, so there is no efficiency: nothing meters {missing}; {where}"
         yield Finding(rule="energy_known", severity="note", about="run", message=message)
 
 
 def energy_whole(evidence: Evidence) -> Iterator[Finding]:
-    """The measured domains cover every device, used or not, the host's processor, and what else the machine announces
-    to meter."""
+    """The measured domains cover every device, used or not, the processor of every host, and what else the machine
+    announces to meter."""
     result = evidence.result
-    if result.domains and (missing := unmetered(_meterable(result), result.devices, result.absent)):
+    devices = needed(result)
+    if result.domains and (missing := unmetered(_meterable(result), devices, result.absent)):
+        nothing = f"nothing meters {', '.join(missing)}"
+        if len({each.host for each in devices}) > 1:
+            measured = [each for each in result.domains if each.method != "modelled"]
+            nothing = "; ".join(apart(measured, devices)) or nothing
         modelled = [each.id for each in result.domains if each.method == "modelled"]
         also = f" ({', '.join(modelled)} is modelled, and does not count)" if modelled else ""
-        message = f"energy of a part only, so there is no efficiency: nothing meters {', '.join(missing)}{also}"
+        message = f"energy of a part only, so there is no efficiency: {nothing}{also}"
         yield Finding(rule="energy_whole", severity="warning", about="run", message=message)
 
 
@@ -126,7 +131,7 @@ def metering_cheap(evidence: Evidence) -> Iterator[Finding]:
 def _meterable(result: Result) -> tuple[Domain, ...]:
     """The domains that would be added if all of them were read well."""
     measured = {each.id for each in result.domains if each.method != "modelled"}
-    return antichain(result.domains, measured, result.devices)
+    return antichain(result.domains, measured, needed(result))
 
 
 def _energies(evidence: Evidence) -> Iterator[tuple[str, str, Total]]:

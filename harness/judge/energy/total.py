@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -13,7 +14,9 @@ from harness.judge.energy.cover import (
     LEFT_OUT,
     WHOLE,
     antichain,
+    apart,
     contains,
+    hosts,
     is_whole,
     lacking,
     rivals,
@@ -22,8 +25,20 @@ from harness.judge.energy.cover import (
 )
 from harness.judge.energy.reading import Reading, cumulative, idle_watts, in_phase, power, same
 from harness.judge.stamps import Floats, window_ns
-from harness.schema import Absent, Boundary, Device, Domain, Int64s, Metering, Record, Result, Samples
-from harness.silicon import is_covered, piece
+from harness.schema import (
+    HOST_POOL,
+    HOST_PROCESSOR,
+    Absent,
+    Boundary,
+    Device,
+    Domain,
+    Int64s,
+    Metering,
+    Record,
+    Result,
+    Samples,
+)
+from harness.silicon import is_covered, local, on, piece
 
 CLAIM = (
     "{one} and {other} both claim to meter the same thing: if each meters a part of it, declare the parts, "
@@ -60,6 +75,14 @@ class Total:
         return None if self.joules is None else sum(each for each in watts if each is not None)
 
 
+def needed(result: Result) -> tuple[Device, ...]:
+    """What must be metered: the devices, and the processor of each host that has none among them."""
+    known = {each.host for each in result.devices}
+    without = (name for each in result.hosts for name in each.names if name not in known)
+    processors = (Device(id=on(host, HOST_PROCESSOR), kind="cpu", memory_pool=on(host, HOST_POOL)) for host in without)
+    return (*result.devices, *processors)
+
+
 def boundary(
     domains: Sequence[Domain],
     readings: Mapping[str, Reading],
@@ -94,11 +117,14 @@ def boundary(
         unread = [each for each in absent if kind == "devices" and lacking(planned, each.covers)]
         unheld += [f"{each.name} is not read, and the boundary {kind} must hold it" for each in unread]
         if not (uncovered(chosen, devices) or lacking(chosen, needed) or unread):
-            return _sum(kind, chosen, readings, tuple(gone))
+            return _sum(kind, chosen, readings, tuple(gone), devices)
     chosen = within("devices", domains, valid)
     missing = uncovered(chosen, devices)
     broken = [each for each in domains if each.id in announced - valid]
-    reasons = [f"{device} is not metered" for device in uncovered((*chosen, *broken), devices)] + unheld
+    dark = [f"{each} is not metered" for each in uncovered((*chosen, *broken), devices)]
+    if len({each.host for each in devices}) > 1:
+        dark = list(apart([each for each in domains if each.id in announced], devices))
+    reasons = dark + unheld
     reasons += [
         f"{each.id}: {', '.join(why(readings[each.id], lost or {}))}" for each in domains if not readings[each.id].valid
     ]
@@ -106,13 +132,29 @@ def boundary(
     return Total(None, None, tuple(each.id for each in chosen), missing, tuple(reasons), None, readings, tuple(gone))
 
 
-def _sum(kind: Boundary, chosen: Sequence[Domain], readings: Mapping[str, Reading], lost: tuple[str, ...]) -> Total:
+def _sum(
+    kind: Boundary,
+    chosen: Sequence[Domain],
+    readings: Mapping[str, Reading],
+    lost: tuple[str, ...],
+    devices: Iterable[Device],
+) -> Total:
     added = [readings[each.id] for each in chosen]
-    covers = {each for domain in chosen for each in domain.covers}
-    outside = tuple(each for each in LEFT_OUT[kind] if not is_covered(each, covers))
+    outside = tuple(_outside(kind, chosen, dict.fromkeys(each.host for each in devices) or {"": None}))
     joules = sum(each.joules for each in added if each.joules is not None)
     edges = max((each.edge_uncertainty for each in added if each.edge_uncertainty is not None), default=None)
     return Total(kind, joules, tuple(each.domain for each in added), outside, (), edges, readings, lost)
+
+
+def _outside(kind: Boundary, chosen: Iterable[Domain], of_hosts: Collection[str]) -> Iterator[str]:
+    """What lies outside of the boundary; with the names of the hosts where it is so only on some."""
+    covers = {each for domain in chosen for each in domain.covers}
+    for name in LEFT_OUT[kind]:
+        lacking = [host for host in of_hosts if not is_covered(on(host, name), covers)]
+        if len(lacking) == len(of_hosts):
+            yield name
+        elif lacking:
+            yield f"{name} of {', '.join(lacking)}"
 
 
 def unmeasured(totals: Mapping[str, Total]) -> str:
@@ -142,10 +184,10 @@ def total(result: Result, phase: str, begin_ns: int, end_ns: int) -> Total:
     """The machine's energy in a window of a phase. Where a meter is missing, the reasons say so."""
     metering = metered(result, phase)
     if metering is None or not result.domains:
-        missing = uncovered((), result.devices)
+        missing = uncovered((), needed(result))
         return Total(None, None, (), missing, ("no meter was read",), None, {})
     readings = {each.id: in_phase(each, metering, begin_ns, end_ns) for each in result.domains}
-    found = boundary(result.domains, readings, result.devices, metering.lost, result.absent)
+    found = boundary(result.domains, readings, needed(result), metering.lost, result.absent)
     if doubled := list(twins(found.domains, metering)):
         reasons = tuple(f"{one} and {other} show one and the same reading" for one, other in doubled)
         return replace(found, boundary=None, joules=None, reasons=reasons)
@@ -191,7 +233,7 @@ def profile(result: Result, phase: str, edges_ns: Int64s) -> Floats:
     found = {each.id: power(each, samples) for each in result.domains if (samples := metering.samples.get(each.id))}
     readable = {each.id for each in result.domains if each.method != "modelled" and each.id in found}
     sums = np.zeros(len(watts))
-    chosen = antichain(result.domains, {id for id in readable if np.isfinite(found[id][1]).any()}, result.devices)
+    chosen = antichain(result.domains, {id for id in readable if np.isfinite(found[id][1]).any()}, needed(result))
     for each in chosen:
         at_ns, steps = found[each.id]
         length_s = np.diff(at_ns) / 1e9
@@ -296,18 +338,28 @@ def contradictions(domains: Iterable[Domain], readings: Mapping[str, Reading]) -
 
     for kind in CLASSES:
         of_kind = [each for each in read.values() if each.boundary == kind]
-        pieces = tuple(each for each in of_kind if _in_part(each))
-        split = [pieces] if is_covered(WHOLE, {part for each in pieces for part in each.covers}) else []
+        pieces: dict[frozenset[str], list[Domain]] = defaultdict(list)
+        for each in of_kind:
+            if _in_part(each):
+                pieces[hosts(each)].append(each)
+        split = [tuple(own) for of, own in pieces.items() if of <= _wholly(own)]
         for wholes in [(each,) for each in of_kind] + split:
             covers = {part for each in wholes for part in each.covers}
             inner = [within(kind, (each for each in of_kind if set(each.covers) < covers and each not in wholes), read)]
-            if is_covered(WHOLE, covers):
-                inner += [within(each, read.values(), read) for each in CLASSES[CLASSES.index(kind) + 1 :]]
+            if of := _wholly(wholes):
+                held = [each for each in read.values() if hosts(each) <= of]
+                inner += [within(each, held, read) for each in CLASSES[CLASSES.index(kind) + 1 :]]
             for parts in inner:
                 if (inside := joules(parts)) and (around := joules(wholes)) < inside:
                     yield " and ".join(each.id for each in wholes), around / inside - 1
 
 
+def _wholly(domains: Sequence[Domain]) -> frozenset[str]:
+    """The hosts that these domains cover as a whole."""
+    covers = {part for each in domains for part in each.covers}
+    return frozenset(host for each in domains for host in hosts(each) if is_covered(on(host, WHOLE), covers))
+
+
 def _in_part(domain: Domain) -> bool:
-    """Whether it covers one of several parts of the machine, such as one power supply."""
-    return any(name == WHOLE and of > 1 for name, _, of in map(piece, domain.covers))
+    """Whether it covers one of several parts of its host, such as one power supply."""
+    return any(local(name) == WHOLE and of > 1 for name, _, of in map(piece, domain.covers))

@@ -1,0 +1,93 @@
+"""A simulated run over several hosts: the machine of `machine` several times, each with a wall meter of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from harness.dispatch import Pair
+from harness.place import Power, place
+from harness.schema import Clock, Conditions, Connection, Domain, Hosts, Metering, Record, Result, Samples
+from harness.silicon import local, on
+from tests.fakes.machine import EDGE, GPU_AND_CPU, MIX, QUANTA, SECOND, Machine, Rates, device, recorded, result
+from tests.golden.sample import system
+
+NAMES = ("host1", "host2")
+WATTS = 600.0
+"""What each host draws at its wall."""
+BOUND_NS = 200_000
+AT_WORK = dict(zip(GPU_AND_CPU, (280, 170, 350, 180, 150, 190, 320, 180), strict=True))
+
+
+def rates(names: Sequence[str] = NAMES) -> dict[Pair, float]:
+    return {(suite, on(host, id)): rate for host in names for (suite, id), rate in GPU_AND_CPU.items()}
+
+
+def wall(host: str) -> Domain:
+    return Domain(
+        id=on(host, "plug"),
+        meter="external",
+        covers=tuple(on(host, each) for each in ("gpu:0", "cpu:0", "node")),
+        boundary="wall",
+        quantity="power",
+        method="external",
+        source="a story",
+    )
+
+
+def watched(begin_ns: int, end_ns: int, **changed: object) -> tuple[Conditions, ...]:
+    """Three blocks around the window, of a host at rest but for us; what is changed is so in each."""
+    third = (end_ns - begin_ns) // 3 + 1
+    quiet = {"cpus": 2, "busy_ns": third, "own_ns": third, "received_bytes": 0, "sent_bytes": 0}
+    return tuple(
+        Conditions.model_validate({"begin_ns": at, "end_ns": at + third} | quiet | changed)
+        for at in range(begin_ns, begin_ns + 3 * third, third)
+    )
+
+
+def connection(phase: str, host: str, bound_ns: int = BOUND_NS, **changed: int) -> Connection:
+    clock = Clock(at_ns=0, offset_ns=7_000_000_000, drift=1e-6, bound_ns=bound_ns, pings=600)
+    return Connection.model_validate(
+        {"phase": phase, "host": host, "clock": clock, "sent_bytes": 30_000, "received_bytes": 20_000} | changed
+    )
+
+
+def metering(phase: str, domains: Sequence[Domain], watts: float, begin_ns: int, end_ns: int) -> Metering:
+    """One metering, with the samples of all hosts. No two meters flicker alike."""
+    at = np.arange(begin_ns - 2 * SECOND, end_ns + 2 * SECOND, SECOND // 2)
+    rng = np.random.default_rng(len(phase))
+    samples = {each.id: Samples(at, at, watts + 1e-3 * rng.random(len(at))) for each in domains}
+    return Metering(phase=phase, begin_ns=int(at[0]), end_ns=int(at[-1]), cpu_ns=0, samples=samples)
+
+
+def told(record: Record) -> Record:
+    begin_ns, end_ns = record.bracket_ns or (0, SECOND)
+    return record.model_copy(update={"conditions": watched(begin_ns, end_ns)})
+
+
+def cluster(names: Sequence[str] = NAMES, runs: int = 1, speeds: Rates | None = None, seconds: float = 600) -> Result:
+    """A run over these hosts, each with a GPU, a processor and a wall meter, all of them kept busy for 10 minutes."""
+    known = dict(speeds or rates(names))
+    ids = tuple(dict.fromkeys(id for _, id in known))
+    at_work = {(suite, id): AT_WORK[suite, local(id)] for suite, id in known}
+    idle = {id: 60.0 if local(id) == "gpu:0" else 50.0 for id in ids}
+    planner = partial(place, devices=[device(id) for id in ids], power=Power(idle, 120.0 * len(names)))
+    quanta = {(suite, id): QUANTA[suite, local(id)] for suite, id in known}
+    machine = Machine(MIX, known, quanta, plan=planner, watts=at_work)
+    machine.run(seconds)
+    runs_told = [recorded(machine, f"mixed.{number}") for number in range(1, runs + 1)]
+    whole = result(runs_told, EDGE, None, machine.now_ns, ids)
+    records = tuple(map(told, whole.records))
+    domains = tuple(map(wall, names))
+    spans = {each.phase: each.bracket_ns or (0, SECOND) for each in records}
+    return whole.model_copy(
+        update={
+            "records": records,
+            "domains": domains,
+            "hosts": (Hosts(names=tuple(names), system=system()),),
+            "meterings": tuple(metering(name, domains, WATTS, *span) for name, span in spans.items()),
+            "connections": tuple(connection(name, host) for name in spans for host in names),
+        }
+    )

@@ -1,0 +1,170 @@
+"""The energy of several hosts: all of them or none, by one boundary, and the host's name where one has no meter."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness import mixes
+from harness.judge.energy import rules
+from harness.judge.energy.cover import antichain, uncovered
+from harness.judge.energy.total import contradictions, total
+from harness.judge.judgement import judge
+from harness.judge.score import Score
+from harness.rates import power
+from harness.schema import Device, Domain, Hosts, Metering, Result, Samples
+from harness.silicon import on
+from tests.fakes.hosts import NAMES, WATTS, cluster, wall
+from tests.fakes.machine import EDGE, SECOND, device, one_run
+from tests.golden.sample import system
+from tests.judge.energy.test_energy import domain, samples
+from tests.judge.told import said
+
+
+@pytest.fixture(autouse=True)
+def _published(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
+
+
+@pytest.fixture(scope="module")
+def two() -> Result:
+    return cluster()
+
+
+def scored(about: Result) -> Score:
+    found = judge(about).score
+    assert found is not None
+    return found
+
+
+def test_the_joules_of_all_hosts_are_added_and_the_efficiency_is_that_of_one(two: Result) -> None:
+    found, alone = scored(two), scored(one_run(WATTS))
+    [run], [one] = found.runs, alone.runs
+    assert run.total.domains == ("host1/plug", "host2/plug") and run.total.boundary == "wall"
+    assert run.total.watts == pytest.approx(2 * WATTS, rel=1e-4)
+    assert found.mixes_per_s and alone.mixes_per_s and found.mixes_per_kj and alone.mixes_per_kj
+    assert found.mixes_per_s.estimate == pytest.approx(2 * alone.mixes_per_s.estimate, rel=0.02)
+    assert found.mixes_per_kj.estimate == pytest.approx(alone.mixes_per_kj.estimate, rel=0.02)
+    assert one.total.domains == ("wall",)
+    assert said(rules.energy_whole, two) == [] and said(rules.energy_valid, two) == []
+
+
+def test_a_host_without_a_meter_leaves_no_efficiency_and_is_named(two: Result) -> None:
+    half = two.model_copy(update={"domains": two.domains[:1]})
+    found = scored(half)
+    assert found.mixes_per_s and found.mixes_per_kj is None
+    assert found.headline.endswith("EFFICIENCY NOT MEASURED: host2 is not metered")
+    assert said(rules.energy_whole, half) == [
+        ("warning", "run", "energy of a part only, so there is no efficiency: host2 is not metered")
+    ]
+    [(_, _, message)] = said(rules.energy_known, two.model_copy(update={"domains": ()}))
+    assert "nothing meters host1, host2; mixmark meters says" in message
+    part = two.domains[1].model_copy(update={"covers": ("host2/cpu:0",)})
+    blind = two.model_copy(update={"domains": (two.domains[0], part)})
+    assert scored(blind).headline.endswith("EFFICIENCY NOT MEASURED: host2/gpu:0 is not metered"), "part of it is"
+
+
+def test_a_host_of_which_no_device_is_in_the_run_is_metered_too(two: Result) -> None:
+    """It could do the work of the others."""
+    more = two.model_copy(update={"hosts": (*two.hosts, Hosts(names=("host3",), system=system()))})
+    assert scored(more).headline.endswith("EFFICIENCY NOT MEASURED: host3 is not metered")
+
+
+def test_each_host_has_its_own_processor_and_its_own_node() -> None:
+    gpus = [device("host1/gpu:0"), device("host2/gpu:0")]
+    assert uncovered((), gpus) == ("host1/cpu:0", "host2/cpu:0", "host1/gpu:0", "host2/gpu:0")
+    node = domain("a", ("host1/node",))
+    assert uncovered([node], gpus) == ("host2/cpu:0", "host2/gpu:0")
+    assert uncovered([domain("a", ("host1/cpu:0",)), domain("b", ("host2/cpu:0",))], gpus) == (
+        "host1/gpu:0",
+        "host2/gpu:0",
+    )
+    halves = [domain(at, (f"host1/node/{at}-of-2",)) for at in "12"]
+    assert uncovered(halves, gpus[:1]) == () and uncovered(halves[:1], gpus[:1]) == ("host1/cpu:0", "host1/gpu:0")
+    assert uncovered([domain("a", ("node",))], gpus), "the node of no host is none of theirs"
+    rack = domain("rack", ("host1/node", "host2/node"))
+    assert uncovered([rack], gpus) == (), "one meter may hold several hosts"
+
+
+def test_one_boundary_holds_all_hosts() -> None:
+    """A wall on one host and counters on both: the counters are added, and the wall is not."""
+    cpus = [device("host1/cpu:0"), device("host2/cpu:0")]
+    counters = [domain(f"{host}/rapl", (f"{host}/cpu:0",)) for host in NAMES]
+    plug = wall("host1")
+    every = [*counters, plug]
+    chosen = antichain(every, {each.id for each in every}, cpus)
+    assert [each.id for each in chosen] == ["host1/rapl", "host2/rapl"]
+    both = [*every, wall("host2")]
+    assert [each.id for each in antichain(both, {each.id for each in both}, cpus)] == ["host1/plug", "host2/plug"]
+
+
+def test_hosts_that_are_metered_by_different_boundaries_are_never_added(two: Result) -> None:
+    node = two.domains[1].model_copy(update={"boundary": "node", "method": "integrated"})
+    assert scored(two.model_copy(update={"domains": (two.domains[0], node)})).headline.endswith(
+        "EFFICIENCY NOT MEASURED: the hosts are metered by different boundaries, which are never added: "
+        "host1 by wall, host2 by node"
+    )
+
+
+def test_what_lies_outside_of_the_boundary_is_named_with_its_host() -> None:
+    cpus = [device("host1/cpu:0"), device("host2/cpu:0")]
+    covers = {"host1": ("host1/cpu:0", "host1/memory"), "host2": ("host2/cpu:0",)}
+    domains = tuple(domain(f"{host}/rapl", each) for host, each in covers.items())
+    at = [each * SECOND // 10 for each in range(700)]
+    read = {each.id: samples(at, [factor * each / SECOND for each in at]) for factor, each in enumerate(domains, 50)}
+    metering = Metering(phase="a", begin_ns=0, end_ns=70 * SECOND, cpu_ns=0, samples=read)
+    bare = cluster(seconds=1).model_copy(
+        update={"devices": tuple(cpus), "domains": domains, "meterings": (metering,), "hosts": ()}
+    )
+    found = total(bare, "a", 5 * SECOND, 65 * SECOND)
+    assert found.watts == pytest.approx(101)
+    assert found.unmetered == ("memory of host2", "mainboard", "drives", "fans", "network", "power supply")
+
+
+def test_the_parts_of_one_host_are_no_parts_of_another() -> None:
+    """A node that reads 100 W, with a processor of 60 W behind it; another host's processor draws 90 W."""
+    at = [each * SECOND // 10 for each in range(700)]
+
+    def read(id: str, covers: str, watts: float, boundary: str) -> tuple[Domain, Samples]:
+        return domain(id, (covers,), boundary=boundary), samples(at, [watts * each / SECOND for each in at])
+
+    told = [
+        read("host1/bmc", "host1/node", 100, "node"),
+        read("host1/rapl", "host1/cpu:0", 60, "devices"),
+        read("host2/rapl", "host2/cpu:0", 90, "devices"),
+    ]
+    metering = Metering(phase="a", begin_ns=0, end_ns=70 * SECOND, cpu_ns=0, samples={d.id: s for d, s in told})
+    bare = cluster(seconds=1).model_copy(
+        update={
+            "devices": (device("host1/cpu:0"), device("host2/cpu:0")),
+            "domains": tuple(each for each, _ in told),
+            "meterings": (metering,),
+        }
+    )
+    readings = total(bare, "a", 5 * SECOND, 65 * SECOND).readings
+    assert list(contradictions(bare.domains, readings)) == []
+    lower = {"host1/bmc": samples(at, [50 * each / SECOND for each in at])}
+    wrong = bare.model_copy(
+        update={"meterings": (metering.model_copy(update={"samples": {**metering.samples, **lower}}),)}
+    )
+    [(whole, by)] = contradictions(bare.domains, total(wrong, "a", 5 * SECOND, 65 * SECOND).readings)
+    assert whole == "host1/bmc" and by == pytest.approx(50 / 60 - 1)
+
+
+def test_the_power_at_rest_is_that_of_all_hosts() -> None:
+    """35 W and 45 W of the processors, in a wall of 100 W each."""
+    at = [each * SECOND // 10 for each in range(700)]
+    own = {"host1": 35, "host2": 45}
+    domains = [domain(on(host, "rapl"), (on(host, "cpu:0"),)) for host in NAMES]
+    walls = [wall(host).model_copy(update={"covers": (on(host, "cpu:0"), on(host, "node"))}) for host in NAMES]
+    read = {on(host, "rapl"): samples(at, [watts * each / SECOND for each in at]) for host, watts in own.items()}
+    read |= {on(host, "plug"): samples(at, [100 + 1e-3 * (each % 7) for each, _ in enumerate(at)]) for host in NAMES}
+    rest = ((5 * SECOND, 65 * SECOND),)
+    metering = Metering(phase="a", begin_ns=0, end_ns=70 * SECOND, cpu_ns=0, samples=read, idle_ns=rest)
+    devices: tuple[Device, ...] = (device("host1/cpu:0"), device("host2/cpu:0"))
+    bare = cluster(seconds=1).model_copy(
+        update={"devices": devices, "domains": (*domains, *walls), "meterings": (metering,)}
+    )
+    found = power(bare)
+    assert found is not None
+    assert found.idle_watts == pytest.approx({"host1/cpu:0": 35, "host2/cpu:0": 45})
+    assert found.rest_watts == pytest.approx(120, rel=1e-3)
