@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 
+from harness.judge import hosts
 from harness.judge.distributions import student_t
 from harness.judge.evidence import Measured, is_cell
 from harness.judge.intervals import (
@@ -24,7 +25,8 @@ from harness.judge.intervals import (
 )
 from harness.judge.judgement import Judgement
 from harness.judge.stamps import latencies_ns
-from harness.schema import Device, LatencyLimits, NoiseFloor, Record, Result, System
+from harness.schema import Device, LatencyLimits, NoiseFloor, Record, Result, Route, System
+from harness.silicon import local
 
 Verdict = Literal["faster", "slower", "same", "ambiguous"]
 LEAST_DELTA = 0.01  # smaller differences do not matter, however sure they are
@@ -377,9 +379,10 @@ def cells(judgements: Sequence[Judgement]) -> list[tuple[Run, ...]]:
             if not is_cell(record):
                 continue
             device = devices[record.route.device]
-            state, why = _state(result.system, device), invalid.get(record.key, "") if record.completions else ""
+            state = _state(hosts.system(result, device.host), device)
+            why = invalid.get(record.key, "") if record.completions else ""
             measured = judgement.measured.get(record.key)
-            run = Run(record, device, measured, state, why, _software(result, record.route.adapter))
+            run = Run(record, device, measured, state, why, _software(result, record.route))
             key = (_cell(run), record.run)
             found[(_cell(run), seen[key])].append(run)  # the same cell again in one run is another phase of the plan
             seen[key] += 1
@@ -391,15 +394,15 @@ def _state(system: System, device: Device) -> tuple[tuple[str, str | None], ...]
     if device.kind == "cpu":
         return (("governor", system.governor),)
     for facts in system.accelerators:
-        if facts.get("id") == device.id:
+        if facts.get("id") == local(device.id):
             return tuple((name, facts.get(name)) for name in ("power_limit_mw", "ecc", "mig"))
     return ()
 
 
-def _software(result: Result, adapter: str) -> tuple[tuple[str, str], ...]:
+def _software(result: Result, route: Route) -> tuple[tuple[str, str], ...]:
     """The versions of what measured and of what ran."""
     told = {"Mixmark": result.system.mixmark}
-    if ran := result.environments.get(adapter):
+    if ran := hosts.environment(result, route):
         told |= {"Python": ran.python, **ran.packages, **ran.vendor}
     return tuple(sorted(told.items()))
 

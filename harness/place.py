@@ -82,8 +82,8 @@ def place(
     rates: any number of routes for each pair; suites outside the mix and devices outside `devices` are ignored.
     pool_bytes: the free memory of each pool that is limited. All routes in use must fit into their pools, since each
     worker holds its own weights; a rate of unknown memory counts as 0 bytes.
-    host_share: the share of every CPU device's time that the host threads of one accelerator take, if the plan uses
-    the accelerator.
+    host_share: the share of every CPU device's time that the host threads of one accelerator of its host take, if the
+    plan uses the accelerator.
     power: required for the objective efficiency. For throughput it adds the predicted watts of the plan, if all rates
     have watts.
 
@@ -514,9 +514,13 @@ class _Problem:
         self.of: dict[str, list[int]] = defaultdict(list)
         for k, rate in enumerate(rates):
             self.of[rate.device].append(k)
-        hosts = [id for id in self.of if known[id].kind == "cpu"]
-        self.hosts = hosts if host_share else []
-        self.helped = [id for id in self.of if known[id].kind != "cpu"] if self.hosts else []
+        beside: dict[str, list[str]] = defaultdict(list)
+        for id in (id for id in self.of if known[id].kind != "cpu"):
+            beside[known[id].host].append(id)
+        cpus = [id for id in self.of if known[id].kind == "cpu"] if host_share else []
+        self.hosts = {id: beside[known[id].host] for id in cpus}
+        """The accelerators of its host for each CPU device, whose threads take some of its time."""
+        self.helped = dict.fromkeys(id for helped in self.hosts.values() for id in helped)
         self.claims = [claim for claim in _claims(list(self.of), devices) if len(claim) > 1]
         self.exclusive = sorted({id for claim in self.claims for id in claim})
         needed: dict[str, int] = defaultdict(int)
@@ -531,17 +535,17 @@ class _Problem:
         yield "mixes", ""
         yield from (("resident", k) for k in self._budgeted(*self.short))
         yield from (("used", id) for id in dict.fromkeys((*self.helped, *self.exclusive)))
-        yield from (("free", id) for id in self.hosts if self._crowd > 1)
+        yield from (("free", id) for id in self.hosts if self._crowd(id) > 1)
 
     @property
     def binds(self) -> bool:
         """Whether memory, host threads or shared silicon may keep the plan from the bound."""
         return bool(self.short or self.helped or self.claims)
 
-    @property
-    def _crowd(self) -> float:
-        """The share of a host's time that the host threads of all accelerators together would take."""
-        return self.host_share * len(self.helped)
+    def _crowd(self, id: str) -> float:
+        """The share of a CPU device's time that the host threads of all accelerators of its host together would
+        take."""
+        return self.host_share * len(self.hosts[id])
 
     def _budgeted(self, *pools: str) -> list[int]:
         return [k for k, rate in enumerate(self.rates) if self.pools[k] in pools and rate.memory_bytes]
@@ -563,12 +567,12 @@ class _Problem:
                 continue
             if id not in self.hosts:
                 yield time, -math.inf, 1
-            elif self._crowd <= 1:
-                yield time | {at["used", each]: self.host_share for each in self.helped}, -math.inf, 1
+            elif self._crowd(id) <= 1:
+                yield time | {at["used", each]: self.host_share for each in self.hosts[id]}, -math.inf, 1
             else:  # where more threads are needed than there are, the host computes nothing
                 yield time | {at["free", id]: -1.0}, -math.inf, 0
-                taken = {at["used", each]: self.host_share for each in self.helped}
-                yield time | taken | {at["free", id]: self._crowd - 1}, -math.inf, self._crowd
+                taken = {at["used", each]: self.host_share for each in self.hosts[id]}
+                yield time | taken | {at["free", id]: self._crowd(id) - 1}, -math.inf, self._crowd(id)
         for claim in self.claims:
             yield {at["used", id]: 1.0 for id in claim}, -math.inf, 1
         for pool in self.short:
@@ -624,9 +628,9 @@ class _Problem:
         for pool in self.short:
             if sum(self.rates[k].memory_bytes or 0 for k in self._budgeted(pool) if parts[k]) > self.pool_bytes[pool]:
                 broken |= {("resident", k) for k in self._budgeted(pool)}
-        taken = self.host_share * sum(any(parts[k] for k in self.of[id]) for id in self.helped)
-        for host in self.hosts:
-            time = sum(parts[k] for k in self.of[host])
+        for cpu, helped in self.hosts.items():
+            time = sum(parts[k] for k in self.of[cpu])
+            taken = self.host_share * sum(any(parts[k] for k in self.of[id]) for id in helped)
             if time and time + taken > 1 + EXACT:
                 broken |= {name for name in self.columns if name[0] in ("used", "free")}
         return broken

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import get_type_hints
 
+from harness.judge import hosts
 from harness.judge.energy.total import Total
 from harness.judge.figures import Energy, Latency, Row
 from harness.judge.judgement import Judgement
@@ -193,7 +194,7 @@ def _measured(source: Source, row: Row, result: Result) -> Line:
         device_name=next((device.name for device in result.devices if device.id == route.device), None),
         adapter=route.adapter,
         adapter_options=_object(route.options),
-        software=_software(result.environments.get(route.adapter)),
+        software=_software(hosts.environment(result, route)),
         precision=route.precision,
         weight_class=route.weight_class,
         weights=route.weights,
