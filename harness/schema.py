@@ -725,7 +725,7 @@ class Clock(Fact):
     """How far the other clock was ahead of ours then."""
     drift: float
     """By how much the offset grows in a unit of our time."""
-    bound_ns: int = Field(ge=0)
+    bound_ns: int = Field(ge=0, le=LARGEST)
     """The largest error that the messages leave open."""
     pings: int = Field(ge=1)
     """How many messages went there and back."""

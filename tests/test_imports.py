@@ -36,6 +36,7 @@ LAYERS = (
         "harness.judge.energy.total",
         "harness.judge.evidence",
         "harness.judge.figures",
+        "harness.judge.hosts",
         "harness.judge.intervals",
         "harness.judge.judgement",
         "harness.judge.mix",

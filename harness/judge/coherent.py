@@ -14,7 +14,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from harness.schema import Conditions, Cost, Device, Gate, LatencyLimits, Metering, Phase, Record, Result, Share
+from harness.judge.energy.cover import hosts as hosts_of
+from harness.judge.hosts import clock_bound_ns
+from harness.schema import MIXES, Conditions, Cost, Device, Gate, LatencyLimits, Metering, Phase, Record, Result, Share
+from harness.silicon import host_of
 
 NS_PER_S = 1_000_000_000
 AROUND_NS = 10 * NS_PER_S  # that the watch may last longer than the window: a loop begins, and stamps are read
@@ -23,6 +26,7 @@ AROUND_MIX_NS = 3 * NS_PER_S  # … a mixed phase, whose feeds come from the pro
 SAME_GAPS = 16  # different times between marks that two records cannot have alike by chance
 ABSURD = 1e15  # joules or watts, beyond which a meter is given up while it is read
 LONGEST_READ_NS = 2 * NS_PER_S  # after which a meter is given up while it is read
+LARGEST_DRIFT = 0.1  # of a clock against another: 0.0005 is real, and the line through few messages may be steeper
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ class Promise:
 def contradictions(result: Result, promised: Mapping[str, Promise]) -> Iterator[str]:
     """One sentence for each contradiction. promised: by a record's key, as far as the code of its suite is at hand."""
     yield from _names(result)
+    yield from _hosts(result)
     tiers = {each.route.tier for each in result.records} | ({result.mix.tier} if result.mix else set())
     for tier in sorted(tiers - {result.tier}):
         yield f"a run of the {result.tier} tier holds something of the {tier} tier"
@@ -61,7 +66,7 @@ def contradictions(result: Result, promised: Mapping[str, Promise]) -> Iterator[
     yield from _times(result)
     yield from _copies(result)
     for metering in result.meterings:
-        yield from _samples(metering)
+        yield from _samples(metering, LONGEST_READ_NS + clock_bound_ns(result, metering.phase))
 
 
 def _names(result: Result) -> Iterator[str]:
@@ -71,10 +76,38 @@ def _names(result: Result) -> Iterator[str]:
         "phases": [each.name for each in result.phases],
         "meterings": [each.phase for each in result.meterings],
         "planned shares": [share.key for phase in result.phases for share in phase.shares],
+        "hosts": [name for each in result.hosts for name in each.names],
+        "connections": [f"{each.phase} {each.host}" for each in result.connections],
     }
     for what, names in lists.items():
         if len(set(names)) != len(names):
             yield f"two of the {what} have the same name"
+
+
+def _hosts(result: Result) -> Iterator[str]:
+    """What belongs to a host belongs to one of the run, and each host was reached while it measured."""
+    known = {name for each in result.hosts for name in each.names} or {""}
+    for device in result.devices:
+        if strange := {device.host, *map(host_of, device.silicon), host_of(device.memory_pool)} - {device.host}:
+            yield f"{device.id} has parts or memory of {', '.join(sorted(each or 'no host' for each in strange))}"
+    of: list[tuple[str, str]] = [(each.id, each.host) for each in result.devices]
+    of += [(each.id, host) for each in result.domains for host in sorted(hosts_of(each))]
+    of += [(f"the environment {name}", host_of(name) or sorted(known)[0]) for name in result.environments]
+    of += [(f"a connection in {each.phase}", each.host) for each in result.connections]
+    for what, host in of:
+        if host not in known:
+            yield f"{what} is of {host or 'no host'}, which is not among the hosts"
+    phases = {each.name for each in result.phases}
+    for each in result.connections:
+        if each.phase not in phases:
+            yield f"{each.host} was reached in {each.phase}, which was not planned"
+        if not abs(each.clock.drift) <= LARGEST_DRIFT:
+            yield f"the clock of {each.host} drifts by {each.clock.drift:g} in {each.phase}, as no clock does"
+    reached = {(each.phase, each.host) for each in result.connections}
+    for record in result.records:
+        host = host_of(record.route.device)
+        if result.hosts and record.completions is not None and (record.phase, host) not in reached:
+            yield f"{record.key} was measured on {host}, and nothing tells how far its clock is known"
 
 
 def _lacking(record: Record) -> Iterator[str]:
@@ -159,7 +192,7 @@ def _shares(result: Result) -> Iterator[str]:
             yield f"{record.key} was measured before its turn"
         last = max(last, at)
     measured = {record.phase for record in result.records}
-    alone = [phase for phase in result.phases if phase.purpose != "mixed"]
+    alone = [phase for phase in result.phases if phase.purpose not in MIXES]
     gone = [phase.name for phase in alone if phase.name not in measured]
     if gone and result.finished:
         yield f"{gone[0]} was planned, and has neither stamps nor an error"
@@ -196,12 +229,13 @@ def _routes(result: Result) -> Iterator[str]:
 
 def _shape(phase: Phase) -> Iterator[str]:
     """A phase has shares of the scenarios that its purpose has, each on the device of its task."""
-    if phase.purpose != "mixed" and len(phase.shares) != 1:
+    if phase.purpose not in MIXES and len(phase.shares) != 1:
         yield f"{phase.name} is no mixed phase, and has {len(phase.shares)} shares"
+    purpose = "solo" if phase.purpose in ("again", "scout") else "mixed" if phase.purpose in MIXES else phase.purpose
     for task in phase.tasks:
         for share in task.shares:
             ours = share.scenario if share.scenario in ("mixed", "probe") else "solo"
-            if ours != ("solo" if phase.purpose in ("again", "scout") else phase.purpose):
+            if ours != purpose:
                 yield f"{share.key} is {share.scenario} in a phase that is {phase.purpose}"
             if share.limits.pilot != (phase.purpose == "scout"):
                 yield f"{share.key} is {'' if share.limits.pilot else 'no '}pilot in a phase that is {phase.purpose}"
@@ -225,7 +259,7 @@ def _plan(result: Result) -> Iterator[str]:
         for task in phase.tasks
         for share in task.shares
     }
-    brackets: dict[str, tuple[int, int] | None] = {}
+    brackets: dict[tuple[str, str], tuple[int, int] | None] = {}
     played = set[tuple[str, str, str]]()
     for record in result.records:
         if record.scenario != "mixed":
@@ -236,9 +270,10 @@ def _plan(result: Result) -> Iterator[str]:
         elif part in played:
             yield f"{record.route.suite} ran twice at once on {record.route.device} in {record.phase}"
         played.add(part)
-        if record.completions is not None and brackets.setdefault(record.phase, record.bracket_ns) != record.bracket_ns:
+        at, bracket_ns = (record.phase, host_of(record.route.device)), record.bracket_ns
+        if record.completions is not None and brackets.setdefault(at, bracket_ns) != bracket_ns:
             yield f"{record.key} did not begin and end with {record.phase}"
-    runs = [max(share.run for task in each.tasks for share in task.shares) for each in result.phases if each.placement]
+    runs = [max(share.run for share in each.shares) for each in result.phases if each.purpose == "mixed"]
     if runs != list(range(1, len(runs) + 1)):
         yield f"the mixed runs are numbered {', '.join(map(str, runs))}: some were left out"
 
@@ -248,9 +283,12 @@ class _Span:
     """What the harness's own clock tells of a phase."""
 
     session: int
+    slack_ns: int
+    """How far the stamps of its hosts may be off."""
     begin_ns: float = math.inf
     end_ns: float = -math.inf
-    conditions: list[tuple[Conditions, ...]] = field(default_factory=list)
+    conditions: dict[str, tuple[Conditions, ...]] = field(default_factory=dict)
+    """What was watched on each host."""
 
     def add(self, begin_ns: int, end_ns: int) -> None:
         self.begin_ns, self.end_ns = min(self.begin_ns, begin_ns), max(self.end_ns, end_ns)
@@ -270,20 +308,20 @@ def _times(result: Result) -> Iterator[str]:
             last_ns[each.phase] = max(last_ns.get(each.phase, 0), int(each.completions.marks_ns.max()))
     spans: dict[str, _Span] = {}
     for at, record in enumerate(result.records):
-        span = spans.setdefault(record.phase, _Span(sum(count <= at for count in result.resumed)))
-        yield from _watched(record, last_ns.get(record.phase, 0), record.phase in troubled)
+        if record.phase not in spans:
+            session = sum(count <= at for count in result.resumed)
+            spans[record.phase] = _Span(session, slack_ns=clock_bound_ns(result, record.phase))
+        span = spans[record.phase]
+        yield from _watched(record, last_ns.get(record.phase, 0), record.phase in troubled, span.slack_ns)
         for block in record.conditions:
             span.add(block.begin_ns, block.end_ns)
         if record.bracket_ns is not None:
             span.add(*record.bracket_ns)
-        if record.conditions not in span.conditions:
-            span.conditions.append(record.conditions)
+        if span.conditions.setdefault(host_of(record.route.device), record.conditions) != record.conditions:
+            yield f"the records of {record.phase} were watched differently"
     for (one, before), (other, after) in pairwise(spans.items()):
-        if before.session == after.session and after.begin_ns < before.end_ns:
+        if before.session == after.session and after.begin_ns + after.slack_ns < before.end_ns - before.slack_ns:
             yield f"{other} began before {one} was over"
-    for name, span in spans.items():
-        if len(span.conditions) > 1:
-            yield f"the records of {name} were watched differently"
     limits = {share.key: share.limits for phase in result.phases for share in phase.shares}
     for record in result.records:
         if record.scenario == "mixed" and record.completions is not None and record.cut_short is None:
@@ -298,12 +336,12 @@ def _times(result: Result) -> Iterator[str]:
             yield from _metered(metering, around)
 
 
-def _watched(record: Record, last_ns: int, troubled: bool) -> Iterator[str]:
+def _watched(record: Record, last_ns: int, troubled: bool, slack_ns: int) -> Iterator[str]:
     """The blocks of a record follow each other. Those of the watch cover its window and little more; the canaries ran
     before and after.
 
     last_ns: the last mark of the phase, whose other parts may have ended later. troubled: whether a worker of the phase
-    failed, for which the others may have waited.
+    failed, for which the others may have waited. slack_ns: how far the stamps of several hosts may be off.
     """
     blocks = record.conditions
     if any(after.begin_ns < before.end_ns for before, after in pairwise(blocks)):
@@ -313,41 +351,41 @@ def _watched(record: Record, last_ns: int, troubled: bool) -> Iterator[str]:
         return
     if bracket[1] < bracket[0]:
         yield f"the window of {record.key} ends before it begins"
-    if any(each.canary_ns and each.begin_ns < bracket[1] and bracket[0] < each.end_ns for each in blocks):
+    first_ns, end_of_all_ns = bracket[0] + slack_ns, bracket[1] - slack_ns
+    if any(each.canary_ns and each.begin_ns < end_of_all_ns and first_ns < each.end_ns for each in blocks):
         yield f"a canary ran inside the window of {record.key}"
     if watch := [each for each in blocks if not each.canary_ns]:
         begin_ns, end_ns = watch[0].begin_ns, watch[-1].end_ns
         over_ns = max(bracket[1], last_ns)
         around_ns = max(0, bracket[0] - begin_ns) + max(0, end_ns - over_ns)
-        if begin_ns > bracket[0] or end_ns < bracket[1]:
+        if begin_ns > first_ns or end_ns < end_of_all_ns:
             yield f"{record.key} was watched at another time than it was measured"
         most_ns = AROUND_NS + AROUND_SHARE * (bracket[1] - bracket[0])
         if record.scenario == "mixed":
             most_ns = AROUND_MIX_NS
-        if around_ns > most_ns and not troubled:
+        if around_ns > most_ns + 2 * slack_ns and not troubled:
             yield f"{record.key} was watched for {around_ns / 1e9:.1f} s longer than it was measured"
 
 
 def _metered(metering: Metering, span: _Span) -> Iterator[str]:
     """A metering is around all of its phase, and the machine was at rest before and after it."""
-    if span.begin_ns < metering.begin_ns or span.end_ns > metering.end_ns:
+    if span.begin_ns + span.slack_ns < metering.begin_ns or span.end_ns - span.slack_ns > metering.end_ns:
         yield f"{metering.phase} was metered at another time than it was measured"
     for begin_ns, end_ns in metering.idle_ns:
         inside = metering.begin_ns <= begin_ns <= end_ns <= metering.end_ns
-        if not inside or (begin_ns < span.end_ns and span.begin_ns < end_ns):
+        at_work = begin_ns < span.end_ns - span.slack_ns and span.begin_ns + span.slack_ns < end_ns
+        if not inside or at_work:
             yield f"the machine was not at rest when {metering.phase} says so"
 
 
-def _samples(metering: Metering) -> Iterator[str]:
+def _samples(metering: Metering, around_ns: int) -> Iterator[str]:
     """Samples are such as a meter is given while it is read: else it is given up."""
     for id, samples in metering.samples.items():
         took_ns = samples.after_ns - samples.before_ns
         if (np.abs(samples.values) >= ABSURD).any() or (took_ns > LONGEST_READ_NS).any():
             yield f"in {metering.phase} the readings of {id} are none that a meter can have been given"
         own = took_ns > 0  # stamped here; what a source stamps itself may be late
-        outside = (samples.before_ns < metering.begin_ns - LONGEST_READ_NS) | (
-            samples.after_ns > metering.end_ns + LONGEST_READ_NS
-        )
+        outside = (samples.before_ns < metering.begin_ns - around_ns) | (samples.after_ns > metering.end_ns + around_ns)
         if (own & outside).any():
             yield f"in {metering.phase} {id} was read at another time than it was metered"
 

@@ -1,6 +1,6 @@
 """Rules about what disturbed a measurement: others on the machine, clocks, memory, heat.
 
-Each rule is Evidence -> findings. Shares of CPU time are of the whole machine over a record's window unless said
+Each rule is Evidence -> findings. Shares of CPU time are of the record's whole host over its window unless said
 otherwise.
 """
 
@@ -13,6 +13,7 @@ from statistics import median
 from harness.judge.evidence import Evidence, Measured
 from harness.judge.roofline import CeilingKey, ceilings, passes
 from harness.schema import PROTECTIVE, ClockReason, Finding
+from harness.silicon import host_of
 
 DRIFT = 0.10  # a probe that moves further than this between its records: the machine changed speed
 
@@ -70,7 +71,7 @@ def not_stolen(evidence: Evidence) -> Iterator[Finding]:
         if mean > STOLEN or worst > STOLEN_IN_BLOCK:
             yield _disturbed(
                 not_stolen,
-                each.key,
+                each,
                 f"the hypervisor took {_percent(mean)} of the CPUs' time (limit {_percent(STOLEN)}), "
                 f"{_percent(worst)} in the worst block (limit {_percent(STOLEN_IN_BLOCK)})",
             )
@@ -83,7 +84,7 @@ def not_throttled(evidence: Evidence) -> Iterator[Finding]:
             time_ns = _sum(each, "throttled_ns")
             lost = "" if time_ns is None else f", for {time_ns / 1e9:.2f} s in all"
             yield _disturbed(
-                not_throttled, each.key, f"the cgroup's CPU quota ran out in {periods} periods{lost} (limit 0)"
+                not_throttled, each, f"the cgroup's CPU quota ran out in {periods} periods{lost} (limit 0)"
             )
 
 
@@ -97,7 +98,7 @@ def machine_ours(evidence: Evidence) -> Iterator[Finding]:
         if cores > limit:
             yield _disturbed(
                 machine_ours,
-                each.key,
+                each,
                 f"other processes kept {cores:.2f} of {cpus} CPUs busy, {_percent(cores / cpus)} of the machine "
                 f"(limit {_percent(limit / cpus)})",
             )
@@ -110,7 +111,7 @@ def memory_sufficed(evidence: Evidence) -> Iterator[Finding]:
         if stalled_ns is not None and stalled_ns > MEMORY_STALL * whole_ns:
             yield _disturbed(
                 memory_sufficed,
-                each.key,
+                each,
                 f"tasks waited for memory during {_percent(stalled_ns / whole_ns)} of the time "
                 f"(limit {_percent(MEMORY_STALL)})",
             )
@@ -127,13 +128,17 @@ def no_paging(evidence: Evidence) -> Iterator[Finding]:
         for field, said in kinds.items():
             pages = _sum(each, field)
             if pages is not None and (rate := pages / (_elapsed_ns(each, field) / 1e9)) > FAULTS_PER_S:
-                yield _disturbed(no_paging, each.key, f"{said.format(rate)} (limit {FAULTS_PER_S:g})")
+                yield _disturbed(no_paging, each, f"{said.format(rate)} (limit {FAULTS_PER_S:g})")
 
 
 def clocks_held(evidence: Evidence) -> Iterator[Finding]:
     """The busy CPUs' clock and the accelerators' fell by at most 3 % from the first third of the window to the last."""
     for each in evidence.measured:
-        series = {"the CPUs": [block.clock_mean_mhz for block in each.watched if block.clock_mean_mhz]}
+        series = {
+            f"the CPUs{f' of {each.host}' if each.host else ''}": [
+                block.clock_mean_mhz for block in each.watched if block.clock_mean_mhz
+            ]
+        }
         for id, states in each.accelerators.items():
             series[id] = [float(state.clock_mhz) for state in states if state.clock_mhz]
         for name, clocks in series.items():
@@ -156,7 +161,7 @@ def cool_enough(evidence: Evidence) -> Iterator[Finding]:
             temperatures = [block.temperature_c for block in each.watched if block.temperature_c is not None]
             hottest = f" at up to {max(temperatures):.0f} °C" if temperatures else ""
             yield _disturbed(
-                cool_enough, each.key, f"the CPUs' thermal throttle counters rose by {events}{hottest} (limit 0)"
+                cool_enough, each, f"the CPUs' thermal throttle counters rose by {events}{hottest} (limit 0)"
             )
 
 
@@ -202,23 +207,27 @@ def accelerators_watched(evidence: Evidence) -> Iterator[Finding]:
 
 
 def canary_held(evidence: Evidence) -> Iterator[Finding]:
-    """The fixed loop took as long at its slowest as at its fastest, within 2 % or the scatter of its repetitions.
+    """The fixed loop took as long at its slowest as at its fastest, within 2 % or the scatter of its repetitions, on
+    each host by itself.
 
     The median of each time it ran; the scatter is the largest distance between the quartiles of one run.
     """
-    ran = [block.canary_ns for record in evidence.result.records for block in record.conditions if block.canary_ns]
-    if len(ran) < 2:
-        return
-    medians = [median(times) for times in ran]
-    drift = max(medians) / min(medians) - 1
-    limit = max(CANARY_DRIFT, *(_scatter(times) for times in ran))
-    if drift > limit:
-        yield _disturbed(
-            canary_held,
-            "run",
-            f"a fixed loop took {min(medians) / 1e6:.2f} ms at its fastest and {max(medians) / 1e6:.2f} ms at its "
-            f"slowest, {_percent(drift)} apart (limit {_percent(limit)})",
-        )
+    ran_on: dict[str, list[tuple[int, ...]]] = defaultdict(list)
+    for record in evidence.result.records:
+        ran_on[host_of(record.route.device)] += [block.canary_ns for block in record.conditions if block.canary_ns]
+    for host, ran in ran_on.items():
+        if len(ran) < 2:
+            continue
+        medians = [median(times) for times in ran]
+        drift = max(medians) / min(medians) - 1
+        limit = max(CANARY_DRIFT, *(_scatter(times) for times in ran))
+        if drift > limit:
+            yield _disturbed(
+                canary_held,
+                "run",
+                f"a fixed loop{f' on {host}' if host else ''} took {min(medians) / 1e6:.2f} ms at its fastest and "
+                f"{max(medians) / 1e6:.2f} ms at its slowest, {_percent(drift)} apart (limit {_percent(limit)})",
+            )
 
 
 def clock_kept(evidence: Evidence) -> Iterator[Finding]:
@@ -229,13 +238,17 @@ def clock_kept(evidence: Evidence) -> Iterator[Finding]:
         if abs(worst) > CLOCK_STEP_NS:
             yield _disturbed(
                 clock_kept,
-                each.key,
+                each,
                 f"the wall clock stepped by {worst / 1e9:+.2f} s (limit {CLOCK_STEP_NS / 1e9:g} s): "
                 "it was set, or the machine slept",
             )
 
 
-def _disturbed(rule: Callable[[Evidence], Iterator[Finding]], about: str, message: str) -> Finding:
+def _disturbed(rule: Callable[[Evidence], Iterator[Finding]], about: Measured | str, message: str) -> Finding:
+    """A warning; about what a record's host went through, with the name of the host where the run has several."""
+    if isinstance(about, Measured):
+        message = f"{about.host}: {message}" if about.host else message
+        about = about.key
     return Finding(rule=rule.__name__, severity="warning", about=about, message=message)
 
 

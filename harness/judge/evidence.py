@@ -9,7 +9,7 @@ from functools import cached_property
 from harness import seeds
 from harness.arrivals import schedule
 from harness.errors import UsageError
-from harness.judge import roofline, stamps, steady
+from harness.judge import hosts, roofline, stamps, steady
 from harness.judge.diagnosis import Diagnosis
 from harness.judge.energy import total
 from harness.judge.energy.total import Total
@@ -18,7 +18,7 @@ from harness.judge.roofline import Achieved, Ceiling, CeilingKey, Light
 from harness.judge.score import Score
 from harness.judge.steady import Window
 from harness.schema import AcceleratorConditions, Completions, Conditions, Int64s, Record, Result
-from harness.silicon import part_of
+from harness.silicon import host_of, part_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +32,11 @@ class Measured:
     @property
     def key(self) -> str:
         return self.record.key
+
+    @property
+    def host(self) -> str:
+        """The host that it ran on; empty where the run has one host."""
+        return host_of(self.record.route.device)
 
     @property
     def is_cell(self) -> bool:
@@ -87,8 +92,7 @@ class Measured:
     @cached_property
     def touching(self) -> tuple[Conditions, ...]:
         """The blocks of the watch that touch the window."""
-        begin_ns, end_ns = self.window_ns
-        return tuple(block for block in self.record.conditions if block.begin_ns < end_ns and begin_ns < block.end_ns)
+        return hosts.touching(self.record.conditions, *self.window_ns)
 
     @cached_property
     def watched(self) -> tuple[Conditions, ...]:

@@ -11,17 +11,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
+from harness.judge import hosts
 from harness.judge.evidence import Evidence, Measured, is_cell
+from harness.judge.hosts import AT_REST_BYTES_PER_S
 from harness.judge.intervals import CONFIDENCE
 from harness.judge.stamps import most_in_flight
 from harness.schema import HOSTED, NO_GATE, NOT_ASKED, Finding, Record
+from harness.silicon import local
 
 LIGHT = 1.25  # times the best ceiling: the probe may miss it, and honest engines were seen at 1.13 of its bandwidth
 OUT_OF_CACHE = 4  # times the last-level cache: with less, a good part of what is streamed may come from it
 LARGEST_CACHE_BYTES = 256 << 20  # that any chip has, and so that of one which does not say: MI300X's
 SLACK_NS = 250_000_000  # between the worker's stamps and the parent's: a pipe and a busy machine's scheduler
 SLACK_SHARE = 0.01  # … and of the window
-AT_REST_BYTES_PER_S = 64_000  # received and sent: a remote shell, discovery of services and a meter stay below
 IDLE_BLOCKS = 3  # in which a GPU must have shown nothing: a driver's sample is shorter than a block
 TELLING = 0.5  # a bound of the share of wrong feeds above this is not worth stating
 BETWEEN = 0.1  # of a window may pass between feeds
@@ -142,19 +144,20 @@ def clock_bracketed(evidence: Evidence) -> Iterator[Finding]:
             begin_ns = int(done.due_ns.min() - each.schedule_ns[0])  # the window is open before the first feed arrives
         seen_ns = bracket[1] - bracket[0]
         if record.scenario == "mixed":
-            late = int((done.issued_ns > bracket[1] + SLACK_NS).sum())  # what was queued when it stopped still runs
+            slack_ns = SLACK_NS + hosts.clock_bound_ns(evidence.result, record.phase, each.host)
+            late = int((done.issued_ns > bracket[1] + slack_ns).sum())  # what was queued when it stopped still runs
             if record.skew_ns is not None and record.skew_ns > SLACK_NS:
                 message = f"a stamp lies {record.skew_ns / 1e9:.2f} s outside of the time that its feed took here"
-            elif begin_ns < bracket[0] - SLACK_NS or late > record.slots + 1:
+            elif begin_ns < bracket[0] - slack_ns or late > record.slots + 1:
                 message = "feeds were issued when the phase was not on"
             else:
                 continue
             yield Finding(rule="clock_bracketed", severity="invalid", about=record.key, message=message)
             continue
-        slack_ns = SLACK_NS + SLACK_SHARE * seen_ns
+        slack = SLACK_NS + SLACK_SHARE * seen_ns
         outside_ns = max(bracket[0] - begin_ns, end_ns - bracket[1])
         missing_ns = seen_ns - (end_ns - begin_ns)
-        if outside_ns > slack_ns or missing_ns > slack_ns:
+        if outside_ns > slack or missing_ns > slack:
             told_s, took_s = (end_ns - begin_ns) / 1e9, seen_ns / 1e9
             message = f"the worker's clock tells {told_s:.2f} s of a window that took {took_s:.2f} s"
             yield Finding(rule="clock_bracketed", severity="invalid", about=record.key, message=message)
@@ -234,7 +237,7 @@ def well_fed(evidence: Evidence) -> Iterator[Finding]:
         took_ns = sum(len(each.completions) * making_ns.get(_way(each.record), 0) for each in several)
         begins_ns, ends_ns = zip(*(each.window_ns for each in several), strict=True)
         made = took_ns / max(1, max(ends_ns) - min(begins_ns))
-        if made > (BETWEEN if device.startswith("cpu:") else MAKING):
+        if made > (BETWEEN if local(device).startswith("cpu:") else MAKING):
             message = f"making the feeds of {device} takes {made * 100:.0f} % of its time, {HARNESS}"
             yield Finding(rule="well_fed", severity="warning", about=several[0].key, message=message)
 
@@ -264,15 +267,16 @@ def never_stopped(evidence: Evidence) -> Iterator[Finding]:
 
 
 def no_traffic(evidence: Evidence) -> Iterator[Finding]:
-    """The network carried no more in the window than that of a machine at rest: work that is done elsewhere costs no
-    joule here. The kernel does not tell whose traffic it was, so it is a warning."""
+    """The network carried no more in the window than that of a machine at rest, beside what an agent and the leading
+    host tell each other: work that is done elsewhere costs no joule here. The kernel does not tell whose traffic it
+    was, so it is a warning."""
     for each in evidence.measured:
-        blocks = [block for block in each.touching if block.received_bytes is not None and block.sent_bytes is not None]
-        seconds = sum(block.end_ns - block.begin_ns for block in blocks) / 1e9
-        carried = sum((block.received_bytes or 0) + (block.sent_bytes or 0) for block in blocks)
-        if blocks and carried / seconds > AT_REST_BYTES_PER_S:
+        seen = hosts.carried(evidence.result, each.record.phase, each.host, each.touching)
+        if seen.self_contained is False:
+            whose = f"{each.host}'s network" if each.host else "the machine's network"
+            beside = f" beside the stream of its agent ({seen.agent_bytes / 1000:,.0f} kB)" if each.host else ""
             message = (
-                f"the machine's network carried {carried / seconds / 1000:,.0f} kB a second in the window, for this "
+                f"{whose} carried {seen.outside_per_s / 1000:,.0f} kB a second in the window{beside}, for this "
                 f"run or for others (at rest: {AT_REST_BYTES_PER_S // 1000} kB)"
             )
             yield Finding(rule="no_traffic", severity="warning", about=each.key, message=message)
@@ -301,14 +305,14 @@ def slower_than_light(evidence: Evidence) -> Iterator[Finding]:
     """No more FLOPs a second, nor bytes that come from memory, than 1.25 times what the probe of the device reached:
     that of the built-in adapters where one ran, else the best one whose audit passed."""
     light = evidence.light
-    cache_bytes = last_level_bytes(evidence.result.system.caches)
     for each in evidence.measured:
         record, route, done = each.record, each.record.route, each.completions
         if record.scenario == "probe" or record.pilot or not each.in_flight_ns:
             continue
+        cache_bytes = last_level_bytes(hosts.system(evidence.result, each.host).caches)
         flops_per_s = light.flops_per_s.get((route.device, route.precision), 0)
         bytes_per_s = light.bytes_per_s.get(route.device, 0)
-        cache = cache_bytes if route.device.startswith("cpu:") and cache_bytes else LARGEST_CACHE_BYTES
+        cache = cache_bytes if local(route.device).startswith("cpu:") and cache_bytes else LARGEST_CACHE_BYTES
         cache *= len(each.silicon - {route.device}) or 1  # each part of a group has a cache of its own
         rate = len(done) * 1e9 / each.in_flight_ns
         flops = least_flops(record) * rate

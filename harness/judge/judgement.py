@@ -19,7 +19,7 @@ from harness.references import Reference
 from harness.schema import Finding, Result
 
 Rule = Callable[[Evidence], Iterator[Finding]]
-FIRST: tuple[Rule, ...] = (records.finished, mix.mix_complete, mix.mix_bounded)
+FIRST: tuple[Rule, ...] = (records.finished, mix.hosts_there, mix.mix_complete, mix.mix_bounded)
 LAST: tuple[Rule, ...] = (
     disturbed.speed_held,
     records.steady,
@@ -37,6 +37,7 @@ LAST: tuple[Rule, ...] = (
     disturbed.accelerators_watched,
     disturbed.canary_held,
     disturbed.clock_kept,
+    mix.clocks_close,
     records.precise,
     mix.mix_graded,
     records.scouted,

@@ -4,12 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from harness.clocks import LARGEST_SHARE
 from harness.judge.evidence import Evidence
+from harness.judge.score import took_no_part
 from harness.schema import Finding
 
 
+def hosts_there(evidence: Evidence) -> Iterator[Finding]:
+    """Every host that was asked for took part. Where there is a score, it says so itself."""
+    for message in took_no_part(evidence.result) if evidence.score is None else ():
+        yield Finding(rule="hosts_there", severity="invalid", about="run", message=message)
+
+
+def clocks_close(evidence: Evidence) -> Iterator[Finding]:
+    """The clock of every host is known to a thousandth of the window of each mixed run. The window is counted longer by
+    what is not known, so the rate is never too high for it."""
+    phases = {run.phase: run for run in (evidence.score.runs if evidence.score else ())}
+    for each in evidence.result.connections:
+        run = phases.get(each.phase)
+        if run is None or each.clock.bound_ns <= LARGEST_SHARE * (run.length_ns - 2 * run.clock_bound_ns):
+            continue
+        share = each.clock.bound_ns / (run.length_ns - 2 * run.clock_bound_ns)
+        message = (
+            f"{run.phase}: the clock of {each.host} is known to ±{each.clock.bound_ns / 1e6:,.1f} ms, "
+            f"{share * 100:.2g} % of the window (limit {LARGEST_SHARE * 100:g} %), which is counted "
+            f"{2 * run.clock_bound_ns / 1e6:,.1f} ms longer for it"
+        )
+        yield Finding(rule="clocks_close", severity="warning", about="run", message=message)
+
+
 def mix_complete(evidence: Evidence) -> Iterator[Finding]:
-    """Every suite of the mix has units that count, no device fell out, and the stored prices prove λ*."""
+    """Every suite of the mix has units that count, no device and no host fell out, and the stored prices prove λ*."""
     found = evidence.score
     for problem in found.problems if found else ():
         message = f"no score: {problem.text}"

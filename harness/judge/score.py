@@ -9,6 +9,7 @@ and samples: nothing that a result says of itself is believed, but the facts.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -17,13 +18,16 @@ import numpy as np
 import numpy.typing as npt
 
 from harness import mixes
+from harness.judge import hosts
 from harness.judge.energy import total as machine
 from harness.judge.energy.reading import ENOUGH_PERIODS
 from harness.judge.energy.total import Total
+from harness.judge.hosts import Traffic
 from harness.judge.intervals import FEWEST_BLOCKS, Interval, mean_interval, over_runs, ratio_interval
 from harness.judge.stamps import Floats, finished_by, in_time, marks_of, steps_begin_ns, window_ns
 from harness.judge.steady import MOST_BLOCKS, Stretch, other_level
-from harness.schema import Completions, Finding, Int64s, Mix, Phase, Record, Result, ServiceLimits
+from harness.schema import Completions, Failure, Finding, Int64s, Mix, Phase, Record, Result, ServiceLimits
+from harness.silicon import host_of
 
 Grade = Literal["official", "provisional", "indicative"]
 NS_PER_S = 1_000_000_000
@@ -78,6 +82,7 @@ class Problem:
     message: str
     suite: str = ""
     device: str = ""
+    """The device, or the host."""
     phase: str = ""
     """The run that it is about; empty where it is about all of them, or there is only one."""
 
@@ -94,8 +99,13 @@ class Run:
 
     phase: str
     begin_ns: int
-    """The begin of the window, which is common to all streams."""
+    """The begin of the window, which is common to all streams and hosts. It is as much too early, and the end too late,
+    as a stamp of a host may be off: so the window holds all that was done by the stamps between."""
     end_ns: int
+    clock_bound_ns: int
+    """How far a stamp of a host may be off; 0 on this machine alone."""
+    traffic: tuple[Traffic, ...]
+    """What the network of each host carried. Empty on this machine alone."""
     steady: bool | None
     """Whether the pace held; None: too few blocks to tell. The window is the same in any case."""
     edges_ns: tuple[int, ...]
@@ -181,6 +191,7 @@ def score(result: Result, doubts: Sequence[Finding]) -> Score | None:
         return None
     runs = tuple(each for phase in phases if (each := _run(result, mix, phase, doubts)) is not None)
     numbered = len(runs) > 1
+    unplanned += [Problem(each) for each in took_no_part(result)]
     problems = unplanned + [
         replace(problem, phase=each.phase if numbered else "") for each in runs for problem in each.problems
     ]
@@ -197,6 +208,11 @@ def score(result: Result, doubts: Sequence[Finding]) -> Score | None:
         weight_class=min((record.route.weight_class for record in records), default=16),
         unranked=tuple(_unranked(mix, result, doubts)),
     )
+
+
+def took_no_part(result: Result) -> tuple[str, ...]:
+    """The hosts that were asked for and took no part, each with its reason."""
+    return tuple(f"{each.name} took no part: {each.reason}" for each in result.absent if each.kind == "host")
 
 
 def joined(scores: Sequence[Score], seed_given: bool) -> Score:
@@ -272,7 +288,8 @@ def _unranked(mix: Mix, result: Result, doubts: Sequence[Finding]) -> Iterator[s
         if record.key in result.unverified:
             yield f"{record.route.label}, {record.scenario}, was not compared with the code of its suite"
     unknown = {each.about for each in doubts if each.rule == "probed"}
-    routes = [record.route for record in result.records if record.scenario == "mixed" and record.key in unknown]
+    phases = {phase.name for phase in mixed(result)}
+    routes = [record.route for record in result.records if record.phase in phases and record.key in unknown]
     for device, precision in dict.fromkeys((route.device, route.precision) for route in routes):
         yield f"no probe of {device} in {precision} passed its audit, so nothing tells what is too fast"
 
@@ -313,8 +330,10 @@ def _run(result: Result, mix: Mix, phase: Phase, doubts: Sequence[Finding]) -> R
     begin_ns, end_ns = min(bracket[0] for bracket in brackets), max(bracket[1] for bracket in brackets)
     if end_ns <= begin_ns:
         return None
-    edges = _edges(parts, begin_ns, end_ns)
     streams = tuple(_stream(suite, mix, parts, begin_ns, end_ns) for suite in mix.units)
+    bound_ns = hosts.clock_bound_ns(result, phase.name)
+    begin_ns, end_ns = begin_ns - bound_ns, end_ns + bound_ns  # what was stamped in the window was done in this one
+    edges = _edges(parts, begin_ns, end_ns)
     total = machine.total(result, phase.name, begin_ns, end_ns)
     mixes = min(stream.mixes for stream in streams)
     joules = machine.blocks(total, result, phase.name, edges)
@@ -334,6 +353,8 @@ def _run(result: Result, mix: Mix, phase: Phase, doubts: Sequence[Finding]) -> R
         phase=phase.name,
         begin_ns=begin_ns,
         end_ns=end_ns,
+        clock_bound_ns=bound_ns,
+        traffic=hosts.traffic(result, phase.name, begin_ns, end_ns),
         steady=steady,
         edges_ns=tuple(edges.tolist()),
         stretch=stretch,
@@ -387,15 +408,22 @@ def _stream(suite: str, mix: Mix, parts: Sequence[_Part], begin_ns: int, end_ns:
 
 
 def _problems(streams: Sequence[Stream], records: Sequence[Record], doubts: Sequence[Finding]) -> list[Problem]:
-    """Why there is no score: a record is invalid, a device fell out, or a suite has no unit that counts."""
-    problems = []
+    """Why there is no score: a record is invalid, a device or a host fell out, or a suite has no unit that counts."""
+    problems: list[Problem] = []
+    faults = {record.key: fault for record in records if (fault := _fault(record))}
+    of_host: dict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        of_host[host_of(record.route.device)].append(record)
+    lost = {host for host, own in of_host.items() if host and all(each.key in faults for each in own)}
+    for host in sorted(lost):
+        told = dict.fromkeys(f"{faults[each.key].kind}: {faults[each.key].message}" for each in of_host[host])
+        problems.append(Problem(f"all of its parts failed: {'; '.join(told)}", device=host))
     for record in records:
         messages = [each.message for each in doubts if each.about == record.key and each.severity == "invalid"]
-        fault = record.cut_short or (record.error if record.error and record.error.attempted else None)
-        if fault is not None:
-            messages.append(f"{fault.kind}: {fault.message}")
+        if record.key in faults and host_of(record.route.device) not in lost:
+            messages.append(f"{faults[record.key].kind}: {faults[record.key].message}")
         problems += [Problem(each, record.route.suite, record.route.device) for each in messages]
-    troubled = {each.suite for each in problems}
+    troubled = {each.suite for each in problems} | {each.route.suite for host in lost for each in of_host[host]}
     for stream in (each for each in streams if not each.units and each.suite not in troubled):
         done = [record for record in records if record.route.suite == stream.suite and record.completions]
         unaudited = [record for record in done if record.audit is None or not record.audit.passed]
@@ -409,6 +437,11 @@ def _problems(streams: Sequence[Stream], records: Sequence[Record], doubts: Sequ
             message = f"no unit counts in the window{late}"
         problems.append(Problem(message, stream.suite))
     return problems
+
+
+def _fault(record: Record) -> Failure | None:
+    """What ended a part of a mix, if something did."""
+    return record.cut_short or (record.error if record.error and record.error.attempted else None)
 
 
 def _figure(estimate: float, around: Interval | None) -> Figure:

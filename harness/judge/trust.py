@@ -99,17 +99,22 @@ def _wrong(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Reason]:
 
 def loaded(evidence: Evidence) -> Iterator[Reason]:
     """Other programs used much of the machine."""
-    shares = [cores / cpus for cores, cpus in (each.foreign_cores for each in evidence.measured if each.foreign_cores)]
+    known = ((each.foreign_cores, each.host) for each in evidence.measured)
+    found = [(seen[0] / seen[1], host or "the machine") for seen, host in known if seen]
+    shares = [share for share, _ in found]
     if shares and max(shares) > MUCH_FOREIGN:
-        text = f"other programs used up to {max(shares) * 100:.0f} % of the machine"
+        text = f"other programs used up to {max(shares) * 100:.0f} % of {max(found)[1]}"
         yield Reason("machine_ours", text + _of(sum(share > MUCH_FOREIGN for share in shares), len(shares)), AGAIN)
 
 
 def stolen(evidence: Evidence) -> Iterator[Reason]:
     """The hypervisor gave much of the CPUs' time to others."""
-    shares = [mean for mean, _ in (each.stolen for each in evidence.measured if each.stolen)]
+    found = [(each.stolen[0], each.host) for each in evidence.measured if each.stolen]
+    shares = [mean for mean, _ in found]
     if shares and max(shares) > MUCH_STOLEN:
-        text = f"the hypervisor gave up to {max(shares) * 100:.0f} % of the CPUs' time to others"
+        host = max(found)[1]
+        cpus = f"the time of the CPUs of {host}" if host else "the CPUs' time"
+        text = f"the hypervisor gave up to {max(shares) * 100:.0f} % of {cpus} to others"
         yield Reason(
             "not_stolen",
             text + _of(sum(share > MUCH_STOLEN for share in shares), len(shares)),
@@ -184,6 +189,7 @@ NOTICED: dict[str, tuple[str, str]] = {
     "canary_held": ("a fixed loop changed its speed", "mixmark doctor lists what can disturb"),
     "little_between": ("much time passed between the feeds", ""),
     "well_fed": ("the feeds may not have come as fast as a device took them", ""),
+    "clocks_close": ("the clock of a host is not known well", "a link of shorter round trips to it"),
     "no_traffic": ("the network carried traffic", ""),
     "energy_valid": ("an energy source gave no joules", "mixmark meters shows what it reads"),
     "energy_agrees": ("two energy sources disagree", "mixmark meters shows what they read"),

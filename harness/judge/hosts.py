@@ -1,0 +1,93 @@
+"""What a result tells of its hosts: what each one is, how well its clock is known, and what its network carried.
+
+A run on this machine alone has one host, whose name is empty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.schema import Conditions, Connection, Environment, Result, Route, System
+from harness.silicon import host_of, on
+
+AT_REST_BYTES_PER_S = 64_000  # received and sent: a remote shell, discovery of services and a meter stay below
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What the network of a host carried while a phase ran: sent and received, on all interfaces but the loopback."""
+
+    host: str
+    seconds: float
+    """How long it was watched. 0: it was not, or its system does not say."""
+    network_bytes: int
+    agent_bytes: int
+    """What the stream between the host's agent and the leading host carried."""
+
+    @property
+    def outside_bytes(self) -> int:
+        """What is not the agent's own, if its stream went over one of these interfaces."""
+        return max(0, self.network_bytes - self.agent_bytes)
+
+    @property
+    def outside_per_s(self) -> float:
+        return self.outside_bytes / self.seconds if self.seconds else 0.0
+
+    @property
+    def self_contained(self) -> bool | None:
+        """Whether the host had no more traffic with the outside than a machine at rest has. None: not known."""
+        return self.outside_per_s <= AT_REST_BYTES_PER_S if self.seconds else None
+
+
+def system(result: Result, host: str) -> System:
+    """What a host is."""
+    return next((each.system for each in result.hosts if host in each.names), result.system)
+
+
+def environment(result: Result, route: Route) -> Environment | None:
+    """The software that the workers of a route ran in."""
+    known = result.environments
+    return known.get(on(host_of(route.device), route.adapter)) or known.get(route.adapter)
+
+
+def connection(result: Result, phase: str, host: str) -> Connection | None:
+    """How the leading host reached another one during a phase."""
+    return next((each for each in result.connections if (each.phase, each.host) == (phase, host)), None)
+
+
+def clock_bound_ns(result: Result, phase: str, host: str | None = None) -> int:
+    """How far a stamp of a host may be off in a phase; of any host, where none is named. 0 on this machine alone."""
+    known = (each for each in result.connections if each.phase == phase and host in (None, each.host))
+    return max((each.clock.bound_ns for each in known), default=0)
+
+
+def touching(blocks: tuple[Conditions, ...], begin_ns: int, end_ns: int) -> tuple[Conditions, ...]:
+    """The blocks of a watch that touch a window."""
+    return tuple(each for each in blocks if each.begin_ns < end_ns and begin_ns < each.end_ns)
+
+
+def carried(result: Result, phase: str, host: str, blocks: tuple[Conditions, ...]) -> Traffic:
+    """The traffic of a host in these blocks of a phase."""
+    known = [
+        (each.received_bytes + each.sent_bytes, each.end_ns - each.begin_ns)
+        for each in blocks
+        if each.received_bytes is not None and each.sent_bytes is not None
+    ]
+    stream = connection(result, phase, host)
+    return Traffic(
+        host=host,
+        seconds=sum(ns for _, ns in known) / 1e9,
+        network_bytes=sum(moved for moved, _ in known),
+        agent_bytes=stream.sent_bytes + stream.received_bytes if stream else 0,
+    )
+
+
+def traffic(result: Result, phase: str, begin_ns: int, end_ns: int) -> tuple[Traffic, ...]:
+    """The traffic of each host in a window of a phase. Empty where the run has this machine alone."""
+    if not result.hosts:
+        return ()
+    watched: dict[str, tuple[Conditions, ...]] = {}
+    for record in result.records:
+        if record.phase == phase:
+            watched.setdefault(host_of(record.route.device), record.conditions)
+    return tuple(carried(result, phase, host, touching(blocks, begin_ns, end_ns)) for host, blocks in watched.items())

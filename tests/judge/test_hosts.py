@@ -1,0 +1,350 @@
+"""A run over several hosts is judged as that of one: each host by itself, and by name where something is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from harness import mixes
+from harness.judge import disturbed, honest, mix
+from harness.judge.coherent import contradictions
+from harness.judge.hosts import Traffic, environment, system
+from harness.judge.judgement import judge
+from harness.judge.score import Score
+from harness.place import Power, place
+from harness.schema import Absent, Conditions, Environment, Failure, Hosts, Rate, Record, Result
+from harness.silicon import host_of
+from tests.fakes.hosts import BOUND_NS, NAMES, cluster, connection, rates, watched
+from tests.fakes.machine import EDGE, MIX, SECOND, device, one_run, solo
+from tests.golden import sample
+from tests.judge.told import canaries, said
+
+
+@pytest.fixture(autouse=True)
+def _published(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
+
+
+@pytest.fixture(scope="module")
+def two() -> Result:
+    return cluster()
+
+
+def scored(about: Result) -> Score:
+    found = judge(about).score
+    assert found is not None
+    return found
+
+
+def on_host(about: Result, host: str, phase: str = "mixed.1", **changed: Any) -> Result:
+    """The same, with these facts of all records of a host in a phase."""
+    records = [
+        each.model_copy(update=changed) if (host_of(each.route.device), each.phase) == (host, phase) else each
+        for each in about.records
+    ]
+    return about.model_copy(update={"records": tuple(records)})
+
+
+def bounded(about: Result, bound_ns: int, host: str = "host2") -> Result:
+    told = (
+        connection(each.phase, host, bound_ns) if (each.phase, each.host) == ("mixed.1", host) else each
+        for each in about.connections
+    )
+    return about.model_copy(update={"connections": tuple(told)})
+
+
+def test_a_good_run_over_two_hosts_has_a_score_and_nothing_invalid_or_noticed(two: Result) -> None:
+    found = judge(two)
+    assert [each for each in found.findings if each.severity != "note"] == []
+    assert found.score and found.score.mixes_per_kj and found.exit_code == 0
+
+
+# the clocks
+
+
+def test_what_is_not_known_of_a_clock_makes_the_window_longer_and_never_the_rate_higher(two: Result) -> None:
+    plain = scored(two.model_copy(update={"connections": ()})).runs[0]
+    [run], [off] = scored(two).runs, scored(bounded(two, 30 * SECOND)).runs
+    assert plain.clock_bound_ns == 0 and run.clock_bound_ns == BOUND_NS and off.clock_bound_ns == 30 * SECOND
+    assert (off.begin_ns, off.end_ns) == (plain.begin_ns - 30 * SECOND, plain.end_ns + 30 * SECOND)
+    assert off.mixes == run.mixes == plain.mixes, "not one unit more is counted"
+    seconds = plain.length_ns / SECOND
+    assert off.mixes_per_s.estimate == pytest.approx(plain.mixes_per_s.estimate * seconds / (seconds + 60))
+
+
+def test_the_joules_are_those_of_the_longer_window(two: Result) -> None:
+    """A meter reads for 2 s before and after the phase, and by half a second beyond."""
+    plain, off = scored(two.model_copy(update={"connections": ()})).runs[0], scored(bounded(two, SECOND)).runs[0]
+    assert plain.total.joules and off.total.joules == pytest.approx(plain.total.joules + 2 * 1200, rel=1e-4)
+    assert plain.mixes_per_kj and off.mixes_per_kj and off.mixes_per_kj.estimate < plain.mixes_per_kj.estimate
+
+
+def test_a_clock_that_is_not_known_to_a_thousandth_of_the_window_is_told(two: Result) -> None:
+    assert said(mix.clocks_close, two) == []
+    assert said(mix.clocks_close, bounded(two, 599_000_000)) == []
+    [(severity, about, message)] = said(mix.clocks_close, bounded(two, SECOND))
+    assert (severity, about) == ("warning", "run")
+    assert message == (
+        "mixed.1: the clock of host2 is known to ±1,000.0 ms, 0.17 % of the window (limit 0.1 %), which is counted "
+        "2,000.0 ms longer for it"
+    )
+    alone = tuple(connection(each.phase, "host2", SECOND) for each in two.connections if each.phase != "mixed.1")
+    rest = tuple(each for each in two.connections if each.phase == "mixed.1")
+    assert said(mix.clocks_close, two.model_copy(update={"connections": (*rest, *alone)})) == [], "no mixed run"
+
+
+def test_a_stamp_may_be_as_late_as_its_clock_is_off(two: Result) -> None:
+    late = honest.SLACK_NS + SECOND
+
+    def shifted(record: Record) -> Record:
+        done, bracket = record.completions, record.bracket_ns
+        assert done is not None and bracket is not None
+        return record.model_copy(update={"bracket_ns": (bracket[0] + late, bracket[1] + late)})
+
+    early = two.model_copy(
+        update={"records": tuple(shifted(each) if each.phase == "mixed.1" else each for each in two.records)}
+    )
+
+    def hosts(about: Result) -> set[str]:
+        keys = {key for _, key, _ in said(honest.clock_bracketed, about)}
+        return {host_of(each.route.device) for each in about.records if each.key in keys}
+
+    assert hosts(two) == set() and hosts(early) == {"host1", "host2"}
+    assert hosts(bounded(early, SECOND)) == {"host1"}
+
+
+# hosts that are lost
+
+
+def test_a_host_that_was_asked_for_and_took_no_part_leaves_no_score(two: Result) -> None:
+    absent = (Absent(kind="host", name="host3", reason="its Mixmark is 0.0.9, and this one 0.1.0"),)
+    reason = "host3 took no part: its Mixmark is 0.0.9, and this one 0.1.0"
+    lost = two.model_copy(update={"absent": absent})
+    assert scored(lost).headline == f"NO SCORE: {reason}"
+    found = judge(lost)
+    assert (found.trust.verdict, found.trust.reason, found.exit_code) == ("invalid", f"no score: {reason}", 1)
+    without = lost.model_copy(update={"mix": None, "phases": ()})
+    assert said(mix.hosts_there, without) == [("invalid", "run", reason)]
+    assert said(mix.hosts_there, two) == [] and said(mix.hosts_there, lost) == [], "the score says it"
+
+
+def test_a_host_all_of_whose_parts_failed_is_named_once(two: Result) -> None:
+    gone = Failure(kind="crashed", message="the agent on host2 is gone")
+    lost = on_host(two, "host2", cut_short=gone)
+    reason = "host2: all of its parts failed: crashed: the agent on host2 is gone"
+    assert scored(lost).headline == f"NO SCORE: {reason}"
+    dead = on_host(two, "host2", completions=None, error=gone, audit=None, bracket_ns=None, skew_ns=None)
+    assert scored(dead).headline == f"NO SCORE: {reason}"
+    [first, *_] = [each for each in two.records if each.route.device == "host2/gpu:0" and each.phase == "mixed.1"]
+    one = two.model_copy(
+        update={
+            "records": tuple(
+                each.model_copy(update={"cut_short": gone}) if each.key == first.key else each for each in two.records
+            )
+        }
+    )
+    assert scored(one).headline == (
+        f"NO SCORE: {first.route.suite} on host2/gpu:0: crashed: the agent on host2 is gone"
+    )
+
+
+# what each host went through
+
+
+def test_a_disturbance_is_told_with_the_name_of_its_host(two: Result) -> None:
+    begin, end = two.records[0].bracket_ns or (0, 0)
+    third = (end - begin) // 3 + 1
+    busy = on_host(two, "host2", conditions=watched(begin, end, busy_ns=third + third // 5, stolen_ns=third // 5))
+    foreign = said(disturbed.machine_ours, busy)
+    assert foreign and {host_of(each.route.device) for each in busy.records if each.key in {a for _, a, _ in foreign}}
+    assert {message for _, _, message in foreign} == {
+        "host2: other processes kept 0.20 of 2 CPUs busy, 10.0 % of the machine (limit 1.0 %)"
+    }
+    assert all(message.startswith("host2: the hypervisor took") for _, _, message in said(disturbed.not_stolen, busy))
+    assert [str(each.text).split(" (")[0] for each in judge(busy).trust.reasons] == [
+        "other programs used up to 10 % of host2",
+        "the hypervisor gave up to 10 % of the time of the CPUs of host2 to others",
+    ]
+
+
+def canary(second: int, *times: int) -> Conditions:
+    return Conditions(begin_ns=second * SECOND, end_ns=(second + 1) * SECOND, canary_ns=times)
+
+
+def test_the_fixed_loop_is_compared_on_each_host_by_itself(two: Result) -> None:
+    """A loop of 1 ms on one host and of 2 ms on the other tells that the hosts differ, and nothing else."""
+    before, after = -10, 700
+
+    def run(host: str, *times: int) -> tuple[Conditions, ...]:
+        return tuple(canary(at, each) for at, each in zip((before, after), times, strict=True))
+
+    apart = on_host(on_host(two, "host1", conditions=run("host1", 1_000_000, 1_000_000)), "host2")
+    apart = on_host(apart, "host2", conditions=run("host2", 2_000_000, 2_000_000))
+    assert said(disturbed.canary_held, apart) == []
+    slower = on_host(apart, "host2", conditions=run("host2", 2_000_000, 2_100_000))
+    assert said(disturbed.canary_held, slower) == [
+        (
+            "warning",
+            "run",
+            "a fixed loop on host2 took 2.00 ms at its fastest and 2.10 ms at its slowest, 5.0 % apart (limit 2.0 %)",
+        )
+    ]
+    [(_, _, message)] = said(disturbed.canary_held, canaries((1_000_000,), (1_100_000,)))
+    assert message.startswith("a fixed loop took"), "this machine alone has no name"
+
+
+def test_the_cache_is_that_of_the_record_s_own_host(two: Result) -> None:
+    small = sample.system().model_copy(update={"caches": {"L3": "1024K"}})
+    large = sample.system().model_copy(update={"caches": {"L3": "512M"}})
+    told = two.model_copy(
+        update={"hosts": (Hosts(names=("host1",), system=small), Hosts(names=("host2",), system=large))}
+    )
+    assert (system(told, "host1"), system(told, "host2")) == (small, large)
+    assert system(one_run(None), "") == one_run(None).system
+
+
+def environment_of(python: str) -> Environment:
+    return Environment(origin="built in", spec="a:A", python=python, mixmark="0.1.0")
+
+
+def test_the_software_of_a_route_is_that_of_its_host(two: Result) -> None:
+    ran = {"acme": environment_of("3.12"), "host2/acme": environment_of("3.13")}
+    told = two.model_copy(update={"environments": ran})
+    found = {each.route.device: environment(told, each.route) for each in told.records}
+    assert {device: each.python for device, each in found.items() if each} == {
+        "host1/gpu:0": "3.12", "host1/cpu:0": "3.12", "host2/gpu:0": "3.13", "host2/cpu:0": "3.13",
+    }  # fmt: skip
+
+
+# traffic
+
+
+def carrying(about: Result, host: str, bytes_per_s: int) -> Result:
+    begin, end = about.records[0].bracket_ns or (0, 0)
+    third_s = ((end - begin) // 3 + 1) / SECOND
+    return on_host(about, host, conditions=watched(begin, end, received_bytes=round(bytes_per_s * third_s)))
+
+
+def test_traffic_beside_the_agent_s_own_is_told_of_its_host(two: Result) -> None:
+    assert said(honest.no_traffic, two) == []
+    loud = carrying(two, "host2", 500_000)
+    found = said(honest.no_traffic, loud)
+    assert {message for _, _, message in found} == {
+        "host2's network carried 500 kB a second in the window beside the stream of its agent (50 kB), for this run or "
+        "for others (at rest: 64 kB)"
+    }
+    assert {about.split(".")[-1] for _, about, _ in found} <= {"host2-gpu-0", "host2-cpu-0"}
+    [run] = scored(loud).runs
+    assert [(each.host, each.self_contained) for each in run.traffic] == [("host1", True), ("host2", False)]
+    streamed = tuple(
+        connection(each.phase, each.host, received_bytes=300_000_000) if each.phase == "mixed.1" else each
+        for each in loud.connections
+    )
+    assert said(honest.no_traffic, loud.model_copy(update={"connections": streamed})) == [], "it was the agent's"
+
+
+def test_a_host_that_does_not_say_what_it_carried_proves_nothing(two: Result) -> None:
+    begin, end = two.records[0].bracket_ns or (0, 0)
+    silent = on_host(two, "host1", conditions=watched(begin, end, received_bytes=None))
+    [run] = scored(silent).runs
+    assert [each.self_contained for each in run.traffic] == [None, True]
+    assert run.traffic[1] == Traffic("host2", run.traffic[1].seconds, 0, 50_000)
+    assert scored(one_run(None)).runs[0].traffic == (), "this machine alone"
+
+
+# what cannot be true
+
+
+BASE = frozenset(contradictions(cluster(seconds=60), {}))
+
+
+def contradicted(about: Result) -> list[str]:
+    """What is said beside what is said of the simulation, whose records alone were never planned."""
+    return [each for each in contradictions(about, {}) if each not in BASE]
+
+
+def test_the_hosts_of_a_result_do_not_contradict_each_other() -> None:
+    good = cluster(seconds=60)
+    [group] = good.hosts
+    first, *others = good.connections
+    double = Hosts(names=("host1",), system=group.system)
+    cases: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"hosts": (group, double)}, "two of the hosts have the same name"),
+        ({"hosts": (Hosts(names=("host1",), system=group.system),)}, "host2/gpu:0 is of host2, which is not among"),
+        ({"hosts": ()}, "host1/plug is of host1, which is not among the hosts"),
+        ({"connections": (first, *good.connections)}, "two of the connections have the same name"),
+        ({"connections": (connection(first.phase, "host9"), *good.connections)}, "is of host9, which is not among"),
+        ({"connections": (connection("mixed.9", "host1"), *good.connections)}, "reached in mixed.9, which was not"),
+        ({"connections": others}, "was measured on host1, and nothing tells how far its clock is known"),
+        ({"devices": (*good.devices, device("gpu:7"))}, "gpu:7 is of no host, which is not among the hosts"),
+        ({"environments": {"host9/acme": environment_of("3.12")}}, "host9/acme is of host9, which is not among"),
+    )
+    assert contradicted(good) == []
+    for changed, words in cases:
+        said_of_it = contradicted(good.model_copy(update=changed))
+        assert any(words in each for each in said_of_it), (words, said_of_it)
+
+
+def test_a_clock_that_drifts_as_none_does_and_a_device_of_two_hosts_are_no_facts() -> None:
+    good = cluster(seconds=60)
+    first, *others = good.connections
+    steep = first.model_copy(update={"clock": first.clock.model_copy(update={"drift": -0.2})})
+    assert contradicted(good.model_copy(update={"connections": (steep, *others)})) == [
+        f"the clock of host1 drifts by -0.2 in {first.phase}, as no clock does"
+    ]
+    gpu, *rest = good.devices
+    pair = gpu.model_copy(update={"parts": ("host1/gpu:0", "host2/gpu:0")})
+    assert contradicted(good.model_copy(update={"devices": (pair, *rest)})) == [
+        "host1/gpu:0 has parts or memory of host2"
+    ]
+    pooled = gpu.model_copy(update={"memory_pool": "host2/gpu:0"})
+    assert contradicted(good.model_copy(update={"devices": (pooled, *rest)})) == [
+        "host1/gpu:0 has parts or memory of host2"
+    ]
+    with pytest.raises(ValidationError):
+        connection("mixed.1", "host1", 1 << 61)
+
+
+def test_hosts_are_watched_and_begin_each_by_its_own_clock() -> None:
+    good = cluster(seconds=60)
+    begin, end = next(each.bracket_ns for each in good.records if each.phase == "mixed.1") or (0, 0)
+    off = on_host(good, "host2", bracket_ns=(begin + 1000, end + 1000), conditions=watched(begin, end, busy_ns=1))
+    assert contradicted(off) == []
+    [one, *_] = [each for each in good.records if each.phase == "mixed.1"]
+    moved = one.model_copy(update={"bracket_ns": (begin + 1000, end + 1000)})
+    other = one.model_copy(update={"conditions": watched(begin, end, busy_ns=1)})
+    for changed, words in (
+        (moved, " did not begin and end with mixed.1"),
+        (other, "the records of mixed.1 were watched differently"),
+    ):
+        records = tuple(changed if each is one else each for each in good.records)
+        assert any(words in each for each in contradicted(good.model_copy(update={"records": records})))
+
+
+# the plan
+
+
+def test_the_threads_of_an_accelerator_take_time_of_its_own_host_only() -> None:
+    """Four accelerators on host1 leave its processor nothing; that of host2 helps with all of its time."""
+    gpus = [f"host1/gpu:{at}" for at in range(4)]
+    ids = [*gpus, "host1/cpu:0", "host2/cpu:0"]
+    known = [
+        Rate(suite=suite, device=id, adapter="acme", precision="bf16", batch=1, units_per_s=rate)
+        for id in ids
+        for suite, rate in (("llm", 10.0 if "gpu" in id else 1.0), ("dlrm", 1.0 if "gpu" in id else 10.0))
+    ]
+    found = place({"llm": 1, "dlrm": 1}, known, [device(id) for id in ids], host_share=0.25)
+    used = {id: sum(parts.get(id, 0) for parts in found.shares.values()) for id in ids}
+    assert used["host2/cpu:0"] == pytest.approx(1, abs=1e-6)
+    together = place({"llm": 1, "dlrm": 1}, known, [device(id) for id in ids], host_share=0.0)
+    assert found.mixes_per_s < together.mixes_per_s * (1 - 1e-3), "host1's processor is taken"
+
+
+def test_a_plan_over_two_hosts_is_twice_that_of_one() -> None:
+    one, both = (
+        place(MIX, solo(known), [device(id) for id in dict.fromkeys(id for _, id in known)], power=Power({}, 0))
+        for known in (rates(("host1",)), rates(NAMES))
+    )
+    assert both.bound_per_s == pytest.approx(2 * one.bound_per_s, rel=1e-6)
