@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from harness.plan import SECOND
+from harness.plan import SECOND, scales
 from harness.schema import Limits, Phase, Record, Result, Share
 
 if TYPE_CHECKING:
@@ -294,11 +294,18 @@ class Pace:
             shares = [phase.shares[0] for phase in again] or list(self._likely_again())
             yield self._idle_s, self._together(shares, [phase.name for phase in again])
             yield from _comparing([*([] if not again else compared), *shares])
-        mixed = [phase for phase in self._phases if phase.placement]
+        mixed = [phase for phase in self._phases if phase.purpose == "mixed"]
         ahead = {phase.name for phase in phases}
         for run in range(1 + sum(phase.name not in ahead for phase in mixed), self._how.mixes + 1):
             shares = list(mixed[-1].shares) if mixed else self._likely_mixed()
             yield self._idle_s, self._mix(shares, mixed[run - 1] if run <= len(mixed) else None)
+            yield from _comparing(shares)
+        parts = [phase for phase in self._phases if phase.purpose == "scaling"]
+        begun = sum(phase.name not in ahead for phase in parts)
+        for number in range(begun, max(len(parts), len(scales(self._header)))):
+            part = parts[number] if number < len(parts) else None
+            shares = list(part.shares) if part else list(mixed[-1].shares) if mixed else self._likely_mixed()
+            yield self._idle_s, self._mix(shares, part)
             yield from _comparing(shares)
 
     def _together(self, shares: Sequence[Share], names: Sequence[str]) -> list[Piece]:

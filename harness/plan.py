@@ -7,18 +7,20 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from harness import rates
 from harness.dispatch import Planner
-from harness.errors import UsageError
+from harness.errors import MixmarkError, UsageError
 from harness.judge import honest
 from harness.judge.evidence import Evidence, gather
 from harness.judge.score import PROVISIONAL_FEEDS, STANDARD_MIX_NS
-from harness.place import Objective, place, sharing
+from harness.place import Objective, Power, place, sharing
 from harness.schema import (
     BITS_PER_WEIGHT,
+    MIXES,
     Absent,
     Device,
     Limits,
@@ -271,7 +273,7 @@ def carried(before: Result, bits: WeightClass, candidates: tuple[Phase, ...], al
     candidates: the phases of all routes of the new class, those of the higher ones among them. all_routes: whether all
     of them are measured, and not only the fastest by their pilots.
     """
-    phases = tuple(phase for phase in before.phases if phase.purpose not in ("again", "mixed"))
+    phases = tuple(phase for phase in before.phases if phase.purpose not in ("again", *MIXES))
     names, known = {phase.name for phase in phases}, {phase.shares[0].route.key for phase in phases}
     used = {("device", phase.shares[0].route.device) for phase in candidates}
     fresh = tuple(phase for phase in candidates if phase.shares[0].route.key not in known)
@@ -355,8 +357,21 @@ def again(result: Result, placement: Placement) -> tuple[Phase, ...]:
 
 
 def mixed(result: Result, placement: Placement, limits: Limits, run: int, pool_bytes: Mapping[str, int]) -> Phase:
-    """The phase in which all devices run at once. It loads the routes that the plan uses and, for when rates change,
-    those that also fit into memory, on devices that share no silicon with one that is loaded."""
+    """The phase in which all devices run at once: see `_of_mix`."""
+    return _of_mix(result, placement, limits, f"mix{run}", "mixed", run, pool_bytes)
+
+
+def _of_mix(
+    result: Result,
+    placement: Placement,
+    limits: Limits,
+    name: str,
+    purpose: Purpose,
+    run: int,
+    pool_bytes: Mapping[str, int],
+) -> Phase:
+    """A phase of the mix. It loads the routes that the plan uses and, for when rates change, those that also fit into
+    memory, on devices that share no silicon with one that is loaded."""
     used = {(suite, device) for suite, parts in placement.shares.items() for device in parts}
     pools = {device.id: device.memory_pool for device in result.devices}
     left = {pool: pool_bytes.get(pool, math.inf) for pool in pools.values()}
@@ -372,7 +387,7 @@ def mixed(result: Result, placement: Placement, limits: Limits, run: int, pool_b
         left[pool] -= size
         share = _share_of(result, rate)
         route = share.route
-        key = _key(f"mix{run}", route.suite, route.adapter, route.device, route.precision)
+        key = _key(name, route.suite, route.adapter, route.device, route.precision)
         update = {
             "key": key,
             "scenario": "mixed",
@@ -383,7 +398,42 @@ def mixed(result: Result, placement: Placement, limits: Limits, run: int, pool_b
         }
         shares[rate.device].append(share.model_copy(update=update))
     tasks = tuple(Task(device=device, shares=tuple(each)) for device, each in shares.items())
-    return Phase(name=f"mix{run}", purpose="mixed", tasks=tasks, placement=placement)
+    return Phase(name=name, purpose=purpose, tasks=tasks, placement=placement)
+
+
+def scales(result: Result) -> tuple[int, ...]:
+    """On how many of the first hosts the mix is run by itself, where that is asked for: 1, 2, 4, … but not all."""
+    hosts = len({device.host for device in result.devices})
+    return tuple(1 << power for power in range(hosts.bit_length()) if 1 << power < hosts) if result.scaling else ()
+
+
+def _scaled(result: Result, limits: Limits, objective: Objective, pool_bytes: Mapping[str, int]) -> tuple[Phase, ...]:
+    """The next phase of the mix on a part of the hosts. Those hosts that cannot run every suite have none."""
+    assert result.mix is not None  # its caller saw to it
+    hosts = list(dict.fromkeys(device.host for device in result.devices))
+    known = {phase.name for phase in result.phases}
+    evidence = gather(result)
+    alone = rates.solo(evidence, result.mix, honest.invalid(honest.findings(evidence)))
+    power = rates.power(result)
+    for count in scales(result):
+        devices = [device for device in result.devices if device.host in hosts[:count]]
+        if (name := f"scaling{count}") in known:
+            continue
+        of_them = power and Power(
+            {device.id: power.idle_watts[device.id] for device in devices}, power.rest_watts * count / len(hosts)
+        )
+        with suppress(MixmarkError):
+            placement = place(
+                result.mix.units,
+                alone,
+                devices,
+                objective,
+                pool_bytes=pool_bytes,
+                host_share=rates.host_share(evidence),
+                power=of_them,
+            )
+            return (_of_mix(result, placement, limits, name, "scaling", 1, pool_bytes),)
+    return ()
 
 
 def _share_of(result: Result, rate: Rate) -> Share:
@@ -403,12 +453,14 @@ def later(
     pool_bytes: Mapping[str, int],
 ) -> tuple[Phase, ...]:
     """What comes next of a run whose planned phases are all over: the routes that the pilots chose, these alone once
-    more, then the mixed phases, one by one; nothing where there is no mix or all is done. Raises MixmarkError where no
-    plan can be made."""
+    more, then the mixed phases, one by one, then those of a part of the hosts; nothing where there is no mix or all is
+    done. Raises MixmarkError where no plan can be made."""
     mix = result.mix
-    planned = [phase.placement for phase in result.phases if phase.placement]
-    if mix is None or len(planned) >= runs:
+    planned = [phase.placement for phase in result.phases if phase.placement and phase.purpose == "mixed"]
+    if mix is None:
         return ()
+    if len(planned) >= runs:
+        return _scaled(result, limits, objective, pool_bytes) if scales(result) else ()
     if planned:  # runs of one plan can be compared
         return (mixed(result, planned[0], limits, len(planned) + 1, pool_bytes),)
     evidence = gather(result)

@@ -966,6 +966,8 @@ class Result(Fact):
     """The mix that the run ends with. None: it has no mixed phase."""
     objective: Literal["throughput", "efficiency"] = "throughput"
     """The objective of the plan of the mixed phases."""
+    scaling: bool = False
+    """Whether the mix is also run on the first 1, 2, 4, … of several hosts."""
     suites: tuple[SuiteFacts, ...] = ()
     """All suites that loaded, whether the run uses them or not."""
     records: tuple[Record, ...]

@@ -15,13 +15,15 @@ import numpy as np
 
 from harness import VERSION, mixes, plugins
 from harness.conformance.report import Report
+from harness.judge import hosts
 from harness.judge import score as scoring
 from harness.judge.energy.cover import rivals
 from harness.judge.energy.total import metered, twins
 from harness.judge.figures import Row
 from harness.judge.judgement import Judgement
 from harness.judge.score import Figure, Run, Score
-from harness.schema import Domain, Finding, Result, System
+from harness.schema import MIXES, Domain, Finding, Result, System
+from harness.silicon import local
 from submissions.entry import (
     RULES_VERSION,
     Aspect,
@@ -78,7 +80,8 @@ class Seen:
     cells: tuple[Cell, ...]
     findings: tuple[Finding, ...]
     sources: dict[str, tuple[str, str]]
-    """The SHA-256 of each adapter's code, and the version of Mixmark in its interpreter."""
+    """The SHA-256 of each adapter's code, and the version of Mixmark in its interpreter; of each host's that differs
+    too, as `host2/torch`."""
     prints: tuple[tuple[str, str], ...]
     """(digest, name) of the stamps of each mixed record and of the samples of each mixed phase. A digest is the same
     wherever they are moved to in time."""
@@ -87,15 +90,16 @@ class Seen:
 def look(number: int, judgement: Judgement, journal_sha256: str) -> Seen:
     """What an entry needs of a result."""
     result = judgement.result
-    mixed = [record.route for record in result.records if record.scenario == "mixed"]
+    runs = {phase.name for phase in scoring.mixed(result)}
+    mixed = [record.route for record in result.records if record.phase in runs]
     built_in = {spec: name for name, spec in plugins.BUILT_IN["adapters"].items()}
-    foreign = [
-        name
-        for name in dict.fromkeys(route.adapter for route in mixed)
-        if (told := result.environments.get(name)) is None
+    foreign = dict.fromkeys(
+        route.adapter
+        for route in mixed
+        if (told := hosts.environment(result, route)) is None
         or told.origin != "built in"
-        or built_in.get(told.spec) != name
-    ]
+        or built_in.get(told.spec) != route.adapter
+    )
     options: dict[tuple[str, str], set[str]] = {}
     for route in mixed:
         options.setdefault((route.adapter, route.device), set()).add(repr(sorted(route.options.items())))
@@ -187,13 +191,14 @@ def entry(declaration: Declaration, seen: Sequence[Seen], signed: Signed, kits: 
 
 def unlike(report: Report, seen: Seen) -> str:
     """Why a report of the conformance kit says nothing of an adapter of a result; empty where it does."""
-    source, version = seen.sources.get(report.name, ("", ""))
-    if report.kind != "adapter" or report.name not in seen.sources:
+    own = [each for name, each in seen.sources.items() if local(name) == report.name]
+    if report.kind != "adapter" or not own:
         return f"result {seen.number} has no {report.kind} {report.name}"
-    if not source or source != report.sha256:
-        return f"result {seen.number} ran another code of {report.name} than the kit checked"
-    if version != report.mixmark:
-        return f"result {seen.number} was measured by Mixmark {version}, and the kit was that of {report.mixmark}"
+    for source, version in own:
+        if not source or source != report.sha256:
+            return f"result {seen.number} ran another code of {report.name} than the kit checked"
+        if version != report.mixmark:
+            return f"result {seen.number} was measured by Mixmark {version}, and the kit was that of {report.mixmark}"
     return ""
 
 
@@ -375,7 +380,7 @@ def _stamps(result: Result) -> Iterator[tuple[str, str]]:
 
 def _samples(result: Result) -> Iterator[tuple[str, str]]:
     """Those of other phases enter no score, and the weight classes of one run have them in common."""
-    mixed = {phase.name for phase in result.phases if phase.purpose == "mixed"}
+    mixed = {phase.name for phase in result.phases if phase.purpose in MIXES}
     for metering in (each for each in result.meterings if each.phase in mixed):
         for id, samples in metering.samples.items():
             steps = np.diff(samples.values).round(6)  # joules or watts: a counter that is moved rounds otherwise

@@ -42,6 +42,7 @@ LAYERS = (
         "harness.judge.mix",
         "harness.judge.records",
         "harness.judge.roofline",
+        "harness.judge.scaling",
         "harness.judge.stamps",
         "harness.mixes",
         "harness.pace",

@@ -129,12 +129,12 @@ def _planned(plan: Placement, result: Result, mix: Mix, solo: Sequence[Rate], kn
         faster={(each.rate.suite, each.rate.device) for each in known if each.in_mix},
         best_kind=kind,
         best_kind_per_s=alone_per_s,
-        unproven=(*verify(plan, mix.units, result.devices), *_unmeasured(plan, solo)),
+        unproven=(*verify(plan, mix.units, result.devices), *unmeasured(plan, solo)),
         other=None if plan.rest_watts is None else _other(plan, mix, result),
     )
 
 
-def _unmeasured(plan: Placement, solo: Sequence[Rate]) -> Iterator[str]:
+def unmeasured(plan: Placement, solo: Sequence[Rate]) -> Iterator[str]:
     """The rates of a plan must be those of the solo records: higher ones would make little of what was reached, lower
     ones much of what the devices gain together."""
     measured = {(rate.suite, rate.device, rate.adapter, rate.precision, rate.batch): rate.units_per_s for rate in solo}

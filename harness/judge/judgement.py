@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness import rates
-from harness.judge import disturbed, figures, honest, mix, records
+from harness.judge import disturbed, figures, honest, mix, records, scaling
 from harness.judge import score as scoring
 from harness.judge.diagnosis import Diagnosis, diagnoses
 from harness.judge.energy import rules as energy
 from harness.judge.evidence import Evidence, Measured, gather
 from harness.judge.figures import Matrix, Row
 from harness.judge.roofline import Ceiling, CeilingKey
+from harness.judge.scaling import Step
 from harness.judge.score import Score
 from harness.judge.trust import Trust, trust
 from harness.references import Reference
@@ -77,6 +78,8 @@ class Judgement:
     """None: no mix was asked for, or none was run yet."""
     diagnoses: Mapping[str, Diagnosis]
     """What explains each run of the score, by its phase."""
+    scaling: tuple[Step, ...]
+    """How the rate of the mix grows with the hosts. Empty where that was not asked for."""
     findings: tuple[Finding, ...]
     trust: Trust
     """Whether the figures are good for anything, in one word with its reasons."""
@@ -91,6 +94,7 @@ def judge(result: Result, against: Sequence[Reference] = ()) -> Judgement:
     evidence = gather(result)
     doubts = honest.findings(evidence)
     score = scoring.score(result, doubts)
+    grown: tuple[Step, ...] = ()
     if score is not None:
         doubtful = honest.invalid(doubts)
         plans = {phase.name: phase.placement for phase in result.phases if phase.placement}
@@ -98,8 +102,10 @@ def judge(result: Result, against: Sequence[Reference] = ()) -> Judgement:
             run.phase: rates.known(evidence, score.mix, doubtful, run.phase, plans[run.phase].rates)
             for run in score.runs
         }
-        explained = diagnoses(result, score, rates.solo(evidence, score.mix, doubtful), known)
+        alone = rates.solo(evidence, score.mix, doubtful)
+        explained = diagnoses(result, score, alone, known)
         score = scoring.proven(score, {phase: seen.unproven for phase, seen in explained.items()})
+        grown = scaling.steps(result, score, doubts, alone)
         evidence = replace(evidence, score=score, diagnoses=explained)
     findings = (*_found(FIRST, evidence), *doubts, *_found(LAST, evidence))
     invalid = honest.invalid(findings)
@@ -116,6 +122,7 @@ def judge(result: Result, against: Sequence[Reference] = ()) -> Judgement:
         matrix=figures.matrix(evidence, rows),
         score=score,
         diagnoses=evidence.diagnoses,
+        scaling=grown,
         findings=findings,
         trust=trust(evidence, findings, (*audited, *hosted), exit_code),
         against=tuple(each for each in against if result.mix and each.mix == result.mix.name),

@@ -189,7 +189,7 @@ def score(result: Result, doubts: Sequence[Finding]) -> Score | None:
     unplanned = [Problem(each.reason) for each in result.absent if mix and (each.kind, each.name) == ("mix", mix.name)]
     if mix is None or not (phases or unplanned):
         return None
-    runs = tuple(each for phase in phases if (each := _run(result, mix, phase, doubts)) is not None)
+    runs = tuple(each for phase in phases if (each := run_of(result, mix, phase, doubts)) is not None)
     numbered = len(runs) > 1
     unplanned += [Problem(each) for each in took_no_part(result)]
     problems = unplanned + [
@@ -320,8 +320,8 @@ class _Part:
         return finished_by(at.astype(np.float64), begin.astype(np.float64), end.astype(np.float64), units)
 
 
-def _run(result: Result, mix: Mix, phase: Phase, doubts: Sequence[Finding]) -> Run | None:
-    """None where nothing was recorded of it."""
+def run_of(result: Result, mix: Mix, phase: Phase, doubts: Sequence[Finding]) -> Run | None:
+    """What a phase of the mix did. None where nothing was recorded of it."""
     records = [record for record in result.records if record.phase == phase.name and record.route.suite in mix.units]
     parts = [_part(record, mix) for record in records if record.completions is not None]
     brackets = [part.record.bracket_ns or window_ns(part.completions) for part in parts]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -10,8 +10,8 @@ import numpy as np
 from harness.dispatch import Pair
 from harness.place import Power, place
 from harness.schema import Clock, Conditions, Connection, Domain, Hosts, Metering, Record, Result, Samples
-from harness.silicon import local, on
-from tests.fakes.machine import EDGE, GPU_AND_CPU, MIX, QUANTA, SECOND, Machine, Rates, device, recorded, result
+from harness.silicon import host_of, local, on
+from tests.fakes.machine import EDGE, GPU_AND_CPU, MIX, QUANTA, SECOND, Machine, Rates, device, phase, recorded, result
 from tests.golden.sample import system
 
 NAMES = ("host1", "host2")
@@ -67,24 +67,48 @@ def told(record: Record) -> Record:
     return record.model_copy(update={"conditions": watched(begin_ns, end_ns)})
 
 
-def cluster(names: Sequence[str] = NAMES, runs: int = 1, speeds: Rates | None = None, seconds: float = 600) -> Result:
-    """A run over these hosts, each with a GPU, a processor and a wall meter, all of them kept busy for 10 minutes."""
-    known = dict(speeds or rates(names))
+def busy(known: Rates, slowed: float, seconds: float) -> Machine:
+    """The devices of these rates while they do the mix, slower than alone by a factor."""
     ids = tuple(dict.fromkeys(id for _, id in known))
     at_work = {(suite, id): AT_WORK[suite, local(id)] for suite, id in known}
     idle = {id: 60.0 if local(id) == "gpu:0" else 50.0 for id in ids}
-    planner = partial(place, devices=[device(id) for id in ids], power=Power(idle, 120.0 * len(names)))
+    power = Power(idle, 120.0 * len({host_of(id) for id in ids}))
+    planner = partial(place, devices=[device(id) for id in ids], power=power)
     quanta = {(suite, id): QUANTA[suite, local(id)] for suite, id in known}
-    machine = Machine(MIX, known, quanta, plan=planner, watts=at_work)
+    machine = Machine(MIX, known, quanta, actual=lambda pair, _: known[pair] * slowed, plan=planner, watts=at_work)
     machine.run(seconds)
+    return machine
+
+
+def cluster(
+    names: Sequence[str] = NAMES,
+    runs: int = 1,
+    speeds: Rates | None = None,
+    seconds: float = 600,
+    parts: Mapping[int, float] = {},
+) -> Result:
+    """A run over these hosts, each with a GPU, a processor and a wall meter, all of them kept busy for 10 minutes.
+
+    parts: on how many of the first hosts the mix was run by itself, and at which speed relative to that alone."""
+    known = dict(speeds or rates(names))
+    machine = busy(known, 1.0, seconds)
     runs_told = [recorded(machine, f"mixed.{number}") for number in range(1, runs + 1)]
+    ids = tuple(dict.fromkeys(id for _, id in known))
     whole = result(runs_told, EDGE, None, machine.now_ns, ids)
-    records = tuple(map(told, whole.records))
+    phases, records = list(whole.phases), list(whole.records)
+    for count, slowed in parts.items():
+        own = {pair: rate for pair, rate in known.items() if host_of(pair[1]) in names[:count]}
+        done, placement = recorded(busy(own, slowed, seconds), f"scaling{count}")
+        phases.append(phase(done, placement).model_copy(update={"purpose": "scaling"}))
+        records += done
+    records = list(map(told, records))
     domains = tuple(map(wall, names))
     spans = {each.phase: each.bracket_ns or (0, SECOND) for each in records}
     return whole.model_copy(
         update={
-            "records": records,
+            "phases": tuple(phases),
+            "records": tuple(records),
+            "scaling": bool(parts),
             "domains": domains,
             "hosts": (Hosts(names=tuple(names), system=system()),),
             "meterings": tuple(metering(name, domains, WATTS, *span) for name, span in spans.items()),

@@ -1,0 +1,154 @@
+"""How the rate grows with the hosts, and that no figure of a part of them is taken for one of the run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness import mixes, rates
+from harness.judge.evidence import gather
+from harness.judge.judgement import judge
+from harness.judge.scaling import Step
+from harness.plan import SMOKE_MIX, later, scales
+from harness.schema import Failure, Result
+from submissions.conclude import look
+from tests.fakes.hosts import cluster
+from tests.fakes.machine import EDGE, GPU_AND_CPU
+from tests.golden.sample import phase
+
+THREE = ("host1", "host2", "host3")
+
+
+@pytest.fixture(autouse=True)
+def _published(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
+
+
+@pytest.fixture(scope="module")
+def three() -> Result:
+    return cluster(THREE, parts={1: 1.0, 2: 0.8})
+
+
+def steps(about: Result) -> dict[int, Step]:
+    return {len(each.hosts): each for each in judge(about).scaling}
+
+
+def test_the_efficiency_of_equal_hosts_is_their_rate_against_so_many_times_that_of_one(three: Result) -> None:
+    found = steps(three)
+    per_s = {hosts: step.mixes_per_s.estimate for hosts, step in found.items() if step.mixes_per_s}
+    assert list(per_s) == [1, 2, 3]
+    for hosts, of_one in ((1, 1.0), (2, 0.8), (3, 1.0)):
+        efficiency = found[hosts].efficiency
+        assert efficiency == pytest.approx(per_s[hosts] / hosts / per_s[1], rel=1e-6)
+        assert efficiency == pytest.approx(of_one, rel=0.02)
+    assert found[2].hosts == ("host1", "host2")
+    per_kj = [step.mixes_per_kj.estimate for step in found.values() if step.mixes_per_kj]
+    assert per_kj[0] == pytest.approx(per_kj[2], rel=0.02), "the joules are those of the hosts of the step alone"
+    assert per_kj[1] == pytest.approx(0.8 * per_kj[0], rel=0.02)
+
+
+def test_of_unequal_hosts_the_bound_says_what_each_would_add() -> None:
+    """The second host is half as fast: two of them reach 1.5 times the rate of the first."""
+    speeds = {
+        (suite, f"{host}/{id}"): rate / (2 if host == "host2" else 1)
+        for host in ("host1", "host2")
+        for (suite, id), rate in GPU_AND_CPU.items()
+    }
+    found = steps(cluster(speeds=speeds, parts={1: 1.0}))
+    assert found[2].bound_per_s == pytest.approx(1.5 * found[1].bound_per_s, rel=1e-6)
+    assert found[2].efficiency == pytest.approx(1, rel=0.02)
+
+
+def test_the_score_is_that_of_all_hosts(three: Result) -> None:
+    plain = judge(cluster(THREE)).score
+    found = judge(three).score
+    assert plain and found and [run.phase for run in found.runs] == ["mixed.1"]
+    assert (found.headline, found.mixes_per_s) == (plain.headline, plain.mixes_per_s)
+    alone = {each.record.phase for each in gather(three).measured if each.is_cell}
+    assert alone and not {phase for phase in alone if phase.startswith("scaling")}
+    known = rates.solo(gather(three), EDGE, ())
+    assert sorted(rate.units_per_s for rate in known) == sorted(
+        rate.units_per_s for rate in rates.solo(gather(cluster(THREE)), EDGE, ())
+    )
+    seen = look(1, judge(three), "0" * 64)
+    assert any("scaling2" in name for _, name in seen.prints), "a copy of its stamps elsewhere is found all the same"
+
+
+def test_a_part_that_failed_has_no_rate_and_says_why(three: Result) -> None:
+    gone = Failure(kind="crashed", message="the agent is gone")
+
+    def changed(phase: str, **fields: Any) -> Result:
+        return three.model_copy(
+            update={
+                "records": tuple(
+                    each.model_copy(update=fields) if each.phase == phase else each for each in three.records
+                )
+            }
+        )
+
+    found = steps(changed("scaling2", cut_short=gone))
+    assert (found[2].mixes_per_s, found[2].efficiency) == (None, None)
+    assert found[2].problem.startswith("host1: all of its parts failed: crashed: the agent is gone")
+    assert found[3].efficiency == pytest.approx(1, rel=0.02)
+    without = three.model_copy(update={"records": tuple(e for e in three.records if e.phase != "scaling1")})
+    found = steps(without)
+    assert found[1].problem == "it was not run to its end"
+    assert [step.efficiency for step in found.values()] == [None, None, None], "nothing to compare with"
+    assert judge(changed("scaling2", cut_short=gone)).score == judge(three).score
+
+
+def test_a_bound_that_its_prices_do_not_prove_makes_no_efficiency(three: Result) -> None:
+    """A lower bound of one part would make much of its rate."""
+    phases = tuple(
+        phase.model_copy(update={"placement": phase.placement.model_copy(update={"bound_per_s": 0.01})})
+        if phase.name == "scaling2" and phase.placement
+        else phase
+        for phase in three.phases
+    )
+    found = steps(three.model_copy(update={"phases": phases}))
+    assert found[2].efficiency is None and "λ* is not proven" in found[2].problem
+
+
+def test_the_energy_of_a_part_is_not_known_where_one_meter_holds_several_hosts(three: Result) -> None:
+    first, second, third = three.domains
+    both = second.model_copy(update={"covers": (*first.covers, *second.covers)})
+    found = steps(three.model_copy(update={"domains": (both, third)}))
+    assert (found[1].mixes_per_kj, found[1].unmeasured) == (None, "no meter reads these hosts without others")
+    assert found[2].mixes_per_kj and found[1].mixes_per_s
+
+
+def test_the_parts_are_planned_behind_the_mix_one_by_one(three: Result) -> None:
+    """1, 2, 4 … of the first hosts, and no more than there are."""
+    bare = cluster(THREE)
+    assert scales(bare) == () and later(bare, SMOKE_MIX, 1, False, "throughput", {}) == ()
+    asked = bare.model_copy(update={"scaling": True})
+    assert scales(asked) == (1, 2)
+    [first] = later(planned_alone(asked), SMOKE_MIX, 1, False, "throughput", {})
+    assert (first.name, first.purpose) == ("scaling1", "scaling")
+    assert {task.device for task in first.tasks} == {"host1/gpu:0", "host1/cpu:0"}
+    more = planned_alone(asked)
+    [second] = later(more.model_copy(update={"phases": (*more.phases, first)}), SMOKE_MIX, 1, False, "throughput", {})
+    assert second.name == "scaling2" and {task.device.split("/")[0] for task in second.tasks} == {"host1", "host2"}
+    both = more.model_copy(update={"phases": (*more.phases, first, second)})
+    assert later(both, SMOKE_MIX, 1, False, "throughput", {}) == ()
+    assert second.shares[0].limits == SMOKE_MIX
+
+
+def planned_alone(about: Result) -> Result:
+    """The same with the plans of its solo records, which the simulation leaves out."""
+
+    solos = [phase(each) for each in about.records if each.scenario == "offline"]
+    return about.model_copy(update={"phases": (*solos, *about.phases)})
+
+
+def test_hosts_that_cannot_do_every_suite_have_no_part() -> None:
+    speeds = {
+        (suite, f"{host}/{id}"): rate
+        for host in ("host1", "host2")
+        for (suite, id), rate in GPU_AND_CPU.items()
+        if host == "host2" or suite != "llm"
+    }
+    asked = planned_alone(cluster(speeds=speeds)).model_copy(update={"scaling": True})
+    assert scales(asked) == (1,)
+    assert later(asked, SMOKE_MIX, 1, False, "throughput", {}) == ()
