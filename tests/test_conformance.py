@@ -27,6 +27,9 @@ from tests.test_pages import anchors
 
 ROOT = Path(__file__).parent.parent
 ACME = f"{ROOT / 'tests/fakes/conformance.py'}:Acme"
+PAGE = (ROOT / "docs/vendors.md").read_text("utf-8")
+TYPED = re.findall(r"<!-- kit -->\n```sh\nmixmark (.*)\n```", PAGE)[0].split()
+"""What the page has a reader type."""
 GAUGE = f"{ROOT / 'tests/fakes/gauge.py'}:Gauge"
 CAUGHT = {
     "discovery_is_quick": ("slow", r"it took \d+ s, and may take 0.2 s"),
@@ -69,14 +72,14 @@ def toys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def test_an_honest_adapter_passes_every_check(toys: Path) -> None:
     with subprocess.Popen(["sleep", "600"]) as server:  # it ran before and lives on, which is no fault
         Path("mixmark.toml").write_text(f'[adapter.acme]\nserver = "{server.pid}"\n')
-        done = CliRunner().invoke(main, ["adapters", "check", ACME, "--json", "--out", "kit.json"])
+        done = CliRunner().invoke(main, [*(ACME if word == "acme" else word for word in TYPED), "--json"])
         server.kill()
     told = json.loads(done.stdout)
     assert {each["check"]: each["state"] for each in told["verdicts"]} == {
         each.__name__: "passed" for each in CHECKS
     }, done.output
     assert (done.exit_code, told.pop("passed")) == (0, True)
-    report = Report.model_validate_json((toys / "kit.json").read_text())
+    report = Report.model_validate_json((toys / "acme.json").read_text())
     assert report.model_dump(mode="json") == told
     assert (report.name, report.source, len(report.sha256)) == ("acme", "conformance.py", 64)
 

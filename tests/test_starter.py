@@ -74,12 +74,13 @@ def test_a_package_is_complete_and_its_plugin_short(kind: starter.Kind, tmp_path
     written = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
     assert {str(folder / path) for path in written} == set(done.output.split())
     assert {"pyproject.toml", "README.md", "test_conformance.py", ".github/workflows/test.yml"} < set(written)
-    source = written["mixmark_my_chip.py"]
+    name = starter.package(kind, "my_chip").replace("-", "_")
+    source = written[f"{name}.py"]
     assert len(source.splitlines()) < 60
     assert not re.search(r"[{]%|(?<![$])[{][{]|acme", "".join(written.values()), re.IGNORECASE)
     project = tomllib.loads(written["pyproject.toml"])["project"]
     (group,) = project["entry-points"].values()
-    assert group == {"my_chip": "mixmark_my_chip:MyChip"}
+    assert group == {"my_chip": f"{name}:MyChip"}
     for path in written:
         if path.endswith(".py"):
             ast.parse(written[path])
@@ -132,6 +133,17 @@ def test_a_name_that_no_plugin_can_have_is_refused(name: str, why: str, tmp_path
 def test_a_meter_may_not_have_the_name_of_a_built_in_one(tmp_path: Path) -> None:
     assert "built-in meter" in typed("rapl", "--kind", "meter", "--folder", tmp_path / "a").output
     assert typed("torch", "--kind", "meter", "--folder", tmp_path / "b").exit_code == 0
+
+
+def test_the_adapter_and_the_meter_of_a_vendor_are_two_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for kind in ("session", "meter"):
+        assert typed("acme", "--kind", kind).exit_code == 0
+    read = [tomllib.loads((folder / "pyproject.toml").read_text()) for folder in sorted(tmp_path.iterdir())]
+    assert [each["project"]["name"] for each in read] == ["mixmark-acme", "mixmark-acme-meter"]
+    assert [each["tool"]["setuptools"]["py-modules"] for each in read] == [["mixmark_acme"], ["mixmark_acme_meter"]]
 
 
 def test_a_folder_that_holds_something_or_cannot_be_written_is_refused(tmp_path: Path) -> None:
@@ -200,7 +212,7 @@ def served(folder: Path, weights: Path) -> Iterator[str]:
 
 def test_the_meter_counts_and_says_what_is_missing(tmp_path: Path) -> None:
     starter.write("meter", "acme", tmp_path)
-    found = {"acme": plugins.Plugin("meters", "acme", f"{tmp_path}/mixmark_acme.py:Acme", "test")}
+    found = {"acme": plugins.Plugin("meters", "acme", f"{tmp_path}/mixmark_acme_meter.py:Acme", "test")}
     options = config.Config(meters={"acme": {"folder": str(tmp_path)}})
     devices = [schema.Device(id=f"cpu:{number}", kind="cpu", memory_pool="host") for number in range(2)]
     with metering.Meters(options, devices, found) as meters:

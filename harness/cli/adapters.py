@@ -110,7 +110,7 @@ def check(
     "--folder",
     metavar="FOLDER",
     type=click.Path(path_type=Path),
-    help="A folder that is new or empty; by default mixmark-NAME.",
+    help="A folder that is new or empty; by default mixmark-NAME, or mixmark-NAME-meter.",
 )
 def new(name: str, kind: Any, folder: Path | None) -> None:
     """Write a package with an adapter that runs, or with a meter: its test, its README and its checks for every commit.
@@ -119,6 +119,6 @@ def new(name: str, kind: Any, folder: Path | None) -> None:
     """
     from harness import starter
 
-    folder = folder or Path(f"mixmark-{name}")
+    folder = folder or Path(starter.package(kind, name))
     for path in starter.write(kind, name, folder):
         click.echo(folder / path)

@@ -88,7 +88,7 @@ def export(
     if as_json:
         print_json(manifest)
         return
-    rows = [(each["path"], f"{each['bytes']:,}", each["sha256"]) for each in manifest["files"]]
-    print_table(("file", "bytes", "SHA-256"), rows, "Nothing was written.")
+    rows = [(each["path"], f"{each['bytes']:,}", each["sha256"][:16]) for each in manifest["files"]]
+    print_table(("file", "bytes", "SHA-256 begins with"), rows, "Nothing was written.")
     total_bytes = sum(each["bytes"] for each in manifest["files"])
     click.echo(f"\n{total_bytes / 1e9:.2f} GB in {plain(str(folder))}")

@@ -25,22 +25,27 @@ NEEDS: Mapping[Kind, tuple[str, ...]] = {
 """What the plugin of each kind imports beside Mixmark."""
 
 
+def package(kind: Kind, name: str) -> str:
+    """The name of a starter package. A vendor's adapter and meter have the same name, and are two packages."""
+    return f"mixmark-{name}-meter" if kind == "meter" else f"mixmark-{name}"
+
+
 def write(kind: Kind, name: str, folder: Path) -> tuple[str, ...]:
     """Writes a starter package into a folder that is new or empty, and returns its files. Raises UsageError for a name
     that no plugin can have, and for a folder that holds something or cannot be written."""
-    package = files(kind, name)
+    texts = files(kind, name)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise UsageError(f"the folder {folder} is not empty", "name a new one by --folder")
-        for path, text in package.items():
+        for path, text in texts.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_text(text, "utf-8")
     except OSError as error:
         raise UsageError(
             f"the folder {folder} cannot be written: {error.strerror}", "name another one by --folder"
         ) from error
-    return tuple(package)
+    return tuple(texts)
 
 
 def files(kind: Kind, name: str) -> Mapping[str, str]:
@@ -48,11 +53,12 @@ def files(kind: Kind, name: str) -> Mapping[str, str]:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     group: plugins.Kind = "meters" if kind == "meter" else "adapters"
+    module = package(kind, name).replace("-", "_")
     class_name = "".join(part.capitalize() for part in name.split("_"))
     paths = {
         "pyproject.toml": "pyproject.toml",
         "README.md": "README.md",
-        f"mixmark_{name}.py": f"{kind}.py",
+        f"{module}.py": f"{kind}.py",
         "test_conformance.py": "test.py",
         ".github/workflows/test.yml": "ci.yml",
     }
@@ -66,7 +72,10 @@ def files(kind: Kind, name: str) -> Mapping[str, str]:
         "kind": kind,
         "name": name,
         "Name": class_name,
+        "package": package(kind, name),
+        "module": module,
         "group": group,
+        "version": VERSION,
         "dependencies": json.dumps([f"mixmark>={VERSION}", *NEEDS[kind]]),
     }
     return {path: templates.get_template(f"{template}.jinja").render(facts) for path, template in paths.items()}
