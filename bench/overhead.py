@@ -1,11 +1,12 @@
 """The cost of the harness: throughput through its loop over that of a bare loop, in one process and runtime.
 
-Run: python -m bench.overhead [TIER [BATCH [SUITE …]]]   (smoke, 1, and every suite)
+Run: python -m bench.overhead [TIER [BATCH [SUITE|ADAPTER …]]]   (smoke, 1, and every suite by every adapter)
 
-The bare loops below are what one would write by hand over torch's modules or onnxruntime's sessions. Their feeds are
-made before the block, nothing is stamped or checked, and they use neither a suite's loop nor an adapter's session; they
-share only the weights that the adapter has loaded. Blocks alternate, so that drift of the machine's speed affects both
-alike. Since the bare loops repeat those of the suites, each run first compares what the two yield for one feed.
+The bare loops below are what one would write by hand over each engine: torch's modules, onnxruntime's sessions,
+OpenVINO's requests, llama.cpp's context. Their feeds are made before the block, nothing is stamped or checked, and they
+use neither a suite's loop nor an adapter's session; they share only the weights that the adapter has loaded. Blocks
+alternate, so that drift of the machine's speed affects both alike. Since the bare loops repeat those of the suites,
+each run first compares what the two yield for one feed.
 """
 
 from __future__ import annotations
@@ -49,10 +50,10 @@ class Bare(NamedTuple):
     """A context that is entered once a block."""
 
 
-def over_torch(session: Any, graphs: Mapping[str, Graph]) -> Bare:
+def over_torch(runner: Any, graphs: Mapping[str, Graph]) -> Bare:
     import torch
 
-    modules = session._modules
+    modules = runner.session._modules
 
     def zeros(graph: str) -> Any:
         return [torch.zeros([int(size) for size in spec.shape]) for spec in graphs[graph].state.values()]
@@ -64,10 +65,11 @@ def over_torch(session: Any, graphs: Mapping[str, Graph]) -> Bare:
     return Bare(torch.from_numpy, zeros, call, lambda tensor: tensor.numpy(), torch.inference_mode)
 
 
-def over_onnxruntime(session: Any, graphs: Mapping[str, Graph]) -> Bare:
+def over_onnxruntime(runner: Any, graphs: Mapping[str, Graph]) -> Bare:
     """Binds the state once a feed; the adapter binds it at each call."""
     from onnxruntime import OrtValue
 
+    session = runner.session
     sessions, bindings = session._sessions, {}
     for graph, each in sessions.items():
         bindings[graph] = each.io_binding()
@@ -97,7 +99,51 @@ def over_onnxruntime(session: Any, graphs: Mapping[str, Graph]) -> Bare:
     return Bare(OrtValue.ortvalue_from_numpy, zeros, call, lambda value: value.numpy(), nullcontext)
 
 
-BARE = {"torch": over_torch, "onnxruntime": over_onnxruntime}
+def over_openvino(runner: Any, graphs: Mapping[str, Graph]) -> Bare:
+    """One request for each graph, whose state is set back at each feed; the adapter makes a request for each feed."""
+    requests: dict[str, tuple[Any, Any]] = {}
+
+    def request(graph: str, shapes: Sequence[Any]) -> tuple[Any, Any]:
+        if graph not in requests:
+            ready = runner.session._ready(graph, shapes)
+            requests[graph] = ready.model.create_infer_request(), ready._angles and ready._angles.create_infer_request()
+        return requests[graph]
+
+    def zeros(graph: str) -> Any:
+        main, _ = request(graph, ())
+        main.reset_state()
+        return ()
+
+    def call(graph: str, state: Any, *inputs: Any) -> Sequence[Any]:
+        named = dict(zip(graphs[graph].inputs, inputs, strict=True))
+        main, angles = request(graph, [each.shape for each in inputs])
+        if angles:
+            turned = angles.infer([named[each.get_any_name()] for each in angles.model_inputs])
+            named |= {each.get_any_name(): turned[each] for each in angles.model_outputs}
+        outputs = main.infer(named, share_inputs=True)
+        return [outputs[name] for name in graphs[graph].outputs]
+
+    return Bare(lambda array: np.require(array, requirements="W"), zeros, call, lambda array: array, nullcontext)
+
+
+def over_llamacpp(runner: Any, graphs: Mapping[str, Graph]) -> Bare:
+    library, context = runner._library, runner.context
+    tokens = (library.llama_token * library.llama_n_ctx(context))()
+    words = library.llama_vocab_n_tokens(library.llama_model_get_vocab(library.llama_get_model(context)))
+
+    def zeros(graph: str) -> Any:
+        library.llama_memory_clear(library.llama_get_memory(context), True)
+
+    def call(graph: str, state: Any, ids: Array, position: Any) -> Sequence[Any]:
+        tokens[: len(ids)] = ids.tolist()
+        library.llama_decode(context, library.llama_batch_get_one(tokens, len(ids)))
+        logits = np.ctypeslib.as_array(library.llama_get_logits_ith(context, -1), (words,))
+        return np.array([logits.argmax()]), position
+
+    return Bare(lambda array: array, zeros, call, lambda array: array, nullcontext)
+
+
+BARE = {"torch": over_torch, "onnxruntime": over_onnxruntime, "openvino": over_openvino, "llamacpp": over_llamacpp}
 
 
 # --- the suites' loops, written by hand --------------------------------------------------------------------------
@@ -168,13 +214,17 @@ class Row(NamedTuple):
     """`counted` over `bare` for each pair of blocks."""
 
 
-def measure(suite_name: str, adapter_name: str, tier: str, batch: int) -> Row:
-    """Measures a suite; to be run in a fresh process, since the thread pools of two runtimes disturb each other."""
+def measure(suite_name: str, adapter_name: str, tier: str, batch: int) -> Row | None:
+    """Measures a suite; to be run in a fresh process, since the thread pools of two runtimes disturb each other.
+
+    Returns None where the adapter does not run the suite."""
     suite: Any = plugins.find("suites")[suite_name].load()(tier, {})
     adapter: Any = plugins.find("adapters")[adapter_name].load()({})
     device = next(each for each in adapter.discover() if each.kind == "cpu")
+    if "fp32" not in device.offers(suite_name):
+        return None
     with adapter.open(device, suite, "fp32", Use.of("single-stream")) as runner:
-        bare = BARE[adapter_name](runner.session, suite.graphs())
+        bare = BARE[adapter_name](runner, suite.graphs())
         loop = LOOPS[suite_name](suite, bare)
         feeds = map(suite.feeds(batch, 0), itertools.count())
         first = next(feeds)
@@ -218,13 +268,17 @@ def measure(suite_name: str, adapter_name: str, tier: str, batch: int) -> Row:
 
 
 def main() -> None:
-    tier, batch, *suites = [*sys.argv[1:], *("smoke", "1")[len(sys.argv) - 1 :]]
+    tier, batch, *chosen = [*sys.argv[1:], *("smoke", "1")[len(sys.argv) - 1 :]]
+    suites = [each for each in LOOPS if each in chosen] or LOOPS
+    adapters = [each for each in BARE if each in chosen] or BARE
     print(f"{tier}, alternating blocks, medians in units/s; goal: a ratio of at least {GOAL}")
     print(f"{'suite':10} {'adapter':12} {'batch':>5} {'harness':>10} {'bare':>10} {'ratio':>6} {'of pairs':>13}  goal")
-    for suite, adapter in itertools.product(suites or LOOPS, BARE):
+    for suite, adapter in itertools.product(suites, adapters):
         size = int(batch) if "offline" in plugins.find("suites")[suite].load().scenarios else 1
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
             row = process.submit(measure, suite, adapter, tier, size).result()
+        if row is None:
+            continue
         ratio = row.counted / row.bare
         pairs = f"{min(row.ratios):.3f}–{max(row.ratios):.3f}"
         verdict = "ok" if ratio >= GOAL else "missed"
