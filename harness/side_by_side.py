@@ -16,6 +16,7 @@ from datetime import datetime
 from harness.compare import Comparison, cells, compare, figure, no_figure, not_the_same, ratio_between
 from harness.compare import Run as CellRun
 from harness.errors import UsageError
+from harness.judge import hosts
 from harness.judge.figures import unit_names
 from harness.judge.intervals import OverRuns, over_runs
 from harness.judge.judgement import Judgement
@@ -281,7 +282,7 @@ def _texts(judgements: Sequence[Judgement]) -> frozenset[str]:
 def _unlike_plans(a: Result, b: Result) -> str:
     """What keeps two results from being measurements of the same thing, by name and with both values."""
     told = (
-        ("processor", a.system.cpu_model, b.system.cpu_model),
+        ("processor", hosts.processors(a), hosts.processors(b)),
         ("devices", ", ".join(models(a)), ", ".join(models(b))),
         ("tier", a.tier, b.tier),
         ("preset", a.preset, b.preset),
@@ -312,9 +313,9 @@ def _machine(label: str, name: str, results: int, judgement: Judgement) -> Machi
         label=label,
         name=name,
         results=results,
-        cpu=result.system.cpu_model,
-        threads=result.system.cpu_threads,
-        memory_bytes=result.system.memory_bytes,
+        cpu=hosts.processors(result),
+        threads=hosts.sum_of(result, "cpu_threads"),
+        memory_bytes=hosts.sum_of(result, "memory_bytes"),
         devices=models(result),
         created_utc=result.created_utc,
         mixmark=result.system.mixmark,

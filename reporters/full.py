@@ -15,9 +15,9 @@ from rich.text import Text
 from harness.judge.figures import Matrix, Row
 from harness.judge.judgement import Judgement
 from harness.judge.roofline import Ceiling, CeilingKey
-from harness.schema import Result
+from harness.schema import Result, System
 from harness.text import plain
-from reporters import console, figures, scores
+from reporters import console, figures, hosts, scores
 
 WIDTH = 120
 NAMES = ("suite", "device", "adapter")  # columns that wrap where names are long: figures never do
@@ -63,10 +63,11 @@ def _head(out: Console, judgement: Judgement) -> None:
     state = "finished" if result.finished else "UNFINISHED"
     written = (f"Mixmark {system.mixmark}", f"{result.tier} tier", result.preset, result.created_utc, state)
     out.print(" · ".join(map(figures.name, written)))
-    memory = None if system.memory_bytes is None else f"{figures.significant(system.memory_bytes / 2**30)} GiB"
-    threads = None if system.cpu_threads is None else f"{system.cpu_threads} threads"
-    parts = (system.cpu_model, threads, memory, system.operating_system, system.virtualization, system.container)
-    out.print(" · ".join(figures.name(part) for part in parts if part))
+    for group, each in hosts.groups(result):
+        out.print(group)
+        out.print(f"  {_machine(each)}")
+    if not result.hosts:
+        out.print(_machine(system))
     names = figures.device_names(result)
     for device in result.devices:
         size = "" if device.memory_bytes is None else f", {figures.significant(device.memory_bytes / 2**30)} GiB"
@@ -74,6 +75,13 @@ def _head(out: Console, judgement: Judgement) -> None:
     if told := figures.scope(judgement.rows):
         out.print(f"  {told}")
     out.print()
+
+
+def _machine(system: System) -> str:
+    memory = None if system.memory_bytes is None else f"{figures.significant(system.memory_bytes / 2**30)} GiB"
+    threads = None if system.cpu_threads is None else f"{system.cpu_threads} threads"
+    parts = (system.cpu_model, threads, memory, system.operating_system, system.virtualization, system.container)
+    return " · ".join(figures.name(part) for part in parts if part)
 
 
 def _table(out: Console, *columns: str) -> Table:

@@ -20,10 +20,11 @@ from harness.judge import stamps
 from harness.judge.energy.total import metered, profile
 from harness.judge.evidence import Measured
 from harness.judge.figures import Latency, Row
+from harness.judge.hosts import processors
 from harness.judge.judgement import Judgement
 from harness.schema import Finding, Int64s, LatencyLimits, Result, System
 from harness.side_by_side import models
-from reporters import charts, figures, pictures, scores, summary
+from reporters import charts, figures, hosts, pictures, scores, summary
 from reporters.template import template
 
 POWER_BLOCKS = 160  # of a chart 360 px wide
@@ -59,7 +60,8 @@ def report(judgement: Judgement) -> str:
             result, tuple(each for each in found if not (each.rule == "finished" and each.about in failed))
         ),
         missing=list(_missing(result)),
-        system=[*_disclosed(result.system), *_environments(result)],
+        system=[*_systems(result), *_environments(result)],
+        processors=processors(result) or "CPU",
     )
 
 
@@ -271,6 +273,15 @@ def _missing(result: Result) -> Iterator[tuple[str, str, str]]:
             yield "not reached", f"{share.route.label}, {share.scenario}", "the run ended before its turn"
     for absent in result.absent:
         yield "absent", absent.label, absent.reason
+
+
+def _systems(result: Result) -> Iterator[tuple[str, str]]:
+    """All that the machine disclosed; of several hosts, equal ones once."""
+    for group, system in hosts.groups(result):
+        yield "hosts", group
+        yield from _disclosed(system)
+    if not result.hosts:
+        yield from _disclosed(result.system)
 
 
 def _disclosed(system: System) -> Iterator[tuple[str, str]]:

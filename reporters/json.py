@@ -12,7 +12,9 @@ from pydantic import BaseModel
 from harness.judge.diagnosis import Diagnosis, Part
 from harness.judge.energy.total import Total
 from harness.judge.figures import Energy, Latency, Matrix, Row
+from harness.judge.hosts import Traffic
 from harness.judge.judgement import Judgement
+from harness.judge.scaling import Step
 from harness.judge.score import Figure, Grade, Problem, Run, Stream
 from harness.judge.trust import Trust
 from harness.references import Reference
@@ -32,6 +34,8 @@ class Report:
     """What the probes reached on each device, by each adapter, at each precision."""
     score: ScoreOf | None
     """The score of the mix. None: no mix was asked for, or none was run yet."""
+    scaling: tuple[Step, ...]
+    """How the rate of the mix grows with the hosts, from one to all. Empty: it was run on all hosts only."""
     matrix: Matrix | None
     """The devices of the result compared. None: fewer than two were measured."""
     trust: Trust
@@ -128,11 +132,33 @@ class RunOf:
     mixes_per_s: Figure
     mixes_per_kj: Figure | None
     """None: the energy of the boundary is not known."""
+    clock_bound_ns: int
+    """How far a stamp of a host may be off: by so much the window is counted longer at both ends. 0 on one machine."""
+    traffic: tuple[TrafficOf, ...]
+    """What the network of each host carried. Empty on one machine."""
     streams: tuple[Stream, ...]
     energy: EnergyOf
     problems: tuple[Problem, ...]
     """Why this run has no score."""
     diagnosis: DiagnosisOf
+
+
+@dataclass(frozen=True)
+class TrafficOf:
+    """What the network of a host carried in a run, on all interfaces but the loopback."""
+
+    host: str
+    """The name of the host."""
+    seconds: float
+    """How long it was watched. 0: it was not, or its system does not say."""
+    network_bytes: int
+    """What it sent and received."""
+    agent_bytes: int
+    """What the stream between the host's agent and the leading host carried."""
+    outside_bytes: int
+    """What is not the agent's own."""
+    self_contained: bool | None
+    """Whether it had no more traffic with the outside than a machine at rest has. None: not known."""
 
 
 @dataclass(frozen=True)
@@ -226,6 +252,7 @@ def _report(judgement: Judgement) -> Report:
         derived={row.record.key: _derived(row) for row in judgement.rows},
         ceilings=tuple(CeilingOf(*key, **vars(ceiling)) for key, ceiling in judgement.ceilings.items()),
         score=_score(judgement),
+        scaling=judgement.scaling,
         matrix=judgement.matrix,
         trust=judgement.trust,
         against=judgement.against,
@@ -277,10 +304,23 @@ def _run(run: Run, seen: Diagnosis) -> RunOf:
         mixes=run.mixes,
         mixes_per_s=run.mixes_per_s,
         mixes_per_kj=run.mixes_per_kj,
+        clock_bound_ns=run.clock_bound_ns,
+        traffic=tuple(map(_traffic, run.traffic)),
         streams=run.streams,
         energy=_energy(run.total),
         problems=run.problems,
         diagnosis=_diagnosis(seen),
+    )
+
+
+def _traffic(each: Traffic) -> TrafficOf:
+    return TrafficOf(
+        host=each.host,
+        seconds=each.seconds,
+        network_bytes=each.network_bytes,
+        agent_bytes=each.agent_bytes,
+        outside_bytes=each.outside_bytes,
+        self_contained=each.self_contained,
     )
 
 

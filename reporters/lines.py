@@ -40,9 +40,9 @@ class Source:
     """The verdict over the whole result: solid, fair, disturbed, invalid or unfinished."""
     cpu_model: str | None
     cpu_threads: int | None
-    """Hardware threads."""
+    """Hardware threads, of all hosts together."""
     memory_bytes: int | None
-    """The memory of the machine."""
+    """The memory of the machine, or of all hosts."""
     devices: str
     """The models of all devices but the processor."""
     operating_system: str | None
@@ -172,9 +172,9 @@ def _source(judgement: Judgement) -> Source:
         tier=result.tier,
         preset=result.preset,
         trust=judgement.trust.verdict,
-        cpu_model=system.cpu_model,
-        cpu_threads=system.cpu_threads,
-        memory_bytes=system.memory_bytes,
+        cpu_model=hosts.processors(result),
+        cpu_threads=hosts.sum_of(result, "cpu_threads"),
+        memory_bytes=hosts.sum_of(result, "memory_bytes"),
         devices=", ".join(models(result)),
         operating_system=system.operating_system,
         kernel=system.kernel,

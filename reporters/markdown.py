@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from harness.judge.figures import Row
 from harness.judge.judgement import Judgement
+from harness.schema import System
 from harness.text import plain
-from reporters import figures, scores
+from reporters import figures, hosts, scores
 from reporters.figures import UNKNOWN
 from reporters.summary import summary
 
@@ -27,7 +28,12 @@ def _lines(judgement: Judgement) -> Iterator[str]:
     state = "finished" if result.finished else "UNFINISHED"
     yield f"## Mixmark: {result.tier} tier, {cell(result.preset)}, {state}"
     yield ""
-    yield cell(f"{system.cpu_model or 'CPU'}, {system.kernel}, {result.created_utc}, Mixmark {system.mixmark}")
+    for group, each in hosts.groups(result):
+        yield f"- {cell(f'{group}: {_machine(each)}')}"
+    measured = f"{result.created_utc}, Mixmark {system.mixmark}"
+    yield "" if result.hosts else cell(f"{_machine(system)}, {measured}")
+    if result.hosts:
+        yield cell(measured)
     if told := figures.scope(judgement.rows):
         yield ""
         yield cell(told)
@@ -77,6 +83,10 @@ def _lines(judgement: Judgement) -> Iterator[str]:
         yield f"- **{severity}** {cell(subject + message)}"
     for absent in result.absent:
         yield f"- **absent** {cell(f'{absent.label}: {absent.reason}')}"
+
+
+def _machine(system: System) -> str:
+    return f"{system.cpu_model or 'CPU'}, {system.kernel}"
 
 
 def _row(row: Row, names: dict[str, str], told: int) -> Sequence[str]:

@@ -9,7 +9,7 @@ from harness.judge.diagnosis import Diagnosis
 from harness.judge.judgement import Judgement
 from harness.judge.score import NOT_MEASURED, Figure, Run, Score
 from harness.schema import Mix, Placement
-from reporters import figures
+from reporters import figures, hosts
 from reporters.figures import UNKNOWN, significant
 
 STEADINESS = {True: "steady", False: "not steady", None: "too short to tell whether it was steady"}
@@ -53,8 +53,10 @@ def told(judgement: Judgement) -> Told | None:
     facts, tables = [] if found.problems else [("grade", _grade(found))], []
     for run in middle:
         seen = judgement.diagnoses[run.phase]
-        facts += _facts(run, seen)
+        facts += [*_facts(run, seen), *hosts.facts(run), *hosts.lacking(judgement)]
         tables += [_streams(run, found.mix), _parts(seen, names)]
+        tables += [Table("Hosts", hosts.TRAFFIC, hosts.traffic(run))] if run.traffic else []
+        tables += [Table("Scaling", hosts.SCALING, hosts.scaling(judgement))] if judgement.scaling else []
     if len(found.runs) > 1:
         tables.append(_runs(judgement, found.runs))
     numbers = (("MX", found.mixes_per_kj, "mix/kJ"), ("TX", found.mixes_per_s, "mix/s"))

@@ -96,8 +96,13 @@ def _sentence(judgement: Judgement) -> str:
         return "This run has no mix, and so no score: each suite was measured alone."
     called = {each.name: each.unit_names.work for each in judgement.result.suites}
     if found is None or found.mixes_per_s is None:
-        return f"This machine has no score for the mix {figures.name(mix.name)} ({work(mix, called)})."
-    return f"This machine {does(mix, called, found.mixes_per_s, found.mixes_per_kj)}."
+        return f"{_machine(judgement)} has no score for the mix {figures.name(mix.name)} ({work(mix, called)})."
+    return f"{_machine(judgement)} {does(mix, called, found.mixes_per_s, found.mixes_per_kj)}."
+
+
+def _machine(judgement: Judgement) -> str:
+    count = sum(len(each.names) for each in judgement.result.hosts)
+    return f"This cluster of {count} hosts" if count > 1 else "This machine"
 
 
 def _within(figure: Figure) -> str:

@@ -118,6 +118,11 @@ SELFTEST_TIMEOUT_S = 600
 )
 @click.option("--address", metavar="ADDRESS", help="Where a launcher such as ray finds its cluster.")
 @click.option(
+    "--scaling",
+    is_flag=True,
+    help="Run the mix on the first 1, 2, 4, … of several hosts too, which shows how its rate grows with them.",
+)
+@click.option(
     "--weights",
     multiple=True,
     metavar="SUITE=PATH",
@@ -165,6 +170,7 @@ def run(
     hosts: Path | None,
     launcher: str | None,
     address: str | None,
+    scaling: bool,
     weights: tuple[str, ...],
     out: Path | None,
     seed: int | None,
@@ -216,6 +222,8 @@ def run(
         raise UsageError("several weight classes need a mix that is run for each", hint="give one class")
     others = references(against, before.mix if before else chosen)
     several = _several(hosts, launcher, address)
+    if scaling and not (chosen and several) and not before:
+        raise UsageError("--scaling runs a mix on a part of several hosts", hint="give --hosts, and a mix")
     folder = resume or out or Path("results") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{tier}-{preset}"
     if not several:
         setup.choose(adapters, configured)  # a name that does not exist is told before anything is waited for
@@ -269,6 +277,7 @@ def run(
                     "candidates": candidates if pilots else (),
                     "devices": where.devices,
                     "domains": where.domains,
+                    "scaling": scaling,
                     "absent": (*header.absent, *where.absent, *unused),
                 }
             )

@@ -6,6 +6,7 @@ A run on this machine alone has one host, whose name is empty.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from harness.schema import Conditions, Connection, Environment, Result, Route, System
 from harness.silicon import host_of, on
@@ -42,6 +43,24 @@ class Traffic:
 def system(result: Result, host: str) -> System:
     """What a host is."""
     return next((each.system for each in result.hosts if host in each.names), result.system)
+
+
+def processors(result: Result) -> str | None:
+    """The models of the processors: 2 × Acme Quartz. None: not known."""
+    models = {each.system.cpu_model: 0 for each in result.hosts}
+    for each in result.hosts:
+        models[each.system.cpu_model] += len(each.names)
+    told = [f"{count} × {model}" if count > 1 else model for model, count in models.items() if model]
+    return ", ".join(told) or result.system.cpu_model
+
+
+def sum_of(result: Result, what: Literal["cpu_cores", "cpu_threads", "memory_bytes"]) -> int | None:
+    """What all hosts have together. None: one of them does not say."""
+    if not result.hosts:
+        known: int | None = getattr(result.system, what)
+        return known
+    each_has = [(getattr(each.system, what), len(each.names)) for each in result.hosts]
+    return None if any(has is None for has, _ in each_has) else sum(has * count for has, count in each_has)
 
 
 def environment(result: Result, route: Route) -> Environment | None:

@@ -25,6 +25,7 @@ class Step:
     """The mix on so many hosts."""
 
     hosts: tuple[str, ...]
+    """Their names."""
     mixes_per_s: Figure | None
     """λ. None: `problem` says why."""
     mixes_per_kj: Figure | None
@@ -34,7 +35,9 @@ class Step:
     efficiency: float | None = None
     """None: λ is not known, or that of one host."""
     problem: str = ""
+    """Why there is no λ; empty where there is."""
     unmeasured: str = ""
+    """Why there is no MX though there is λ; empty where there is."""
 
 
 def steps(result: Result, score: Score | None, doubts: Sequence[Finding], solo: Sequence[Rate]) -> tuple[Step, ...]:

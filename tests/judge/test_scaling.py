@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
-from harness import mixes, rates
+from harness import cli, mixes, rates
 from harness.judge.evidence import gather
 from harness.judge.judgement import judge
 from harness.judge.scaling import Step
@@ -152,3 +154,13 @@ def test_hosts_that_cannot_do_every_suite_have_no_part() -> None:
     asked = planned_alone(cluster(speeds=speeds)).model_copy(update={"scaling": True})
     assert scales(asked) == (1,)
     assert later(asked, SMOKE_MIX, 1, False, "throughput", {}) == ()
+
+
+def test_scaling_without_hosts_or_without_a_mix_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is discovered, so that nothing but the sentence is there."""
+    monkeypatch.undo()  # with the mixes that are published
+    done = CliRunner().invoke(cli.main, ["run", "--scaling", "--out", str(tmp_path / "out")])
+    assert (done.exit_code, "--scaling runs a mix on a part of several hosts" in done.output) == (2, True)
+    assert not (tmp_path / "out").exists()
