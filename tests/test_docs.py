@@ -276,7 +276,7 @@ def test_the_numbers_of_the_method_are_those_of_the_code() -> None:
     for number, unit, place in found:
         module, _, name = place.rpartition(".")
         constant = getattr(importlib.import_module(module), name)
-        scales = {"": 1, "ms": 1e6, "s": 1e9 if name.endswith("_NS") else 1, "MiB": 1 << 20, "%": 0.01}
+        scales = {"": 1, "ms": 1e6, "s": 1e9 if name.endswith("_NS") else 1, "MiB": 1 << 20, "kB": 1000, "%": 0.01}
         told = float(number) * scales[unit.strip()]
         assert constant in (pytest.approx(told), pytest.approx(1 + told) if unit == " %" else None), place
 
