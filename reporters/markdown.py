@@ -28,8 +28,8 @@ def _lines(judgement: Judgement) -> Iterator[str]:
     state = "finished" if result.finished else "UNFINISHED"
     yield f"## Mixmark: {result.tier} tier, {cell(result.preset)}, {state}"
     yield ""
-    for group, each in hosts.groups(result):
-        yield f"- {cell(f'{group}: {_machine(each)}')}"
+    for group, of_it in hosts.groups(result):
+        yield f"- {cell(f'{group}: {_machine(of_it)}')}"
     measured = f"{result.created_utc}, Mixmark {system.mixmark}"
     yield "" if result.hosts else cell(f"{_machine(system)}, {measured}")
     if result.hosts:
