@@ -72,6 +72,7 @@ def bundle(
                 f"{path} has no finished run of a mix", "give folders of `mixmark run` that went to its end"
             )
     known = frozenset[str]().union(*(redact.words_of(result) for result, _ in found))
+    words = [*words, *(each for result, _ in found for each in redact.host_names(result))]
     asked = list(dict.fromkeys((text, kind) for text, kind in words if text))
     kept = tuple(dict.fromkeys(text for text, _ in asked if text.lower() in known))
     redactor = Redactor([each for each in asked if each[0] not in kept])

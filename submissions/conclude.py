@@ -29,6 +29,7 @@ from submissions.entry import (
     Aspect,
     Cell,
     Claim,
+    Computers,
     Declaration,
     Division,
     Entry,
@@ -303,11 +304,16 @@ def _run(seen: Seen, run: Run) -> MixedRun:
 
 def _machine(result: Result) -> Machine:
     system: System = result.system
+    told = ("cpu_model", "cpu_cores", "cpu_threads", "memory_bytes", "operating_system", "kernel", "virtualization")
     return Machine(
-        cpu_model=system.cpu_model,
-        cpu_cores=system.cpu_cores,
-        cpu_threads=system.cpu_threads,
-        memory_bytes=system.memory_bytes,
+        hosts=tuple(
+            Computers.model_validate({"names": each.names, **{name: getattr(each.system, name) for name in told}})
+            for each in result.hosts
+        ),
+        cpu_model=hosts.processors(result),
+        cpu_cores=hosts.sum_of(result, "cpu_cores"),
+        cpu_threads=hosts.sum_of(result, "cpu_threads"),
+        memory_bytes=hosts.sum_of(result, "memory_bytes"),
         operating_system=system.operating_system,
         kernel=system.kernel,
         virtualization=system.virtualization,

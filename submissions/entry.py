@@ -24,6 +24,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from harness.schema import Boundary, Device, Fact, Finding, Precision, ScenarioName, Tier
+from harness.silicon import host_of
 from harness.text import plain
 
 SCHEMA: Literal[1] = 1
@@ -305,9 +306,33 @@ class Software(Fact):
     vendor: dict[str, str]
 
 
-class Machine(Fact):
-    """The machine as the first result discloses it."""
+class Computers(Fact):
+    """Hosts of one run that are equal but for their names."""
 
+    names: tuple[str, ...]
+    cpu_model: str | None
+    cpu_cores: int | None
+    cpu_threads: int | None
+    memory_bytes: int | None
+    operating_system: str | None
+    kernel: str
+    virtualization: str | None
+
+    @property
+    def told(self) -> tuple[str, str]:
+        """(2 hosts: host1, host2; what each of them is)."""
+        memory = None if self.memory_bytes is None else f"{self.memory_bytes / 2**30:.3g} GiB"
+        threads = None if self.cpu_threads is None else f"{self.cpu_threads} threads"
+        parts = (self.cpu_model, threads, memory, self.operating_system, self.kernel, self.virtualization)
+        count = "1 host" if len(self.names) == 1 else f"{len(self.names)} hosts"
+        return f"{count}: {', '.join(self.names)}", ", ".join(part for part in parts if part)
+
+
+class Machine(Fact):
+    """The machine as the first result discloses it. Of several hosts, what they have together."""
+
+    hosts: tuple[Computers, ...] = ()
+    """The hosts, equal ones once. Empty: it is one machine."""
     cpu_model: str | None
     cpu_cores: int | None
     cpu_threads: int | None
@@ -317,6 +342,10 @@ class Machine(Fact):
     virtualization: str | None
     devices: tuple[Device, ...]
     software: tuple[Software, ...]
+
+    def processor_of(self, device: str) -> str | None:
+        """The model of the processor of a device's host."""
+        return next((each.cpu_model for each in self.hosts if host_of(device) in each.names), self.cpu_model)
 
 
 class Signed(Fact):

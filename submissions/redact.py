@@ -16,7 +16,7 @@ from typing import Any
 
 from harness.errors import ResultError
 from harness.schema import Device, Metering, Result
-from harness.silicon import part_of
+from harness.silicon import local, part_of
 
 SHORTEST = 3  # letters of a host's or user's name that is searched for: shorter ones are parts of many words
 PUBLIC = ("/sys", "/dev", "/proc", "/usr", "/opt", "/lib", "/lib64", "/bin", "/sbin", "/etc/os-release")
@@ -116,7 +116,7 @@ class Redactor:
     def _device(self, text: str, old: str, new: str) -> str:
         """Replaces a device's id, in full, without its kind, and as it stands in the keys of records."""
         (kind, number), (_, fresh) = old.split(":", 1), new.split(":", 1)
-        forms = {old: new, number: fresh, _slug(old): f"{kind}-{fresh}", _slug(number): fresh}
+        forms = {old: new, number: fresh, _slug(old): f"{_slug(kind)}-{fresh}", _slug(number): fresh}
         for form, by in forms.items():
             found = re.compile(rf"(?i)(?<![A-Za-z0-9]){re.escape(form)}(?![A-Za-z0-9])")
             text, times = found.subn(by, text)
@@ -183,6 +183,13 @@ def _texts(content: Any, version: bool = False) -> Iterator[tuple[str, bool]]:
             yield from _texts(value, version or name in VERSIONS)
 
 
+def host_names(result: Result) -> Iterator[tuple[str, str]]:
+    """(name, its kind) of each host of a run but those that are only numbered, such as host1."""
+    for name in (name for each in result.hosts for name in each.names):
+        if not re.fullmatch(r"(host|node)[0-9]+", name):
+            yield name, "machine"
+
+
 def private_ids(result: Result) -> Iterator[str]:
     """The ids of devices that hold a serial number or a UUID."""
     yield from (each.id for each in result.devices if _names_one(each.id))
@@ -222,10 +229,10 @@ def _private(word: str) -> bool:
 
 def words_of(result: Result) -> frozenset[str]:
     """The words by which a result names its own parts. A host of the same name is not removed: it tells nothing."""
-    told = {result.tier, result.preset, *(each.name for each in result.suites), *result.environments}
+    told = {result.tier, result.preset, *(each.name for each in result.suites), *map(local, result.environments)}
     told |= {word for record in result.records for word in (record.scenario, record.unit, record.route.precision)}
     told |= {phase.purpose for phase in result.phases} | {each.meter for each in result.domains}
-    told |= {word for each in result.devices for word in (each.kind, each.memory_pool)}
+    told |= {word for each in result.devices for word in (each.kind, local(each.memory_pool))}
     if result.mix is not None:
         told |= {result.mix.name, *result.mix.units}
     told |= {"node", "memory", "built in", "wall", "energy", "power", "again", "feed"}

@@ -140,6 +140,7 @@ def _machine(entry: Entry) -> Iterator[tuple[str, str]]:
     cores = f"{_count(machine.cpu_cores, 'core')}, {_count(machine.cpu_threads, 'thread')}"
     yield "CPU", f"{machine.cpu_model or figures.UNKNOWN}; {cores}"
     yield "Memory", _gib(machine.memory_bytes)
+    yield from (each.told for each in machine.hosts)
     for device in entry.machine.devices:
         memory = f", {_gib(device.memory_bytes)}" if device.memory_bytes else ""
         yield f"Device {device.id}", f"{device.kind}: {device.name or figures.UNKNOWN}{memory}"

@@ -111,8 +111,9 @@ def devices(entry: Entry) -> list[str]:
     named: dict[str, str] = {}
     for device in entry.machine.devices:
         for part in (device.slice_of,) if device.slice_of else map(part_of, device.parts or (device.id,)):
-            name = entry.machine.cpu_model if device.slice_of else known.get(part, device).name
-            named.setdefault(part, figures.name(name or entry.machine.cpu_model or part))
+            model = entry.machine.processor_of(part)
+            name = model if device.slice_of else known.get(part, device).name
+            named.setdefault(part, figures.name(name or model or part))
     return [f"{count} × {name}" if count > 1 else name for name, count in Counter(named.values()).items()]
 
 
@@ -121,7 +122,7 @@ def device_name(entry: Entry, id: str) -> str:
     found = next((each for each in entry.machine.devices if each.id == id), None)
     if found is None:
         return figures.name(id)
-    return figures.name(found.name or entry.machine.cpu_model or id)
+    return figures.name(found.name or entry.machine.processor_of(id) or id)
 
 
 def few_devices(entry: Entry) -> str:

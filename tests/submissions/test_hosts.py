@@ -1,0 +1,88 @@
+"""An entry of several hosts: what they are, equal ones once, without the names that their owner gave them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from harness import mixes
+from harness.judge.judgement import judge
+from harness.schema import Device, Environment, Hosts, Result
+from submissions.board.row import device_name, devices
+from submissions.conclude import look
+from submissions.entry import Entry, Machine
+from submissions.redact import Redactor, host_names, redacted, words_of
+from tests.fakes.hosts import cluster
+from tests.fakes.machine import EDGE
+from tests.golden.sample import system
+
+UUID = "5d1cae40-0000-4000-8000-0123456789ab"
+ONYX = system().model_copy(update={"cpu_model": "Acme Onyx", "cpu_threads": 8, "cpu_cores": 4})
+
+
+@pytest.fixture(autouse=True)
+def _published(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
+
+
+def named(*names: str) -> Result:
+    environment = Environment(origin="built in", spec="a:A", python="3.12", mixmark="0.1.0")
+    return cluster(names, seconds=60).model_copy(update={"environments": {"acme": environment}})
+
+
+def test_the_names_of_hosts_are_replaced_everywhere_and_the_figures_stay() -> None:
+    before = named("lab7-alpha", "lab7-beta")
+    words = list(host_names(before))
+    assert words == [("lab7-alpha", "machine"), ("lab7-beta", "machine")]
+    assert not {"lab7", "alpha", "lab7-alpha"} & words_of(before), "else they were kept as words of the result"
+    clean = redacted(before, Redactor(words))
+    assert "lab7" not in json.dumps(clean.model_dump(mode="json"))
+    assert [each.names for each in clean.hosts] == [("machine-1", "machine-2")]
+    assert (
+        {each.host for each in clean.devices} == {each.host for each in clean.connections} == {"machine-1", "machine-2"}
+    )
+    assert {id for each in clean.meterings for id in each.samples} == {"machine-1/plug", "machine-2/plug"}
+    after, figures = judge(clean).score, judge(before).score
+    assert after and figures and (after.mixes_per_kj, after.headline) == (figures.mixes_per_kj, figures.headline)
+
+
+def test_hosts_that_are_only_numbered_keep_their_names() -> None:
+    assert list(host_names(named("host1", "node2"))) == []
+
+
+def test_the_id_of_a_part_of_a_host_is_replaced_with_its_host_left() -> None:
+    gpu = f"host1/gpu:GPU-{UUID}"
+    before = named("host1", "host2")
+    told = [
+        device.model_copy(update={"id": gpu, "memory_pool": gpu})
+        for device in before.devices
+        if device.id == "host1/gpu:0"
+    ]
+    others = [device for device in before.devices if device.id not in ("host1/gpu:0", "host2/gpu:0")]
+    redactor = Redactor()
+    clean = redacted(
+        before.model_copy(
+            update={"devices": (*told, *others), "records": (), "phases": (), "meterings": (), "domains": ()}
+        ),
+        redactor,
+    )
+    assert [each.id for each in clean.devices][:1] == ["host1/gpu:0"]
+    assert redactor.text(f"mix1.llm.host1-gpu-gpu-{UUID}.bf16") == "mix1.llm.host1-gpu-0.bf16"
+
+
+def test_an_entry_lists_equal_hosts_once_and_counts_what_they_have_together() -> None:
+    before = named("host1", "host2", "host3")
+    groups = (Hosts(names=("host1", "host3"), system=system()), Hosts(names=("host2",), system=ONYX))
+    machine: Machine = look(1, judge(before.model_copy(update={"hosts": groups})), "0" * 64).machine
+    assert [each.told[0] for each in machine.hosts] == ["2 hosts: host1, host3", "1 host: host2"]
+    assert machine.hosts[1].told[1].startswith("Acme Onyx, 8 threads, 64 GiB, Example Linux 12")
+    assert (machine.cpu_model, machine.cpu_cores, machine.cpu_threads) == ("2 × Acme Quartz 9000, Acme Onyx", 36, 72)
+    slices = tuple(
+        Device(id=f"{host}/cpu:0.{at}", kind="cpu", memory_pool=f"{host}/host", slice_of=f"{host}/cpu:0", cores=(at,))
+        for host in ("host1", "host2")
+        for at in range(2)
+    )
+    entry = Entry.model_construct(machine=machine.model_copy(update={"devices": slices}))
+    assert devices(entry) == ["Acme Quartz 9000", "Acme Onyx"]
+    assert device_name(entry, "host2/cpu:0.1") == "Acme Onyx"
