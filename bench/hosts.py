@@ -83,7 +83,13 @@ def main() -> None:
         here = Here(bench.equipment(None, TIMEOUT_S), folder / "alone", meters)
         remotes = stack.enter_context(Remotes(Local(), hosts, folder / "agents"))
         look = messages.Look(
-            adapters=(ADAPTER,), tier=cast(Tier, tier), weights=(), split_cpu=None, seed=None, timeout_s=TIMEOUT_S
+            adapters=(ADAPTER,),
+            tier=cast(Tier, tier),
+            weights=(),
+            split_cpu=None,
+            seed=None,
+            timeout_s=TIMEOUT_S,
+            measures=True,
         )
         found = gather(remotes, hosts, look, suites.workloads)
         (folder / "led" / "raw").mkdir(parents=True)

@@ -2,30 +2,52 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import click
 
+from harness.cli.hosts import HOSTS, gathered, named
 from harness.cli.options import ADAPTER, CONFIG, JSON
 from harness.cli.tables import plugins_print_to_stderr, print_absent, print_json, print_table
 from harness.errors import MixmarkError
 from harness.text import plain
 
+TIMEOUT_S = 600.0  # of workers; none is started that computes
+
 
 @click.command()
 @ADAPTER
+@HOSTS
 @CONFIG
 @JSON
-def devices(adapters: tuple[str, ...], config: Path | None, as_json: bool) -> None:
+def devices(
+    adapters: tuple[str, ...],
+    hosts: Path | None,
+    launcher: str | None,
+    address: str | None,
+    config: Path | None,
+    as_json: bool,
+) -> None:
     """List the devices of this machine and the adapters that reach them, and say why the others reach none.
 
-    Example: mixmark devices --json
+    \b
+    Examples: mixmark devices --json
+              mixmark devices --hosts hosts.toml
     """
     from harness import config as configuration
     from harness import setup
+    from harness.cluster.messages import Look
 
-    found = setup.look(adapters, configuration.load(config))
+    if several := named(hosts, launcher, address):
+        look = Look(
+            adapters=adapters, tier="smoke", weights=(), split_cpu=None, seed=None, timeout_s=TIMEOUT_S, measures=False
+        )
+        with ExitStack() as stack:
+            found = gathered(several, look, (), stack)[1].found
+    else:
+        found = setup.look(adapters, configuration.load(config))
     if as_json:
         print_json(
             {

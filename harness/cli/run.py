@@ -13,6 +13,7 @@ import click
 
 from harness.cli.alone import alone
 from harness.cli.answer import AGAINST, VERBOSE, references, write_page
+from harness.cli.hosts import HOSTS, gathered, named
 from harness.cli.options import ADAPTER, CONFIG, JSON, TIER, WAIT_IDLE, Seconds, arrival_rate, weight_classes
 from harness.cli.tables import plugins_print_to_stderr, print_json, print_table
 from harness.text import plain
@@ -105,18 +106,7 @@ SELFTEST_TIMEOUT_S = 600
     metavar="N|numa|type",
     help="Split the CPU into several devices: N equal ones, one for each NUMA node, or one for each type of core.",
 )
-@click.option(
-    "--hosts",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Measure the hosts that this file lists, all of them in one mix, in place of this machine.",
-)
-@click.option(
-    "--launcher",
-    metavar="NAME",
-    help="What starts an agent on each host: local, ssh, slurm or ray.  [default: local]",
-)
-@click.option("--address", metavar="ADDRESS", help="Where a launcher such as ray finds its cluster.")
+@HOSTS
 @click.option(
     "--scaling",
     is_flag=True,
@@ -221,7 +211,7 @@ def run(
     if len(bits) > 1 and not chosen:
         raise UsageError("several weight classes need a mix that is run for each", hint="give one class")
     others = references(against, before.mix if before else chosen)
-    several = _several(hosts, launcher, address)
+    several = named(hosts, launcher, address)
     if scaling and not (chosen and several) and not before:
         raise UsageError("--scaling runs a mix on a part of several hosts", hint="give --hosts, and a mix")
     folder = resume or out or Path("results") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{tier}-{preset}"
@@ -243,6 +233,7 @@ def run(
                 split_cpu=split_cpu,
                 seed=seed,
                 timeout_s=timeout,
+                measures=True,
             )
             where = _on_hosts(several, look, workloads, configured, existing, stack)
         else:
@@ -428,13 +419,6 @@ def _here(
     return _Where(bench, meters.devices, meters.domains, meters.absent, lambda folder: Here(equipment, folder, meters))
 
 
-def _several(hosts: Path | None, launcher: str | None, address: str | None) -> tuple[Launcher, tuple[Host, ...]] | None:
-    """The launcher and the hosts that the options name; None where they name none. Raises UsageError."""
-    from harness.launchers import choose
-
-    return choose.chosen(hosts, launcher, address) if hosts or launcher or address else None
-
-
 def _on_hosts(
     several: tuple[Launcher, tuple[Host, ...]],
     look: Look,
@@ -444,18 +428,10 @@ def _on_hosts(
     stack: ExitStack,
 ) -> _Where:
     """The hosts of a cluster. Raises MixmarkError where none can be measured."""
-    import tempfile
-
-    from harness.cluster.gather import gather
-    from harness.cluster.remotes import Remotes
     from harness.cluster.site import Cluster
     from harness.setup import Workbench
 
-    scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="mixmark-"))
-    remotes = stack.enter_context(Remotes(*several, Path(scratch)))
-    found = gather(remotes, several[1], look, workloads)
-    for each in found.refused:
-        click.echo(f"mixmark: {each.label} takes no part: {plain(each.reason)}", err=True)
+    remotes, found = gathered(several, look, workloads, stack)
     bench = Workbench(config, {}, suites, found.found, found.hosts)
     units = {name: each.unit for name, each in suites.facts.items()}
     return _Where(

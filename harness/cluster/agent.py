@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import base64
-import hashlib
-import hmac
 import os
 import queue
 import shutil
 import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import psutil
 
 from harness import cell, mix, setup, store
-from harness.cluster import messages
+from harness.cluster import machine, messages
 from harness.config import Config
 from harness.credits import EVERY_S
 from harness.dispatch import Grant, Planner
@@ -36,7 +35,6 @@ from harness.wire import Garbled, Message, read, write
 LISTENS_S = 60.0  # how long one wait for a line lasts; nothing depends on it
 PART_BYTES = 4 << 20  # of a file in one message
 LOG_BYTES = 1 << 16  # the end of a worker's log, which is sent
-BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Agent:
@@ -51,7 +49,8 @@ class Agent:
     def __init__(self, link: Link, secret: bytes, config: Config, folder: Path) -> None:
         self._link, self._folder = link, folder
         self._config = replace(config, suites={})  # the suites' options are the same on all hosts and come with a route
-        self._machine = _machine(secret)
+        self._machine = machine.token(secret)
+        self._locks = ExitStack()
         self._sending = threading.Lock()
         self._requests: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._led: queue.SimpleQueue[messages.Begin] = queue.SimpleQueue()
@@ -133,6 +132,8 @@ class Agent:
         raise MixmarkError(f"{type(request).__name__} is no request")
 
     def _look(self, request: messages.Look) -> messages.Seen:
+        if request.measures and request.leader != self._machine:
+            machine.hold(self._locks, self._machine)
         self._adapters = request.adapters
         suites = setup.load_suites(self._config, request.tier, request.weights)
         bench = setup.prepare(self._config, suites, request.adapters, request.split_cpu)
@@ -286,9 +287,3 @@ class Led:
                 running=dict(snapshot.running),
             )
         )
-
-
-def _machine(secret: bytes) -> str:
-    """Tells machines apart during one run, and names none: without the run's secret it says nothing."""
-    boot = BOOT.read_bytes() if BOOT.is_file() else str(psutil.boot_time()).encode()
-    return hmac.new(secret, boot, hashlib.sha256).hexdigest()

@@ -33,7 +33,8 @@ def gather(remotes: Remotes, hosts: Sequence[Host], look: messages.Look, workloa
 
     workloads: the suites that are measured; a host that has another version or other weights of one takes no part.
     """
-    told = remotes.ask({name: look for name in remotes.there}, messages.Seen)
+    look = look.model_copy(update={"leader": remotes.machine})
+    told = remotes.ask(dict.fromkeys(remotes.there, look), messages.Seen)
     refused = dict(remotes.refused)
     seen: dict[str, messages.Seen] = {}
     machines: dict[str, list[str]] = {}

@@ -41,6 +41,10 @@ class Look(Message):
     split_cpu: str | None
     seed: int | None
     timeout_s: float
+    measures: bool
+    """Whether phases will be measured: then no other run may use the host."""
+    leader: str = ""
+    """The machine of the leading process, as in `Seen.machine`: that one holds its lock."""
 
 
 class Cover(Message):

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from harness.clocks import Ping
-from harness.cluster import messages
+from harness.cluster import machine, messages
 from harness.guarded import MAX_REASON
 from harness.launchers import Host, Launcher, Started
 from harness.link import Stranger
@@ -94,6 +94,8 @@ class Remotes:
         self._stack = ExitStack()
         self.refused: dict[str, str] = {}
         """The hosts that could not be started, and why."""
+        self.machine = ""
+        """This machine, in words that only the agents can compare with theirs."""
 
     def __enter__(self) -> Remotes:
         """Starts the agents. Raises UsageError where the launcher cannot be used."""
@@ -101,7 +103,9 @@ class Remotes:
             launcher = stack.enter_context(self._launcher)
             logs = self._folder / "agents"
             logs.mkdir(parents=True, exist_ok=True)
-            for name, started in launcher.start(self._hosts, secrets.token_bytes(32), logs).items():
+            secret = secrets.token_bytes(32)
+            self.machine = machine.token(secret)
+            for name, started in launcher.start(self._hosts, secret, logs).items():
                 if isinstance(started, str):
                     self.refused[name] = started
                     continue
