@@ -241,6 +241,8 @@ class Led:
         quanta = tuple(loaded.quanta[pair] for pair in rates)
         self._agent.say(messages.Ready(rates=loaded.rates, quanta=quanta, slots=dict(loaded.slots)))
         begins = self._told.get()
+        if begins.problem:
+            raise MixmarkError(begins.problem)
         self._lasts_ns = begins.lasts_ns
         self._first = Grant(begins.units, begins.credit)
         placement = self._plan(begins.units, [rate for rate in loaded.rates if rate.suite in begins.units])

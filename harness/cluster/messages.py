@@ -87,6 +87,8 @@ class Begin(Message):
     credit: dict[str, float]
     lasts_ns: int | None
     """How long the phase lasts from when it began; None: that is told later."""
+    problem: str = ""
+    """Why it cannot begin: what all hosts have loaded makes no mix. Empty: it begins."""
 
 
 class Granted(Begin):

@@ -153,6 +153,8 @@ class _Led:
     told: dict[str, messages.Attended | str] = field(default_factory=dict)
     """What each host said in the end, or why it said nothing."""
     coordinator: Coordinator | None = None
+    problem: str = ""
+    """Why a mixed phase cannot begin, in words."""
     begin_s: float = 0.0
     granted_s: float = 0.0
 
@@ -202,7 +204,8 @@ class _Led:
         """Begins the phase when every host that is left is ready, and grants what each may do."""
         now_s = time.monotonic()
         if self.coordinator is None:
-            if self.ready and self.ready.keys() | self.told.keys() >= set(self.hosts):
+            ready = self.ready and self.ready.keys() | self.told.keys() >= set(self.hosts)
+            if ready and not self.problem:
                 self._begin(now_s)
             return
         if now_s - self.granted_s >= EVERY_S:
@@ -220,9 +223,9 @@ class _Led:
             host_of_each = {device: host_of(device) for device in loaded.slots}
             self.coordinator = Coordinator(order.mix.units, chosen, loaded.quanta, loaded.slots, host_of_each, plan)
         except (ValueError, MixmarkError) as error:
+            self.problem = str(error)
             for name in self.ready.keys() - self.told.keys():
-                self.remotes[name].say(messages.Begin(units={}, credit={}, lasts_ns=0))
-                self.told[name] = f"the plan cannot be run: {error}"
+                self.remotes[name].say(messages.Begin(units={}, credit={}, lasts_ns=0, problem=self.problem))
             return
         self.begin_s = now_s
         self._grant(messages.Begin, now_s)
