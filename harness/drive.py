@@ -36,10 +36,10 @@ NOTHING = "the runner yielded nothing for a feed"
 STEP = 4  # from one batch size to the next: fewer shapes to compile, and rates that noise does not confuse
 RISE = 1.03  # what a batch size must bring over another to beat it
 CLOSE = 1.05  # a rate is found when the lowest that failed is within 5 % of the highest that did not
-TRIES = 3  # in one of so many turns a larger batch must beat the best one, or the growth ends
+TRIES = 3  # in one of so many turns a larger batch must beat the best one, or the growth ends; its half needs as many
 LIKELY = 0.4  # a size with less of the highest rate cannot be the best one: noise halves a rate, hardly more
 TURNS = 80  # a turn takes this part of the search's time
-CLEAR = 5  # so many turns beside another size tell that it is beaten, or that the half or the double beats the best
+CLEAR = 5  # a size that another one has beaten in the median of so many turns gets no more of them
 LONGEST_FEED_NS = 500_000_000  # the mixes leave a batch 2 s, and a busy machine may take four times as long
 LOOKS_GROW = 1.5  # each look at the precision comes so much later than the one before: every look is a chance to
 # stop by luck, and at 1.1 the intervals of autocorrelated steps covered the truth too seldom
@@ -345,7 +345,7 @@ def best_batch(
     The size grows by a factor of four until a size has beaten the best one in none of three turns, or does not fit into
     memory, into time, or into the longest feed. Then all that may be the best one take turns again, and the smallest
     one wins that no larger one beats in the median of their turns. At last the winner takes turns with its half and its
-    double, which replace it where they beat it in the median of five turns or more.
+    double, which replace it where they beat it in the median of three turns or more.
 
     A turn is a brief window: each lane gets one feed after the other for an eightieth of the search, after one that
     does not count, since an engine may keep one shape only and compile it when it comes back. All turns together may
@@ -376,7 +376,7 @@ def best_batch(
         best = each if tried.gain(each, best) >= RISE else best
     near = [each for each in (best // 2, 2 * best) if each and not tried.add(each, search_ns)]
     tried.turns([best, *near], search_ns)
-    gains = {tried.gain(each, best, CLEAR): each for each in near}
+    gains = {tried.gain(each, best, TRIES): each for each in near}
     if gains and max(gains) >= RISE:
         best = gains[max(gains)]
     return Search(best, tuple(tried.trials[each] for each in sorted(tried.trials)), ended_by)
