@@ -304,7 +304,9 @@ class Pace:
         begun = sum(phase.name not in ahead for phase in parts)
         for number in range(begun, max(len(parts), len(scales(self._header)))):
             part = parts[number] if number < len(parts) else None
-            shares = list(part.shares) if part else list(mixed[-1].shares) if mixed else self._likely_mixed()
+            likely = list(mixed[-1].shares) if mixed else self._likely_mixed()
+            guessed = [share.model_copy(update={"key": f"part{number}.{share.key}"}) for share in likely]
+            shares = list(part.shares) if part else guessed
             yield self._idle_s, self._mix(shares, part)
             yield from _comparing(shares)
 

@@ -12,8 +12,10 @@ from harness import cli, mixes, rates
 from harness.judge.evidence import gather
 from harness.judge.judgement import judge
 from harness.judge.scaling import Step
+from harness.pace import Pace
 from harness.plan import SMOKE_MIX, later, scales
-from harness.schema import Failure, Result
+from harness.run import Procedure
+from harness.schema import Failure, Phase, Result
 from submissions.conclude import look
 from tests.fakes.hosts import cluster
 from tests.fakes.machine import EDGE, GPU_AND_CPU
@@ -164,3 +166,31 @@ def test_scaling_without_hosts_or_without_a_mix_is_refused_at_once(
     done = CliRunner().invoke(cli.main, ["run", "--scaling", "--out", str(tmp_path / "out")])
     assert (done.exit_code, "--scaling runs a mix on a part of several hosts" in done.output) == (2, True)
     assert not (tmp_path / "out").exists()
+
+
+def test_the_time_left_has_a_step_for_each_part_that_is_not_planned_yet(three: Result) -> None:
+    """And what is heard of the mix is not taken for news of them."""
+    planned = planned_alone(cluster(THREE)).model_copy(update={"scaling": True})
+    of_mix = [each for each in planned.records if each.phase == "mixed.1"]
+    ahead = planned.model_copy(
+        update={
+            "records": tuple(each for each in planned.records if each.phase != "mixed.1"),
+            "phases": tuple(asked_to_compare(phase) if phase.purpose == "mixed" else phase for phase in planned.phases),
+        }
+    )
+    pace = Pace(ahead, Procedure(mix_limits=SMOKE_MIX))
+    assert [piece.kind for piece in pace.left].count("mix") == 3
+    compared = [piece.about for piece in pace.left if piece.kind == "compare"]
+    assert len(compared) == len(set(compared)) == 3 * len(of_mix)
+    for record in of_mix:
+        pace.recorded(record, pending=False, now_s=1.0)
+    assert [piece.kind for piece in pace.left].count("mix") == 2
+    assert len([piece for piece in pace.left if piece.kind == "compare"]) == 2 * len(of_mix)
+
+
+def asked_to_compare(of: Phase) -> Phase:
+    tasks = tuple(
+        task.model_copy(update={"shares": tuple(s.model_copy(update={"limits": SMOKE_MIX}) for s in task.shares)})
+        for task in of.tasks
+    )
+    return of.model_copy(update={"tasks": tasks})
