@@ -290,7 +290,8 @@ def test_slots_that_wait_for_their_feeds_show() -> None:
 
 
 @pytest.mark.parametrize(
-    ("device", "gap_ns", "share"), [("cpu:0", 9, 0), ("cpu:0", 11, 11), (GPU, 79, 0), (GPU, 81, 81)]
+    ("device", "gap_ns", "share"),
+    [("cpu:0", 9, 0), ("cpu:0", 11, 11), ("host1/cpu:0", 11, 11), (GPU, 79, 0), (GPU, 81, 81)],
 )
 def test_the_feeds_of_a_mix_that_take_long_to_make_show(device: str, gap_ns: int, share: int) -> None:
     """A feed of 100 ns after the other."""

@@ -8,13 +8,14 @@ import pytest
 from pydantic import ValidationError
 
 from harness import mixes
+from harness.compare import cells
 from harness.judge import disturbed, honest, mix
 from harness.judge.coherent import contradictions
 from harness.judge.hosts import Traffic, environment, system
 from harness.judge.judgement import judge
 from harness.judge.score import Score
 from harness.place import Power, place
-from harness.schema import Absent, Conditions, Environment, Failure, Hosts, Rate, Record, Result
+from harness.schema import Absent, Conditions, Cost, Environment, Failure, Hosts, Rate, Record, Result, System
 from harness.silicon import host_of
 from tests.fakes.hosts import BOUND_NS, NAMES, cluster, connection, rates, watched
 from tests.fakes.machine import EDGE, MIX, SECOND, device, one_run, solo
@@ -203,6 +204,36 @@ def test_the_cache_is_that_of_the_record_s_own_host(two: Result) -> None:
     )
     assert (system(told, "host1"), system(told, "host2")) == (small, large)
     assert system(one_run(None), "") == one_run(None).system
+
+
+def test_what_is_too_fast_for_the_cache_of_its_host_is_told() -> None:
+    """Four times a cache of 32 MiB is less than what it streams, and four times one of 512 MiB is more."""
+    fast = sample.record("b", "llm", "token", sample.closed_loop([[20]] * 4), device="host2/cpu:0", costs=STREAMED)
+    about = sample.result(sample.probe("a", 70, 400, device="host2/cpu:0"), fast)
+    small, large = (sample.system().model_copy(update={"caches": {"L3": size}}) for size in ("32768K", "512M"))
+
+    def told(first: System, second: System) -> list[str]:
+        hosts = (Hosts(names=("host1",), system=first), Hosts(names=("host2",), system=second))
+        of_both = about.model_copy(update={"system": first, "hosts": hosts})
+        return [message.split(" that")[0].split(" × ")[1] for _, _, message in said(honest.slower_than_light, of_both)]
+
+    assert told(large, small) == ["the FLOP/s", "the byte/s"]
+    assert told(small, large) == ["the FLOP/s"]
+
+
+STREAMED = (Cost(name="forward", flops=1e11, bytes=4e8, streamed_bytes=4e8),)
+
+
+def test_a_cell_is_compared_by_the_settings_and_the_software_of_its_host(two: Result) -> None:
+    ran = {"acme": environment_of("3.12"), "host2/acme": environment_of("3.13")}
+    slow = sample.system().model_copy(update={"governor": "powersave"})
+    board = sample.system().model_copy(update={"accelerators": ({"id": "gpu:0", "ecc": "on"},)})
+    groups = (Hosts(names=("host1",), system=slow), Hosts(names=("host2",), system=board))
+    told = judge(two.model_copy(update={"hosts": groups, "environments": ran}))
+    seen = {run.device.id: (dict(run.state), dict(run.software)["Python"]) for [run] in cells([told])}
+    assert seen["host1/cpu:0"] == ({"governor": "powersave"}, "3.12")
+    assert seen["host2/cpu:0"] == ({"governor": "performance"}, "3.13")
+    assert seen["host1/gpu:0"][0] == {} and seen["host2/gpu:0"][0]["ecc"] == "on"
 
 
 def environment_of(python: str) -> Environment:

@@ -13,6 +13,7 @@ from harness.judge.evidence import gather
 from harness.judge.judgement import judge
 from harness.judge.scaling import Step
 from harness.pace import Pace
+from harness.place import Power
 from harness.plan import SMOKE_MIX, later, scales
 from harness.run import Procedure
 from harness.schema import Failure, Phase, Result
@@ -76,6 +77,14 @@ def test_the_score_is_that_of_all_hosts(three: Result) -> None:
         rate.units_per_s for rate in rates.solo(gather(cluster(THREE)), EDGE, ())
     )
     seen = look(1, judge(three), "0" * 64)
+    assert seen.foreign == ("acme",)
+    odd = tuple(
+        each.model_copy(update={"route": each.route.model_copy(update={"adapter": "odd"})})
+        if each.phase == "scaling2"
+        else each
+        for each in three.records
+    )
+    assert look(1, judge(three.model_copy(update={"records": odd})), "0" * 64).foreign == ("acme",)
     assert any("scaling2" in name for _, name in seen.prints), "a copy of its stamps elsewhere is found all the same"
 
 
@@ -194,3 +203,12 @@ def asked_to_compare(of: Phase) -> Phase:
         for task in of.tasks
     )
     return of.model_copy(update={"tasks": tasks})
+
+
+def test_the_power_of_a_part_has_the_rest_of_its_hosts_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = planned_alone(cluster(THREE)).model_copy(update={"scaling": True})
+    idle = {device.id: 10.0 for device in asked.devices}
+    monkeypatch.setattr(rates, "power", lambda result: Power(idle, 300.0))
+    [first] = later(asked, SMOKE_MIX, 1, False, "throughput", {})
+    assert first.placement and first.placement.rest_watts == 100
+    assert first.placement.idle_watts == {"host1/gpu:0": 10, "host1/cpu:0": 10}

@@ -7,10 +7,11 @@ import json
 import pytest
 
 from harness import mixes
+from harness.conformance.report import Report
 from harness.judge.judgement import judge
 from harness.schema import Device, Environment, Hosts, Result
 from submissions.board.row import device_name, devices
-from submissions.conclude import look
+from submissions.conclude import look, unlike
 from submissions.entry import Entry, Machine
 from submissions.redact import Redactor, host_names, redacted, words_of
 from tests.fakes.hosts import cluster
@@ -69,6 +70,8 @@ def test_the_id_of_a_part_of_a_host_is_replaced_with_its_host_left() -> None:
     )
     assert [each.id for each in clean.devices][:1] == ["host1/gpu:0"]
     assert redactor.text(f"mix1.llm.host1-gpu-gpu-{UUID}.bf16") == "mix1.llm.host1-gpu-0.bf16"
+    by_number = Redactor(devices={"host1/gpu:5D1CAE40_A": "host1/gpu:0"})
+    assert by_number.text("mix1.llm.host1-gpu-5d1cae40-a.bf16") == "mix1.llm.host1-gpu-0.bf16"
 
 
 def test_an_entry_lists_equal_hosts_once_and_counts_what_they_have_together() -> None:
@@ -86,3 +89,14 @@ def test_an_entry_lists_equal_hosts_once_and_counts_what_they_have_together() ->
     entry = Entry.model_construct(machine=machine.model_copy(update={"devices": slices}))
     assert devices(entry) == ["Acme Quartz 9000", "Acme Onyx"]
     assert device_name(entry, "host2/cpu:0.1") == "Acme Onyx"
+
+
+def test_the_kit_checked_the_code_of_an_adapter_on_every_host() -> None:
+    def ran(sha256: str) -> Environment:
+        return Environment(origin="x", spec="a:A", python="3.12", mixmark="0.1.0", sha256=sha256)
+
+    of_one = named("host1", "host2").model_copy(update={"environments": {"acme": ran("a" * 64)}})
+    report = Report.model_construct(kind="adapter", name="acme", sha256="a" * 64, mixmark="0.1.0")
+    assert unlike(report, look(1, judge(of_one), "0" * 64)) == ""
+    other = of_one.model_copy(update={"environments": {"acme": ran("a" * 64), "host2/acme": ran("b" * 64)}})
+    assert unlike(report, look(1, judge(other), "0" * 64)) == "result 1 ran another code of acme than the kit checked"

@@ -7,6 +7,7 @@ import pytest
 from harness import mixes
 from harness.judge.energy import rules
 from harness.judge.energy.cover import antichain, uncovered
+from harness.judge.energy.reading import in_phase
 from harness.judge.energy.total import contradictions, total
 from harness.judge.judgement import judge
 from harness.judge.score import Score
@@ -72,6 +73,8 @@ def test_a_host_of_which_no_device_is_in_the_run_is_metered_too(two: Result) -> 
 def test_each_host_has_its_own_processor_and_its_own_node() -> None:
     gpus = [device("host1/gpu:0"), device("host2/gpu:0")]
     assert uncovered((), gpus) == ("host1/cpu:0", "host2/cpu:0", "host1/gpu:0", "host2/gpu:0")
+    mixed = [device("host1/cpu:0"), device("host2/gpu:0")]
+    assert uncovered((), mixed) == ("host2/cpu:0", "host1/cpu:0", "host2/gpu:0"), "one host's is not another's"
     node = domain("a", ("host1/node",))
     assert uncovered([node], gpus) == ("host2/cpu:0", "host2/gpu:0")
     assert uncovered([domain("a", ("host1/cpu:0",)), domain("b", ("host2/cpu:0",))], gpus) == (
@@ -168,3 +171,14 @@ def test_the_power_at_rest_is_that_of_all_hosts() -> None:
     assert found is not None
     assert found.idle_watts == pytest.approx({"host1/cpu:0": 35, "host2/cpu:0": 45})
     assert found.rest_watts == pytest.approx(120, rel=1e-3)
+
+
+@pytest.mark.parametrize(("covers", "reasons"), [("host2/cpu:0", ("stood still",)), ("host2/gpu:0", ())])
+def test_a_power_that_is_frozen_across_a_rest_is_none_on_any_host(covers: str, reasons: tuple[str, ...]) -> None:
+    """A GPU may well draw the same while it is not used; the processor of a host does not."""
+    at = [each * SECOND // 10 for each in range(700)]
+    frozen = samples(at, [50.0] * 700, took_ns=0)
+    rests = ((0, 10 * SECOND), (60 * SECOND, 70 * SECOND))
+    metering = Metering(phase="a", begin_ns=0, end_ns=70 * SECOND, cpu_ns=0, samples={"d": frozen}, idle_ns=rests)
+    power = domain("d", (covers,), quantity="power", method="integrated")
+    assert in_phase(power, metering, 15 * SECOND, 55 * SECOND).reasons == reasons
