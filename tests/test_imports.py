@@ -82,6 +82,8 @@ LAYERS = (
         "harness.launchers.listener",
         "harness.launchers.local",
         "harness.launchers.process",
+        "harness.launchers.ray",
+        "harness.launchers.slurm",
         "harness.launchers.ssh",
         "harness.link",
         "harness.metering",

@@ -31,6 +31,7 @@ def agent(connect: str | None, name: str, cores: str | None, config: Path | None
     from harness import config as configuration
     from harness.cluster.agent import Agent
     from harness.errors import UsageError
+    from harness.launchers.listener import call
     from harness.link import Link, Pipes, Stranger, take_secret
 
     stream: Pipes | socket.socket = Pipes.standard()
@@ -38,14 +39,12 @@ def agent(connect: str | None, name: str, cores: str | None, config: Path | None
         secret = take_secret(stream)
     except ValueError as error:
         raise UsageError(str(error), "`mixmark run --hosts` starts agents; nobody has to") from error
-    if connect:
-        address, _, port = connect.rpartition(":")
-        stream = socket.create_connection((address.strip("[]"), int(port)))
-        stream.sendall(f"{name}\n".encode())
     try:
+        if connect:
+            stream = call(connect, name)
         link = Link(stream, secret, "agent")
-    except Stranger as stranger:
-        raise UsageError(f"the process that leads the run was not reached: {stranger}") from stranger
+    except (OSError, ValueError, Stranger) as error:
+        raise UsageError(f"the process that leads the run was not reached: {error}") from error
     configured = configuration.load(config)
     Agent(link, secret, configured, Path(tempfile.mkdtemp(prefix="mixmark-agent-"))).serve()
 

@@ -20,29 +20,38 @@ from pathlib import Path
 from harness.errors import UsageError
 from harness.launchers import Host, Launcher
 from harness.launchers.local import Local
+from harness.launchers.ray import Ray
+from harness.launchers.slurm import Slurm, allocated
 from harness.launchers.ssh import Ssh
 from harness.pick import pick
+from harness.schema import HOST_NAME
 
-HOST_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 ADDRESS = re.compile(r"([A-Za-z0-9_][A-Za-z0-9._-]*@)?([A-Za-z0-9_][A-Za-z0-9._-]*|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)")
 """A name, an IPv4 or an IPv6 address, with a user or without: no option, and nothing that a shell reads."""
 SPAN = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
 LAST_CORE = 65535
 KEYS = ("address", "python", "config", "cores")
 FORM = f"it takes launcher = … and sections [host.NAME] with {', '.join(KEYS)}"
-LAUNCHERS = ("local", "ssh")
+LAUNCHERS = ("local", "ssh", "slurm", "ray")
 
 
 def chosen(hosts: Path | None, launcher: str | None, address: str | None) -> tuple[Launcher, tuple[Host, ...]]:
     """The launcher and the hosts of a run. hosts, launcher, address: the options of those names, of which one at least
-    is given. Raises UsageError."""
+    is given. Where no hosts are listed, Slurm and Ray tell theirs. Raises UsageError."""
     told, listed = read(hosts) if hosts else ("", ())
     if told and launcher and told != launcher:
         raise UsageError(f"{hosts} says launcher = {told!r}, and --launcher says {launcher}", hint="leave one away")
     (name,) = pick("launcher", [launcher or told or "local"], LAUNCHERS)
+    if address and name != "ray":
+        raise UsageError("--address is that of a Ray cluster", hint="add --launcher ray, or leave it away")
+    _refuse_doubles(hosts, name, listed)
+    if name == "slurm":
+        return Slurm(), listed or allocated()
+    if name == "ray":
+        ray = Ray(address or "auto")
+        return ray, listed or ray.nodes()
     if not listed:
         raise UsageError(f"the launcher {name} needs a list of hosts", hint="give one by --hosts FILE")
-    _refuse_doubles(hosts, name, listed)
     return Local() if name == "local" else Ssh(), listed
 
 
@@ -62,7 +71,7 @@ def read(path: Path) -> tuple[str, tuple[Host, ...]]:
 
 def _host(path: Path, name: str, section: object) -> Host:
     where = f"{path}: [host.{name}]"
-    if not HOST_NAME.fullmatch(name):
+    if not re.fullmatch(HOST_NAME, name):
         raise UsageError(f"{where} is no name of a host", hint="use up to 32 small letters, digits and dashes")
     if not isinstance(section, dict) or not all(isinstance(each, str) for each in section.values()):
         raise UsageError(f"{where} must be a section of strings", hint=FORM)
@@ -103,7 +112,9 @@ def _refuse_doubles(path: Path | None, launcher: str, hosts: tuple[Host, ...]) -
             if host.address:
                 raise UsageError(f"{path}: [host.{host.name}] address: the launcher local starts all agents here")
             continue
-        address = (host.address or host.name).rpartition("@")[2].lower()
+        default = "" if launcher == "ray" else host.name  # any node
+        address = (host.address or default).rpartition("@")[2].lower()
         if address in names:
             raise UsageError(f"{path}: the hosts {names[address]} and {host.name} have the same address")
-        names[address] = host.name
+        if address:
+            names[address] = host.name

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 
+from harness.launchers.listener import call
 from harness.link import Link, Pipes, Stranger, take_secret
 
 
@@ -32,7 +33,7 @@ def main() -> None:
         pipes.recv(1 << 16)  # the greeting
         pipes.recv(1)
         return
-    stream = pipes
+    stream = call(given.connect, given.name) if given.connect else pipes
     link = Link(stream, b"a guess" if given.config == "stranger" else secret, "agent")
     child = ""
     if given.config == "stays":

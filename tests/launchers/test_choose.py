@@ -9,6 +9,7 @@ import pytest
 from harness.errors import UsageError
 from harness.launchers import Host, choose
 from harness.launchers.local import Local
+from harness.launchers.ray import Ray
 from harness.launchers.ssh import Ssh
 
 RACK = """
@@ -37,6 +38,15 @@ def test_a_list_of_hosts_is_read(tmp_path: Path) -> None:
         Host("rack1", "bench@rack1", "/opt/venv/bin/python", "/etc/mixmark.toml", (0, 1, 2, 3, 8, 10, 11)),
         Host("rack2"),
     )
+
+
+@pytest.mark.parametrize(("mark", "launcher"), [("hosts", Ssh), ("local", Local)])
+def test_the_lists_of_the_page_are_read(tmp_path: Path, mark: str, launcher: type) -> None:
+    page = (Path(__file__).parent.parent.parent / "docs" / "hosts.md").read_text("utf-8")
+    block = page.split(f"<!-- {mark} -->\n```toml\n")[1].split("```")[0]
+    found, hosts = choose.chosen(file(tmp_path, block), None, None)
+    assert isinstance(found, launcher) and len(hosts) == 2
+    assert all(f"| `{key}` |" in page for key in choose.KEYS)
 
 
 def test_without_a_launcher_agents_are_started_here(tmp_path: Path) -> None:
@@ -112,6 +122,13 @@ def test_an_address_that_a_program_could_take_for_more_is_refused(tmp_path: Path
 def test_what_is_no_list_of_hosts_is_refused(tmp_path: Path, content: str | bytes, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         choose.chosen(file(tmp_path, content), None, None)
+
+
+def test_an_address_is_asked_of_ray_alone_and_a_node_may_be_any(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--address is that of a Ray cluster"):
+        choose.chosen(file(tmp_path, RACK), None, "auto")
+    launcher, hosts = choose.chosen(file(tmp_path, "[host.a]\n[host.b]"), "ray", "10.0.0.7:6379")
+    assert isinstance(launcher, Ray) and hosts == (Host("a"), Host("b"))
 
 
 def test_a_file_that_is_not_there_and_a_second_opinion_are_refused(tmp_path: Path) -> None:
