@@ -20,7 +20,8 @@ from harness.schema import Placement
 
 EVERY_S = 2.0  # how often hosts tell what they have done
 AHEAD_S = 6.0  # how much work a credit holds: a host that hears nothing for two messages does not wait
-REPLAN_S = 15.0  # how often a new plan may be made at most
+REPLAN_S = 5.0  # a new plan is made so often at most …
+REPLAN_PAIR_S = 0.001  # … and so much more seldom for each pair of a suite and a device: planning takes longer then
 
 
 class Coordinator:
@@ -97,7 +98,7 @@ class Coordinator:
 
     def grants(self, now_s: float) -> Mapping[str, Grant]:
         """What each host is told now. now_s: seconds since the phase began."""
-        if now_s - self._planned_s >= REPLAN_S and self._has_changed():
+        if now_s - self._planned_s >= REPLAN_S + REPLAN_PAIR_S * len(self._solo) and self._has_changed():
             self._replan(now_s)
         ahead = AHEAD_S * self._placement.mixes_per_s
         progress = {
