@@ -197,7 +197,7 @@ def bound(mix_units: Mapping[str, float], rates: Sequence[Rate], devices: Iterab
         price_of[own[0]] += max(0.0, earned_most - math.fsum(price_of[row] for row in own))
     part_of = np.zeros(len(fastest))
     part_of[kept] = parts
-    shares, _ = _trimmed(mix_units, fastest, [_cleared(part) for part in part_of])
+    shares, _ = _trimmed(mix_units, fastest, part_of.tolist())
     return Bound(
         math.fsum(price_of),
         shares,
@@ -236,7 +236,8 @@ def _relaxed(
         raise MixmarkError(f"the solver found no bound: {found.message}")
     worth = np.maximum(-found.ineqlin.marginals[:suites], 0)
     prices = np.maximum(-found.ineqlin.marginals[suites:], 0) * ell / worth.sum()
-    return found.x[:-1] * unit, worth / worth.sum(), dict(zip(held.tolist(), prices.tolist(), strict=True))
+    parts = np.where(found.x[:-1] > NOTHING, found.x[:-1], 0.0) * unit  # cleared in units in which no suite's is small
+    return parts, worth / worth.sum(), dict(zip(held.tolist(), prices.tolist(), strict=True))
 
 
 def sharing(devices: Iterable[Device]) -> dict[str, set[str]]:
