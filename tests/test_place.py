@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from harness.errors import MixmarkError, UsageError
 from harness.place import GAP, Power, best_kind, bound, each_once, place, verify
 from harness.schema import Device, Placement, Rate
-from tests.fakes.machine import device, solo
+from tests.fakes import machine as fake
 
 # The worked example of the method's part E: units/s on a GPU and a CPU, and the watts of each while it does it.
 MIX = {"llm": 200.0, "diffusion": 1.0, "dlrm": 40_000.0, "resnet50": 1000.0}
@@ -294,7 +294,9 @@ def test_a_suite_that_takes_a_billionth_of_the_time_has_its_share() -> None:
     """Such a share was taken for a rounding error of the solver, and the plan was all zeros."""
     mix_units = {"s0": 1.0, "s1": 0.01, "s2": 555.0}
     speeds = {"s0": 1.0, "s1": 282.0, "s2": 0.015625}
-    plan = place(mix_units, solo({(suite, "cpu:0"): each for suite, each in speeds.items()}), [device("cpu:0")])
+    plan = place(
+        mix_units, fake.solo({(suite, "cpu:0"): each for suite, each in speeds.items()}), [fake.device("cpu:0")]
+    )
     assert {suite for suite, of in plan.shares.items() if of["cpu:0"] > 0} == mix_units.keys()
     assert plan.mixes_per_s == pytest.approx(1 / (1 + 0.01 / 282 + 555 / 0.015625), rel=1e-9)
 
