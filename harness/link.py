@@ -11,12 +11,14 @@ The text is not encrypted: it holds stamps and names of devices, and no secret.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import math
 import os
 import secrets
 import select
+import socket
 import time
 from typing import Literal, Protocol
 
@@ -90,7 +92,10 @@ def take_secret(stream: Stream) -> bytes:
         if not come or len(line) == LONGEST_GREETING_BYTES:
             raise ValueError("the first line of the standard input must be the secret of the run in hexadecimal")
         line += come
-    return bytes.fromhex(line.decode("ascii").strip())
+    secret = bytes.fromhex(line.decode("ascii").strip())
+    if not secret:
+        raise ValueError("the secret of the run is empty")
+    return secret
 
 
 class Stranger(Exception):
@@ -142,7 +147,7 @@ class Link:
         return text
 
     def close(self) -> None:
-        self._stream.close()
+        end(self._stream)
 
     def _greet(self, line: bytes) -> None:
         try:
@@ -183,6 +188,15 @@ class Link:
     def _cut(self, seen: str) -> Stranger:
         self.close()
         return Stranger(seen)
+
+
+def end(stream: Stream) -> None:
+    """Closes a stream. Where it is a socket the other side and who waits for it on this side see its end at once: a
+    socket that is only closed stays open for as long as another thread waits for it."""
+    if isinstance(stream, socket.socket):
+        with contextlib.suppress(OSError):
+            stream.shutdown(socket.SHUT_RDWR)
+    stream.close()
 
 
 def arrives(stream: Stream, seconds: float) -> bool:

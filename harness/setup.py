@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -140,7 +141,9 @@ class Workbench:
             if (route.device, route.adapter) not in ways:
                 raise UsageError(
                     f"the run began with {route.device} by {route.adapter}, which is not here now",
-                    hint="resume it on the same machine with the same --adapter and --config",
+                    hint="resume it on the same machine with the same --adapter and --config"
+                    if not before.hosts
+                    else "resume it with the same --hosts and --adapter",
                 )
             if not route.hosted and (route.suite, route.suite_version, route.weights) not in now:
                 raise UsageError(
@@ -294,5 +297,10 @@ def checkpoint_label(path: Path) -> str:
 
 
 def command_line() -> tuple[str, ...]:
-    """The options of this run without the values that may be paths."""
-    return tuple(word if word.startswith("-") or "/" not in word else "<path>" for word in sys.argv[1:])
+    """The options of this run without the values that may be paths, and without an address."""
+    shown = []
+    for before, word in itertools.pairwise(["", *sys.argv[1:]]):
+        option, equals, value = word.partition("=") if word.startswith("-") else (before, "", word)
+        hidden = "<address>" if option == "--address" and value else "<path>" if "/" in value else ""
+        shown.append((option + equals if word.startswith("-") else "") + hidden if hidden else word)
+    return tuple(shown)

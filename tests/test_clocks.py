@@ -61,6 +61,18 @@ def test_a_clock_that_steps_by_a_second_has_a_large_bound() -> None:
     assert fit([*before, *after]).bound_ns > SECOND // 4
 
 
+@pytest.mark.parametrize("seconds", [1, 5, 60])
+def test_a_step_between_all_messages_before_and_after_is_taken_for_no_drift(seconds: int) -> None:
+    """As where a phase is so short that there is none between those before it and those after it."""
+    before = pings(0, 0, [(MS, MS)] * 8, every_ns=MS)
+    after = pings(SECOND, 0, [(MS, MS)] * 8, every_ns=MS, begin_ns=(5 + seconds) * SECOND)
+    clock = fit([*before, *after])
+    assert abs(clock.drift) <= 1e-3
+    assert clock.bound_ns > SECOND // 4
+    still = [Ping(each.sent_ns, 7, each.back_ns) for each in before + after]
+    assert fit(still).bound_ns > seconds * SECOND // 3, "a clock that stands still"
+
+
 def test_without_messages_or_before_they_were_sent_there_is_no_clock() -> None:
     with pytest.raises(ValueError, match="no message"):
         fit([])

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -214,3 +215,27 @@ def test_what_was_recorded_of_one_stream_is_worth_nothing_in_another() -> None:
         there.receive(1)
     for each in (one, other, again, further):
         each.close()
+
+
+def test_a_stream_that_is_closed_ends_for_the_other_side_while_somebody_waits_for_it_here() -> None:
+    one, other = socket.socketpair()
+    here, there = linked(one, other)
+    heard: list[bytes | None] = []
+    waiting = threading.Thread(target=lambda: heard.append(here.receive(60)))
+    waiting.start()
+    time.sleep(0.1)  # it most likely waits by now
+    here.close()
+    assert there.receive(50) == b""
+    waiting.join()
+    assert heard == [b""]
+    there.close()
+
+
+@pytest.mark.parametrize("line", [b"\n", b"no number\n", b"abc\n", b"", b"00" * 200])
+def test_an_agent_takes_no_secret_that_is_none(line: bytes) -> None:
+    one, other = socket.socketpair()
+    one.sendall(line)
+    one.close()
+    with pytest.raises(ValueError):
+        take_secret(other)
+    other.close()

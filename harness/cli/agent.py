@@ -11,6 +11,8 @@ import click
 
 from harness.cli.options import CONFIG
 
+LAST_CORE = 65535
+
 
 @click.command(hidden=True)
 @click.option(
@@ -26,11 +28,13 @@ def agent(connect: str | None, name: str, cores: str | None, config: Path | None
 
     It reads the secret of the run from standard input, and ends when the process that leads the run does.
     """
-    if cores:
-        os.sched_setaffinity(0, numbers(cores))  # before numpy is loaded, which starts threads
-    from harness import config as configuration
-    from harness.cluster.agent import Agent
     from harness.errors import UsageError
+
+    if not connect and os.isatty(0):
+        raise UsageError("mixmark agent speaks to a program", hint="`mixmark run --hosts` starts agents; nobody has to")
+    if cores:
+        _pin(cores)  # before numpy is loaded, which starts threads
+    from harness.cluster.agent import Agent
     from harness.launchers.listener import call
     from harness.link import Link, Pipes, Stranger, take_secret
 
@@ -43,10 +47,21 @@ def agent(connect: str | None, name: str, cores: str | None, config: Path | None
         if connect:
             stream = call(connect, name)
         link = Link(stream, secret, "agent")
-    except (OSError, ValueError, Stranger) as error:
-        raise UsageError(f"the process that leads the run was not reached: {error}") from error
-    configured = configuration.load(config)
-    Agent(link, secret, configured, Path(tempfile.mkdtemp(prefix="mixmark-agent-"))).serve()
+    except (OSError, ValueError, Stranger) as error:  # without its address, which a result could show as a reason
+        told = getattr(error, "strerror", None) or error
+        raise UsageError(f"the process that leads the run was not reached: {told}") from error
+    Agent(link, secret, config, Path(tempfile.mkdtemp(prefix="mixmark-agent-"))).serve()
+
+
+def _pin(cores: str) -> None:
+    """Pins this process. Raises UsageError."""
+    from harness.errors import UsageError
+
+    chosen = numbers(cores)
+    try:
+        os.sched_setaffinity(0, chosen)
+    except (AttributeError, OSError, OverflowError) as error:
+        raise UsageError(f"this machine pins no process to the hardware threads {cores}: {error}") from error
 
 
 def numbers(cores: str) -> set[int]:
@@ -57,6 +72,8 @@ def numbers(cores: str) -> set[int]:
     for part in cores.split(","):
         first, _, last = part.partition("-")
         if not first.isdecimal() or not (last or first).isdecimal():
+            raise UsageError(f"--cores {cores!r} is no list of hardware threads", "give it as 0-3,8")
+        if int(last or first) < int(first) or int(last or first) > LAST_CORE:
             raise UsageError(f"--cores {cores!r} is no list of hardware threads", "give it as 0-3,8")
         found |= set(range(int(first), int(last or first) + 1))
     return found

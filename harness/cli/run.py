@@ -226,10 +226,13 @@ def run(
     with alone(folder, before.tier if before else tier, wait_idle_s), plugins_print_to_stderr(), ExitStack() as stack:
         seed = before.seed if before else seed
         if several:
+            checkpoints = setup.checkpoint_paths(
+                weights, existing.plugins
+            )  # absolute: agents have folders of their own
             look = messages.Look(
                 adapters=adapters,
                 tier=before.tier if before else tier,
-                weights=tuple(weights),
+                weights=tuple(f"{name}={path}" for name, path in checkpoints.items()),
                 split_cpu=split_cpu,
                 seed=seed,
                 timeout_s=timeout,
@@ -475,4 +478,5 @@ def _show(judgement: Judgement, folder: Path, form: str) -> None:
     page = write_page(judgement, folder)
     click.echo(f"page    {page}" if page else f"result  {folder}", err=as_json)
     if not judgement.result.finished:
-        click.echo(f"The run was interrupted. Continue it with: mixmark run --resume {folder}", err=True)
+        hosts = " --hosts FILE" if judgement.result.hosts else ""
+        click.echo(f"The run was interrupted. Continue it with: mixmark run --resume {folder}{hosts}", err=True)

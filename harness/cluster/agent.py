@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 
 from harness import cell, mix, setup, store
+from harness import config as configuration
 from harness.cluster import machine, messages
 from harness.config import Config
 from harness.credits import EVERY_S
@@ -43,12 +44,13 @@ class Agent:
     One thread reads what comes: pings, which it answers at once, and what concerns the phase that is measured. All
     other requests are worked off by the thread that calls `serve`.
 
-    folder: for files of the run, which nobody needs afterwards; it is removed in the end.
+    config: the path of the host's mixmark.toml; None: as `mixmark run` finds it. folder: for files of the run, which
+    nobody needs afterwards; it is removed in the end.
     """
 
-    def __init__(self, link: Link, secret: bytes, config: Config, folder: Path) -> None:
-        self._link, self._folder = link, folder
-        self._config = replace(config, suites={})  # the suites' options are the same on all hosts and come with a route
+    def __init__(self, link: Link, secret: bytes, config: Path | None, folder: Path) -> None:
+        self._link, self._folder, self._configured = link, folder, config
+        self._config = Config()
         self._machine = machine.token(secret)
         self._locks = ExitStack()
         self._sending = threading.Lock()
@@ -134,6 +136,8 @@ class Agent:
     def _look(self, request: messages.Look) -> messages.Seen:
         if request.measures and request.leader != self._machine:
             machine.hold(self._locks, self._machine)
+        own = configuration.load(self._configured)
+        self._config = replace(own, suites={})  # the suites' options are the same on all hosts and come with a route
         self._adapters = request.adapters
         suites = setup.load_suites(self._config, request.tier, request.weights)
         bench = setup.prepare(self._config, suites, request.adapters, request.split_cpu)

@@ -11,7 +11,7 @@ from harness.discover import Found
 from harness.errors import MixmarkError
 from harness.launchers import Host
 from harness.plan import Way, Workload
-from harness.schema import Absent, Domain, Environment, Hosts, System
+from harness.schema import Absent, Device, Domain, Environment, Hosts, System
 from harness.silicon import on
 
 
@@ -60,11 +60,11 @@ def gather(remotes: Remotes, hosts: Sequence[Host], look: messages.Look, workloa
     for name, answer in seen.items():
         absent += [names.absent_on(name, each) for each in answer.absent]
         for way in answer.ways:
-            if way.device.on_host or name == neighbours[name][0]:
-                ways.append(Way(names.device_on(name, way.device), way.adapter, way.options))
-            else:
-                reason = f"it is the same device as {on(neighbours[name][0], way.device.id)}"
+            if same := _same(way.device, name, neighbours[name], seen):
+                reason = f"it is the same device as {same}"
                 absent.append(Absent(kind="device", name=on(name, way.device.id), reason=reason))
+            else:
+                ways.append(Way(names.device_on(name, way.device), way.adapter, way.options))
     domains, unread = _covered(remotes, neighbours)
     return Gathered(
         refused=without,
@@ -94,6 +94,17 @@ def _shares_cores(name: str, beside: Sequence[str], cores: Mapping[str, set[int]
     for other in beside:
         if not cores[name] or not cores[other] or cores[name] & cores[other]:
             return f"it is the same machine as {other}: give each cores = … of its own"
+    return ""
+
+
+def _same(device: Device, name: str, beside: Sequence[str], seen: Mapping[str, messages.Seen]) -> str:
+    """The device of an earlier host on the same machine that is this one, or a part of it; empty where there is none.
+    Processors are apart by their cores."""
+    if not device.on_host:
+        for other in beside[: beside.index(name)]:
+            for way in seen[other].ways:
+                if not way.device.on_host and way.device.overlaps(device):
+                    return on(other, way.device.id)
     return ""
 
 

@@ -8,7 +8,9 @@ host, and stamps are those of its clock.
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from harness import VERSION, isolation
 from harness.schema import (
@@ -22,7 +24,7 @@ from harness.schema import (
     System,
     Tier,
 )
-from harness.wire import Incompatible, Message
+from harness.wire import Incompatible, Message, StageName
 
 PROTOCOL = 1  # counted up whenever a message changes its meaning or its fields
 
@@ -156,7 +158,7 @@ class Staged(Message):
     """What the worker of a share begins to do."""
 
     key: str
-    stage: str
+    stage: StageName
 
 
 class Ready(Message):
@@ -164,20 +166,20 @@ class Ready(Message):
 
     rates: tuple[Rate, ...]
     """The rates of what is loaded."""
-    quanta: tuple[int, ...]
+    quanta: tuple[Annotated[int, Field(gt=0)], ...]
     """The units of a feed of each."""
-    slots: dict[str, int]
+    slots: dict[str, Annotated[int, Field(gt=0)]]
     """The number of feeds that each device runs at a time."""
 
 
 class Tallied(Message):
     """What the host has done of a mix so far, as in `dispatch.Tally`."""
 
-    finished: dict[str, float]
-    handed_out: dict[str, float]
-    paces: tuple[tuple[str, str, float], ...]
+    finished: dict[str, Annotated[float, Field(ge=0)]]
+    handed_out: dict[str, Annotated[float, Field(ge=0)]]
+    paces: tuple[tuple[str, str, Annotated[float, Field(gt=0)]], ...]
     """Suite, device, pace."""
-    feeds: dict[str, int]
+    feeds: dict[str, Annotated[int, Field(ge=0)]]
     """The finished feeds of each suite."""
     running: dict[str, str]
     """The suite that each device runs; empty where it waits."""
@@ -196,9 +198,9 @@ class Attended(Message):
     """The fields of each `Record`, without its stamps, which came in a file."""
     sha256: dict[str, str]
     """The hash of each file of them."""
-    sent_bytes: int
+    sent_bytes: int = Field(ge=0)
     """What the agent sent to the leading process while the phase was measured."""
-    received_bytes: int
+    received_bytes: int = Field(ge=0)
 
 
 class Drained(Message):
@@ -210,7 +212,7 @@ class Drained(Message):
 class Pong(Message):
     sent_ns: int
     """The stamp of the ping."""
-    theirs_ns: int
+    theirs_ns: int = Field(ge=-(1 << 62), le=1 << 62)
     """The agent's clock when it came."""
 
 

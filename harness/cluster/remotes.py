@@ -30,7 +30,7 @@ BURST = 8  # pings before and after a phase: the shortest round trip of them cou
 SILENT_S = 30.0  # a host of which nothing was heard for so long is lost, even while its connection stands
 ANSWERS_S = 300.0  # for what a host does between phases: to look for devices, to open meters
 TICK_S = 0.25  # how long one wait for messages lasts
-FILE = re.compile(r"[a-z0-9][A-Za-z0-9.-]*\.(npz|log)")
+FILE = re.compile(r"[a-z0-9][A-Za-z0-9.-]{0,190}\.(npz|log)")
 
 MessageT = TypeVar("MessageT", bound=Message)
 
@@ -45,7 +45,10 @@ class Remote:
     """For the files that it sends: `raw` and `logs`."""
     gone: str = ""
     """Why it is lost; empty while it is there."""
-    heard_s: float = field(default_factory=time.monotonic)
+    unanswered: int = 0
+    """How many of the pings that go out every PING_S were sent since something was heard of it."""
+    open_ns: set[int] = field(default_factory=set)
+    """The stamps of the pings that it has not answered."""
     pings: list[Ping] = field(default_factory=list)
     """The pings that were answered since `Remotes.fresh`."""
 
@@ -64,8 +67,21 @@ class Remote:
                 self.started.link.close()
             self.gone = plain(f"{why}; {self.started.ended()}".removesuffix("; "), MAX_REASON)
 
+    def ping(self) -> None:
+        sent_ns = time.monotonic_ns()
+        self.open_ns.add(sent_ns)
+        self.say(messages.Ping(sent_ns=sent_ns))
+
+    def answered(self, pong: messages.Pong, back_ns: int) -> None:
+        """Keeps an answered ping. Raises Garbled for one that was not sent, or was answered before."""
+        if pong.sent_ns not in self.open_ns:
+            raise Garbled("an answer to a ping that was not sent")
+        self.open_ns.remove(pong.sent_ns)
+        self.pings.append(Ping(pong.sent_ns, pong.theirs_ns, back_ns))
+
     def take(self, blob: messages.Blob) -> None:
-        """Adds a part to a file of this host. Raises Garbled for a name that no such file has."""
+        """Adds a part to a file of this host. Raises ValueError for a name that no such file has and for what is no
+        part, and OSError where this disk is full."""
         if not FILE.fullmatch(blob.name):
             raise Garbled(f"no file is called {blob.name[:40]!a}")
         into = self.folder / ("logs" if blob.name.endswith(".log") else "raw")
@@ -137,14 +153,14 @@ class Remotes:
                 back_ns = time.monotonic_ns()
                 if line is None:
                     continue
-                remote.heard_s = time.monotonic()
+                remote.unanswered = 0
                 if first:
                     messages.check_arrival(line)
                     first = False
                     continue
                 message = read(line, messages.MESSAGES)
                 if isinstance(message, messages.Pong):
-                    remote.pings.append(Ping(message.sent_ns, message.theirs_ns, back_ns))
+                    remote.answered(message, back_ns)
                 else:
                     self._inbox.put((remote, message))
         except Incompatible as error:
@@ -162,9 +178,10 @@ class Remotes:
             now_s = time.monotonic()
             if now_s - self._pinged_s >= PING_S:
                 self._ping()
-                for remote in self._all.values():
-                    if now_s - remote.heard_s > SILENT_S:
-                        remote.lose(f"nothing was heard of it for {SILENT_S:.0f} s")
+                for remote in self._all.values():  # counted, not timed: this process itself may have stood still
+                    remote.unanswered += 1
+                    if remote.unanswered > SILENT_S / PING_S:
+                        remote.lose(f"nothing was heard of it for {SILENT_S:g} s")
             try:
                 remote, message = self._inbox.get(timeout=max(0.0, min(TICK_S, until_s - now_s)))
             except queue.Empty:
@@ -178,13 +195,15 @@ class Remotes:
                     remote.take(message)
                 except ValueError as error:
                     remote.lose(f"it said what no agent says: {error}")
+                except OSError as error:
+                    remote.lose(f"what it sent cannot be stored: {error.strerror}")
             elif not remote.gone:
                 yield remote, message
 
     def _ping(self) -> None:
         self._pinged_s = time.monotonic()
         for name in self.there:
-            self._all[name].say(messages.Ping(sent_ns=time.monotonic_ns()))
+            self._all[name].ping()
 
     def burst(self) -> None:
         """Sends several pings in a row, so that one of them meets no delay. No host is at work meanwhile."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,10 +19,11 @@ from harness.errors import MixmarkError
 from harness.guarded import MAX_REASON
 from harness.judge.energy.total import Draw
 from harness.mix import Loaded, Snapshot
-from harness.schema import Clock, Connection, Device, Domain, Failure, Metering, Rate, Record, Share
+from harness.schema import HOST_POOL, Clock, Connection, Device, Domain, Failure, Metering, Phase, Rate, Record, Share
 from harness.silicon import host_of, on
 from harness.site import Order
 from harness.text import plain
+from harness.wire import Garbled
 
 
 @dataclass(frozen=True)
@@ -47,13 +49,13 @@ class Cluster:
         return None
 
     def pool_bytes(self, devices: Sequence[Device]) -> Mapping[str, int]:
-        """The hosts on one machine share its memory equally."""
+        """The hosts on one machine share its main memory equally."""
         found = {}
         told = self.remotes.ask({name: messages.Room() for name in self.remotes.there}, messages.Roomy)
         for name, room in told.items():
             if isinstance(room, messages.Roomy):
                 for pool, size in room.pool_bytes.items():
-                    found[on(name, pool)] = size // len(self.neighbours[name])
+                    found[on(name, pool)] = size // (len(self.neighbours[name]) if pool == HOST_POOL else 1)
         return found
 
     def measure(self, order: Order) -> Metering | None:
@@ -65,7 +67,7 @@ class Cluster:
         order.started()
         told = _Led(self.remotes, order, shares, hosts).run()
         self.remotes.burst()
-        seen = {name: clocks.fit(self.remotes[name].pings) for name in self._sampled()}
+        seen = self._clocks({*hosts, *self.remotes.there})
         records: list[Record] = []
         connections: list[Connection] = []
         for name in hosts:
@@ -77,14 +79,19 @@ class Cluster:
                     continue
                 except (MixmarkError, ValueError, OSError) as error:
                     attended = f"what it sent cannot be used: {error}"
-            reason = attended if isinstance(attended, str) else "its clock is not known"
+            reason = attended if isinstance(attended, str) else "its clock is not known, or it jumped"
             records += [self._lost(order, share, reason) for share in shares.values() if _is_of(name, share)]
         order.keep(records, connections)
         self._rest(order.idle_s, begins=False)
         return self._drained(order.phase.name, seen)
 
-    def _sampled(self) -> list[str]:
-        return [name for name in self.remotes.there if self.remotes[name].pings]
+    def _clocks(self, hosts: Iterable[str]) -> dict[str, Clock]:
+        """The clocks of the hosts, as far as they are known."""
+        found = {}
+        for name in hosts:
+            with suppress(ValueError):
+                found[name] = clocks.fit(self.remotes[name].pings)
+        return found
 
     def _rest(self, seconds: float, begins: bool) -> None:
         """All meters read a cluster that does nothing."""
@@ -102,8 +109,13 @@ class Cluster:
         ]
         for record in records:
             share = asked.pop(record.key, None)
-            if share is None or (record.route, record.phase) != (share.route, order.phase.name):
+            what = (record.phase, record.route, record.scenario, record.run, record.pilot)
+            if share is None or what != (
+                *(order.phase.name, share.route, share.scenario, share.run, share.limits.pilot),
+            ):
                 raise ValueError(f"{record.key} was not asked for")
+        if asked and order.phase.placement is None:  # of a mix a share may have had nothing to do
+            raise ValueError(f"{min(asked)} is missing")
         for record in records:
             answers = came / "raw" / f"{record.key}.answers.npz"
             if answers.exists():
@@ -129,14 +141,22 @@ class Cluster:
         )
 
     def _drained(self, phase: str, seen: Mapping[str, Clock]) -> Metering | None:
+        """What the meters of all hosts read. A host whose readings cannot be used is lost."""
         if not self.metered:
             return None
-        told = self.remotes.ask({name: messages.Drain(phase=phase) for name in seen}, messages.Drained)
+        asked = [name for name in self.remotes.there if name in seen]
+        told = self.remotes.ask(dict.fromkeys(asked, messages.Drain(phase=phase)), messages.Drained)
         read = []
         for name, drained in told.items():
             if isinstance(drained, messages.Drained) and drained.metering is not None:
-                came = store.received_metering(self.remotes[name].folder, drained.metering, drained.sha256)
-                read.append(names.metering_on(name, came, seen[name]))
+                remote = self.remotes[name]
+                try:
+                    came = store.received_metering(remote.folder, drained.metering, drained.sha256)
+                    if came.phase != phase:
+                        raise ValueError(f"the readings of {came.phase} were not asked for")
+                    read.append(names.metering_on(name, came, seen[name]))
+                except (MixmarkError, ValueError) as error:
+                    remote.lose(f"what it read from its meters cannot be used: {error}")
         return names.together(read)
 
 
@@ -148,6 +168,8 @@ class _Led:
     order: Order
     shares: Mapping[str, Share]
     hosts: Sequence[str]
+    parts: dict[str, Phase] = field(default_factory=dict)
+    """What each host does of the phase, as it calls it."""
     ready: dict[str, messages.Ready] = field(default_factory=dict)
     tallied: dict[str, messages.Tallied] = field(default_factory=dict)
     told: dict[str, messages.Attended | str] = field(default_factory=dict)
@@ -164,11 +186,16 @@ class _Led:
         for name in self.hosts:
             service = dict(order.mix.limits) if order.mix and placement else {}
             host_share = placement.host_share if placement else 0.0
-            request = messages.Attend(phase=names.phase_of(name, order.phase), service=service, host_share=host_share)
+            self.parts[name] = names.phase_of(name, order.phase)
+            request = messages.Attend(phase=self.parts[name], service=service, host_share=host_share)
             self.remotes[name].say(request)
         while self.told.keys() != set(self.hosts):
             for remote, message in self.remotes.messages(time.monotonic() + TICK_S):
-                self._heard(remote.name, message)
+                if remote.name in self.hosts and remote.name not in self.told:
+                    try:
+                        self._heard(remote.name, message)
+                    except Garbled as problem:
+                        remote.lose(f"it said what no agent says: {problem}")
             for name in self.hosts:
                 if (gone := self.remotes[name].gone) and name not in self.told:
                     self._over(name, gone)
@@ -177,11 +204,17 @@ class _Led:
         return self.told
 
     def _heard(self, name: str, message: object) -> None:
-        if isinstance(message, messages.Staged) and message.key in self.shares:
-            self.order.stage(self.shares[message.key], message.stage)
+        """Raises Garbled where a host tells of what is none of its business."""
+        if isinstance(message, messages.Staged):
+            share = self.shares.get(message.key)
+            if share is None or not _is_of(name, share):
+                raise Garbled("a stage of what it does not measure")
+            self.order.stage(share, message.stage)
         elif isinstance(message, messages.Ready):
+            _check_ready(self.parts[name], message)
             self.ready[name] = message
         elif isinstance(message, messages.Tallied):
+            _check_tallied(self.parts[name], message)
             self.tallied[name] = message
             if self.coordinator and name in self.coordinator.hosts:
                 self.coordinator.heard(name, _tally(name, message))
@@ -204,8 +237,8 @@ class _Led:
         """Begins the phase when every host that is left is ready, and grants what each may do."""
         now_s = time.monotonic()
         if self.coordinator is None:
-            ready = self.ready and self.ready.keys() | self.told.keys() >= set(self.hosts)
-            if ready and not self.problem:
+            waiting = self.ready.keys() - self.told.keys()
+            if waiting and not self.problem and waiting | self.told.keys() == set(self.hosts):
                 self._begin(now_s)
             return
         if now_s - self.granted_s >= EVERY_S:
@@ -270,6 +303,27 @@ class _Led:
 
 def _is_of(host: str, share: Share) -> bool:
     return host_of(share.route.device) == host
+
+
+def _check_ready(part: Phase, ready: messages.Ready) -> None:
+    """part: the host's part of the phase. Raises Garbled where something else is ready than it holds."""
+    rates = part.placement.rates if part.placement else ()
+    if not set(ready.rates) <= set(rates) or len(ready.quanta) != len(ready.rates):
+        raise Garbled("it has ready what was not planned")
+    if ready.slots.keys() != {rate.device for rate in ready.rates}:
+        raise Garbled("it has other devices ready than rates")
+
+
+def _check_tallied(part: Phase, told: messages.Tallied) -> None:
+    """part: the host's part of the phase. Raises Garbled where sums are told of something else than it holds."""
+    pairs = {(share.route.suite, share.route.device) for share in part.shares}
+    suites, devices = {suite for suite, _ in pairs}, {device for _, device in pairs}
+    if not (told.finished.keys() | told.handed_out.keys() | told.feeds.keys()) <= suites:
+        raise Garbled("sums of a suite that it does not measure")
+    if not {pace[:2] for pace in told.paces} <= pairs:
+        raise Garbled("a pace of what it does not measure")
+    if not told.running.keys() <= devices or not set(told.running.values()) <= suites | {""}:
+        raise Garbled("it runs what it does not measure")
 
 
 def _tally(host: str, told: messages.Tallied) -> Tally:

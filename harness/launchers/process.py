@@ -15,7 +15,7 @@ from pathlib import Path
 
 from harness.hosts import orphans
 from harness.launchers import Host, Started
-from harness.link import PROTOCOL, Link, Stranger, give_secret
+from harness.link import PROTOCOL, Link, Stranger, end, give_secret
 from harness.text import plain
 
 STARTS_WITHIN_S = 60.0  # until an agent greets: an interpreter on a slow network drive takes many seconds
@@ -149,7 +149,7 @@ class Process:
 
     def close(self) -> None:
         """Closes the stream. Harmless where it is closed."""
-        self.stream.close()
+        end(self.stream)
 
     def wait(self, seconds: float) -> None:
         """Waits so long at most for the end of the process."""
