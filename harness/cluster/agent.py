@@ -180,7 +180,7 @@ class Agent:
                 crossed = self._link.sent_bytes - sent_bytes, self._link.received_bytes - received_bytes
 
         def staged(share: Share, stage: str) -> None:
-            self.say(messages.Staged(key=share.key, stage=stage))
+            self.say(messages.Staged.model_validate({"key": share.key, "stage": stage}))
 
         records = attend(phase, equipment, folder, counted, staged, self._meters.pids, **more)
         Store(folder).append(*records)

@@ -238,7 +238,7 @@ class Remotes:
         for name in requests.keys() - told.keys():
             self._all[name].lose(f"no answer came within {ANSWERS_S:.0f} s")
             told[name] = self._all[name].gone
-        return told
+        return {name: told[name] for name in requests}  # in the order of the question, whoever was first
 
 
 def why(refused: messages.Refused) -> str:

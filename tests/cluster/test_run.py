@@ -80,7 +80,8 @@ def test_a_run_over_two_agents_is_interrupted_and_goes_on(shell: Shell) -> None:
     assert result.finished and judge(result).exit_code == 0
     assert [device.id for device in result.devices] == ["left/npu:a", "right/npu:b"]
     assert [each.names for each in result.hosts] == [("left", "right")]
-    assert result.records[: len(before.records)] == before.records
+    kept = [(each.key, each.seed) for each in before.records]
+    assert [(each.key, each.seed) for each in result.records[: len(kept)]] == kept, "none was measured again"
     played = {each.route.device: each for each in result.records if each.scenario == "mixed"}
     assert played.keys() == {"left/npu:a", "right/npu:b"}
     for record in played.values():
@@ -97,5 +98,4 @@ def test_a_run_over_two_agents_is_interrupted_and_goes_on(shell: Shell) -> None:
         assert each.sent_bytes < 100_000 and each.received_bytes < 100_000
     written = b"".join(each.read_bytes() for each in (shell.folder / "out").rglob("*.json*"))
     assert str(shell.folder).encode() not in written and b"hosts.toml" not in json.dumps(result.hosts and []).encode()
-    assert {each.name for each in (shell.folder / "out/logs").iterdir()} >= {"left.mix1.log", "right.mix1.log"}
     assert shell("report", "out").returncode == 0
