@@ -195,7 +195,8 @@ def test_ctrl_c_keeps_every_finished_cell_and_resume_goes_on(shell: Shell) -> No
     done = interrupted(shell, signal.SIGINT)
     assert done.returncode == 130
     assert "Continue it with: mixmark run --resume out" in done.stderr
-    kept: list[dict[str, Any]] = json.loads((shell.folder / "out/result.json").read_text())["records"]
+    lines = [json.loads(line) for line in (shell.folder / "out/journal.jsonl").read_text().splitlines()[1:]]
+    kept: list[dict[str, Any]] = [each for line in lines for each in line.get("records", ())]
     assert 2 <= len(kept) < 4
     resumed = shell("run", "--resume", "out", "--adapter", ACME)
     assert resumed.returncode == 0, resumed.stderr
