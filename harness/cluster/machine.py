@@ -1,4 +1,4 @@
-"""Which machine this is, told in words that only the hosts of one run can compare; and its lock, held by an agent."""
+"""Tells this machine in words that only the hosts of one run can compare, and holds its lock for an agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which hosts a run has and how their agents are started: by hosts.toml and the options of the command line.
+"""Chooses the hosts of a run and how their agents are started, by hosts.toml and the options of the command line.
 
 launcher = "ssh"
 

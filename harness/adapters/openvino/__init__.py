@@ -114,7 +114,7 @@ class _Session:
             for name, graph in self._graphs.items()
         }
         self._compiled: dict[str, list[_Compiled]] = {name: [] for name in self._graphs}
-        """Of each graph, those whose shapes came last, the latest at the end."""
+        """The compiled shapes of each graph that came last, the latest at the end."""
         self._compiling = Lock()
         self._config: dict[str, Any] = {
             "INFERENCE_PRECISION_HINT": HINTS[precision if precision in HINTS else place.device.precisions[0]],

@@ -134,7 +134,7 @@ def told(missing: Iterable[str], domains: Iterable[Domain]) -> tuple[str, ...]:
 
 
 def apart(domains: Sequence[Domain], devices: Sequence[Device]) -> Iterator[str]:
-    """Which of several hosts has no meter; or that each has some, and no boundary holds all of them."""
+    """Says which of several hosts has no meter, or that each has one and no boundary holds all of them."""
     if missing := uncovered(domains, devices):
         yield from (f"{each} is not metered" for each in told(missing, domains))
         return
