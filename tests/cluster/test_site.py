@@ -23,7 +23,7 @@ from harness.cluster.remotes import Remotes
 from harness.cluster.site import Cluster
 from harness.judge.judgement import judge
 from harness.place import place
-from harness.schema import Connection, Domain, Failure, Hosts, Metering, Mix, Phase, Record, Samples, Share, Task
+from harness.schema import Connection, Domain, Failure, Hosts, Metering, Mix, Phase, Rate, Record, Samples, Share, Task
 from harness.site import Order
 from harness.wire import Message
 from tests.fakes.stand_ins import LIMITS, Host, Launcher, device, rate, share, solo
@@ -138,7 +138,8 @@ def test_a_host_that_dies_alone_costs_its_own_phases_and_nothing_else(tmp_path: 
     with led(tmp_path, left=Dying(), right=Host()) as cluster:
         records, connections = measured(cluster, solo("solo1", "left/npu:a"))
         assert failures(records) == {"left/npu:a low": WHY}
-        assert (records["left/npu:a low"].error or sample.RIGHT).kind == "crashed"  # type: ignore[union-attr]
+        error = records["left/npu:a low"].error
+        assert error is not None and error.kind == "crashed"
         assert connections == []
         records, connections = measured(cluster, solo("solo2", "right/npu:a"))
         assert failures(records) == {} and records["right/npu:a low"].completions is not None
@@ -416,16 +417,20 @@ def test_a_host_that_ran_out_of_disk_goes_on_when_it_can(tmp_path: Path) -> None
         assert failures(records) == {}
 
 
+def rates_of(request: messages.Attend) -> tuple[Rate, ...]:
+    """The rates of the plan of a mix."""
+    assert request.phase.placement is not None
+    return request.phase.placement.rates
+
+
 ODD_IN_THE_MIX: dict[str, Callable[[Host, messages.Attend], Any]] = {
     "rates that were not planned": lambda host, request: host.say(
         messages.Ready(rates=(rate("low", "npu:z"),), quanta=(1,), slots={"npu:z": 1})
     ),
     "rates without quanta": lambda host, request: host.say(
-        messages.Ready(rates=request.phase.placement.rates, quanta=(), slots={"npu:a": 1})  # type: ignore[union-attr]
+        messages.Ready(rates=rates_of(request), quanta=(), slots={"npu:a": 1})
     ),
-    "no slots": lambda host, request: host.say(
-        messages.Ready(rates=request.phase.placement.rates, quanta=(1, 1), slots={})  # type: ignore[union-attr]
-    ),
+    "no slots": lambda host, request: host.say(messages.Ready(rates=rates_of(request), quanta=(1, 1), slots={})),
     "sums of another suite": lambda host, request: host.say(
         messages.Tallied(finished={"mid": 1}, handed_out={}, paces=(), feeds={}, running={})
     ),

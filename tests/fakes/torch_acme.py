@@ -7,9 +7,10 @@ fill one are registered with the dispatcher, as a vendor's are. torch loads it b
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import torch
+from torch import library as operators
 from torch.utils import _pytree
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
@@ -65,7 +66,7 @@ class Held(torch.Tensor):
         return made
 
     @classmethod
-    def __torch_dispatch__(cls, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
+    def __torch_dispatch__(cls, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]  # its types are narrower than what is passed
         return _anywhere(op, *args, **(kwargs or {}))
 
 
@@ -115,7 +116,7 @@ def autoload() -> None:
     """What the entry point names: importing this module did it all."""
 
 
-_library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
-_library.impl("empty.memory_format", _empty, "PrivateUse1")
-_library.impl("empty_strided", _empty_strided, "PrivateUse1")
-_library.impl("_copy_from", _copy_from, "PrivateUse1")
+_own: Any = cast(Any, operators.Library)("aten", "IMPL")  # its constructor has no types
+_own.impl("empty.memory_format", _empty, "PrivateUse1")
+_own.impl("empty_strided", _empty_strided, "PrivateUse1")
+_own.impl("_copy_from", _copy_from, "PrivateUse1")
