@@ -3,6 +3,11 @@
 `python -m mixmark` is the command line.
 """
 
+if __name__ == "__main__":  # first: an interrupt during the imports below is answered too
+    from harness.start import main
+
+    main()
+
 from harness.cache import converted
 from harness.conformance import check_adapter, check_meter
 from harness.contracts import (
@@ -111,8 +116,3 @@ __all__ = [
     "load_suite",
     "refuse_options",
 ]
-
-if __name__ == "__main__":
-    from harness.start import main
-
-    main()

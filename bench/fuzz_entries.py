@@ -164,7 +164,7 @@ class Fuzz:
     def __init__(self, scratch: Path) -> None:
         write(scratch / "result", Maker().result())
         self.original = bundle([scratch / "result"], DECLARED, scratch / "original").folder
-        self.mutant = scratch / "mutant/acme/acme-one/two"
+        self.mutant = scratch / "mutant/acme/acme-one/two-16-bit"
         (verdict,) = check.check([self.original])
         assert verdict.entry is not None, verdict.problems
         self.before = shown(verdict.entry)

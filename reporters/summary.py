@@ -18,7 +18,6 @@ from harness.schema import Mix
 from reporters import figures
 from reporters.figures import significant
 
-MOST_REFERENCES = 2  # a scale has few marks
 MOST_OTHERS = 2  # routes that a line compares the best one with
 LONGEST_REASON, LONGEST_FAILURE = 240, 80  # letters
 
@@ -113,7 +112,7 @@ def _scale(judgement: Judgement) -> Iterator[str]:
     found = judgement.score
     if found is None or found.mixes_per_s is None:
         return
-    for each in judgement.against[:MOST_REFERENCES]:
+    for each in judgement.against:
         yield _against(found, found.mixes_per_s, each)
     flops, bytes_per_s = found.mix.nominal_flops_per_s, found.mix.nominal_bytes_per_s
     if flops and bytes_per_s and found.mix.frozen:

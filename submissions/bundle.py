@@ -22,6 +22,7 @@ from submissions.entry import (
     README,
     RESULTS,
     Declaration,
+    Entry,
     File,
     Manifest,
     Signed,
@@ -76,19 +77,22 @@ def bundle(
     asked = list(dict.fromkeys((text, kind) for text, kind in words if text))
     kept = tuple(dict.fromkeys(text for text, _ in asked if text.lower() in known))
     redactor = Redactor([each for each in asked if each[0] not in kept])
-    name = "/".join((*declaration.folders, found[0][0].mix.name if found[0][0].mix else ""))
-    target = out / name
-    if target.exists() and not (replace or dry_run):
-        raise UsageError(f"{target} exists", "give --replace, or another --system")
     if not dry_run:
         out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".mixmark-", dir=None if dry_run else out) as scratch:
-        folder = Path(scratch).resolve() / name
+        made = Path(scratch).resolve() / "made"
         seen = [
-            _added(folder / RESULTS / str(number), result, path, redactor)
+            _added(made / RESULTS / str(number), result, path, redactor)
             for number, (result, path) in enumerate(found, 1)
         ]
-        text = _papers(folder, declaration, seen, [_report(each, seen, redactor) for each in reports])
+        kits = [_report(each, seen, redactor) for each in reports]
+        concluded = entry(declaration, seen, Signed(state="none"), kits)
+        folder, target = made.parent / concluded.path, out / concluded.path
+        if target.exists() and not (replace or dry_run):
+            raise UsageError(f"{target} exists", "give --replace, or another --system")
+        folder.parent.mkdir(parents=True)
+        made.rename(folder)
+        text = _papers(folder, concluded, kits)
         if key is not None:
             signature.sign(folder, key)
         (verdict,) = check.check([folder])
@@ -151,12 +155,11 @@ def _report(path: Path, seen: Sequence[Seen], redactor: Redactor) -> Report:
     return clean
 
 
-def _papers(folder: Path, declaration: Declaration, seen: Sequence[Seen], reports: Sequence[Report]) -> str:
+def _papers(folder: Path, found: Entry, reports: Sequence[Report]) -> str:
     """Writes the small files of an entry, and returns its page."""
-    found = entry(declaration, seen, Signed(state="none"), reports)
     for each in reports:
         (folder / f"conformance.{each.name}.json").write_bytes(form.written(each))
-    (folder / DECLARATION).write_bytes(form.written(declaration))
+    (folder / DECLARATION).write_bytes(form.written(found.declaration))
     (folder / CLAIM).write_bytes(form.written(found.claim))
     text = page.page(found)
     (folder / README).write_bytes(text)

@@ -83,7 +83,7 @@ class Tree:
 
     @property
     def name(self) -> str:
-        """Organisation, system and mix, as the folders are called."""
+        """Organisation, system, and mix with weight class, as the folders are called."""
         return "/".join(self.folder.parts[-3:])
 
     @property
@@ -260,10 +260,10 @@ def manifest(papers: Papers) -> Told:
 
 
 def place(papers: Papers) -> Told:
-    """The entry lies in the folders that follow from its organisation, its system and its mix."""
+    """The entry lies in the folders that follow from its organisation, its system, its mix and its weight class."""
     if papers.read[1]:
         return
-    wanted = "/".join((*papers.declaration.folders, papers.claim.mix))
+    wanted = "/".join((*papers.declaration.folders, papers.claim.folder))
     if papers.tree.name != wanted:
         yield "", f"it lies in {papers.tree.name} and belongs into {wanted}"
 

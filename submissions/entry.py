@@ -1,6 +1,6 @@
 """What an entry holds: what its maker declares, what follows from its results, and the hashes of its files.
 
-    <entries>/<organisation>/<system>/<mix>/
+    <entries>/<organisation>/<system>/<mix>-<weight class>-bit/
         declaration.json    what no measurement can tell: names, availability, price (Declaration)
         claim.json          the classes and figures as the maker computed them (Claim); a check computes them again
         README.md           the same for a person; it follows from the other files
@@ -243,6 +243,11 @@ class Claim(Fact):
     results: tuple[Sha256, ...] = Field(min_length=1)
     """The SHA-256 of each result's journal, which holds the hashes of its raw files."""
 
+    @property
+    def folder(self) -> str:
+        """The name of the entry's own folder. Weight classes are ranked apart, so a system has one for each."""
+        return f"{self.mix}-{self.weight_class}-bit"
+
 
 class File(Fact):
     """One file of an entry."""
@@ -393,7 +398,7 @@ class Entry(Fact):
     @property
     def path(self) -> str:
         """The entry's folder below the folder of all entries."""
-        return f"{self.organisation}/{self.system}/{self.mix}"
+        return f"{self.organisation}/{self.system}/{self.claim.folder}"
 
 
 class Problem(Fact):

@@ -2,7 +2,7 @@
 
     python -m submissions.references    writes harness/references.json from submissions/entries
 
-It holds the ranked entries of the closed division that `mixmark check` accepts, the newest of a mix first. A mix
+It holds the newest two of each mix of the ranked entries of the closed division that `mixmark check` accepts. A mix
 without a ranked entry has its indicative ones instead: a report names the grade of each, and a rough scale is better
 than none.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from itertools import groupby, islice
 from pathlib import Path
 
 from harness.references import Reference
@@ -19,6 +20,8 @@ from submissions.entry import Entry
 
 ENTRIES = Path(__file__).parent / "entries"
 SHIPPED = Path(__file__).parent.parent / "harness" / "references.json"
+MOST = 2
+"""The references of a mix: a reader compares a machine with few others."""
 
 
 def reference(entry: Entry) -> Reference:
@@ -44,7 +47,8 @@ def written(entries: Iterable[Entry]) -> str:
     worth.sort(key=lambda each: each.path)
     worth.sort(key=lambda each: each.ended_utc, reverse=True)
     worth.sort(key=lambda each: each.claim.mix)
-    lines = [json.dumps(reference(each).model_dump(mode="json"), ensure_ascii=False) for each in worth]
+    newest = [each for _, of_mix in groupby(worth, lambda each: each.claim.mix) for each in islice(of_mix, MOST)]
+    lines = [json.dumps(reference(each).model_dump(mode="json"), ensure_ascii=False) for each in newest]
     return "[" + "".join(f"\n  {line}," for line in lines).rstrip(",") + ("\n" if lines else "") + "]\n"
 
 

@@ -84,7 +84,7 @@ def test_a_vendor_comes_from_nothing_to_a_checked_submission(outsider: Callable[
     assert "mixmark-acme/mixmark_acme.py" in new
     assert re.search(r"^acme +mixmark-acme 0\.1\.0 +mixmark_acme:Acme +cpu:0", listed, re.MULTILINE), listed
     assert len(re.findall(r"^(?:llm|diffusion|dlrm|resnet50) .* acme fp32$", run, re.MULTILINE)) == 4, run
-    assert "acme/acme-one/smoke-1 obeys all rules: " in submitted
+    assert "acme/acme-one/smoke-1-16-bit obeys all rules: " in submitted
 
     outsider("mv results/acme results/mine; rm -r submissions")
     write(outsider, SUBMIT)
@@ -94,7 +94,9 @@ def test_a_vendor_comes_from_nothing_to_a_checked_submission(outsider: Callable[
     for each in others:
         outsider(each)
     shown = re.findall(r"^    ([a-z.A-Z0-9/]+) ", SUBMIT, re.MULTILINE)
-    there = outsider("cd submissions/entries/acme/acme-one/smoke-1; find . -maxdepth 1 -type f; find . -name 1").split()
+    there = outsider(
+        "cd submissions/entries/acme/acme-one/smoke-1-16-bit; find . -maxdepth 1 -type f; find . -name 1"
+    ).split()
     assert {each.rstrip("/") for each in shown} == {each.removeprefix("./") for each in there}
 
 

@@ -55,9 +55,9 @@ class Tab:
         found: dict[str, Any] = json.loads(message)
         return found
 
-    def open(self, page: Path) -> None:
-        """Returns when the page is there."""
-        self("Page.navigate", url=page.as_uri())
+    def open(self, page: Path, fragment: str = "") -> None:
+        """Returns when the page is there. fragment: what follows its address, with its #."""
+        self("Page.navigate", url=page.as_uri() + fragment)
         while self._next().get("method") != "Page.loadEventFired":
             pass
 

@@ -131,6 +131,16 @@ def test_the_score_of_several_results_is_that_of_all_their_runs() -> None:
     assert whole((one,)) is one.score
 
 
+def test_a_system_has_an_entry_for_each_weight_class_of_a_mix() -> None:
+    told = seen()
+    assert told.score is not None
+    four = replace(told, score=replace(told.score, weight_class=4))
+    assert [entry(DECLARED, (each,), Signed(state="none")).path for each in (told, four)] == [
+        "acme-sohne/acme-one/two-16-bit",
+        "acme-sohne/acme-one/two-4-bit",
+    ]
+
+
 def test_the_worst_of_several_results_counts() -> None:
     one = seen()
     assert one.score is not None

@@ -37,10 +37,10 @@ def test_an_entry_is_made_and_obeys_the_rules(results: tuple[Path, Path], tmp_pa
     out = tmp_path / "entries"
     done = typed("submit", *results, *FLAGS, "--out", out)
     assert done.exit_code == 0, done.output
-    entry = out / "acme/acme-one/two"
+    entry = out / "acme/acme-one/two-16-bit"
     assert f"{entry} has " in done.output and "# Acme: Acme One, two" in done.output
     checked = typed("check", out)
-    assert checked.exit_code == 0 and "acme/acme-one/two obeys all rules: MX " in checked.output
+    assert checked.exit_code == 0 and "acme/acme-one/two-16-bit obeys all rules: MX " in checked.output
     assert [each.name for each in out.iterdir()] == ["acme"]
 
 
@@ -94,7 +94,7 @@ def test_what_is_missing_is_asked_for_on_a_terminal(
     flags = ("--org", "Acme", "--availability", "research", "--out", tmp_path)
     done = typed("submit", results[0], *flags, text=answers)
     assert done.exit_code == 0, done.output
-    declared = json.loads((tmp_path / "acme/acme-one/two" / DECLARATION).read_text())
+    declared = json.loads((tmp_path / "acme/acme-one/two-16-bit" / DECLARATION).read_text())
     assert (declared["cooling"], declared["available_on"]) == ("liquid", None)
 
 
@@ -128,7 +128,7 @@ def test_an_entry_is_replaced_only_if_asked(results: tuple[Path, Path], tmp_path
     again = typed("submit", results[1], *FLAGS, "--out", tmp_path)
     assert again.exit_code == 2 and "give --replace" in again.output
     assert typed("submit", results[1], *FLAGS, "--out", tmp_path, "--replace").exit_code == 0
-    claim = json.loads((tmp_path / "acme/acme-one/two" / CLAIM).read_text())
+    claim = json.loads((tmp_path / "acme/acme-one/two-16-bit" / CLAIM).read_text())
     assert claim["runs"] == 1
     assert typed("check", tmp_path).exit_code == 0
 
@@ -143,14 +143,14 @@ def test_a_word_is_removed_if_asked(results: tuple[Path, Path], tmp_path: Path) 
 def test_a_rejected_entry_is_told_in_three_forms(folder: Path) -> None:
     edited(folder, CLAIM, grade="official")
     done = typed("check", folder)
-    assert done.exit_code == 1 and "acme-sohne/acme-one/two is rejected" in done.output
+    assert done.exit_code == 1 and "acme-sohne/acme-one/two-16-bit is rejected" in done.output
     assert "E-CLAIM" in done.output and "0 of 1 entries obey all rules." in done.output
     as_json = typed("check", folder, "--json")
     verdict = json.loads(as_json.output)
     assert as_json.exit_code == 1 and verdict["rejected"] == 1
     assert [each["code"] for each in verdict["entries"][0]["problems"]] == ["E-CLAIM", "E-README"]
     markdown = typed("check", folder, "--markdown").output
-    assert "### acme-sohne/acme-one/two is rejected" in markdown
+    assert "### acme-sohne/acme-one/two-16-bit is rejected" in markdown
     assert "| E-CLAIM | claim.json | grade: the entry says official, and its results give provisional |" in markdown
 
 

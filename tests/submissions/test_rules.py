@@ -243,7 +243,7 @@ def test_a_run_that_is_entered_twice_is_no_entry(folder_of_two: Path) -> None:
 
 
 def test_a_run_that_is_in_two_entries_is_a_duplicate(folder: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other/borealis/acme-one/two"
+    other = tmp_path / "other/borealis/acme-one/two-16-bit"
     shutil.copytree(folder, other)
     declared(other, organisation="Borealis")
     assert codes(folder, other) == {"E-DUPLICATE"}
@@ -255,7 +255,7 @@ def test_an_organisation_whose_name_looks_like_another_is_rejected(
     folder: Path, original_of_two: Path, tmp_path: Path, name: str
 ) -> None:
     told = DECLARED.model_copy(update={"organisation": name})
-    other = tmp_path.joinpath("other", *told.folders, "two")
+    other = tmp_path.joinpath("other", *told.folders, "two-16-bit")
     shutil.copytree(original_of_two, other)
     declared(other, organisation=name)
     assert "E-LOOK-ALIKE" in codes(folder, other)
@@ -289,7 +289,13 @@ def test_every_rule_has_a_test() -> None:
 
 
 def test_what_a_rule_says_names_the_file_and_the_difference(folder: Path) -> None:
-    edited(folder, CLAIM, weight_class=4)
+    edited(folder, CLAIM, runs=7)
     problem = verdict(folder).problems[0]
     assert problem.where == CLAIM
-    assert problem.message == "weight_class: the entry says 4, and its results give 16"
+    assert problem.message == "runs: the entry says 7, and its results give 2"
+
+    edited(folder, CLAIM, weight_class=4)
+    problem = verdict(folder).problems[0]
+    assert problem.message == (
+        "it lies in acme-sohne/acme-one/two-16-bit and belongs into acme-sohne/acme-one/two-4-bit"
+    )

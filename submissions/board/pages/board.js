@@ -141,8 +141,33 @@ function refresh() {
     else head.removeAttribute("aria-sort");
   }
   form.elements.sort.value = sorted.by === "value" ? "rank" : sorted.by;
+  remember(form);
   clouds();
   heat();
+}
+
+// The address holds the filter and the order, so that a link shows the same rows.
+
+const ASKED = ["q", "organisation", "kind", "tuning", "grade", "currency", "price"];
+
+function remember(form) {
+  const told = new URLSearchParams(ASKED.map(name => [name, form.elements[name].value.trim()]).filter(([, value]) => value));
+  if (form.elements.fresh.checked) told.set("fresh", "yes");
+  if (sorted.by !== "rank" || sorted.down) told.set("sort", `${sorted.down ? "-" : ""}${sorted.by}`);
+  const words = String(told);
+  history.replaceState(null, "", words ? `#${words}` : location.href.split("#")[0]);
+}
+
+function recall(form) {
+  const told = new URLSearchParams(location.hash.slice(1));
+  for (const name of ASKED) {
+    const field = form.elements[name];
+    field.value = told.get(name) ?? "";
+    if (field.selectedIndex === -1) field.value = ""; // nobody is called so
+  }
+  form.elements.fresh.checked = told.has("fresh");
+  const [, down, by] = /^(-?)(.*)$/.exec(told.get("sort") ?? "");
+  sorted = Object.hasOwn(KEYS, by) ? { by, down: down === "-" } : { by: "rank", down: false };
 }
 
 function sortBy(name) {
@@ -412,7 +437,9 @@ if (table) {
   options(form.elements.currency, ranked.map(each => each.currency));
   if (!ranked.some(each => each.amount !== null)) form.elements.price.parentElement.hidden = true;
   $("filter").hidden = ranked.length < 2;
-  $("filter").open = matchMedia("(min-width: 48rem)").matches;
+  recall(form);
+  addEventListener("hashchange", () => { if (location.hash.includes("=")) { recall(form); refresh(); } });
+  $("filter").open = location.hash.includes("=") || matchMedia("(min-width: 48rem)").matches;
   let waiting = 0;
   form.addEventListener("input", event => {
     if (event.target.name === "sort") return;

@@ -159,6 +159,33 @@ def test_a_reader_sorts_filters_and_sees_the_rest(page: Tab) -> None:
     assert f"{cheap} of 125 systems" in page.run(COUNT)
 
 
+def test_the_address_holds_the_filter_and_the_order(page: Tab, site: Path) -> None:
+    every = page.run(NAMES)
+    assert page.run("location.hash") == ""
+    page.run(
+        "const tools = document.querySelector('#tools'); tools.elements.q.value = 'topaz';"
+        "tools.elements.fresh.checked = true;"
+        "tools.elements.q.dispatchEvent(new Event('input', {bubbles: true})); new Promise(done => setTimeout(done, 50))"
+    )
+    page.run("document.querySelector('[data-sort=measured] button').click()")
+    address = page.run("location.hash")
+    assert address == "#q=topaz&fresh=yes&sort=-measured"
+    found = page.run(NAMES)
+    assert 0 < len(found) < 100
+
+    page.open(site / "reading.html")
+    page.open(site / "index.html", address)
+    assert page.run(NAMES) == found
+    assert page.run("document.querySelector('[aria-sort]').dataset.sort") == "measured"
+
+    page.run(
+        "new Promise(done => { addEventListener('hashchange', done, {once: true});"
+        "location.hash = '#organisation=Nobody&sort=__proto__&price=cheap' })"
+    )
+    assert page.run(NAMES) == every, "nothing of it means anything"
+    assert page.run("location.hash") == ""
+
+
 def test_a_reader_compares_and_picks_a_baseline(page: Tab) -> None:
     box = "document.querySelectorAll('.board input')"
     disabled = "document.querySelector('#tray .main').disabled"
