@@ -27,7 +27,6 @@ BETTER = 1.01  # factor by which other routes must be better: less is noise, and
 STAY_S = 0.25  # how much work of a suite a device does at a stretch: each change to another worker takes 1 to 5 ms
 EARLY = 0.05  # of the time that it needs, a feed begins earlier which the window's end cuts off: it may be slower
 SAME = 0.01  # relative change of a pace that needs no new plan
-IDLE = 0.01  # share of its time that a plan must leave to a device to count as idle time and not as rounding
 
 Pair = tuple[str, str]
 """Suite, device."""
@@ -87,9 +86,10 @@ class Dispatcher:
 
     A feed is not handed out if its stream would then lead the least advanced one by more than 2 %, or by more than one
     feed for each that the devices may hold: so much may be in flight elsewhere while the device of the least advanced
-    stream is busy with another suite. A device to which the plan leaves idle time gets a feed only for a stream that
-    is ahead of no other. So if nothing is in flight, some device always has work: the one that is planned for the least
-    advanced stream.
+    stream is busy with another suite. A device to which the plan leaves idle time waits so in the end, when its streams
+    lead by that much; if it waited earlier, a long feed of another device would cost it time that it does need, since
+    rates wander and the plan leaves now this device and now another some idle time. If nothing is in flight, some
+    device always has work: the one that is planned for the least advanced stream.
     """
 
     def __init__(
@@ -163,10 +163,7 @@ class Dispatcher:
                 continue
             behind = min((at for other, at in progress.items() if other != suite), default=progress[suite])
             after = progress[suite] + self._quanta[suite, device] / self._mix_units[suite]
-            if device in self._has_idle_time:
-                ready = progress[suite] <= behind
-            else:
-                ready = after - behind <= max(LEAD * behind, self._allowed)
+            ready = after - behind <= max(LEAD * behind, self._allowed)
             if ready:
                 if not self._held[device]:
                     self._busy_since_ns[device] = now_ns
@@ -352,16 +349,13 @@ class Dispatcher:
         pairs |= {pair for pair in self._solo if pair[0] in self._mix_units.keys() - planned}  # any is better than none
         self._placement = placement
         self._suites_of: dict[str, list[str]] = {device: [] for device in self._slots}
-        given = dict.fromkeys(self._slots, 0.0)
         for suite, device in sorted(pairs):
             self._suites_of[device].append(suite)
-            given[device] += placement.shares.get(suite, {}).get(device, 1.0)
         self._allowed = sum(
             (self._slots[device] + 1) * max(self._quanta[suite, device] / self._mix_units[suite] for suite in suites)
             for device, suites in self._suites_of.items()
             if suites
         )
-        self._has_idle_time = {device for device, parts in given.items() if parts < 1 - IDLE}
 
 
 def _used(placement: Placement) -> set[Pair]:

@@ -21,7 +21,7 @@ from harness.judge.judgement import judge
 from harness.schema import SCHEMA, Completions, Metering, Record, Result, Samples
 from submissions import bundle, check, form
 from submissions.conclude import look
-from submissions.entry import CLAIM, DECLARATION, MANIFEST, README
+from submissions.entry import CLAIM, DECLARATION, MANIFEST, README, Claim
 from tests.submissions.made import DECLARED, ITEM, codes, concluded, declared, edited, rewritten, sealed, verdict
 
 RESULT = "results/1/result.json"
@@ -75,6 +75,8 @@ def test_a_figure_that_is_better_in_the_claim_the_page_and_the_manifest_is_not_b
 )
 def test_no_class_and_no_figure_can_be_forged(folder: Path, claimed: dict[str, Any], named: str) -> None:
     edited(folder, CLAIM, **claimed)
+    claim = form.read(Claim, (folder / CLAIM).read_bytes())
+    folder = folder.rename(folder.with_name(claim.folder))  # the forger keeps the rule of the place
     assert any(each.code == "E-CLAIM" and each.message.startswith(named) for each in verdict(folder).problems)
 
 
