@@ -12,6 +12,7 @@ says so.
 from __future__ import annotations
 
 import errno
+import importlib
 import json
 import os
 import stat
@@ -19,13 +20,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import ModuleType
 
 from harness.text import plain
 
+fcntl: ModuleType | None
 try:
-    import fcntl
+    fcntl = importlib.import_module("fcntl")
 except ImportError:  # a system on which results can be read, but no worker can be started
-    fcntl = None  # type: ignore[assignment]  # mypy knows no module that may be missing
+    fcntl = None
 
 MACHINE = Path("/tmp/mixmark.lock")
 VARIABLE = "MIXMARK_LOCK"

@@ -18,7 +18,7 @@ def plain(text: str, most: int | None = None) -> str:
 
 
 def escaped(json: str) -> str:
-    """Returns equal JSON that is safe on a terminal: characters that a terminal could obey are written as \\uXXXX."""
+    """Returns equal JSON that is safe on a terminal: characters that one could obey are written as numbers."""
     return UNUSUAL.sub(_escaped, json)
 
 

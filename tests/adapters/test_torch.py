@@ -190,10 +190,10 @@ for precision, off in (("fp32", 1e-5), ("fp16", 0.01), ("bf16", 0.05)):
 """
 
 
-@pytest.mark.skipif(
-    not hasattr(torch.utils.backend_registration, "_setup_privateuseone_for_python_backend"),
-    reason="a backend for torch can be written in Python alone since torch 2.9",
-)
+IN_PYTHON = hasattr(torch.utils.backend_registration, "_setup_privateuseone_for_python_backend")
+
+
+@pytest.mark.skipif(not IN_PYTHON, reason="a backend for torch can be written in Python alone since torch 2.9")
 def test_a_backend_out_of_tree_needs_no_change() -> None:
     """In a process of its own, since torch has one such backend at most and keeps it."""
     root = Path(__file__).parent.parent.parent
