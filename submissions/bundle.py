@@ -78,7 +78,10 @@ def bundle(
     kept = tuple(dict.fromkeys(text for text, _ in asked if text.lower() in known))
     redactor = Redactor([each for each in asked if each[0] not in kept])
     if not dry_run:
-        out.mkdir(parents=True, exist_ok=True)
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"the folder {out} cannot be made: {error.strerror}", "give another --out") from error
     with tempfile.TemporaryDirectory(prefix=".mixmark-", dir=None if dry_run else out) as scratch:
         made = Path(scratch).resolve() / "made"
         seen = [

@@ -123,6 +123,13 @@ def test_an_entry_that_breaks_a_rule_is_not_written(results: tuple[Path, Path], 
     assert not list(tmp_path.iterdir())
 
 
+def test_a_folder_that_cannot_be_made_is_an_error_of_one_sentence(results: tuple[Path, Path], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    done = typed("submit", results[0], *FLAGS, "--out", tmp_path / "file/entries")
+    assert done.exit_code == 2 and "file/entries cannot be made: Not a directory" in done.output
+    assert (tmp_path / "file").read_text() == "mine"
+
+
 def test_an_entry_is_replaced_only_if_asked(results: tuple[Path, Path], tmp_path: Path) -> None:
     assert typed("submit", results[0], *FLAGS, "--out", tmp_path).exit_code == 0
     again = typed("submit", results[1], *FLAGS, "--out", tmp_path)
