@@ -26,6 +26,7 @@ from harness.contracts import Array, GraphRunner, Suite, Use
 from harness.errors import MixmarkError, PluginError, Unsupported, UsageError
 from harness.schema import Device
 from suites import exported
+from suites.dlrm import Dlrm
 from suites.llm import Llm
 from suites.probe import Probe
 from tests.fakes.toys import HOME, Random, Toy, computes_as_torch
@@ -61,6 +62,17 @@ def test_it_says_where_weights_and_nodes_went(runner: GraphRunner) -> None:
     assert runner.facts["weights of step"] == "inputs, bound once"
     assert runner.facts["weights of see"] == "file, mapped while loading"
     assert runner.facts["nodes of see"].startswith("CPUExecutionProvider ")
+
+
+def test_layers_choose_the_layout_of_their_weights_and_tables_are_not_copied() -> None:
+    with OnnxRuntime({}).open(cpu(), Dlrm("smoke", {}), "fp32", Use.of("offline")) as runner:
+        assert isinstance(runner, GraphRunner)
+        session: Any = runner.session
+        assert runner.facts["weights of rank"] == "file, mapped while loading"
+        assert runner.facts["tables of rank"] == "inputs, bound once"
+        bound = {each.name for each in session._sessions["rank"].get_inputs()}
+        tables = {name for name in bound if "t_cat_" in name}
+        assert len(tables) == 26 and bound == tables | set(session._graphs["rank"].inputs)
 
 
 def test_state_is_written_in_place_and_what_get_returned_stays(runner: GraphRunner) -> None:
