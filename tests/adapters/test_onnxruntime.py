@@ -64,6 +64,29 @@ def test_it_says_where_weights_and_nodes_went(runner: GraphRunner) -> None:
     assert runner.facts["nodes of see"].startswith("CPUExecutionProvider ")
 
 
+def test_the_probe_writes_no_matrix_to_a_disk() -> None:
+    with OnnxRuntime({}).open(cpu(), Probe("smoke", {}), "fp32", ALONE) as runner:
+        where = {what for name, what in runner.facts.items() if name.startswith("weights of ")}
+    assert where == {"inputs, bound once"}
+
+
+def test_a_table_that_a_layer_reads_too_stays_a_weight() -> None:
+    def weight(name: str) -> onnx.TensorProto:
+        place = onnx.StringStringEntryProto(key="location", value="weights.bin")
+        external = onnx.TensorProto.EXTERNAL
+        kind = onnx.TensorProto.FLOAT
+        return onnx.TensorProto(name=name, data_type=kind, dims=[4, 4], data_location=external, external_data=[place])
+
+    nodes = [
+        onnx.helper.make_node("Gather", ["table", "rows"], ["a"]),
+        onnx.helper.make_node("Gather", ["tied", "rows"], ["b"]),
+        onnx.helper.make_node("MatMul", ["a", "tied"], ["c"]),
+    ]
+    model = onnx.helper.make_model(onnx.helper.make_graph(nodes, "", [], [], [weight("table"), weight("tied")]))
+    assert lift(model, tables_only=True) == ["table"]
+    assert [each.name for each in model.graph.initializer] == ["tied"]
+
+
 def test_layers_choose_the_layout_of_their_weights_and_tables_are_not_copied() -> None:
     with OnnxRuntime({}).open(cpu(), Dlrm("smoke", {}), "fp32", Use.of("offline")) as runner:
         assert isinstance(runner, GraphRunner)

@@ -5,13 +5,13 @@ documentation. docs/vendors/coverage.md says how each one loads.
 
 Weights reach a session in one of three ways. Ways that copy them, or that fold placeholders for them, were rejected.
 
-    fp32, tables, and graphs with state    initialisers become inputs, which are bound once to the one copy in memory
+    fp32, decoders, the probe, tables      initialisers become inputs, which are bound once to the one copy in memory
     fp32, whatever else                    a file in TMPDIR while loading, so that batch norms are folded into the
                                            convolutions, and layers choose the layout of their weights
     int8 and int4, on the CPU              a converted model in the cache (see convert.py), mapped while loading
 
-A graph with state computes few rows at a time: with a layout of their own the layers of llm at edge took 14 s longer to
-load and were no faster.
+Layers of a decoder, whose graph keeps state, multiply few rows: with a layout of their own those of llm at edge took 14 s
+longer to load and were no faster. The probe's matrices may have gigabytes, which would first go to a disk.
 """
 
 from __future__ import annotations
@@ -185,8 +185,9 @@ class _Session:
             self.facts[f"weights of {name}"] = f"{told}, in a converted model"
         else:
             model = onnx.load_from_string(graph.onnx())
-            names = lift(model, tables_only=not graph.state)
-            if graph.state:
+            inputs_only = bool(graph.state) or not any(node.op_type in ("Conv", "Gather") for node in model.graph.node)
+            names = lift(model, tables_only=not inputs_only)
+            if inputs_only:
                 self.facts[f"weights of {name}"] = BOUND
                 session = _import().InferenceSession(model.SerializeToString(), self._options, providers)
             else:
