@@ -10,7 +10,7 @@ Weights reach a session in one of three ways. Ways that copy them, or that fold 
                                            convolutions, and layers choose the layout of their weights
     int8 and int4, on the CPU              a converted model in the cache (see convert.py), mapped while loading
 
-Layers of a decoder, whose graph keeps state, multiply few rows: with a layout of their own those of llm at edge took 14 s
+A decoder, whose graph keeps state, multiplies few rows: with a layout of their own the layers of llm at edge took 14 s
 longer to load and were no faster. The probe's matrices may have gigabytes, which would first go to a disk.
 """
 
