@@ -24,12 +24,13 @@ from typing import Any
 
 import numpy as np
 
-from harness import drive, plugins
-from harness.answers import Answers
-from harness.audit import CPU, REFERENCE
-from harness.contracts import Array, Feed, Runner, Use
-from harness.judge import intervals
-from harness.plan import PRESETS
+from mixmark.harness.contracts.protocols import Array, Feed, Runner, Use
+from mixmark.harness.judge.statistics import intervals
+from mixmark.harness.measure.audit import CPU, REFERENCE
+from mixmark.harness.plan.phases import PRESETS
+from mixmark.harness.plugins import registry
+from mixmark.harness.worker import load_generator
+from mixmark.harness.worker.outputs import Answers
 
 GOAL = 0.99
 PAIRS = 1000
@@ -52,7 +53,7 @@ class Null:
 
 
 def kept(runner: Runner, feeds: Iterator[Feed]) -> str:
-    logs = {True: drive.Log(answers=Answers()), False: drive.Log()}
+    logs = {True: load_generator.Log(answers=Answers()), False: load_generator.Log()}
     took: dict[bool, list[tuple[int, int]]] = {True: [], False: []}
     begin = time.perf_counter()
     for pair in range(PAIRS):
@@ -103,11 +104,11 @@ def compared(suite: Any, batch: int, answer: Array, window_s: float) -> str:
 
 
 def adapter(name: str) -> Any:
-    return plugins.Plugin("adapters", name, plugins.BUILT_IN["adapters"][name], "built in").load()({})
+    return registry.Plugin("adapters", name, registry.BUILT_IN["adapters"][name], "built in").load()({})
 
 
 def measured(name: str, tier: str, batch: int, by: str) -> Iterator[str]:
-    suite = plugins.suite(name, plugins.BUILT_IN["suites"][name], tier, {})
+    suite = registry.suite(name, registry.BUILT_IN["suites"][name], tier, {})
     with adapter(by).open(CPU, suite, "fp32", Use.of("single-stream")) as runner:
         feeds = map(suite.feeds(batch, 1), itertools.count())
         yield f"time without keeping over time with, {kept(runner, feeds)}"

@@ -19,10 +19,10 @@ import time
 from pathlib import Path
 
 from bench.entries import made
-from harness import plugins
-from submissions.board import site as board
-from submissions.board.row import Site
-from submissions.entry import Entry, Estimate
+from mixmark.harness.plugins import registry
+from mixmark.submissions.board import site as board
+from mixmark.submissions.board.row import Site
+from mixmark.submissions.entry import Entry, Estimate
 from tests.reporters.browser import CHROMIUM, tab
 
 SIZES = (100, 1000, 10_000)
@@ -64,7 +64,7 @@ def _known(figure: Estimate) -> Estimate:
 
 def build(count: int, out: Path) -> None:
     """Prints seconds, seconds of a core, and MiB."""
-    suites = {name: plugin.load() for name, plugin in plugins.find("suites").items()}
+    suites = {name: plugin.load() for name, plugin in registry.find("suites").items()}
     told = Site(
         title="Made up",
         url="",

@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Mapping
 from unittest import mock
 
-from harness.dispatch import Grant
-from harness.place import place, verify
+from mixmark.harness.measure.dispatch import Grant
+from mixmark.harness.plan.placement import place, verify
 from tests.fakes.cluster import drawn, many
 from tests.fakes.machine import device, solo
 

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from harness.judge.intervals import mean_interval
-from harness.judge.stamps import Floats
-from harness.judge.steady import MOST_BLOCKS, is_steady
+from mixmark.harness.judge.statistics.intervals import mean_interval
+from mixmark.harness.judge.statistics.steadiness import MOST_BLOCKS, is_steady
+from mixmark.harness.judge.statistics.timestamps import Floats
 
 STEP_S = 0.1
 LENGTHS_S = (30, 120)

@@ -19,10 +19,15 @@ import sys
 import tempfile
 from pathlib import Path
 
-from harness import cell, mix, place, plan, plugins, setup
-from harness.config import Config
-from harness.phase import Equipment, attend
-from harness.schema import Limits, Mix, Phase, Rate, Record, Route, Share, Task
+from mixmark.harness.contracts.schema import Limits, Mix, Phase, Rate, Record, Route, Share, Task
+from mixmark.harness.discover import setup
+from mixmark.harness.discover.config import Config
+from mixmark.harness.measure import mixed
+from mixmark.harness.measure import solo as cell
+from mixmark.harness.measure.phase import Equipment, attend
+from mixmark.harness.plan import phases
+from mixmark.harness.plan import placement as place
+from mixmark.harness.plugins import registry
 from tests.fakes.machine import Machine
 
 SECONDS = 8.0
@@ -57,7 +62,7 @@ def reached(rates: dict[str, float], length_s: int, known: bool) -> float:
         end_s=length_s if known else None,
     )
     machine.run(length_s)
-    machine.end_ns = length_s * plan.SECOND
+    machine.end_ns = length_s * phases.SECOND
     return min(map(machine.stamped, EDGE_1)) / length_s / machine.placement.bound_per_s
 
 
@@ -77,7 +82,7 @@ def main() -> None:
     way = next(way for way in found.ways if way.device.id == "cpu:0")
     equipment = Equipment(
         adapters=setup.choose(["onnxruntime"], Config()),
-        suites=plugins.find("suites"),
+        suites=registry.find("suites"),
         suite_options={},
         units={suite: "unit"},
         devices={("cpu:0", "onnxruntime"): way.device},
@@ -85,13 +90,13 @@ def main() -> None:
         seed=1,
         timeout_s=600,
     )
-    ns = int(SECONDS * plan.SECOND)
-    limits = Limits(warmup_ns=plan.SECOND, search_ns=0, min_ns=ns, max_ns=ns, min_feeds=1)
+    ns = int(SECONDS * phases.SECOND)
+    limits = Limits(warmup_ns=phases.SECOND, search_ns=0, min_ns=ns, max_ns=ns, min_feeds=1)
     route = Route.model_validate(
         {
             "suite": suite,
             "tier": tier,
-            "suite_version": plugins.find("suites")[suite].load().version,
+            "suite_version": registry.find("suites")[suite].load().version,
             "device": "cpu:0",
             "adapter": "onnxruntime",
             "precision": "fp32",
@@ -106,7 +111,7 @@ def main() -> None:
     together = Phase(
         name="mixed", purpose="mixed", tasks=(Task(device="cpu:0", shares=(shared,)),), placement=placement
     )
-    drive = mix.alone(bundle, together, lambda units, rates: place.place(units, rates, [way.device]))
+    drive = mixed.alone(bundle, together, lambda units, rates: place.place(units, rates, [way.device]))
     pairs = []
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "raw").mkdir()

@@ -18,9 +18,9 @@ import mlperf_loadgen as loadgen
 import numpy as np
 import numpy.typing as npt
 
-from harness.contracts import Array, Feed
-from harness.drive import closed_loop, one_by_one
-from harness.schema import Limits
+from mixmark.harness.contracts.protocols import Array, Feed
+from mixmark.harness.contracts.schema import Limits
+from mixmark.harness.worker.load_generator import closed_loop, one_by_one
 
 QUERIES = 20_000
 UNITS = 128

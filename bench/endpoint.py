@@ -23,11 +23,11 @@ from typing import cast
 
 import numpy as np
 
-from harness.adapters.endpoint import Endpoint
-from harness.adapters.endpoint.client import Address
-from harness.contracts import Array, Feed, Runner, Use
-from harness.drive import Log
-from suites.llm import Llm
+from mixmark.harness.adapters.endpoint import Endpoint
+from mixmark.harness.adapters.endpoint.client import Address
+from mixmark.harness.contracts.protocols import Array, Feed, Runner, Use
+from mixmark.harness.worker.load_generator import Log
+from mixmark.suites.llm import Llm
 from tests.fakes.servers import Request, serving
 
 GOAL_US = 1000.0

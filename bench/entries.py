@@ -19,8 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness.schema import Boundary, Device, Finding, Precision
-from submissions.entry import (
+from mixmark.harness.contracts.schema import Boundary, Device, Finding, Precision
+from mixmark.submissions.entry import (
     RULES_VERSION,
     Aspect,
     Cell,
@@ -222,9 +222,9 @@ class Stopwatch:
 
 def main() -> None:
     from bench.folders import Maker, write
-    from harness import store
-    from harness.judge.judgement import judge
-    from submissions import bundle, check
+    from mixmark.harness.judge.judgement import judge
+    from mixmark.harness.record import store
+    from mixmark.submissions import bundle, check
 
     parser = argparse.ArgumentParser(prog="python -m bench.entries", description="Time checks of entries.")
     parser.add_argument("times", type=int, nargs="?", default=50, help="how often one entry is checked")

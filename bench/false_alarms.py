@@ -31,9 +31,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from harness import drive, plugins
-from harness.audit import CPU, REFERENCE
-from harness.contracts import Adapter, Array, Runner, Suite, Use
+from mixmark.harness.contracts.protocols import Adapter, Array, Runner, Suite, Use
+from mixmark.harness.measure.audit import CPU, REFERENCE
+from mixmark.harness.plugins import registry
+from mixmark.harness.worker import load_generator
 
 ENGINES = ("torch:bf16", "onnxruntime:fp32")
 BATCH = {"dlrm": 2048, "resnet50": 8}
@@ -57,7 +58,7 @@ def judged(suite: Suite, answer: Array, reference: Array) -> list[float]:
 def opened(stack: ExitStack, name: str, suite: Suite) -> Runner:
     """name: ADAPTER:PRECISION[:OPTION=VALUE …], the options being those of mixmark.toml."""
     adapter, precision, *options = name.split(":")
-    loaded = plugins.Plugin("adapters", adapter, plugins.BUILT_IN["adapters"][adapter], "built in").load()
+    loaded = registry.Plugin("adapters", adapter, registry.BUILT_IN["adapters"][adapter], "built in").load()
     engine = cast(Adapter, loaded(dict(option.split("=", 1) for option in options)))
     device = next(each for each in engine.discover() if each.id == CPU.id)
     return stack.enter_context(engine.open(device, suite, precision, Use.of("single-stream")))
@@ -70,8 +71,8 @@ def answered(suite: Suite, engine: str, seeds: Iterable[int]) -> Iterator[tuple[
         referee = opened(stack, f"{REFERENCE}:fp32", suite.reference())
         for seed in seeds:
             feed = suite.feeds(BATCH.get(suite.name, 1), seed)(0)
-            answer = np.concatenate([drive.plain(out) for out in runner(feed)])
-            reference = np.concatenate([drive.plain(out) for out in referee({**feed, "answer": answer})])
+            answer = np.concatenate([load_generator.plain(out) for out in runner(feed)])
+            reference = np.concatenate([load_generator.plain(out) for out in referee({**feed, "answer": answer})])
             yield answer, reference
 
 
@@ -123,7 +124,7 @@ def main() -> None:
     parser.add_argument("--feeds", type=int, default=100)
     parser.add_argument("--values", type=Path)
     asked = parser.parse_args()
-    suite = plugins.suite(asked.suite, plugins.BUILT_IN["suites"][asked.suite], asked.tier, {})
+    suite = registry.suite(asked.suite, registry.BUILT_IN["suites"][asked.suite], asked.tier, {})
     print(f"Processor: {processor()}\n\n{HEADER}")
     for engine in asked.engines:
         name = f"{asked.suite}-{asked.tier}-{engine.replace(':', '-')}.csv"

@@ -25,13 +25,16 @@ from typing import Any
 import numpy as np
 import psutil
 
-from harness import drive, mixes, plugins, seeds, wire
-from harness.contracts import Array, Feed, Feeds, Graph, Runner, Suite, Use, Weights
-from harness.plugins import Plugin
-from harness.schema import Device, Limits, ScenarioName
-from harness.worker import Worker
-from suites.probe import Probe
-from suites.weights import drawn
+from mixmark.harness.contracts import seeds
+from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Runner, Suite, Use, Weights
+from mixmark.harness.contracts.schema import Device, Limits, ScenarioName
+from mixmark.harness.plan import mixes
+from mixmark.harness.plugins import registry
+from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.worker import load_generator, messages
+from mixmark.harness.worker.handle import Worker
+from mixmark.suites.probe import Probe
+from mixmark.suites.weights import drawn
 
 BATCHES = {"llm": (1,), "diffusion": (1,), "dlrm": (1, 2048, 8192), "resnet50": (1, 32, 128, 512), "probe": (1,)}
 SLEEPS_S = (0.0, 0.001, 0.01)
@@ -108,29 +111,29 @@ class Sleeper:
 
 @contextmanager
 def begun(
-    suite: wire.SuiteChoice, scenario: ScenarioName, batch: int, told: bool, **options: str
+    suite: messages.SuiteChoice, scenario: ScenarioName, batch: int, told: bool, **options: str
 ) -> Iterator[tuple[Worker, Path]]:
     """A worker whose window has begun, and its folder. told: whether it is told the seed of the window."""
     plugin = Plugin("adapters", "sleeper", "bench.feeds:Sleeper", "")
     with tempfile.TemporaryDirectory(prefix="mixmark-") as folder:
         scratch = Path(folder)
         with Worker(plugin, options, scratch, scratch / "log") as worker:
-            opening = wire.Open(
+            opening = messages.Open(
                 key="a", device=DEVICE, suite=suite, precision="bf16", scenario=scenario, free_bytes=None
             )
             worker.call(opening, TIMEOUT_S)
-            prepare = wire.Prepare(key="a", scenario=scenario, batch=batch, seed=0, limits=LIMITS)
+            prepare = messages.Prepare(key="a", scenario=scenario, batch=batch, seed=0, limits=LIMITS)
             worker.call(prepare, TIMEOUT_S)
-            ahead = drive.made_ahead(DEVICE, batch)
-            worker.call(wire.Begin(key="a", pool=0, seed=0 if told else None, ahead=ahead), TIMEOUT_S)
+            ahead = load_generator.made_ahead(DEVICE, batch)
+            worker.call(messages.Begin(key="a", pool=0, seed=0 if told else None, ahead=ahead), TIMEOUT_S)
             yield worker, scratch
 
 
 def between_us(seconds: float) -> tuple[float, float]:
     """The median of the microseconds between two feeds, and their share of the window."""
-    choice = wire.SuiteChoice(name="nothing", spec="bench.feeds:Nothing", tier="smoke")
+    choice = messages.SuiteChoice(name="nothing", spec="bench.feeds:Nothing", tier="smoke")
     with begun(choice, "single-stream", 1, told=True, seconds=str(seconds)) as (worker, scratch):
-        worker.call(wire.Measure(key="a", limits=LIMITS, out=str(scratch / "out.npz")), TIMEOUT_S)
+        worker.call(messages.Measure(key="a", limits=LIMITS, out=str(scratch / "out.npz")), TIMEOUT_S)
         done = worker.completions(scratch / "out.npz")
     gaps = done.issued_ns[1:] - done.marks_ns[done.ends - 1][:-1]
     return float(np.median(gaps)) / 1e3, float(gaps.sum() / (done.marks_ns[-1] - done.issued_ns[0]))
@@ -138,8 +141,10 @@ def between_us(seconds: float) -> tuple[float, float]:
 
 def alone(worker: Worker, scratch: Path) -> int:
     """The units that the worker does by itself in a window."""
-    draw = wire.Key(key=1)
-    worker.call(wire.Measure(key="a", limits=LIMITS, out=str(scratch / "out.npz")), TIMEOUT_S, replies=lambda _: draw)
+    draw = messages.Key(key=1)
+    worker.call(
+        messages.Measure(key="a", limits=LIMITS, out=str(scratch / "out.npz")), TIMEOUT_S, replies=lambda _: draw
+    )
     return int(worker.completions(scratch / "out.npz").units.sum())
 
 
@@ -147,18 +152,18 @@ def mixed(worker: Worker, scratch: Path) -> int:
     """The units that the worker does in a window where the nonces come one by one, one feed ahead."""
     units = serial = 0
     end_ns = time.monotonic_ns() + WINDOW_NS
-    draw = wire.Key(key=1)
+    draw = messages.Key(key=1)
     while time.monotonic_ns() < end_ns:
-        worker.post(wire.Feed(key="a", serial=serial, nonce=seeds.nonce(0, serial)))
+        worker.post(messages.Feed(key="a", serial=serial, nonce=seeds.nonce(0, serial)))
         serial += 1
         if serial > 1:
-            units += sum(worker.answer(wire.Fed, TIMEOUT_S, replies=lambda _: draw).marks[1::2])
+            units += sum(worker.answer(messages.Fed, TIMEOUT_S, replies=lambda _: draw).marks[1::2])
     return units
 
 
 def null_rate(name: str, batch: int, slots: int, run: Callable[[Worker, Path], int]) -> tuple[float, float]:
     """Units a second of a runner that does nothing, and the worker's CPU seconds for each unit."""
-    choice = wire.SuiteChoice(name=name, spec=plugins.BUILT_IN["suites"][name], tier="server")
+    choice = messages.SuiteChoice(name=name, spec=registry.BUILT_IN["suites"][name], tier="server")
     scenario: ScenarioName = "offline" if batch > 1 else "single-stream"
     with begun(choice, scenario, batch, told=run is alone, slots=str(slots)) as (worker, scratch):
         process = psutil.Process(worker.pid)
@@ -181,7 +186,7 @@ def main() -> None:
     tier = sys.argv[1] if len(sys.argv) > 1 else "edge"
     print(f"{tier}: making a feed, medians of 50")
     for name, batches in BATCHES.items():
-        suite: Any = plugins.find("suites")[name].load()(tier, {})
+        suite: Any = registry.find("suites")[name].load()(tier, {})
         for batch in batches:
             begin = time.perf_counter()
             feeds = suite.feeds(batch, 0)

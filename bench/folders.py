@@ -14,12 +14,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from harness import VERSION, plan, plugins, rates, store
-from harness.contracts import Suite
-from harness.judge.evidence import gather
-from harness.place import place
-from harness.plan import Way, Workload
-from harness.schema import (
+from mixmark.harness import VERSION
+from mixmark.harness.contracts.protocols import Suite
+from mixmark.harness.contracts.schema import (
     Audit,
     Completions,
     Conditions,
@@ -37,6 +34,13 @@ from harness.schema import (
     SuiteFacts,
     System,
 )
+from mixmark.harness.judge import solo_rates
+from mixmark.harness.judge.evidence import gather
+from mixmark.harness.plan import phases as plan
+from mixmark.harness.plan.phases import Way, Workload
+from mixmark.harness.plan.placement import place
+from mixmark.harness.plugins import registry
+from mixmark.harness.record import store
 
 SECOND = 1_000_000_000
 GPU = "gpu:GPU-0"
@@ -89,7 +93,7 @@ class Maker:
         self.rng = np.random.default_rng(seed)
         self.now_ns = 50 * SECOND
         self.suites: dict[str, Suite] = {
-            name: plugins.suite(name, plugins.BUILT_IN["suites"][name], "smoke", {}) for name in BATCH
+            name: registry.suite(name, registry.BUILT_IN["suites"][name], "smoke", {}) for name in BATCH
         }
 
     def result(self, runs: int = 1) -> Result:
@@ -125,7 +129,7 @@ class Maker:
         )
         for phase in phases:
             result = self.added(result, phase)
-        placement = place(MIX.units, rates.solo(gather(result), MIX, ()), DEVICES)
+        placement = place(MIX.units, solo_rates.solo(gather(result), MIX, ()), DEVICES)
         for run in range(1, runs + 1):
             mixed = plan.mixed(result, placement, plan.SMOKE_MIX, run, {})
             result = self.added(result.model_copy(update={"phases": (*result.phases, mixed)}), mixed)

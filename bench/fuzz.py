@@ -37,10 +37,10 @@ from typing import Any, Literal
 import numpy as np
 
 from bench.folders import Maker, rehash, write
-from harness import store
-from harness.errors import ResultError
-from harness.judge.energy.cover import CLASSES
-from harness.judge.judgement import Judgement, judge
+from mixmark.harness.contracts.errors import ResultError
+from mixmark.harness.judge.energy.coverage import CLASSES
+from mixmark.harness.judge.judgement import Judgement, judge
+from mixmark.harness.record import store
 
 Outcome = Literal["refused", "no score", "same", "relabelled", "better", "traceback"]
 Change = Callable[[Path, random.Random], str]

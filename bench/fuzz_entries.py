@@ -36,9 +36,9 @@ from typing import Any, Literal
 
 from bench.folders import Maker, write
 from bench.fuzz import altered, array_altered, bytes_altered, files_altered, raw_altered
-from submissions import check, form
-from submissions.bundle import bundle
-from submissions.entry import CLAIM, DECLARATION, MANIFEST, README, RESULTS, Declaration, Entry, Manifest
+from mixmark.submissions import check, form
+from mixmark.submissions.bundle import bundle
+from mixmark.submissions.entry import CLAIM, DECLARATION, MANIFEST, README, RESULTS, Declaration, Entry, Manifest
 
 Outcome = Literal["rejected", "identical", "unchanged", "told", "changed", "traceback"]
 Care = Literal["careless", "sealed", "careful"]

@@ -19,17 +19,19 @@ from typing import cast
 
 import psutil
 
-from harness import plan, setup, slices, store
-from harness.cluster import messages
-from harness.cluster.gather import gather
-from harness.cluster.remotes import Remotes
-from harness.cluster.site import Cluster
-from harness.config import Config
-from harness.launchers import Host
-from harness.launchers.local import Local
-from harness.launchers.process import Process
-from harness.schema import Phase, Record, Result, Tier
-from harness.site import Here, Order, Site
+from mixmark.harness.contracts.schema import Phase, Record, Result, Tier
+from mixmark.harness.discover import cpu_slices, setup
+from mixmark.harness.discover.config import Config
+from mixmark.harness.measure.cluster import messages
+from mixmark.harness.measure.cluster.agents import Remotes
+from mixmark.harness.measure.cluster.executor import Cluster
+from mixmark.harness.measure.cluster.gather import gather
+from mixmark.harness.measure.cluster.launchers import Host
+from mixmark.harness.measure.cluster.launchers.local import Local
+from mixmark.harness.measure.cluster.launchers.process import Process
+from mixmark.harness.measure.executor import Here, Order, Site
+from mixmark.harness.plan import phases
+from mixmark.harness.record import store
 
 ADAPTER = "torch"
 REST_S = 30.0
@@ -48,7 +50,7 @@ def mixes_per_s(site: Site, phase: Phase, before: Result) -> float:
             phase=phase,
             idle_s=0,
             mix=before.mix,
-            planner=lambda: plan.planner(before, "throughput"),
+            planner=lambda: phases.planner(before, "throughput"),
             keep=keep,
         )
     )
@@ -67,7 +69,7 @@ def mixes_per_s(site: Site, phase: Phase, before: Result) -> float:
 
 def main() -> None:
     pairs, seconds, tier = (*sys.argv[1:], *("5", "30", "smoke")[len(sys.argv) - 1 :])
-    cores = slices.cut("2", slices.usable())
+    cores = cpu_slices.cut("2", cpu_slices.usable())
     hosts = tuple(Host(f"host{number}", cores=each) for number, each in enumerate(cores))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mixmark-")))

@@ -20,10 +20,11 @@ from contextlib import ExitStack
 import numpy as np
 
 from bench.false_alarms import opened
-from harness import drive, plugins
-from harness.audit import REFERENCE
-from harness.contracts import Array, Feed, Suite
-from suites.dlrm import HOTNESS, Dlrm, _popular
+from mixmark.harness.contracts.protocols import Array, Feed, Suite
+from mixmark.harness.measure.audit import REFERENCE
+from mixmark.harness.plugins import registry
+from mixmark.harness.worker import load_generator
+from mixmark.suites.dlrm import HOTNESS, Dlrm, _popular
 
 SEED = 5
 VOTES = 16
@@ -96,16 +97,16 @@ def main() -> None:
     parser.add_argument("--kept", type=int, default=64)
     parser.add_argument("--feeds", type=int, default=8)
     asked = parser.parse_args()
-    suite: Suite = plugins.suite(asked.suite, plugins.BUILT_IN["suites"][asked.suite], asked.tier, {})
+    suite: Suite = registry.suite(asked.suite, registry.BUILT_IN["suites"][asked.suite], asked.tier, {})
     feeds = issued(suite, 1, asked.kept + asked.feeds)
     found: dict[str, list[float]] = {}
     with ExitStack() as stack:
         runner = opened(stack, f"{REFERENCE}:fp32", suite)
-        answers = np.stack([np.concatenate([drive.plain(out) for out in runner(feed)]) for feed in feeds])
+        answers = np.stack([np.concatenate([load_generator.plain(out) for out in runner(feed)]) for feed in feeds])
         referee = opened(stack, f"{REFERENCE}:fp32", suite.reference())
         for at in range(asked.kept, len(feeds)):
             for name, answer in ways(feeds, answers, at, asked.kept):
-                right = np.concatenate([drive.plain(out) for out in referee({**feeds[at], "answer": answer})])
+                right = np.concatenate([load_generator.plain(out) for out in referee({**feeds[at], "answer": answer})])
                 found.setdefault(name, []).append(suite.quality(answer, right))
     print(f"| {asked.kept} earlier answers kept | least | median | most |\n|---|---|---|---|")
     for name, values in found.items():

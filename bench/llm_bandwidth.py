@@ -19,10 +19,10 @@ from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any, NamedTuple
 
-from harness import plugins
-from harness.contracts import Use
-from harness.judge.honest import LARGEST_CACHE_BYTES, last_level_bytes
-from harness.watch import processor
+from mixmark.harness.contracts.protocols import Use
+from mixmark.harness.discover.machine import processor
+from mixmark.harness.judge.rules.integrity import LARGEST_CACHE_BYTES, last_level_bytes
+from mixmark.harness.plugins import registry
 
 GOAL = 0.85
 ROUTES = ("torch:fp32", "onnxruntime:fp32", "llamacpp:fp16", "llamacpp:int8", "llamacpp:int4")
@@ -43,11 +43,11 @@ class Measured(NamedTuple):
 
 def measure(route: str, tier: str) -> Measured:
     name, _, precision = route.partition(":")
-    adapter, torch = (plugins.find("adapters")[each].load()({}) for each in (name, "torch"))
+    adapter, torch = (registry.find("adapters")[each].load()({}) for each in (name, "torch"))
     device, by_torch = (next(each for each in one.discover() if each.kind == "cpu") for one in (adapter, torch))
     caches = last_level_bytes(dict(processor.caches())) or LARGEST_CACHE_BYTES
-    llm = plugins.find("suites")["llm"].load()(tier, {})
-    probe = plugins.find("suites")["probe"].load()(tier, {"cache_bytes": str(caches), "bits": "32"})
+    llm = registry.find("suites")["llm"].load()(tier, {})
+    probe = registry.find("suites")["probe"].load()(tier, {"cache_bytes": str(caches), "bits": "32"})
     decode = next(cost for cost in llm.costs(precision, 1) if cost.name == "decode")
     kernels = probe.costs("fp32", 1)
     use = Use.of("single-stream")

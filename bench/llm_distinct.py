@@ -13,7 +13,7 @@ import sys
 
 import torch
 
-from suites.llm import Llm
+from mixmark.suites.llm import Llm
 
 
 def main(tier: str, prompts: int) -> int:

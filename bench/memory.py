@@ -17,11 +17,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from harness import plugins, wire
-from harness.failures import WorkerFailed
-from harness.schema import Limits
-from harness.worker import Worker
-from suites import exported
+from mixmark.harness.contracts.schema import Limits
+from mixmark.harness.plugins import registry
+from mixmark.harness.worker import messages
+from mixmark.harness.worker.failures import WorkerFailed
+from mixmark.harness.worker.handle import Worker
+from mixmark.suites import exported
 
 GIB = 1 << 30
 ADAPTERS = ("torch", "onnxruntime", "openvino")
@@ -37,21 +38,21 @@ def weights_bytes(suite: Any) -> int:
 
 def peak(suite: str, adapter: str, tier: Any) -> tuple[int, int, dict[str, str]]:
     """The peaks of PSS and RSS in bytes, and the adapter's facts."""
-    plugin = plugins.find("adapters")[adapter]
-    spec = plugins.find("suites")[suite].spec
+    plugin = registry.find("adapters")[adapter]
+    spec = registry.find("suites")[suite].spec
     with tempfile.TemporaryDirectory(prefix="mixmark-") as folder:
         scratch = Path(folder)
         with Worker(plugin, {}, scratch, scratch / "log") as worker:
-            devices = worker.call(wire.Discover(), TIMEOUT_S).devices
+            devices = worker.call(messages.Discover(), TIMEOUT_S).devices
             device = next(each for each in devices if each.kind == "cpu")
-            choice = wire.SuiteChoice(name=suite, spec=spec, tier=tier)
-            opening = wire.Open(
+            choice = messages.SuiteChoice(name=suite, spec=spec, tier=tier)
+            opening = messages.Open(
                 key="a", device=device, suite=choice, precision="fp32", scenario="single-stream", free_bytes=None
             )
             opened = worker.call(opening, TIMEOUT_S)
-            worker.call(wire.Prepare(key="a", scenario="single-stream", batch=1, seed=0, limits=LIMITS), TIMEOUT_S)
-            worker.call(wire.Begin(key="a", pool=0, seed=0), TIMEOUT_S)
-            worker.call(wire.Measure(key="a", limits=LIMITS, out=str(scratch / "out.npz")), TIMEOUT_S)
+            worker.call(messages.Prepare(key="a", scenario="single-stream", batch=1, seed=0, limits=LIMITS), TIMEOUT_S)
+            worker.call(messages.Begin(key="a", pool=0, seed=0), TIMEOUT_S)
+            worker.call(messages.Measure(key="a", limits=LIMITS, out=str(scratch / "out.npz")), TIMEOUT_S)
             status = Path(f"/proc/{worker.pid}/status").read_text()
             high_water = next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM"))
             return worker.peak_pss_bytes, high_water, opened.facts
@@ -61,7 +62,7 @@ def main() -> None:
     tier, *suites = [*sys.argv[1:], *("edge",)[len(sys.argv) - 1 :]]
     print(f"{tier}, fp32, batch 1, GiB; goal: peak PSS of at most 1.3 × weights + 1 GiB")
     print(f"{'suite':10} {'adapter':12} {'weights':>8} {'PSS':>6} {'limit':>6} {'RSS':>6}  goal")
-    found = plugins.find("suites")
+    found = registry.find("suites")
     for name, adapter in itertools.product(suites or list(found), ADAPTERS):
         suite = found[name].load()(tier, {})
         weights = weights_bytes(suite)

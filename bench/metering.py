@@ -17,13 +17,13 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.config import Config
-from harness.contracts import Sample
-from harness.judge.energy.reading import cumulative
-from harness.metering import Meters
-from harness.meters.rapl import Rapl
-from harness.plugins import Plugin
-from harness.schema import Device, Domain, Metering, Samples
+from mixmark.harness.contracts.protocols import Sample
+from mixmark.harness.contracts.schema import Device, Domain, Metering, Samples
+from mixmark.harness.discover.config import Config
+from mixmark.harness.judge.energy.reading import cumulative
+from mixmark.harness.measure.metering import Meters
+from mixmark.harness.meters.rapl import Rapl
+from mixmark.harness.plugins.registry import Plugin
 
 GOAL = 0.005
 DOMAINS = 8

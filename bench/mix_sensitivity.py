@@ -13,9 +13,11 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from harness import mixes, plugins, store
-from harness.place import bound
-from harness.schema import Mix, Rate
+from mixmark.harness.contracts.schema import Mix, Rate
+from mixmark.harness.plan import mixes
+from mixmark.harness.plan.placement import bound
+from mixmark.harness.plugins import registry
+from mixmark.harness.record import store
 
 BATCHES = {"llm": 1, "diffusion": 1, "dlrm": 2048, "resnet50": 32}
 
@@ -25,7 +27,7 @@ def nominal(mix: Mix) -> list[Rate]:
     assert mix.nominal_flops_per_s and mix.nominal_bytes_per_s  # every frozen mix has them
     rates = []
     for name, batch in BATCHES.items():
-        suite = plugins.find("suites")[name].load()(mix.tier, {})
+        suite = registry.find("suites")[name].load()(mix.tier, {})
         feed_s = sum(
             cost.yields * max(cost.flops / mix.nominal_flops_per_s, cost.bytes / mix.nominal_bytes_per_s)
             for cost in suite.costs("bf16", batch)

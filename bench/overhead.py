@@ -23,11 +23,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harness import plugins
-from harness.contracts import Array, Feed, Graph, Use
-from harness.drive import closed_loop, one_by_one
-from harness.judge import stamps
-from harness.schema import Limits
+from mixmark.harness.contracts.protocols import Array, Feed, Graph, Use
+from mixmark.harness.contracts.schema import Limits
+from mixmark.harness.judge.statistics import timestamps
+from mixmark.harness.plugins import registry
+from mixmark.harness.worker.load_generator import closed_loop, one_by_one
 
 GOAL = 0.98
 PAIRS = 21  # pairs of blocks; fewer where a feed is longer than a block
@@ -218,8 +218,8 @@ def measure(suite_name: str, adapter_name: str, tier: str, batch: int) -> Row | 
     """Measures a suite; to be run in a fresh process, since the thread pools of two runtimes disturb each other.
 
     Returns None where the adapter does not run the suite."""
-    suite: Any = plugins.find("suites")[suite_name].load()(tier, {})
-    adapter: Any = plugins.find("adapters")[adapter_name].load()({})
+    suite: Any = registry.find("suites")[suite_name].load()(tier, {})
+    adapter: Any = registry.find("adapters")[adapter_name].load()({})
     device = next(each for each in adapter.discover() if each.kind == "cpu")
     if "fp32" not in device.offers(suite_name):
         return None
@@ -241,8 +241,8 @@ def measure(suite_name: str, adapter_name: str, tier: str, batch: int) -> Row | 
         def harness_block() -> tuple[float, float]:
             begin = time.monotonic_ns()
             done = closed_loop(runner, one_by_one(feeds), limits)
-            wall = stamps.units(done) * 1e9 / (time.monotonic_ns() - begin)
-            return stamps.throughput_per_s(done) or 0.0, wall
+            wall = timestamps.units(done) * 1e9 / (time.monotonic_ns() - begin)
+            return timestamps.throughput_per_s(done) or 0.0, wall
 
         def bare_block() -> float:
             made = list(itertools.islice(feeds, count))
@@ -274,7 +274,7 @@ def main() -> None:
     print(f"{tier}, alternating blocks, medians in units/s; goal: a ratio of at least {GOAL}")
     print(f"{'suite':10} {'adapter':12} {'batch':>5} {'harness':>10} {'bare':>10} {'ratio':>6} {'of pairs':>13}  goal")
     for suite, adapter in itertools.product(suites, adapters):
-        size = int(batch) if "offline" in plugins.find("suites")[suite].load().scenarios else 1
+        size = int(batch) if "offline" in registry.find("suites")[suite].load().scenarios else 1
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
             row = process.submit(measure, suite, adapter, tier, size).result()
         if row is None:

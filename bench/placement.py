@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.place import Power, place, verify
-from harness.schema import Device, Placement, Rate
+from mixmark.harness.contracts.schema import Device, Placement, Rate
+from mixmark.harness.plan.placement import Power, place, verify
 
 GOAL_S = 1.0
 REPEATS = 5

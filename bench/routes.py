@@ -23,11 +23,12 @@ from typing import Any
 
 import numpy as np
 
-from harness import plugins, wire
-from harness.adapters.cpu import BF16, cpu, flags
-from harness.judge.stamps import throughput_per_s
-from harness.schema import Completions, Limits, Tier
-from harness.worker import Worker
+from mixmark.harness.adapters.cpu import BF16, cpu, flags
+from mixmark.harness.contracts.schema import Completions, Limits, Tier
+from mixmark.harness.judge.statistics.timestamps import throughput_per_s
+from mixmark.harness.plugins import registry
+from mixmark.harness.worker import messages
+from mixmark.harness.worker.handle import Worker
 
 ROUNDS = 5
 WINDOW_NS = 4_000_000_000
@@ -80,14 +81,14 @@ ROWS = {
 @contextmanager
 def ours(row: Row) -> Iterator[tuple[Callable[[], float], str]]:
     """A function that measures a window of our route and returns units per second, and what the route is."""
-    suite = plugins.find("suites")[row.suite]
+    suite = registry.find("suites")[row.suite]
     with tempfile.TemporaryDirectory(prefix="mixmark-") as folder:
         out = Path(folder) / "out.npz"
-        with Worker(plugins.find("adapters")[row.adapter], row.options, Path(folder), Path(folder) / "log") as worker:
-            devices = worker.call(wire.Discover(), TIMEOUT_S).devices
+        with Worker(registry.find("adapters")[row.adapter], row.options, Path(folder), Path(folder) / "log") as worker:
+            devices = worker.call(messages.Discover(), TIMEOUT_S).devices
             device = next(each for each in devices if each.kind == "cpu")
-            choice = wire.SuiteChoice(name=row.suite, spec=suite.spec, tier=TIER)
-            opening = wire.Open(
+            choice = messages.SuiteChoice(name=row.suite, spec=suite.spec, tier=TIER)
+            opening = messages.Open(
                 key="a",
                 device=device,
                 suite=choice,
@@ -97,12 +98,12 @@ def ours(row: Row) -> Iterator[tuple[Callable[[], float], str]]:
             )
             opened = worker.call(opening, TIMEOUT_S)
             batch = None if row.scenario == "offline" else 1
-            preparing = wire.Prepare(key="a", scenario=row.scenario, batch=batch, seed=0, limits=PILOT)
+            preparing = messages.Prepare(key="a", scenario=row.scenario, batch=batch, seed=0, limits=PILOT)
             prepared = worker.call(preparing, TIMEOUT_S)
-            worker.call(wire.Begin(key="a", pool=0, seed=0), TIMEOUT_S)
+            worker.call(messages.Begin(key="a", pool=0, seed=0), TIMEOUT_S)
 
             def window() -> float:
-                worker.call(wire.Measure(key="a", limits=PILOT, out=str(out)), TIMEOUT_S)
+                worker.call(messages.Measure(key="a", limits=PILOT, out=str(out)), TIMEOUT_S)
                 with np.load(out) as stamps:
                     return rate(row.suite, Completions(**stamps))
 

@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness import plugins
-from harness.contracts import Suite
+from mixmark.harness.contracts.protocols import Suite
+from mixmark.harness.plugins import registry
 
 if TYPE_CHECKING:
     import torch
@@ -238,7 +238,7 @@ def main() -> None:
     asked = parser.parse_args()
     options = {"weights": asked.weights} if asked.weights else {}
     cheats = importlib.import_module(f"bench.cheats.{asked.suite}")
-    suite = plugins.suite(asked.suite, plugins.BUILT_IN["suites"][asked.suite], asked.tier, options)
+    suite = registry.suite(asked.suite, registry.BUILT_IN["suites"][asked.suite], asked.tier, options)
     nonces = range(asked.first, asked.first + asked.feeds)
 
     def measured() -> Iterator[Row]:

@@ -23,11 +23,11 @@ import mlperf_loadgen as loadgen
 import numpy as np
 
 from bench.drive_loop import feeds
-from harness.arrivals import poisson
-from harness.contracts import Array, Feed
-from harness.drive import one_by_one, open_loop
-from harness.judge import stamps
-from harness.schema import Limits
+from mixmark.harness.contracts.arrivals import poisson
+from mixmark.harness.contracts.protocols import Array, Feed
+from mixmark.harness.contracts.schema import Limits
+from mixmark.harness.judge.statistics import timestamps
+from mixmark.harness.worker.load_generator import one_by_one, open_loop
 
 SYSTEMS = ((0.0, 200.0), (0.005, 100.0))  # (seconds of a query, queries per second)
 PERCENTILES = (0.5, 0.9, 0.99)
@@ -54,7 +54,7 @@ def ours(sleep_s: float, rate_per_s: float, queries: int, seed: int) -> list[flo
     """Percentiles of the response time in ms, counted from the due time."""
     limits = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=10**12, min_feeds=queries)
     done = open_loop(Sleeper(sleep_s), one_by_one(feeds()), poisson(rate_per_s, seed), limits)
-    ordered = np.sort(stamps.latencies_ns(done))
+    ordered = np.sort(timestamps.latencies_ns(done))
     return [float(ordered[math.ceil(q * queries) - 1]) / 1e6 for q in PERCENTILES]
 
 

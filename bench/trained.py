@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from suites.llm import SHAPES, Shape
+from mixmark.suites.llm import SHAPES, Shape
 
 CLASSES, SUCCESSORS = 16, 6
 BATCH, ANSWER = 8, 64

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from harness import VERSION
+from mixmark.harness import VERSION
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
-from harness.schema import Int64s
-from harness.text import plain
-from reporters import figures
+from mixmark.harness.contracts.schema import Int64s
+from mixmark.harness.contracts.text import plain
+from mixmark.reporters import figures
 
 Floats = npt.NDArray[np.float64]
 

@@ -15,10 +15,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from harness.judge.judgement import Judgement
-from harness.text import plain
-from reporters import figures
-from reporters.summary import Line, Summary, summary
+from mixmark.harness.contracts.text import plain
+from mixmark.harness.judge.judgement import Judgement
+from mixmark.reporters import figures
+from mixmark.reporters.summary import Line, Summary, summary
 
 WIDTH = 100  # longer lines are hard to read
 WIDE = 80  # columns, from which on the other routes have a column of their own

@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 from io import StringIO
 
-from harness.judge.judgement import Judgement
-from harness.text import plain
-from reporters.lines import columns, lines
+from mixmark.harness.contracts.text import plain
+from mixmark.harness.judge.judgement import Judgement
+from mixmark.reporters.lines import columns, lines
 
 
 def report(judgement: Judgement) -> str:

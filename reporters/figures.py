@@ -6,9 +6,9 @@ import math
 import re
 from collections.abc import Iterable
 
-from harness.judge.figures import Energy, Latency, Relative, Row
-from harness.schema import Finding, Record, Result
-from harness.text import plain
+from mixmark.harness.contracts.schema import Finding, Record, Result
+from mixmark.harness.contracts.text import plain
+from mixmark.harness.judge.rows import Energy, Latency, Relative, Row
 
 UNKNOWN = "–"
 PREFIXES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0), ("m", 1e-3), ("µ", 1e-6))

@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.judge.figures import Matrix, Row
-from harness.judge.judgement import Judgement
-from harness.judge.roofline import Ceiling, CeilingKey
-from harness.schema import Result, System
-from harness.text import plain
-from reporters import console, figures, hosts, scores
+from mixmark.harness.contracts.schema import Result, System
+from mixmark.harness.contracts.text import plain
+from mixmark.harness.judge.judgement import Judgement
+from mixmark.harness.judge.roofline import Ceiling, CeilingKey
+from mixmark.harness.judge.rows import Matrix, Row
+from mixmark.reporters import console, figures, hosts, scores
 
 WIDTH = 120
 NAMES = ("suite", "device", "adapter")  # columns that wrap where names are long: figures never do

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from harness.judge.judgement import Judgement
-from harness.judge.scaling import Step
-from harness.judge.score import Figure, Run
-from harness.schema import Result, System
-from reporters import figures
-from reporters.figures import UNKNOWN, significant
+from mixmark.harness.contracts.schema import Result, System
+from mixmark.harness.judge.judgement import Judgement
+from mixmark.harness.judge.scaling import Step
+from mixmark.harness.judge.score import Figure, Run
+from mixmark.reporters import figures
+from mixmark.reporters.figures import UNKNOWN, significant
 
 MOST = 12  # hosts that a table lists; the others are in the JSON
 SAID = {True: "yes", False: "NO", None: "not known"}

@@ -16,16 +16,16 @@ from pathlib import Path
 import numpy as np
 from markupsafe import Markup
 
-from harness.judge import stamps
-from harness.judge.energy.total import metered, profile
-from harness.judge.evidence import Measured
-from harness.judge.figures import Latency, Row
-from harness.judge.hosts import processors
-from harness.judge.judgement import Judgement
-from harness.schema import Finding, Int64s, LatencyLimits, Result, System
-from harness.side_by_side import models
-from reporters import charts, figures, hosts, pictures, scores, summary
-from reporters.template import template
+from mixmark.harness.contracts.schema import Finding, Int64s, LatencyLimits, Result, System
+from mixmark.harness.judge.compare.machines import models
+from mixmark.harness.judge.energy.total import metered, profile
+from mixmark.harness.judge.evidence import Measured
+from mixmark.harness.judge.hosts import processors
+from mixmark.harness.judge.judgement import Judgement
+from mixmark.harness.judge.rows import Latency, Row
+from mixmark.harness.judge.statistics import timestamps
+from mixmark.reporters import charts, figures, hosts, pictures, scores, summary
+from mixmark.reporters.template import template
 
 POWER_BLOCKS = 160  # of a chart 360 px wide
 
@@ -158,17 +158,17 @@ def _charts(row: Row, measured: Measured, found: Iterable[Finding]) -> Iterator[
         )
         yield Chart("Throughput over the window", drawn, _steadiness(row, measured, found))
     first, each = figures.name(row.names.first), figures.name(row.names.each)
-    streams = stamps.time_per_unit_ns(done)
+    streams = timestamps.time_per_unit_ns(done)
     spreads: tuple[tuple[str, str, Int64s, Latency], ...] = (
-        ("first", first, stamps.first_mark_ns(done), row.first_mark),
+        ("first", first, timestamps.first_mark_ns(done), row.first_mark),
         ("each", each, streams, row.time_per_unit),
     )
     if not len(streams):
-        spreads = (("service", _total_name(row), stamps.latencies_ns(done), row.latency),)
+        spreads = (("service", _total_name(row), timestamps.latencies_ns(done), row.latency),)
     for name, caption, values_ns, latency in spreads:
         if len(values_ns) > 1:
             yield Chart(caption, charts.distribution(f"{key}-{name}", values_ns, _marks(latency), title=caption))
-    if len(gaps_ns := stamps.gaps_ns(done)) > 1:
+    if len(gaps_ns := timestamps.gaps_ns(done)) > 1:
         caption = f"Time between {row.record.unit}s"  # those of a feed hang together: they carry no percentile
         yield Chart(caption, charts.distribution(f"{key}-gaps", gaps_ns, (), title=caption, of="gaps"))
 

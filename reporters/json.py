@@ -9,17 +9,17 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from harness.judge.diagnosis import Diagnosis, Part
-from harness.judge.energy.total import Total
-from harness.judge.figures import Energy, Latency, Matrix, Row
-from harness.judge.hosts import Traffic
-from harness.judge.judgement import Judgement
-from harness.judge.scaling import Step
-from harness.judge.score import Figure, Grade, Problem, Run, Stream
-from harness.judge.trust import Trust
-from harness.references import Reference
-from harness.schema import Boundary, Finding, Placement, Result
-from harness.text import escaped
+from mixmark.harness.contracts.schema import Boundary, Finding, Placement, Result
+from mixmark.harness.contracts.text import escaped
+from mixmark.harness.judge.diagnosis import Diagnosis, Part
+from mixmark.harness.judge.energy.total import Total
+from mixmark.harness.judge.hosts import Traffic
+from mixmark.harness.judge.judgement import Judgement
+from mixmark.harness.judge.references import Reference
+from mixmark.harness.judge.rows import Energy, Latency, Matrix, Row
+from mixmark.harness.judge.scaling import Step
+from mixmark.harness.judge.score import Figure, Grade, Problem, Run, Stream
+from mixmark.harness.judge.verdict import Trust
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 
-from harness.judge.judgement import Judgement
-from harness.text import escaped
-from reporters.lines import lines
+from mixmark.harness.contracts.text import escaped
+from mixmark.harness.judge.judgement import Judgement
+from mixmark.reporters.lines import lines
 
 
 def report(judgement: Judgement) -> str:

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import get_type_hints
 
-from harness.judge import hosts
-from harness.judge.energy.total import Total
-from harness.judge.figures import Energy, Latency, Row
-from harness.judge.judgement import Judgement
-from harness.judge.score import Run, Score
-from harness.schema import Environment, Result
-from harness.side_by_side import models
+from mixmark.harness.contracts.schema import Environment, Result
+from mixmark.harness.judge import hosts
+from mixmark.harness.judge.compare.machines import models
+from mixmark.harness.judge.energy.total import Total
+from mixmark.harness.judge.judgement import Judgement
+from mixmark.harness.judge.rows import Energy, Latency, Row
+from mixmark.harness.judge.score import Run, Score
 
 Value = str | int | float | None
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from harness.judge.figures import Row
-from harness.judge.judgement import Judgement
-from harness.schema import System
-from harness.text import plain
-from reporters import figures, hosts, scores
-from reporters.figures import UNKNOWN
-from reporters.summary import summary
+from mixmark.harness.contracts.schema import System
+from mixmark.harness.contracts.text import plain
+from mixmark.harness.judge.judgement import Judgement
+from mixmark.harness.judge.rows import Row
+from mixmark.reporters import figures, hosts, scores
+from mixmark.reporters.figures import UNKNOWN
+from mixmark.reporters.summary import summary
 
 COLUMNS = (
     "suite", "device", "adapter", "scenario", "type", "feeds", "throughput", "latency", "tail", "first mark",

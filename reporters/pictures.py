@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
-from harness.judge.figures import Relative, Row
-from harness.judge.judgement import Judgement
-from reporters import charts, figures, scores
-from reporters.timeline import Timeline, timelines
+from mixmark.harness.judge.judgement import Judgement
+from mixmark.harness.judge.rows import Relative, Row
+from mixmark.reporters import charts, figures, scores
+from mixmark.reporters.timeline import Timeline, timelines
 
 HOTTEST = 10  # times as fast as the baseline, or as slow: the full tint, on a scale that is the same in every report
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.judge.diagnosis import Diagnosis
-from harness.judge.judgement import Judgement
-from harness.judge.score import NOT_MEASURED, Figure, Run, Score
-from harness.schema import Mix, Placement
-from reporters import figures, hosts
-from reporters.figures import UNKNOWN, significant
+from mixmark.harness.contracts.schema import Mix, Placement
+from mixmark.harness.judge.diagnosis import Diagnosis
+from mixmark.harness.judge.judgement import Judgement
+from mixmark.harness.judge.score import NOT_MEASURED, Figure, Run, Score
+from mixmark.reporters import figures, hosts
+from mixmark.reporters.figures import UNKNOWN, significant
 
 STEADINESS = {True: "steady", False: "not steady", None: "too short to tell whether it was steady"}
 

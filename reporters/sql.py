@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harness.judge.judgement import Judgement
-from harness.text import plain
-from reporters.lines import Value, columns, lines
+from mixmark.harness.contracts.text import plain
+from mixmark.harness.judge.judgement import Judgement
+from mixmark.reporters.lines import Value, columns, lines
 
 TABLE = "mixmark"
 TYPES = {str: "TEXT", int: "INTEGER", float: "REAL"}

@@ -9,14 +9,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.judge.figures import Row
-from harness.judge.judgement import Judgement
-from harness.judge.score import Figure, Score
-from harness.judge.trust import Verdict
-from harness.references import Reference
-from harness.schema import Mix
-from reporters import figures
-from reporters.figures import significant
+from mixmark.harness.contracts.schema import Mix
+from mixmark.harness.judge.judgement import Judgement
+from mixmark.harness.judge.references import Reference
+from mixmark.harness.judge.rows import Row
+from mixmark.harness.judge.score import Figure, Score
+from mixmark.harness.judge.verdict import Verdict
+from mixmark.reporters import figures
+from mixmark.reporters.figures import significant
 
 MOST_OTHERS = 2  # routes that a line compares the best one with
 LONGEST_REASON, LONGEST_FAILURE = 240, 80  # letters

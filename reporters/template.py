@@ -8,8 +8,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from harness.text import plain
-from reporters import figures
+from mixmark.harness.contracts.text import plain
+from mixmark.reporters import figures
 
 
 def template(folder: Path, name: str) -> Template:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.judge import stamps
-from harness.judge.energy.total import metered, profile
-from harness.judge.judgement import Judgement
-from harness.judge.score import Run
-from harness.judge.stamps import Floats
-from harness.schema import Completions, Int64s
+from mixmark.harness.contracts.schema import Completions, Int64s
+from mixmark.harness.judge.energy.total import metered, profile
+from mixmark.harness.judge.judgement import Judgement
+from mixmark.harness.judge.score import Run
+from mixmark.harness.judge.statistics import timestamps
+from mixmark.harness.judge.statistics.timestamps import Floats
 
 MOST_COLUMNS = 400  # of the picture of a device; feeds that are shorter than a column share it
 FEWEST_COLUMNS = 120
@@ -110,9 +110,9 @@ def _lane(
     several = [each for suite in suites for each in done.get(suite, ())]
     return Lane(
         device=device,
-        busy=stamps.in_flight_ns(*several, inside=window_ns) / run.length_ns if several else 0.0,
+        busy=timestamps.in_flight_ns(*several, inside=window_ns) / run.length_ns if several else 0.0,
         shares={
-            suite: stamps.in_flight_ns(*done[suite], inside=window_ns) / run.length_ns
+            suite: timestamps.in_flight_ns(*done[suite], inside=window_ns) / run.length_ns
             for suite in suites
             if done.get(suite)
         },
@@ -149,7 +149,7 @@ def _taken(done: Sequence[Completions], edges_ns: Int64s) -> Floats:
     """[edges - 1], the share of the time between two edges in which at least one of these feeds was in flight."""
     if not done:
         return np.zeros(len(edges_ns) - 1)
-    begin_ns, end_ns = (each - edges_ns[0] for each in stamps.flights_ns(*done))
+    begin_ns, end_ns = (each - edges_ns[0] for each in timestamps.flights_ns(*done))
     flown = np.cumsum(end_ns - begin_ns)
     clock = np.stack((begin_ns, end_ns), axis=1).ravel().astype(np.float64)
     in_flight = np.stack((flown - (end_ns - begin_ns), flown), axis=1).ravel().astype(np.float64)

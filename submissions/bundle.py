@@ -8,14 +8,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import store
-from harness.conformance.report import Report
-from harness.errors import MixmarkError, ResultError, UsageError
-from harness.judge.judgement import Judgement, judge
-from harness.schema import Result
-from submissions import check, form, page, redact, signature
-from submissions.conclude import Seen, entry, look, unlike
-from submissions.entry import (
+from mixmark.harness.contracts.errors import MixmarkError, ResultError, UsageError
+from mixmark.harness.contracts.schema import Result
+from mixmark.harness.judge.judgement import Judgement, judge
+from mixmark.harness.measure.conformance.report import Report
+from mixmark.harness.record import store
+from mixmark.submissions import check, form, page, redact, signature
+from mixmark.submissions.conclude import Seen, entry, look, unlike
+from mixmark.submissions.entry import (
     CLAIM,
     DECLARATION,
     MANIFEST,
@@ -29,7 +29,7 @@ from submissions.entry import (
     Verdict,
     is_slug,
 )
-from submissions.redact import Redactor, Removed
+from mixmark.submissions.redact import Redactor, Removed
 
 
 @dataclass(frozen=True)

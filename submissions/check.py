@@ -19,15 +19,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from harness import repeat, store
-from harness.conformance.report import Report
-from harness.errors import ResultError, UsageError
-from harness.judge.judgement import judge
-from harness.schema import Device, Fact
-from harness.text import plain
-from submissions import form, page, redact, signature
-from submissions.conclude import Seen, entry, look, unlike
-from submissions.entry import (
+from mixmark.harness.contracts.errors import ResultError, UsageError
+from mixmark.harness.contracts.schema import Device, Fact
+from mixmark.harness.contracts.text import plain
+from mixmark.harness.judge.judgement import judge
+from mixmark.harness.measure import reaudit as repeat
+from mixmark.harness.measure.conformance.report import Report
+from mixmark.harness.record import store
+from mixmark.submissions import form, page, redact, signature
+from mixmark.submissions.conclude import Seen, entry, look, unlike
+from mixmark.submissions.entry import (
     CLAIM,
     CONFORMANCE,
     DECLARATION,

@@ -13,18 +13,20 @@ from typing import Literal, cast
 
 import numpy as np
 
-from harness import VERSION, mixes, plugins
-from harness.conformance.report import Report
-from harness.judge import hosts
-from harness.judge import score as scoring
-from harness.judge.energy.cover import rivals
-from harness.judge.energy.total import metered, twins
-from harness.judge.figures import Row
-from harness.judge.judgement import Judgement
-from harness.judge.score import Figure, Run, Score
-from harness.schema import MIXES, Domain, Finding, Result, System
-from harness.silicon import local
-from submissions.entry import (
+from mixmark.harness import VERSION
+from mixmark.harness.contracts.device_ids import local
+from mixmark.harness.contracts.schema import MIXES, Domain, Finding, Result, System
+from mixmark.harness.judge import hosts
+from mixmark.harness.judge import score as scoring
+from mixmark.harness.judge.energy.coverage import rivals
+from mixmark.harness.judge.energy.total import metered, twins
+from mixmark.harness.judge.judgement import Judgement
+from mixmark.harness.judge.rows import Row
+from mixmark.harness.judge.score import Figure, Run, Score
+from mixmark.harness.measure.conformance.report import Report
+from mixmark.harness.plan import mixes
+from mixmark.harness.plugins import registry
+from mixmark.submissions.entry import (
     RULES_VERSION,
     Aspect,
     Cell,
@@ -93,7 +95,7 @@ def look(number: int, judgement: Judgement, journal_sha256: str) -> Seen:
     result = judgement.result
     runs = {phase.name for phase in scoring.mixed(result)}
     mixed = [record.route for record in result.records if record.phase in runs]
-    built_in = {spec: name for name, spec in plugins.BUILT_IN["adapters"].items()}
+    built_in = {spec: name for name, spec in registry.BUILT_IN["adapters"].items()}
     foreign = dict.fromkeys(
         route.adapter
         for route in mixed

@@ -4,12 +4,12 @@
         declaration.json    what no measurement can tell: names, availability, price (Declaration)
         claim.json          the classes and figures as the maker computed them (Claim); a check computes them again
         README.md           the same for a person; it follows from the other files
-        conformance.X.json  optional: what the conformance kit says of the adapter X (harness.conformance.report)
+        conformance.X.json  optional: what the conformance kit says of the adapter X (mixmark.harness.measure.conformance.report)
         results/1/ …        the result folders, without names of hosts and users
         manifest.json       the size and the SHA-256 of each file above (Manifest)
         manifest.json.sig   optional: the signature of manifest.json by `ssh-keygen -Y sign`
 
-`submissions.check` reads a folder and returns an Entry: everything that a board needs to know of it.
+`mixmark.submissions.check` reads a folder and returns an Entry: everything that a board needs to know of it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from harness.schema import Boundary, Device, Fact, Finding, Precision, ScenarioName, Tier
-from harness.silicon import host_of
-from harness.text import plain
+from mixmark.harness.contracts.device_ids import host_of
+from mixmark.harness.contracts.schema import Boundary, Device, Fact, Finding, Precision, ScenarioName, Tier
+from mixmark.harness.contracts.text import plain
 
 SCHEMA: Literal[1] = 1
 """The version of the shapes on this page."""

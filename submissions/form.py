@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from harness.schema import Fact, Record, Result
+from mixmark.harness.contracts.schema import Fact, Record, Result
 
 AFact = TypeVar("AFact", bound=Fact)
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from harness.text import plain
-from submissions.entry import Entry, Estimate
+from mixmark.harness.contracts.text import plain
+from mixmark.submissions.entry import Entry, Estimate
 
 LEVELS = ("below level 1", "level 1", "level 2", "level 3")
 

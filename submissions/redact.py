@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from harness.errors import ResultError
-from harness.schema import Device, Metering, Result
-from harness.silicon import local, part_of
+from mixmark.harness.contracts.device_ids import local, part_of
+from mixmark.harness.contracts.errors import ResultError
+from mixmark.harness.contracts.schema import Device, Metering, Result
 
 SHORTEST = 3  # letters of a host's or user's name that is searched for: shorter ones are parts of many words
 PUBLIC = ("/sys", "/dev", "/proc", "/usr", "/opt", "/lib", "/lib64", "/bin", "/sbin", "/etc/os-release")

@@ -1,6 +1,6 @@
 """The scores of published entries that ship with Mixmark, so that a report can say how a machine compares.
 
-    python -m submissions.references    writes harness/references.json from submissions/entries
+    python -m mixmark.submissions.references    writes harness/judge/references.json from submissions/entries
 
 It holds the newest two of each mix of the ranked entries of the closed division that `mixmark check` accepts. A mix
 without a ranked entry has its indicative ones instead: a report names the grade of each, and a rough scale is better
@@ -14,12 +14,12 @@ from collections.abc import Iterable
 from itertools import groupby, islice
 from pathlib import Path
 
-from harness.references import Reference
-from submissions import check
-from submissions.entry import Entry
+from mixmark.harness.judge.references import Reference
+from mixmark.submissions import check
+from mixmark.submissions.entry import Entry
 
 ENTRIES = Path(__file__).parent / "entries"
-SHIPPED = Path(__file__).parent.parent / "harness" / "references.json"
+SHIPPED = Path(__file__).parent.parent / "harness" / "judge" / "references.json"
 MOST = 2
 """The references of a mix: a reader compares a machine with few others."""
 

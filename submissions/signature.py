@@ -6,9 +6,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from harness.errors import MixmarkError, UsageError
-from harness.text import plain
-from submissions.entry import MANIFEST, SIGNATURE, Signed
+from mixmark.harness.contracts.errors import MixmarkError, UsageError
+from mixmark.harness.contracts.text import plain
+from mixmark.submissions.entry import MANIFEST, SIGNATURE, Signed
 
 NAMESPACE = "mixmark-entry"
 TIMEOUT_S = 120.0  # a person may have to type a passphrase or touch a key

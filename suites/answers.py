@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from harness.contracts import Array
-from harness.errors import WrongAnswer
-from harness.schema import weight_class
+from mixmark.harness.contracts.errors import WrongAnswer
+from mixmark.harness.contracts.protocols import Array
+from mixmark.harness.contracts.schema import weight_class
 
 
 def bound(at_most: Mapping[str, float], precision: str) -> float:

@@ -1,7 +1,7 @@
 """Graphs as ONNX models without their weights: shipped, cached, or exported from the PyTorch module on demand.
 
 A suite ships the graphs of its smoke and edge tiers in the folder `graphs` beside its code, so that an ONNX runtime
-works where torch is absent. After a change to a module, `python -m suites.exported suites.llm:Llm …` writes them again.
+works where torch is absent. After a change to a module, `python -m mixmark.suites.exported mixmark.suites.llm:Llm …` writes them again.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness import cache
-from harness.contracts import Graph, Spec, Suite
-from harness.errors import Unsupported
+from mixmark.harness.contracts.errors import Unsupported
+from mixmark.harness.contracts.protocols import Graph, Spec, Suite
+from mixmark.harness.plugins import model_cache
 
 if TYPE_CHECKING:
     from torch import nn
@@ -57,7 +57,7 @@ def graph(
         if shipped.exists():
             return lzma.decompress(shipped.read_bytes())
         key = hashlib.sha256(repr((inputs, state, outputs)).encode() + _sources(home)).hexdigest()[:16]
-        with cache.folder(f"{home.name}-{tier}-{name}-{key}", MOST_BYTES, write) as folder:
+        with model_cache.folder(f"{home.name}-{tier}-{name}-{key}", MOST_BYTES, write) as folder:
             return lzma.decompress((folder / MODEL).read_bytes())
 
     def write(folder: Path) -> None:

@@ -7,7 +7,7 @@ for a p90, and a p99 would need 662.
 
 from __future__ import annotations
 
-from harness.schema import LatencyLimits
+from mixmark.harness.contracts.schema import LatencyLimits
 
 MS = 1_000_000
 SECOND = 1000 * MS

@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import numpy.typing as npt
 
-from harness.contracts import Array
+from mixmark.harness.contracts.protocols import Array
 
 UNUSED = (
     3  # references to an array that nobody holds: from the list, from the loop over it, and from the call that counts

@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from harness.contracts import Spec, Weights
-from harness.errors import UsageError
-from suites.keys import key
+from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.protocols import Spec, Weights
+from mixmark.suites.keys import key
 
 GROUP = 32
 # The counts resemble a rounded bell curve. It contains -8, so that absmax / 8 is the tensor's power of two.

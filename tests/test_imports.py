@@ -1,4 +1,4 @@
-"""The architecture as a test: imports point one way, and what is heavy is imported where it is used."""
+"""The architecture as a test: the rooms of the harness import one way, and what is heavy is imported where it is used."""
 
 from __future__ import annotations
 
@@ -9,150 +9,27 @@ from pathlib import Path
 
 import pytest
 
-from harness import plugins
-
 ROOT = Path(__file__).parent.parent
-# Each layer may import itself and what stands before it.
-LAYERS = (
-    {"harness.errors", "harness.schema", "harness.silicon", "harness.text"},
-    {"harness.contracts"},
-    {  # pure: no file, process, device or clock; of mixes those that are shipped
-        "harness.arrivals",
-        "harness.bfloat16",
-        "harness.clocks",
-        "harness.credits",
-        "harness.judge.coherent",
-        "harness.judge.distributions",
-        "harness.compare",
-        "harness.dispatch",
-        "harness.judge.honest",
-        "harness.judge",
-        "harness.judge.diagnosis",
-        "harness.judge.disturbed",
-        "harness.judge.energy",
-        "harness.judge.energy.cover",
-        "harness.judge.energy.reading",
-        "harness.judge.energy.rules",
-        "harness.judge.energy.total",
-        "harness.judge.evidence",
-        "harness.judge.figures",
-        "harness.judge.hosts",
-        "harness.judge.intervals",
-        "harness.judge.judgement",
-        "harness.judge.mix",
-        "harness.judge.records",
-        "harness.judge.roofline",
-        "harness.judge.scaling",
-        "harness.judge.stamps",
-        "harness.mixes",
-        "harness.pace",
-        "harness.pick",
-        "harness.place",
-        "harness.seeds",
-        "harness.side_by_side",
-        "harness.plan",
-        "harness.rates",
-        "harness.judge.score",
-        "harness.judge.steady",
-        "harness.judge.trust",
-        "harness.references",
-    },
-    {"harness.locks", "harness.cache"},  # on disk, and for plugins too
-    {
-        "harness.answers",
-        "harness.arrays",
-        "harness.audit",
-        "harness.cell",
-        "harness.config",
-        "harness.conformance",
-        "harness.conformance.adapter",
-        "harness.conformance.meter",
-        "harness.conformance.readings",
-        "harness.conformance.report",
-        "harness.conformance.trials",
-        "harness.discover",
-        "harness.doctor",
-        "harness.drive",
-        "harness.elsewhere",
-        "harness.examine",
-        "harness.expected",
-        "harness.export",
-        "harness.launchers",
-        "harness.launchers.choose",
-        "harness.launchers.listener",
-        "harness.launchers.local",
-        "harness.launchers.process",
-        "harness.launchers.ray",
-        "harness.launchers.slurm",
-        "harness.launchers.ssh",
-        "harness.link",
-        "harness.metering",
-        "harness.mix",
-        "harness.noise",
-        "harness.past",
-        "harness.plugins",
-        "harness.phase",
-        "harness.repeat",
-        "harness.run",
-        "harness.slices",
-        "harness.starter",
-        "harness.store",
-        "harness.idle",
-        "harness.gaps",
-        "harness.guarded",
-        "harness.watch",
-        "harness.watch.accelerators",
-        "harness.watch.canary",
-        "harness.watch.cgroups",
-        "harness.watch.disclosure",
-        "harness.watch.files",
-        "harness.watch.machine",
-        "harness.watch.memory",
-        "harness.watch.processor",
-        "harness.watch.sampling",
-        "harness.setup",
-        "harness.site",
-        "harness.cluster",
-        "harness.cluster.agent",
-        "harness.cluster.gather",
-        "harness.cluster.machine",
-        "harness.cluster.messages",
-        "harness.cluster.names",
-        "harness.cluster.remotes",
-        "harness.cluster.site",
-        "harness.worker",
-        "harness.serve",
-        "harness.wire",
-        "harness.failures",
-        "harness.hosts",
-        "harness.hosts.local",
-        "harness.hosts.orphans",
-        "harness.isolation",
-    },
-    {"harness.progress"},
-    {
-        "harness.cli",
-        "harness.cli.adapters",
-        "harness.cli.agent",
-        "harness.cli.alone",
-        "harness.cli.answer",
-        "harness.cli.cache",
-        "harness.cli.export",
-        "harness.cli.conformance",
-        "harness.cli.leaderboard",
-        "harness.cli.hosts",
-        "harness.cli.look",
-        "harness.cli.meters",
-        "harness.cli.options",
-        "harness.cli.results",
-        "harness.cli.run",
-        "harness.cli.submissions",
-        "harness.cli.tables",
-        "harness.start",
-    },
+ROOMS = (
+    "contracts",
+    "plan",
+    "judge",
+    "plugins",
+    "adapters",
+    "meters",
+    "record",
+    "worker",
+    "discover",
+    "measure",
+    "cli",
 )
-ENGINE = frozenset().union(*LAYERS)
-FOR_PLUGINS = frozenset().union(*LAYERS[:4])
+"""The folders of `harness/`. Each may import itself and those before it."""
+PURE = ("contracts", "plan", "judge")
+"""They read no file, clock or device; of files only those that are shipped beside them."""
+EFFECTS = {"os", "time", "subprocess", "threading", "socket", "tempfile", "shutil", "psutil", "platform", "signal"}
+FOR_PLUGINS = {*PURE, "plugins.model_cache"}
+"""What adapters, meters, suites and reporters may import of the harness."""
+PLUGINS = ("harness/adapters", "harness/meters", "suites", "reporters")
 VENDORS = {"pynvml", "amdsmi"}
 HEAVY = {"torch", "onnxruntime", "openvino", "llama_cpp", "onnx", "onnxscript", "onnx_ir", "transformers", "diffusers"}
 
@@ -160,7 +37,7 @@ HEAVY = {"torch", "onnxruntime", "openvino", "llama_cpp", "onnx", "onnxscript", 
 def imports(path: Path) -> set[str]:
     """The modules that a file imports, those under `if TYPE_CHECKING` left out."""
     found: set[str] = set()
-    stack: list[ast.AST] = [ast.parse(path.read_text())]
+    stack: list[ast.AST] = [ast.parse(path.read_text("utf-8"))]
     while stack:
         node = stack.pop()
         if isinstance(node, ast.Import):
@@ -173,81 +50,93 @@ def imports(path: Path) -> set[str]:
     return found
 
 
-def files(*folders: str) -> list[Path]:
-    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+def files(folder: str) -> list[Path]:
+    return sorted((ROOT / folder).rglob("*.py"))
 
 
-def path_of(module: str) -> Path:
-    path = ROOT / module.replace(".", "/")
-    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+def of_the_harness(path: Path) -> set[str]:
+    """What a file imports of the harness, as `judge.score.mx`."""
+    prefix = "mixmark.harness."
+    return {name.removeprefix(prefix) for name in imports(path) if name.startswith(prefix)} - {"VERSION", *ROOMS}
 
 
-def engine() -> list[Path]:
-    """The files of the harness that are no plugins."""
-    return [path for path in files("harness") if path not in BUILT_IN]
+def test_the_harness_is_its_rooms() -> None:
+    entries = {path.name for path in (ROOT / "harness").iterdir()} - {"__pycache__"}
+    assert entries == {*ROOMS, "__init__.py"}
 
 
-def name_of(path: Path) -> str:
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_imports_only_itself_and_those_before_it(room: str) -> None:
+    allowed = set(ROOMS[: ROOMS.index(room) + 1])
+    for path in files(f"harness/{room}"):
+        assert {name for name in of_the_harness(path) if name.split(".")[0] not in allowed} == set(), path
 
 
-BUILT_IN = {
-    *files("harness/adapters", "harness/meters"),
-    *(path_of(spec.partition(":")[0]) for spec in plugins.BUILT_IN["watchers"].values()),
-}
+@pytest.mark.parametrize("room", PURE)
+def test_a_pure_room_touches_no_file_clock_or_device(room: str) -> None:
+    for path in files(f"harness/{room}"):
+        assert not {name.split(".")[0] for name in imports(path)} & EFFECTS, path
 
 
-def test_every_file_of_the_engine_has_a_layer() -> None:
-    assert {name_of(path) for path in engine()} - {"harness"} == ENGINE
+@pytest.mark.parametrize("folder", PLUGINS)
+def test_plugins_see_only_the_pure_rooms_and_the_model_cache(folder: str) -> None:
+    own = folder.removeprefix("harness/")
+    for path in files(folder):
+        seen = {name for name in of_the_harness(path) if name.split(".")[0] not in {*PURE, own}}
+        assert all(name.startswith("plugins.model_cache") for name in seen), (path, seen)
 
 
-@pytest.mark.parametrize("level", range(len(LAYERS)))
-def test_imports_point_one_way(level: int) -> None:
-    allowed = frozenset().union(*LAYERS[: level + 1])
-    for module in LAYERS[level]:
-        path = path_of(module)
-        assert {each for each in imports(path) if each in ENGINE} <= allowed, module
+def test_nothing_names_an_adapter_or_meter_but_the_table_of_plugins() -> None:
+    for room in ROOMS:
+        for path in files(f"harness/{room}"):
+            named = {name.split(".")[0] for name in of_the_harness(path)} & {"adapters", "meters"}
+            assert named <= {room}, path
 
 
-def test_plugins_see_only_contracts_pure_modules_and_the_cache() -> None:
-    for path in (*BUILT_IN, *files("suites", "reporters")):
-        assert {each for each in imports(path) if each in ENGINE} <= FOR_PLUGINS, path
+def test_the_engine_imports_no_vendor_suite_or_reporter() -> None:
+    for room in set(ROOMS) - {"adapters", "meters"}:
+        for path in files(f"harness/{room}"):
+            if path.name == "nvidia.py":  # the watcher of NVIDIA's cards is a plugin
+                continue
+            named = {name.removeprefix("mixmark.").split(".")[0] for name in imports(path)}
+            assert not named & (HEAVY | VENDORS | {"suites", "reporters"}), path
 
 
 def test_only_the_command_line_knows_of_submissions_and_they_know_nothing_of_it() -> None:
-    measured = frozenset().union(*LAYERS[:5])
     for path in files("submissions"):
-        assert {each for each in imports(path) if each in ENGINE} <= measured, path
-    for path in files("harness", "suites", "reporters"):
-        named = {each for each in imports(path) if each.split(".")[0] == "submissions"}
-        assert not named or name_of(path).startswith("harness.cli."), path
+        assert not {name for name in of_the_harness(path) if name.split(".")[0] == "cli"}, path
+    for folder in ("harness", "suites", "reporters"):
+        for path in files(folder):
+            named = {name for name in imports(path) if name.startswith("mixmark.submissions")}
+            assert not named or (ROOT / "harness/cli") in path.parents, path
 
 
-def test_the_engine_names_no_plugin() -> None:
-    for path in engine():
-        named = {each for each in imports(path) if each.split(".")[0] in HEAVY | VENDORS | {"suites", "reporters"}}
-        assert not named, path
-        assert not imports(path) & {name_of(plugin) for plugin in BUILT_IN}, path
+def test_everything_is_imported_below_mixmark() -> None:
+    for folder in ("harness", "suites", "reporters", "submissions", "tests", "bench"):
+        for path in files(folder):
+            named = {name.split(".")[0] for name in imports(path)}
+            assert not named & {"harness", "suites", "reporters", "submissions"}, path
 
 
 def test_a_plugin_loads_without_its_framework() -> None:
     blocked = f"import sys; sys.modules.update(dict.fromkeys({sorted(HEAVY | VENDORS)!r}))"
-    names = "import harness.plugins as p; [x.load() for kind in p.BUILT_IN for x in p.find(kind).values()]"
+    names = "from mixmark.harness.plugins import registry as r; [x.load() for kind in r.BUILT_IN for x in r.find(kind).values()]"
     done = subprocess.run([sys.executable, "-c", f"{blocked}; {names}"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
 def test_help_imports_nothing_heavy() -> None:
-    script = (
-        "import sys; import harness.cli; print([m for m in sys.modules if m in ('numpy', 'pydantic', 'rich', 'torch')])"
-    )
+    heavy = ("numpy", "pydantic", "rich", "torch")
+    script = f"import sys; import mixmark.harness.cli; print([m for m in sys.modules if m in {heavy!r}])"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
 def test_what_vendors_import_is_listed() -> None:
     import mixmark
+    from mixmark import api
 
-    assert mixmark.__all__ == sorted(mixmark.__all__, key=lambda name: (not name.isupper(), name))
-    public = {name for name in vars(mixmark) if not name.startswith("_")}
-    assert public == set(mixmark.__all__)
+    assert api.__all__ == sorted(api.__all__, key=lambda name: (not name.isupper(), name))
+    public = {name for name in vars(api) if not name.startswith("_")}
+    assert public == set(api.__all__)
+    assert all(getattr(mixmark, name) is getattr(api, name) for name in api.__all__)

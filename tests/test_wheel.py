@@ -33,20 +33,20 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_holds_the_product_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     top = {name.split("/")[0] for name in names if not re.match(r"mixmark-[^/]*\.(dist-info|data)/", name)}
-    assert top <= {"harness", "suites", "reporters", "submissions", "mixmark.py"}
+    assert top == {"mixmark"}
     assert {
-        "mixmark.py",
-        "harness/mixes.toml",
-        "harness/starter/session.py.jinja",
-        "harness/adapters/torch.py",
-        "suites/llm/graphs/edge-step.onnx.xz",
-        "suites/resnet50/statistics.npz",
-        "submissions/board/pages/board.jinja",
-        "submissions/board/pages/board.js",
-        "submissions/board/pages/style.css",
+        "mixmark/api.py",
+        "mixmark/harness/plan/mixes.toml",
+        "mixmark/harness/cli/template/session.py.jinja",
+        "mixmark/harness/adapters/torch.py",
+        "mixmark/suites/llm/graphs/edge-step.onnx.xz",
+        "mixmark/suites/resnet50/statistics.npz",
+        "mixmark/submissions/board/pages/board.jinja",
+        "mixmark/submissions/board/pages/board.js",
+        "mixmark/submissions/board/pages/style.css",
     } <= set(names)
     assert [name for name in names if name.endswith(".data/data/share/man/man1/mixmark.1")]
-    assert not [name for name in names if name.startswith("submissions/entries")]
+    assert not [name for name in names if name.startswith("mixmark/submissions/entries")]
     assert wheel.stat().st_size < 5_000_000
 
 

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from bench.separation import Row, activations, integers
-from suites import answers, exported, weights
-from suites.diffusion import HOME, Diffusion, rule
+from mixmark.suites import answers, exported, weights
+from mixmark.suites.diffusion import HOME, Diffusion, rule
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from harness.contracts import Array, Weights
+    from mixmark.harness.contracts.protocols import Array, Weights
 
 SEED = 1
 UNQUANTISED = ("time_emb", "add_embedding", "conv_in", "conv_out", "conv_shortcut")

@@ -20,10 +20,10 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from bench.separation import GROUP, Row, integers, rounded, two_of_four
-from harness.contracts import Array
-from suites.dlrm import CROSS_LAYERS, FIXED, HOTNESS, SCRAMBLE, SET_ASIDE, Dlrm, rule
-from suites.dlrm.network import dlrm
-from suites.weights import drawn
+from mixmark.harness.contracts.protocols import Array
+from mixmark.suites.dlrm import CROSS_LAYERS, FIXED, HOTNESS, SCRAMBLE, SET_ASIDE, Dlrm, rule
+from mixmark.suites.dlrm.network import dlrm
+from mixmark.suites.weights import drawn
 
 BATCH = 2048
 TABLE = "model.sparse_arch.embedding_bag_collection.embedding_bags.t_cat_{}.weight"

@@ -17,10 +17,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bench.separation import Row, integers, rounded
-from harness.contracts import Array, Weights
-from suites.llm import SHARP_LAYERS, Llm, Shape
-from suites.llm.network import Layer, Network, rotary, rotate
-from suites.weights import Drawn
+from mixmark.harness.contracts.protocols import Array, Weights
+from mixmark.suites.llm import SHARP_LAYERS, Llm, Shape
+from mixmark.suites.llm.network import Layer, Network, rotary, rotate
+from mixmark.suites.weights import Drawn
 
 SIXTEEN, EXACT = "16 bits", "int8, int4"
 """What may be declared; the drawn weights are exact at four bits."""

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from bench.separation import Row, integers, rounded
-from harness.adapters.torch import Torch, _Session
-from harness.contracts import Array, Feed, Use
-from harness.schema import Device
-from suites.probe import Probe
+from mixmark.harness.adapters.torch import Torch, _Session
+from mixmark.harness.contracts.protocols import Array, Feed, Use
+from mixmark.harness.contracts.schema import Device
+from mixmark.suites.probe import Probe
 
 SEED = 1
 Change = Callable[[Tensor], Tensor]

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench.separation import Row, activations, integers, rounded, two_of_four
-from harness.contracts import Array, Feed, State, Weights
-from suites.resnet50 import STAGES, Calibrated, ResNet50, rule, statistics
-from suites.weights import drawn
+from mixmark.harness.contracts.protocols import Array, Feed, State, Weights
+from mixmark.suites.resnet50 import STAGES, Calibrated, ResNet50, rule, statistics
+from mixmark.suites.weights import drawn
 
 if TYPE_CHECKING:
     import torch
@@ -49,7 +49,7 @@ class Eager:
 
 
 def loaded(weights: Weights) -> nn.Module:
-    from suites.resnet50.network import resnet50
+    from mixmark.suites.resnet50.network import resnet50
 
     network = resnet50().to_empty(device="cpu")
     for name, tensor in network.state_dict().items():

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from harness.contracts import Feed, Value
-from suites.diffusion import Diffusion
+from mixmark.harness.contracts.protocols import Feed, Value
+from mixmark.suites.diffusion import Diffusion
 
 SECONDS = 4
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from harness.adapters.llamacpp import Decoder, LlamaCpp
-from harness.contracts import Use
-from suites.llm import Llm
+from mixmark.harness.adapters.llamacpp import Decoder, LlamaCpp
+from mixmark.harness.contracts.protocols import Use
+from mixmark.suites.llm import Llm
 
 
 @contextmanager

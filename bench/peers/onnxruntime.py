@@ -9,11 +9,11 @@ from typing import Any
 
 import onnx
 
-from harness.adapters.cpu import cores
-from harness.adapters.onnxruntime import CPU, from_file
-from harness.contracts import Feed, Suite
-from suites.dlrm import Dlrm
-from suites.resnet50 import ResNet50
+from mixmark.harness.adapters.cpu import cores
+from mixmark.harness.adapters.onnxruntime import CPU, from_file
+from mixmark.harness.contracts.protocols import Feed, Suite
+from mixmark.suites.dlrm import Dlrm
+from mixmark.suites.resnet50 import ResNet50
 
 BATCHES = {"resnet50": (1, 8, 16), "dlrm": (64, 256, 1024)}
 ROUND_S = 4.0

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from harness.adapters.openvino import HINTS, _import
-from harness.adapters.openvino.models import reshaped
-from harness.contracts import Feed
-from suites.diffusion import Diffusion
-from suites.dlrm import Dlrm
-from suites.resnet50 import ResNet50
+from mixmark.harness.adapters.openvino import HINTS, _import
+from mixmark.harness.adapters.openvino.models import reshaped
+from mixmark.harness.contracts.protocols import Feed
+from mixmark.suites.diffusion import Diffusion
+from mixmark.suites.dlrm import Dlrm
+from mixmark.suites.resnet50 import ResNet50
 
 BATCHES = {"resnet50": (1, 8, 16), "dlrm": (64, 256, 1024)}
 ROUND_S = 4.0

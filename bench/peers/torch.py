@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import torch
 
-from suites.dlrm import Dlrm
+from mixmark.suites.dlrm import Dlrm
 
 SECONDS = 4
 BATCH = 2048

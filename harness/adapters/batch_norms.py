@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from harness.contracts import Spec, Weights
+from mixmark.harness.contracts.protocols import Spec, Weights
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import psutil
 
-from harness.errors import UsageError, refuse_options
-from harness.schema import HOST_POOL, HOST_PROCESSOR, Device, Precision
+from mixmark.harness.contracts.errors import UsageError, refuse_options
+from mixmark.harness.contracts.schema import HOST_POOL, HOST_PROCESSOR, Device, Precision
 
 CPUINFO = Path("/proc/cpuinfo")
 BF16 = {"avx512_bf16", "amx_bf16", "bf16"}  # flags of x86, x86 and Arm; other processors emulate bf16 through fp32

@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from harness.adapters.lowbit import GROUP, Integers, in_groups, packed
-from harness.bfloat16 import round_to_bf16
-from harness.contracts import Array, Suite, Value
-from harness.errors import PluginError, Unsupported
-from harness.schema import Precision
+from mixmark.harness.adapters.bfloat16 import round_to_bf16
+from mixmark.harness.adapters.lowbit import GROUP, Integers, in_groups, packed
+from mixmark.harness.contracts.errors import PluginError, Unsupported
+from mixmark.harness.contracts.protocols import Array, Suite, Value
+from mixmark.harness.contracts.schema import Precision
 
 BYTES_PER_GROUP = {"F32": 128, "BF16": 64, "F16": 64, "Q8_0": 34, "Q4_0": 18}
 """What 32 values of a matrix take in each type."""

@@ -22,13 +22,13 @@ from typing import Any
 
 import numpy as np
 
-from harness.adapters import gguf
-from harness.adapters.cpu import cores, cpu, flags, threads_option
-from harness.adapters.gguf import TYPES
-from harness.cache import converted
-from harness.contracts import Array, Feed, Runner, Suite, Use
-from harness.errors import MixmarkError, PluginError, Unsupported
-from harness.schema import Device
+from mixmark.harness.adapters import gguf
+from mixmark.harness.adapters.cpu import cores, cpu, flags, threads_option
+from mixmark.harness.adapters.gguf import TYPES
+from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported
+from mixmark.harness.contracts.protocols import Array, Feed, Runner, Suite, Use
+from mixmark.harness.contracts.schema import Device
+from mixmark.harness.plugins.model_cache import converted
 
 REPACKED = ("F16", "Q8_0", "Q4_0")
 BUILD = (

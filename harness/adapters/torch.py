@@ -1,6 +1,6 @@
 """PyTorch: the CPU and every accelerator that the installed build of torch supports.
 
-The modules run eagerly; in bf16 on the CPU they run as graphs for oneDNN (`harness.adapters.fused`).
+The modules run eagerly; in bf16 on the CPU they run as graphs for oneDNN (`mixmark.harness.adapters.fused`).
 CUDA, ROCm, XPU, MPS and out-of-tree backends (torch_npu, torch_musa, torch_mlu, …) are all used through
 `torch.accelerator`; docs/vendors/coverage.md says how each one loads. The authors have run only the CPU; the code for
 accelerators is written from the documentation.
@@ -16,10 +16,10 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from harness.adapters.cpu import cpu, multiplies_bf16, threads_option
-from harness.contracts import Array, Graph, GraphRunner, Runner, Suite, Use, Weights
-from harness.errors import PluginError, Unsupported, refuse_options
-from harness.schema import HOST_POOL, Device, Precision
+from mixmark.harness.adapters.cpu import cpu, multiplies_bf16, threads_option
+from mixmark.harness.contracts.errors import PluginError, Unsupported, refuse_options
+from mixmark.harness.contracts.protocols import Array, Graph, GraphRunner, Runner, Suite, Use, Weights
+from mixmark.harness.contracts.schema import HOST_POOL, Device, Precision
 
 if TYPE_CHECKING:
     import torch
@@ -128,7 +128,7 @@ class _Session:
 
     def _fuse(self) -> None:
         """Replaces modules by graphs for oneDNN. fp32 stays as the suite wrote it, since audits compare with it."""
-        from harness.adapters import fused
+        from mixmark.harness.adapters import fused
 
         for name, graph in self._graphs.items():
             program = fused.fused(
@@ -147,7 +147,7 @@ class _Session:
         """
         import torch
 
-        from harness.adapters.fused import Layer
+        from mixmark.harness.adapters.fused import Layer
 
         def read(name: str) -> Tensor:
             tensor = torch.empty([int(size) for size in weights.spec(name).shape])

@@ -14,9 +14,9 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
-from harness.cli import adapters, agent, cache, export, leaderboard, look, meters, results, run, submissions
-from harness.errors import MixmarkError
-from harness.text import plain
+from mixmark.harness.cli import adapters, agent, cache, devices, export, leaderboard, meters, results, run, submissions
+from mixmark.harness.contracts.errors import MixmarkError
+from mixmark.harness.contracts.text import plain
 
 
 class Commands(click.Group):
@@ -83,14 +83,14 @@ def completion(shell: str) -> None:
 
 for command in (
     agent.agent,
-    look.devices,
-    look.suites,
+    devices.devices,
+    devices.suites,
     adapters.adapters,
     meters.meters,
     run.run,
     results.report,
     results.audit,
-    look.doctor,
+    devices.doctor,
     cache.cache,
     export.export,
     run.selftest,

@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from harness.cli.conformance import OUT, shown
-from harness.cli.options import ADAPTER, CONFIG, JSON, WAIT_IDLE, Seconds, refuse_before_subcommand
-from harness.cli.tables import print_absent, print_json, print_table
-from harness.text import plain
+from mixmark.harness.cli.conformance import OUT, shown
+from mixmark.harness.cli.options import ADAPTER, CONFIG, JSON, WAIT_IDLE, Seconds, refuse_before_subcommand
+from mixmark.harness.cli.tables import print_absent, print_json, print_table
+from mixmark.harness.contracts.text import plain
 
 
 @click.group(invoke_without_command=True)
@@ -28,8 +28,8 @@ def adapters(context: click.Context, adapters: tuple[str, ...], config: Path | N
     if context.invoked_subcommand:
         refuse_before_subcommand(context)
         return
-    from harness import config as configuration
-    from harness import setup
+    from mixmark.harness.discover import config as configuration
+    from mixmark.harness.discover import setup
 
     configured = configuration.load(config)
     chosen = setup.choose(adapters, configured)
@@ -88,8 +88,8 @@ def check(
     """
     import sys
 
-    from harness.cli.alone import alone
-    from harness.conformance import check_adapter
+    from mixmark.harness.cli.machine_lock import alone
+    from mixmark.harness.measure.conformance import check_adapter
 
     with alone(Path.cwd(), "smoke", wait_idle_s):
         code = shown(lambda on_check: check_adapter(name, config, timeout_s, on_check), out, as_json)
@@ -117,8 +117,8 @@ def new(name: str, kind: Any, folder: Path | None) -> None:
 
     Example: mixmark adapters new acme --kind session
     """
-    from harness import starter
+    from mixmark.harness.cli import template
 
-    folder = folder or Path(starter.package(kind, name))
-    for path in starter.write(kind, name, folder):
+    folder = folder or Path(template.package(kind, name))
+    for path in template.write(kind, name, folder):
         click.echo(folder / path)

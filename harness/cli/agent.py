@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from harness.cli.options import CONFIG
+from mixmark.harness.cli.options import CONFIG
 
 LAST_CORE = 65535
 
@@ -28,15 +28,15 @@ def agent(connect: str | None, name: str, cores: str | None, config: Path | None
 
     It reads the secret of the run from standard input, and ends when the process that leads the run does.
     """
-    from harness.errors import UsageError
+    from mixmark.harness.contracts.errors import UsageError
 
     if not connect and os.isatty(0):
         raise UsageError("mixmark agent speaks to a program", hint="`mixmark run --hosts` starts agents; nobody has to")
     if cores:
         _pin(cores)  # before numpy is loaded, which starts threads
-    from harness.cluster.agent import Agent
-    from harness.launchers.listener import call
-    from harness.link import Link, Pipes, Stranger, take_secret
+    from mixmark.harness.measure.cluster.agent import Agent
+    from mixmark.harness.measure.cluster.launchers.listener import call
+    from mixmark.harness.measure.cluster.link import Link, Pipes, Stranger, take_secret
 
     stream: Pipes | socket.socket = Pipes.standard()
     try:
@@ -55,7 +55,7 @@ def agent(connect: str | None, name: str, cores: str | None, config: Path | None
 
 def _pin(cores: str) -> None:
     """Pins this process. Raises UsageError."""
-    from harness.errors import UsageError
+    from mixmark.harness.contracts.errors import UsageError
 
     chosen = numbers(cores)
     try:
@@ -66,7 +66,7 @@ def _pin(cores: str) -> None:
 
 def numbers(cores: str) -> set[int]:
     """The hardware threads of a list such as 0-3,8. Raises UsageError."""
-    from harness.errors import UsageError
+    from mixmark.harness.contracts.errors import UsageError
 
     found: set[int] = set()
     for part in cores.split(","):

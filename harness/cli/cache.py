@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from harness.cli.options import JSON
-from harness.cli.tables import print_json, print_table
+from mixmark.harness.cli.options import JSON
+from mixmark.harness.cli.tables import print_json, print_table
 
 
 @click.command()
@@ -23,7 +23,7 @@ def cache(clear: bool, as_json: bool) -> None:
     """
     import time
 
-    from harness import cache as models
+    from mixmark.harness.plugins import model_cache as models
 
     kept = models.entries()
     if clear:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.tables import plugins_print_to_stderr, print_json, print_table
-from harness.errors import UsageError
+from mixmark.harness.cli.tables import plugins_print_to_stderr, print_json, print_table
+from mixmark.harness.contracts.errors import UsageError
 
 if TYPE_CHECKING:
-    from harness.conformance.report import Report
+    from mixmark.harness.measure.conformance.report import Report
 
 OUT = click.option(
     "--out", metavar="FILE", type=click.Path(path_type=Path), help="Write the report to a file, for a submission."
@@ -25,7 +25,7 @@ def shown(kit: Callable[[Callable[[str], None]], Report], out: Path | None, as_j
     """Runs a kit, which is told whom to tell of each check, prints its report and returns the exit code."""
     from rich.console import Console
 
-    from harness.conformance.report import PAGE
+    from mixmark.harness.measure.conformance.report import PAGE
 
     if out is not None and not out.parent.is_dir():
         raise UsageError(f"there is no folder {out.parent}", "give --out a file in a folder that exists")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from harness.cli.options import CONFIG, JSON, TIER
-from harness.cli.tables import print_json, print_table
-from harness.text import plain
+from mixmark.harness.cli.options import CONFIG, JSON, TIER
+from mixmark.harness.cli.tables import print_json, print_table
+from mixmark.harness.contracts.text import plain
 
 
 @click.command()
@@ -66,12 +66,13 @@ def export(
               mixmark export resnet50 --format onnx --precision fp16 resnet50-onnx
               mixmark export llm --tier smoke --format gguf --precision bf16 llama-gguf
     """
-    from harness import config as configuration
-    from harness import export as exporting
-    from harness import plugins, setup
-    from harness.pick import pick
+    from mixmark.harness.contracts.choices import pick
+    from mixmark.harness.discover import config as configuration
+    from mixmark.harness.discover import setup
+    from mixmark.harness.measure import export as exporting
+    from mixmark.harness.plugins import registry
 
-    suites, formats = plugins.find("suites"), plugins.find("formats")
+    suites, formats = registry.find("suites"), registry.find("formats")
     pick("suite", [suite], suites)
     pick("format", [format_name], formats)
     checkpoint = {"weights": str(weights.resolve())} if weights else {}

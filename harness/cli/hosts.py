@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.text import plain
+from mixmark.harness.contracts.text import plain
 
 if TYPE_CHECKING:
-    from harness.cluster.gather import Gathered
-    from harness.cluster.messages import Look
-    from harness.cluster.remotes import Remotes
-    from harness.launchers import Host, Launcher
-    from harness.plan import Workload
+    from mixmark.harness.measure.cluster.agents import Remotes
+    from mixmark.harness.measure.cluster.gather import Gathered
+    from mixmark.harness.measure.cluster.launchers import Host, Launcher
+    from mixmark.harness.measure.cluster.messages import Look
+    from mixmark.harness.plan.phases import Workload
 
 
 def HOSTS(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -41,7 +41,7 @@ def HOSTS(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def named(hosts: Path | None, launcher: str | None, address: str | None) -> tuple[Launcher, tuple[Host, ...]] | None:
     """The launcher and the hosts that the options name; None where they name none. Raises UsageError."""
-    from harness.launchers import choose
+    from mixmark.harness.measure.cluster.launchers import choose
 
     return choose.chosen(hosts, launcher, address) if hosts or launcher or address else None
 
@@ -53,8 +53,8 @@ def gathered(
     Raises MixmarkError where none does."""
     import tempfile
 
-    from harness.cluster.gather import gather
-    from harness.cluster.remotes import Remotes
+    from mixmark.harness.measure.cluster.agents import Remotes
+    from mixmark.harness.measure.cluster.gather import gather
 
     scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="mixmark-"))
     remotes = stack.enter_context(Remotes(*several, Path(scratch)))

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.options import JSON, SIGNERS
-from harness.cli.tables import print_json
-from harness.errors import MixmarkError, UsageError
-from harness.text import plain
+from mixmark.harness.cli.options import JSON, SIGNERS
+from mixmark.harness.cli.tables import print_json
+from mixmark.harness.contracts.errors import MixmarkError, UsageError
+from mixmark.harness.contracts.text import plain
 
 if TYPE_CHECKING:
-    from submissions.board.row import Site
-    from submissions.entry import Entry, Verdict
+    from mixmark.submissions.board.row import Site
+    from mixmark.submissions.entry import Entry, Verdict
 
 
 @click.command()
@@ -55,8 +55,8 @@ def leaderboard(
 
     Example: mixmark leaderboard submissions/entries --out site
     """
-    from submissions import check as checking
-    from submissions.board.site import build
+    from mixmark.submissions import check as checking
+    from mixmark.submissions.board.site import build
 
     if url and not url.startswith(("https://", "http://")):
         raise UsageError(f"{url} is no address of a site", "give one that begins with https:// to --url")
@@ -92,11 +92,11 @@ def leaderboard(
 
 
 def _site(title: str, url: str, today: datetime.date) -> Site:
-    from harness import plugins
-    from submissions.board.row import Site
+    from mixmark.harness.plugins import registry
+    from mixmark.submissions.board.row import Site
 
     suites = {}
-    for name, plugin in plugins.find("suites").items():
+    for name, plugin in registry.find("suites").items():
         try:
             suites[name] = plugin.load()
         except MixmarkError as error:
@@ -112,11 +112,13 @@ def _site(title: str, url: str, today: datetime.date) -> Site:
 
 def _reports(folder: Path, entry: Entry) -> Mapping[str, str]:
     """The report page of each result of an entry, by its file name."""
-    from harness import plugins, references, store
-    from harness.judge.judgement import judge
-    from submissions.entry import results_of
+    from mixmark.harness.judge import references
+    from mixmark.harness.judge.judgement import judge
+    from mixmark.harness.plugins import registry
+    from mixmark.harness.record import store
+    from mixmark.submissions.entry import results_of
 
-    report = plugins.find("reporters")["html"].load()
+    report = registry.find("reporters")["html"].load()
     found = {}
     for number, path in enumerate(results_of(folder), 1):
         others = tuple(each for each in references.published() if each.created_utc != entry.ended_utc)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.conformance import OUT, shown
-from harness.cli.options import ADAPTER, CONFIG, JSON, WAIT_IDLE, refuse_before_subcommand
-from harness.cli.tables import plugins_print_to_stderr, print_absent, print_json, print_table
+from mixmark.harness.cli.conformance import OUT, shown
+from mixmark.harness.cli.options import ADAPTER, CONFIG, JSON, WAIT_IDLE, refuse_before_subcommand
+from mixmark.harness.cli.tables import plugins_print_to_stderr, print_absent, print_json, print_table
 
 if TYPE_CHECKING:
-    from harness.metering import Live
+    from mixmark.harness.measure.metering import Live
 
 LIVE_S = 5.0
 SHORT = {"window too short", "short window"}  # true of every source that is read for LIVE_S, so not worth a word
@@ -34,11 +34,12 @@ def meters(context: click.Context, adapters: tuple[str, ...], config: Path | Non
     if context.invoked_subcommand:
         refuse_before_subcommand(context)
         return
-    from harness import config as configuration
-    from harness import metering, setup
-    from harness.judge.energy.cover import antichain, rivals, unmetered
-    from harness.judge.energy.total import CLAIM
-    from harness.schema import Absent
+    from mixmark.harness.contracts.schema import Absent
+    from mixmark.harness.discover import config as configuration
+    from mixmark.harness.discover import setup
+    from mixmark.harness.judge.energy.coverage import antichain, rivals, unmetered
+    from mixmark.harness.judge.energy.total import CLAIM
+    from mixmark.harness.measure import metering
 
     configured = configuration.load(config)
     asked = setup.look(adapters, configured).devices
@@ -106,8 +107,8 @@ def check(name: str, out: Path | None, wait_idle_s: float | None, config: Path |
     """
     import sys
 
-    from harness.cli.alone import alone
-    from harness.conformance import check_meter
+    from mixmark.harness.cli.machine_lock import alone
+    from mixmark.harness.measure.conformance import check_meter
 
     with alone(Path.cwd(), "smoke", wait_idle_s):
         code = shown(lambda on_check: check_meter(name, config, on_check), out, as_json)

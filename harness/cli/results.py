@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.answer import AGAINST, VERBOSE, references
-from harness.cli.options import JSON
-from harness.cli.tables import print_json, print_table
-from harness.text import plain
+from mixmark.harness.cli.options import JSON
+from mixmark.harness.cli.show import AGAINST, VERBOSE, references
+from mixmark.harness.cli.tables import print_json, print_table
+from mixmark.harness.contracts.text import plain
 
 if TYPE_CHECKING:
-    from harness.judge.judgement import Judgement
-    from harness.repeat import Repeated
-    from harness.schema import Record
+    from mixmark.harness.contracts.schema import Record
+    from mixmark.harness.judge.judgement import Judgement
+    from mixmark.harness.measure.reaudit import Repeated
 
 
 @click.command()
@@ -44,11 +44,12 @@ def report(
     Examples: mixmark report results/20261121-101500-edge-quick --format markdown
               mixmark report results/20261121-101500-edge-quick --format sql | sqlite3 results.sqlite
     """
-    from harness import plugins, store
-    from harness.judge.judgement import judge
-    from harness.pick import pick
+    from mixmark.harness.contracts.choices import pick
+    from mixmark.harness.judge.judgement import judge
+    from mixmark.harness.plugins import registry
+    from mixmark.harness.record import store
 
-    reporters = plugins.find("reporters")
+    reporters = registry.find("reporters")
     form = "json" if as_json else "full" if verbose and format_ == "console" else format_
     (name,) = pick("format", [form], reporters)
     found = store.open(result)
@@ -96,14 +97,14 @@ def compare(results: tuple[Path, ...], gate: float | None, format_: str, as_json
     Examples: mixmark compare results/main results/branch --gate 5
               mixmark compare results/laptop results/desktop results/server --format html > compare.html
     """
-    from harness import plugins
-    from harness.errors import UsageError
-    from harness.pick import pick
-    from harness.side_by_side import side_by_side
+    from mixmark.harness.contracts.choices import pick
+    from mixmark.harness.contracts.errors import UsageError
+    from mixmark.harness.judge.compare.machines import side_by_side
+    from mixmark.harness.plugins import registry
 
     if len(results) < 2:
         raise UsageError("compare needs at least two results", hint="for example: mixmark compare results/a results/b")
-    forms = plugins.find("comparisons")
+    forms = registry.find("comparisons")
     (name,) = pick("format", ["json" if as_json else format_], forms)
     found = side_by_side([(str(path), _judged(path)) for path in results])
     click.echo(forms[name].load()(found), nl=False)
@@ -150,15 +151,17 @@ def audit(folder: Path, weights: tuple[str, ...], timeout: float, as_json: bool)
 
     Example: mixmark audit results/20261121-101500-edge-quick
     """
-    from harness import plugins, repeat, setup
-    from submissions.entry import results_of
+    from mixmark.harness.discover import setup
+    from mixmark.harness.measure import reaudit
+    from mixmark.harness.plugins import registry
+    from mixmark.submissions.entry import results_of
 
-    checkpoints = setup.checkpoint_paths(weights, plugins.find("suites"))
+    checkpoints = setup.checkpoint_paths(weights, registry.find("suites"))
 
     def tell(record: Record) -> None:
         click.echo(f"auditing {plain(record.route.label)}, {record.scenario}", err=True)
 
-    found = [each for home in results_of(folder) for each in repeat.repeat(home, checkpoints, timeout, tell)]
+    found = [each for home in results_of(folder) for each in reaudit.repeat(home, checkpoints, timeout, tell)]
     passed = bool(found) and all(each.passed for each in found)
     if as_json:
         print_json({"audits": [each.told() for each in found], "passed": passed})
@@ -182,9 +185,9 @@ def _audit_row(each: Repeated) -> tuple[str, ...]:
 
 def _judged(path: Path) -> list[Judgement]:
     """The judgement of the result at a path, or of those in the folders below it, such as those of an entry."""
-    from harness import store
-    from harness.judge.judgement import judge
-    from submissions.entry import results_of
+    from mixmark.harness.judge.judgement import judge
+    from mixmark.harness.record import store
+    from mixmark.submissions.entry import results_of
 
     inside = sorted(each.parent for each in path.glob("*/journal.jsonl")) if path.is_dir() else []
     return [judge(store.open(each)) for each in inside or results_of(path)]

@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.alone import alone
-from harness.cli.answer import AGAINST, VERBOSE, references, write_page
-from harness.cli.hosts import HOSTS, gathered, named
-from harness.cli.options import ADAPTER, CONFIG, JSON, TIER, WAIT_IDLE, Seconds, arrival_rate, weight_classes
-from harness.cli.tables import plugins_print_to_stderr, print_json, print_table
-from harness.text import plain
+from mixmark.harness.cli.hosts import HOSTS, gathered, named
+from mixmark.harness.cli.machine_lock import alone
+from mixmark.harness.cli.options import ADAPTER, CONFIG, JSON, TIER, WAIT_IDLE, Seconds, arrival_rate, weight_classes
+from mixmark.harness.cli.show import AGAINST, VERBOSE, references, write_page
+from mixmark.harness.cli.tables import plugins_print_to_stderr, print_json, print_table
+from mixmark.harness.contracts.text import plain
 
 if TYPE_CHECKING:
-    from harness.cluster.messages import Look
-    from harness.config import Config
-    from harness.judge.judgement import Judgement
-    from harness.launchers import Host, Launcher
-    from harness.phase import Equipment
-    from harness.plan import Workload
-    from harness.schema import Absent, Device, Domain, Phase, Result
-    from harness.setup import Suites, Workbench
-    from harness.site import Site
-    from harness.store import Store
+    from mixmark.harness.contracts.schema import Absent, Device, Domain, Phase, Result
+    from mixmark.harness.discover.config import Config
+    from mixmark.harness.discover.setup import Suites, Workbench
+    from mixmark.harness.judge.judgement import Judgement
+    from mixmark.harness.measure.cluster.launchers import Host, Launcher
+    from mixmark.harness.measure.cluster.messages import Look
+    from mixmark.harness.measure.executor import Site
+    from mixmark.harness.measure.phase import Equipment
+    from mixmark.harness.plan.phases import Workload
+    from mixmark.harness.record.store import Store
 
 FREE_DISK_BYTES = 1 << 30  # results are small; an engine may lay weights on disk while it loads
 SELFTEST_TIMEOUT_S = 600
@@ -181,13 +181,16 @@ def run(
     """
     from datetime import UTC, datetime
 
-    from harness import config as configuration
-    from harness import mixes, plan, setup, store
-    from harness.cluster import messages
-    from harness.errors import ResultError, UsageError
-    from harness.judge.judgement import judge
-    from harness.pick import pick
-    from harness.schema import BITS_PER_WEIGHT
+    from mixmark.harness.contracts.choices import pick
+    from mixmark.harness.contracts.errors import ResultError, UsageError
+    from mixmark.harness.contracts.schema import BITS_PER_WEIGHT
+    from mixmark.harness.discover import config as configuration
+    from mixmark.harness.discover import setup
+    from mixmark.harness.judge.judgement import judge
+    from mixmark.harness.measure.cluster import messages
+    from mixmark.harness.plan import mixes
+    from mixmark.harness.plan import phases as plan
+    from mixmark.harness.record import store
 
     pick("precision", precisions, BITS_PER_WEIGHT)
     if precisions and bits:
@@ -340,14 +343,16 @@ def selftest(
     """
     from datetime import UTC, datetime
 
-    from harness import compare as comparing
-    from harness import config as configuration
-    from harness import noise, plan, setup, store
-    from harness.errors import ResultError
-    from harness.judge.judgement import judge
-    from harness.metering import Meters
-    from harness.schema import NoiseFloor
-    from harness.site import Here
+    from mixmark.harness.contracts.errors import ResultError
+    from mixmark.harness.contracts.schema import NoiseFloor
+    from mixmark.harness.discover import config as configuration
+    from mixmark.harness.discover import noise_floor, setup
+    from mixmark.harness.judge.compare import solo as comparing
+    from mixmark.harness.judge.judgement import judge
+    from mixmark.harness.measure.executor import Here
+    from mixmark.harness.measure.metering import Meters
+    from mixmark.harness.plan import phases as plan
+    from mixmark.harness.record import store
 
     configured = configuration.load(config)
     existing = setup.load_suites(configured, tier)
@@ -369,7 +374,7 @@ def selftest(
     where = problem = None
     if known and result.finished:
         try:
-            where = noise.keep(NoiseFloor(share=max(known), tier=tier, created_utc=result.created_utc))
+            where = noise_floor.keep(NoiseFloor(share=max(known), tier=tier, created_utc=result.created_utc))
         except ResultError as error:
             problem = error
     if as_json:
@@ -413,8 +418,8 @@ def _here(
     stack: ExitStack,
 ) -> _Where:
     """This machine. before: the run that goes on."""
-    from harness import setup
-    from harness.site import Here
+    from mixmark.harness.discover import setup
+    from mixmark.harness.measure.executor import Here
 
     devices = before.devices if before else bench.found.devices
     meters = stack.enter_context(setup.metered(devices, adapters, bench.config))
@@ -431,8 +436,8 @@ def _on_hosts(
     stack: ExitStack,
 ) -> _Where:
     """The hosts of a cluster. Raises MixmarkError where none can be measured."""
-    from harness.cluster.site import Cluster
-    from harness.setup import Workbench
+    from mixmark.harness.discover.setup import Workbench
+    from mixmark.harness.measure.cluster.executor import Cluster
 
     remotes, found = gathered(several, look, workloads, stack)
     bench = Workbench(config, {}, suites, found.found, found.hosts)
@@ -449,9 +454,10 @@ def _on_hosts(
 def _performed(header: Result, site: Site, equipment: Equipment, keeper: Store) -> Result:
     """Measures what the header plans and does not have yet, and shows the progress. An interruption leaves the result
     unfinished."""
-    from harness import past, run
-    from harness.errors import ResultError
-    from harness.progress import Progress
+    from mixmark.harness.cli import past
+    from mixmark.harness.cli.progress import Progress
+    from mixmark.harness.contracts.errors import ResultError
+    from mixmark.harness.measure import benchmark as run
 
     how, auditor = run.procedure(header), run.auditor(equipment, keeper.path, header.tier)
     progress = Progress(header, how, past.recall(header), site.metered, site.draw)
@@ -469,10 +475,10 @@ def _performed(header: Result, site: Site, equipment: Equipment, keeper: Store) 
 
 def _show(judgement: Judgement, folder: Path, form: str) -> None:
     """Prints the report and where the result lies. With JSON on stdout, the verdict goes to stderr."""
-    from harness import plugins
+    from mixmark.harness.plugins import registry
 
     as_json = form == "json"
-    click.echo(plugins.find("reporters")[form].load()(judgement), nl=False)
+    click.echo(registry.find("reporters")[form].load()(judgement), nl=False)
     if as_json:
         click.echo(plain(str(judgement.trust)), err=True)
     page = write_page(judgement, folder)

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.options import JSON, SIGNERS
-from harness.cli.tables import print_json, print_table
-from harness.errors import UsageError
-from harness.text import plain
+from mixmark.harness.cli.options import JSON, SIGNERS
+from mixmark.harness.cli.tables import print_json, print_table
+from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.text import plain
 
 if TYPE_CHECKING:
-    from submissions.bundle import Bundle
-    from submissions.entry import Declaration, Verdict
+    from mixmark.submissions.bundle import Bundle
+    from mixmark.submissions.entry import Declaration, Verdict
 
 ENTRIES = Path("submissions/entries")
 NEEDED = {
@@ -88,7 +88,7 @@ def submit(
 
     Example: mixmark submit results/X --org Acme --system "Acme One" --declaration submission.toml --dry-run
     """
-    from submissions.bundle import bundle
+    from mixmark.submissions.bundle import bundle
 
     declaration = _declaration(declared, flags)
     words = [*_own_names(), *((word, "word") for word in redact)]
@@ -118,7 +118,7 @@ def check(
 
     Example: mixmark check submissions/entries --markdown
     """
-    from submissions import check as checking
+    from mixmark.submissions import check as checking
 
     folders = list(dict.fromkeys(entry for path in paths for entry in checking.find(path)))
     verdicts = checking.check(folders, allowed_signers)
@@ -140,7 +140,7 @@ def _declaration(path: Path | None, flags: dict[str, Any]) -> Declaration:
 
     from pydantic import ValidationError
 
-    from submissions.entry import Declaration
+    from mixmark.submissions.entry import Declaration
 
     told: dict[str, Any] = {}
     if path is not None:
@@ -206,7 +206,7 @@ def _show(made: Bundle, dry_run: bool) -> None:
 
 
 def _print_verdict(verdict: Verdict, markdown: bool) -> None:
-    from submissions import page
+    from mixmark.submissions import page
 
     name = plain(verdict.path) or "the entry"
     if verdict.entry is None:

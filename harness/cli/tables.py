@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.text import escaped, plain
+from mixmark.harness.contracts.text import escaped, plain
 
 if TYPE_CHECKING:
-    from harness.schema import Absent
+    from mixmark.harness.contracts.schema import Absent
 
 FILE_WIDTH = 120  # columns of a table that is written to a file or a pipe
 

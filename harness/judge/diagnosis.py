@@ -8,12 +8,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from harness.errors import MixmarkError
-from harness.judge.intervals import WIDEST
-from harness.judge.score import Figure, Run, Score
-from harness.judge.stamps import in_flight_ns, most_in_flight, throughput_per_s
-from harness.place import EXACT, Bound, Objective, best_kind, bound, device_costs, replan, verify
-from harness.schema import Completions, Device, Mix, Placement, Rate, Record, Result
+from mixmark.harness.contracts.errors import MixmarkError
+from mixmark.harness.contracts.schema import Completions, Device, Mix, Placement, Rate, Record, Result
+from mixmark.harness.judge.score import Figure, Run, Score
+from mixmark.harness.judge.statistics.intervals import WIDEST
+from mixmark.harness.judge.statistics.timestamps import in_flight_ns, most_in_flight, throughput_per_s
+from mixmark.harness.plan.placement import EXACT, Bound, Objective, best_kind, bound, device_costs, replan, verify
 
 
 @dataclass(frozen=True)

@@ -6,19 +6,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from harness import seeds
-from harness.arrivals import schedule
-from harness.errors import UsageError
-from harness.judge import hosts, roofline, stamps, steady
-from harness.judge.diagnosis import Diagnosis
-from harness.judge.energy import total
-from harness.judge.energy.total import Total
-from harness.judge.intervals import Interval
-from harness.judge.roofline import Achieved, Ceiling, CeilingKey, Light
-from harness.judge.score import Score
-from harness.judge.steady import Window
-from harness.schema import AcceleratorConditions, Completions, Conditions, Int64s, Record, Result
-from harness.silicon import host_of, part_of
+from mixmark.harness.contracts import seeds
+from mixmark.harness.contracts.arrivals import schedule
+from mixmark.harness.contracts.device_ids import host_of, part_of
+from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.schema import AcceleratorConditions, Completions, Conditions, Int64s, Record, Result
+from mixmark.harness.judge import hosts, roofline
+from mixmark.harness.judge.diagnosis import Diagnosis
+from mixmark.harness.judge.energy import total
+from mixmark.harness.judge.energy.total import Total
+from mixmark.harness.judge.roofline import Achieved, Ceiling, CeilingKey, Light
+from mixmark.harness.judge.score import Score
+from mixmark.harness.judge.statistics import steadiness, timestamps
+from mixmark.harness.judge.statistics.intervals import Interval
+from mixmark.harness.judge.statistics.steadiness import Window
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,21 +52,21 @@ class Measured:
     @cached_property
     def window_ns(self) -> tuple[int, int]:
         """The stamps of the first issue and of the last mark."""
-        return stamps.window_ns(self.completions)
+        return timestamps.window_ns(self.completions)
 
     @cached_property
     def in_flight_ns(self) -> int:
-        return stamps.in_flight_ns(self.completions)
+        return timestamps.in_flight_ns(self.completions)
 
     @cached_property
     def throughput_per_s(self) -> float | None:
         """Units per second over the whole window. None where the clock did not tick."""
-        return stamps.rate_per_s(self.record)
+        return timestamps.rate_per_s(self.record)
 
     @cached_property
     def window(self) -> Window | None:
         """The window in blocks, all of which count. None where the clock did not tick."""
-        return steady.window(self.completions)
+        return steadiness.window(self.completions)
 
     @cached_property
     def interval(self) -> Interval | None:

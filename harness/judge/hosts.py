@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.schema import Conditions, Connection, Environment, Result, Route, System
-from harness.silicon import host_of, on
+from mixmark.harness.contracts.device_ids import host_of, on
+from mixmark.harness.contracts.schema import Conditions, Connection, Environment, Result, Route, System
 
 AT_REST_BYTES_PER_S = 64_000  # received and sent: a remote shell, discovery of services and a meter stay below
 

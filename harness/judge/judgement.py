@@ -5,39 +5,40 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from harness import rates
-from harness.judge import disturbed, figures, honest, mix, records, scaling
-from harness.judge import score as scoring
-from harness.judge.diagnosis import Diagnosis, diagnoses
-from harness.judge.energy import rules as energy
-from harness.judge.evidence import Evidence, Measured, gather
-from harness.judge.figures import Matrix, Row
-from harness.judge.roofline import Ceiling, CeilingKey
-from harness.judge.scaling import Step
-from harness.judge.score import Score
-from harness.judge.trust import Trust, trust
-from harness.references import Reference
-from harness.schema import Finding, Result
+from mixmark.harness.contracts.schema import Finding, Result
+from mixmark.harness.judge import rows as figures
+from mixmark.harness.judge import scaling, solo_rates
+from mixmark.harness.judge import score as scoring
+from mixmark.harness.judge.diagnosis import Diagnosis, diagnoses
+from mixmark.harness.judge.evidence import Evidence, Measured, gather
+from mixmark.harness.judge.references import Reference
+from mixmark.harness.judge.roofline import Ceiling, CeilingKey
+from mixmark.harness.judge.rows import Matrix, Row
+from mixmark.harness.judge.rules import energy as energy
+from mixmark.harness.judge.rules import integrity, interference, mix, records
+from mixmark.harness.judge.scaling import Step
+from mixmark.harness.judge.score import Score
+from mixmark.harness.judge.verdict import Trust, trust
 
 Rule = Callable[[Evidence], Iterator[Finding]]
 FIRST: tuple[Rule, ...] = (records.finished, mix.hosts_there, mix.mix_complete, mix.mix_bounded)
 LAST: tuple[Rule, ...] = (
-    disturbed.speed_held,
+    interference.speed_held,
     records.steady,
     records.interval_known,
     records.latency_kept,
-    disturbed.not_stolen,
-    disturbed.not_throttled,
-    disturbed.machine_ours,
-    disturbed.memory_sufficed,
-    disturbed.no_paging,
-    disturbed.clocks_held,
-    disturbed.cool_enough,
-    disturbed.accelerators_unhindered,
-    disturbed.accelerators_ours,
-    disturbed.accelerators_watched,
-    disturbed.canary_held,
-    disturbed.clock_kept,
+    interference.not_stolen,
+    interference.not_throttled,
+    interference.machine_ours,
+    interference.memory_sufficed,
+    interference.no_paging,
+    interference.clocks_held,
+    interference.cool_enough,
+    interference.accelerators_unhindered,
+    interference.accelerators_ours,
+    interference.accelerators_watched,
+    interference.canary_held,
+    interference.clock_kept,
     mix.clocks_close,
     records.precise,
     mix.mix_graded,
@@ -53,7 +54,7 @@ LAST: tuple[Rule, ...] = (
     energy.energy_on_time,
     energy.metering_cheap,
 )
-RULES = (*FIRST, *honest.RULES, *LAST)
+RULES = (*FIRST, *integrity.RULES, *LAST)
 """Every rule, in the order of the findings."""
 
 
@@ -92,23 +93,23 @@ class Judgement:
 def judge(result: Result, against: Sequence[Reference] = ()) -> Judgement:
     """against: the scores of other machines; those of another mix are left out."""
     evidence = gather(result)
-    doubts = honest.findings(evidence)
+    doubts = integrity.findings(evidence)
     score = scoring.score(result, doubts)
     grown: tuple[Step, ...] = ()
     if score is not None:
-        doubtful = honest.invalid(doubts)
+        doubtful = integrity.invalid(doubts)
         plans = {phase.name: phase.placement for phase in result.phases if phase.placement}
         known = {
-            run.phase: rates.known(evidence, score.mix, doubtful, run.phase, plans[run.phase].rates)
+            run.phase: solo_rates.known(evidence, score.mix, doubtful, run.phase, plans[run.phase].rates)
             for run in score.runs
         }
-        alone = rates.solo(evidence, score.mix, doubtful)
+        alone = solo_rates.solo(evidence, score.mix, doubtful)
         explained = diagnoses(result, score, alone, known)
         score = scoring.proven(score, {phase: seen.unproven for phase, seen in explained.items()})
         grown = scaling.steps(result, score, doubts, alone)
         evidence = replace(evidence, score=score, diagnoses=explained)
     findings = (*_found(FIRST, evidence), *doubts, *_found(LAST, evidence))
-    invalid = honest.invalid(findings)
+    invalid = integrity.invalid(findings)
     rows = figures.rows(evidence, invalid)
     audited, hosted = (figures.cells([row for row in rows if row.record.route.hosted is own]) for own in (False, True))
     exit_code = _exit_code(evidence, bool(invalid))

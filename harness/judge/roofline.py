@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.judge.stamps import Floats, in_flight_ns, steps_begin_ns
-from harness.place import each_once
-from harness.schema import Device, Int64s, Record
-from harness.silicon import is_covered
+from mixmark.harness.contracts.device_ids import is_covered
+from mixmark.harness.contracts.schema import Device, Int64s, Record
+from mixmark.harness.judge.statistics.timestamps import Floats, in_flight_ns, steps_begin_ns
+from mixmark.harness.plan.placement import each_once
 
 STAND_IN = "torch"  # the built-in adapter whose probe stands in where a device's own adapter has none
 WITNESSES = ("torch", "onnxruntime", "openvino")  # the built-in adapters, whose names nothing else may have

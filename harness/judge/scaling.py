@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from harness.judge import score as scoring
-from harness.judge.diagnosis import unmeasured
-from harness.judge.energy.cover import hosts as hosts_of
-from harness.judge.score import Figure, Score
-from harness.place import verify
-from harness.schema import Finding, Phase, Rate, Result
-from harness.silicon import host_of
+from mixmark.harness.contracts.device_ids import host_of
+from mixmark.harness.contracts.schema import Finding, Phase, Rate, Result
+from mixmark.harness.judge import score as scoring
+from mixmark.harness.judge.diagnosis import unmeasured
+from mixmark.harness.judge.energy.coverage import hosts as hosts_of
+from mixmark.harness.judge.score import Figure, Score
+from mixmark.harness.plan.placement import verify
 
 
 @dataclass(frozen=True)

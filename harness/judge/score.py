@@ -17,17 +17,34 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from harness import mixes
-from harness.judge import hosts
-from harness.judge.energy import total as machine
-from harness.judge.energy.reading import ENOUGH_PERIODS
-from harness.judge.energy.total import Total
-from harness.judge.hosts import Traffic
-from harness.judge.intervals import FEWEST_BLOCKS, Interval, mean_interval, over_runs, ratio_interval
-from harness.judge.stamps import Floats, finished_by, in_time, marks_of, steps_begin_ns, window_ns
-from harness.judge.steady import MOST_BLOCKS, Stretch, other_level
-from harness.schema import Completions, Failure, Finding, Int64s, Mix, Phase, Record, Result, ServiceLimits
-from harness.silicon import host_of
+from mixmark.harness.contracts.device_ids import host_of
+from mixmark.harness.contracts.schema import (
+    Completions,
+    Failure,
+    Finding,
+    Int64s,
+    Mix,
+    Phase,
+    Record,
+    Result,
+    ServiceLimits,
+)
+from mixmark.harness.judge import hosts
+from mixmark.harness.judge.energy import total as machine
+from mixmark.harness.judge.energy.reading import ENOUGH_PERIODS
+from mixmark.harness.judge.energy.total import Total
+from mixmark.harness.judge.hosts import Traffic
+from mixmark.harness.judge.statistics.intervals import FEWEST_BLOCKS, Interval, mean_interval, over_runs, ratio_interval
+from mixmark.harness.judge.statistics.steadiness import MOST_BLOCKS, Stretch, other_level
+from mixmark.harness.judge.statistics.timestamps import (
+    Floats,
+    finished_by,
+    in_time,
+    marks_of,
+    steps_begin_ns,
+    window_ns,
+)
+from mixmark.harness.plan import mixes
 
 Grade = Literal["official", "provisional", "indicative"]
 NS_PER_S = 1_000_000_000

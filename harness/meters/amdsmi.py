@@ -16,11 +16,11 @@ from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
-from harness.contracts import Sample
-from harness.errors import refuse_options
-from harness.meters.covered import gpus
-from harness.meters.gpu import domain, reader
-from harness.schema import Absent, Device, Domain
+from mixmark.harness.contracts.errors import refuse_options
+from mixmark.harness.contracts.protocols import Sample
+from mixmark.harness.contracts.schema import Absent, Device, Domain
+from mixmark.harness.meters.covered import gpus
+from mixmark.harness.meters.gpu import domain, reader
 
 SOURCE = "rocm.docs.amd.com/projects/amdsmi"
 WATCH_TIMES, WATCH_S = 10, 0.1

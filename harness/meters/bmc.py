@@ -10,10 +10,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
-from harness.contracts import Sample
-from harness.errors import MixmarkError
-from harness.meters import covered
-from harness.schema import Device, Domain
+from mixmark.harness.contracts.errors import MixmarkError
+from mixmark.harness.contracts.protocols import Sample
+from mixmark.harness.contracts.schema import Device, Domain
+from mixmark.harness.meters import covered
 
 EVERY_NS = 1_000_000_000
 FRESH_NS = 1_000_000_000  # an older answer came before the measurement began, and is dropped

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from harness.schema import HOST_PROCESSOR, Device
-from harness.silicon import part_of
+from mixmark.harness.contracts.device_ids import part_of
+from mixmark.harness.contracts.schema import HOST_PROCESSOR, Device
 
 
 def host(devices: Iterable[Device]) -> list[str]:

@@ -50,10 +50,10 @@ from pathlib import Path
 from typing import Literal, Protocol
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from harness.contracts import Sample
-from harness.errors import MixmarkError, UsageError
-from harness.meters import covered
-from harness.schema import Absent, Boundary, Device, Domain
+from mixmark.harness.contracts.errors import MixmarkError, UsageError
+from mixmark.harness.contracts.protocols import Sample
+from mixmark.harness.contracts.schema import Absent, Boundary, Device, Domain
+from mixmark.harness.meters import covered
 
 UNITS = {"W": 1.0, "mW": 1e-3, "kW": 1e3, "J": 1.0, "kJ": 1e3, "Wh": 3600.0, "kWh": 3.6e6}
 POWER = {"W", "mW", "kW"}

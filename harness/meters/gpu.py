@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from harness.schema import Domain
+from mixmark.harness.contracts.schema import Domain
 
 
 def reader(read: Callable[[], float], library: str, *errors: type[Exception]) -> Callable[[], float]:

@@ -18,11 +18,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.contracts import Sample
-from harness.errors import UsageError
-from harness.meters import covered
-from harness.meters.sysfs import number
-from harness.schema import Absent, Device, Domain
+from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.protocols import Sample
+from mixmark.harness.contracts.schema import Absent, Device, Domain
+from mixmark.harness.meters import covered
+from mixmark.harness.meters.sysfs import number
 
 ROOT = Path("/")
 SOURCE = "Linux hwmon; docs.kernel.org/hwmon/sysfs-interface.html"

@@ -15,10 +15,10 @@ import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from harness.contracts import Sample
-from harness.errors import MixmarkError, refuse_options
-from harness.meters.bmc import PATIENCE_S, Controller, node
-from harness.schema import Absent, Device, Domain
+from mixmark.harness.contracts.errors import MixmarkError, refuse_options
+from mixmark.harness.contracts.protocols import Sample
+from mixmark.harness.contracts.schema import Absent, Device, Domain
+from mixmark.harness.meters.bmc import PATIENCE_S, Controller, node
 
 ROOT = Path("/")
 DEVICES = ("dev/ipmi0", "dev/ipmi/0", "dev/ipmidev/0")

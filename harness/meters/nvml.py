@@ -13,11 +13,11 @@ import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from harness.contracts import Sample
-from harness.errors import refuse_options
-from harness.meters import covered
-from harness.meters.gpu import domain, reader
-from harness.schema import Absent, Device, Domain
+from mixmark.harness.contracts.errors import refuse_options
+from mixmark.harness.contracts.protocols import Sample
+from mixmark.harness.contracts.schema import Absent, Device, Domain
+from mixmark.harness.meters import covered
+from mixmark.harness.meters.gpu import domain, reader
 
 SOURCE = "docs.nvidia.com/deploy/nvml-api"
 SECOND_NS = 1_000_000_000

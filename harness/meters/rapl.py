@@ -16,11 +16,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness.contracts import Sample
-from harness.errors import refuse_options
-from harness.meters import covered
-from harness.meters.sysfs import number
-from harness.schema import Absent, Device, Domain
+from mixmark.harness.contracts.errors import refuse_options
+from mixmark.harness.contracts.protocols import Sample
+from mixmark.harness.contracts.schema import Absent, Device, Domain
+from mixmark.harness.meters import covered
+from mixmark.harness.meters.sysfs import number
 
 ROOT = Path("/")
 SOURCE = "Linux powercap, energy_uj; docs.kernel.org/power/powercap/powercap.html"

@@ -26,10 +26,10 @@ from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
-from harness.contracts import Sample
-from harness.errors import MixmarkError, UsageError
-from harness.meters.bmc import PATIENCE_S, Controller, node
-from harness.schema import Absent, Device, Domain
+from mixmark.harness.contracts.errors import MixmarkError, UsageError
+from mixmark.harness.contracts.protocols import Sample
+from mixmark.harness.contracts.schema import Absent, Device, Domain
+from mixmark.harness.meters.bmc import PATIENCE_S, Controller, node
 
 OPTIONS = {"url", "user", "password_env", "chassis", "verify"}
 LOOPBACK = ("localhost", "127.0.0.1", "::1")

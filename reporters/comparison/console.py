@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.side_by_side import Best, Row, SideBySide
-from harness.text import plain
-from reporters.comparison import words
-from reporters.comparison.words import Note
-from reporters.figures import UNKNOWN
+from mixmark.harness.contracts.text import plain
+from mixmark.harness.judge.compare.machines import Best, Row, SideBySide
+from mixmark.reporters.comparison import words
+from mixmark.reporters.comparison.words import Note
+from mixmark.reporters.figures import UNKNOWN
 
 WIDTH = 100  # columns of a file or a pipe
 WIDEST = 160

@@ -9,10 +9,10 @@ import csv
 from collections.abc import Iterator
 from io import StringIO
 
-from harness.compare import Comparison
-from harness.judge.score import Figure
-from harness.side_by_side import Best, Machine, Quotient, Row, SideBySide
-from reporters.csv import safe
+from mixmark.harness.judge.compare.machines import Best, Machine, Quotient, Row, SideBySide
+from mixmark.harness.judge.compare.solo import Comparison
+from mixmark.harness.judge.score import Figure
+from mixmark.reporters.csv import safe
 
 COLUMNS = (
     "kind", "result", "folder", "processor", "created_utc", "trust", "tier", "what", "scenario", "device", "adapter",

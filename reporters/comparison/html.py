@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.judge.score import Figure
-from harness.side_by_side import Machine, Quotient, SideBySide
-from reporters import figures
-from reporters.comparison import words
-from reporters.figures import UNKNOWN
-from reporters.template import template
+from mixmark.harness.judge.compare.machines import Machine, Quotient, SideBySide
+from mixmark.harness.judge.score import Figure
+from mixmark.reporters import figures
+from mixmark.reporters.comparison import words
+from mixmark.reporters.figures import UNKNOWN
+from mixmark.reporters.template import template
 
 SCALES = (1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 """The factors by which the ends of the chart's scale may lie from 1; powers of ten beyond."""

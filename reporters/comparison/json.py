@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from harness.compare import Comparison, Ratio, Verdict
-from harness.schema import NoiseFloor
-from harness.side_by_side import Machine, Quotient, Row, SideBySide, Uncompared
-from reporters.json import written
+from mixmark.harness.contracts.schema import NoiseFloor
+from mixmark.harness.judge.compare.machines import Machine, Quotient, Row, SideBySide, Uncompared
+from mixmark.harness.judge.compare.solo import Comparison, Ratio, Verdict
+from mixmark.reporters.json import written
 
 
 @dataclass(frozen=True)

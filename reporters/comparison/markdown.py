@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from harness.side_by_side import Best, Row, SideBySide
-from reporters.comparison import words
-from reporters.comparison.words import Note
-from reporters.figures import UNKNOWN
-from reporters.markdown import cell, table
+from mixmark.harness.judge.compare.machines import Best, Row, SideBySide
+from mixmark.reporters.comparison import words
+from mixmark.reporters.comparison.words import Note
+from mixmark.reporters.figures import UNKNOWN
+from mixmark.reporters.markdown import cell, table
 
 
 def report(found: SideBySide) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from harness.compare import LEAST_DELTA, Comparison
-from harness.judge.score import Figure
-from harness.schema import NoiseFloor
-from harness.side_by_side import Best, Machine, Quotient, Row, SideBySide, Work, days_between
-from harness.text import plain
-from reporters import figures
-from reporters.figures import UNKNOWN, significant
+from mixmark.harness.contracts.schema import NoiseFloor
+from mixmark.harness.contracts.text import plain
+from mixmark.harness.judge.compare.machines import Best, Machine, Quotient, Row, SideBySide, Work, days_between
+from mixmark.harness.judge.compare.solo import LEAST_DELTA, Comparison
+from mixmark.harness.judge.score import Figure
+from mixmark.reporters import figures
+from mixmark.reporters.figures import UNKNOWN, significant
 
 SHORT_ID = 8  # letters that tell a device by its UUID
 FEW = 3  # things that a list names one by one

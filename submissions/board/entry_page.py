@@ -6,12 +6,12 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from harness.schema import Finding
-from reporters import figures
-from submissions import page
-from submissions.board import formats, rank, row
-from submissions.board.row import Axis, Site, Standing
-from submissions.entry import Cell, Entry, Estimate
+from mixmark.harness.contracts.schema import Finding
+from mixmark.reporters import figures
+from mixmark.submissions import page
+from mixmark.submissions.board import formats, rank, row
+from mixmark.submissions.board.row import Axis, Site, Standing
+from mixmark.submissions.entry import Cell, Entry, Estimate
 
 SEVERITIES = ("invalid", "warning", "note")
 

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
-from harness.text import escaped, plain
-from reporters import figures
-from submissions.board import rank, row
-from submissions.board.rank import Board, Metric, Place
-from submissions.board.row import Site, Standing
-from submissions.entry import Entry
-from submissions.page import text
+from mixmark.harness.contracts.text import escaped, plain
+from mixmark.reporters import figures
+from mixmark.submissions.board import rank, row
+from mixmark.submissions.board.rank import Board, Metric, Place
+from mixmark.submissions.board.row import Site, Standing
+from mixmark.submissions.entry import Entry
+from mixmark.submissions.page import text
 
 SCHEMA = 1
 """The version of the shape of leaderboard.json."""

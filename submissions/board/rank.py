@@ -19,9 +19,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from harness import mixes
-from harness.schema import Boundary
-from submissions.entry import Division, Entry, Estimate
+from mixmark.harness.contracts.schema import Boundary
+from mixmark.harness.plan import mixes
+from mixmark.submissions.entry import Division, Entry, Estimate
 
 STALE_YEARS = 1
 """Years after which an entry is marked stale."""

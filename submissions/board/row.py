@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from harness import mixes
-from harness.judge.score import Figure
-from harness.schema import Mix
-from harness.silicon import part_of
-from reporters import figures, summary
-from submissions.board import rank
-from submissions.board.rank import Board, Key, Metric
-from submissions.entry import Entry, Estimate
+from mixmark.harness.contracts.device_ids import part_of
+from mixmark.harness.contracts.schema import Mix
+from mixmark.harness.judge.score import Figure
+from mixmark.harness.plan import mixes
+from mixmark.reporters import figures, summary
+from mixmark.submissions.board import rank
+from mixmark.submissions.board.rank import Board, Key, Metric
+from mixmark.submissions.entry import Entry, Estimate
 
 UNITS: Mapping[Metric, str] = {"MX": "mix/kJ", "TX": "mix/s"}
 NAMES: Mapping[Metric, str] = {"MX": "Mixes per kilojoule", "TX": "Mixes per second"}

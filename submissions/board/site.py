@@ -13,16 +13,16 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from harness import mixes
-from harness.errors import UsageError
-from harness.text import plain
-from reporters import figures, summary
-from reporters.charts import decades, steps
-from submissions.board import formats, rank, row
-from submissions.board.entry_page import facts
-from submissions.board.rank import Board, Key, Metric, Place
-from submissions.board.row import Axis, Site
-from submissions.entry import Entry, Estimate
+from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.text import plain
+from mixmark.harness.plan import mixes
+from mixmark.reporters import figures, summary
+from mixmark.reporters.charts import decades, steps
+from mixmark.submissions.board import formats, rank, row
+from mixmark.submissions.board.entry_page import facts
+from mixmark.submissions.board.rank import Board, Key, Metric, Place
+from mixmark.submissions.board.row import Axis, Site
+from mixmark.submissions.entry import Entry, Estimate
 
 STATIC_ROWS = 200
 """Rows of a board that its page holds for readers without JavaScript. The script shows all."""
@@ -40,7 +40,7 @@ def text(value: Any) -> Any:
 
 
 PAGES = Environment(
-    loader=PackageLoader("submissions.board", "pages"),
+    loader=PackageLoader("mixmark.submissions.board", "pages"),
     autoescape=True,
     undefined=StrictUndefined,
     finalize=text,
@@ -81,7 +81,7 @@ def pages(
 ) -> Iterator[tuple[str, str]]:
     """(name, content) of every file of the site."""
     for name in ("style.css", "board.js"):
-        yield name, files("submissions.board").joinpath("pages", name).read_text("utf-8")
+        yield name, files("mixmark.submissions.board").joinpath("pages", name).read_text("utf-8")
     common = {"site": site, "today": figures_date(site), "UNKNOWN": figures.UNKNOWN}
     page = PAGES.get_template("board.jinja")
     yield "index.html", page.render(**common, **_board(site, boards, boards[0] if boards else None, ""))

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.contracts import Array, Feed, Feeds, Graph, Session, Spec, Value, Weights
-from harness.errors import Unsupported, refuse_options
-from harness.schema import BITS_PER_WEIGHT, Cost, Gate, UnitNames
-from suites import answers, exported, weights
-from suites.diffusion import shapes
-from suites.diffusion.shapes import PROMPT_TOKENS, TextShape, UNetShape, VaeShape
-from suites.keys import generator
-from suites.latency import SECOND, mlperf, ours
-from suites.weights import Draw, Fill
+from mixmark.harness.contracts.errors import Unsupported, refuse_options
+from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Value, Weights
+from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, UnitNames
+from mixmark.suites import answers, exported, weights
+from mixmark.suites.diffusion import shapes
+from mixmark.suites.diffusion.shapes import PROMPT_TOKENS, TextShape, UNetShape, VaeShape
+from mixmark.suites.keys import generator
+from mixmark.suites.latency import SECOND, mlperf, ours
+from mixmark.suites.weights import Draw, Fill
 
 if TYPE_CHECKING:
     from torch import nn
@@ -239,17 +239,17 @@ class Diffusion:
         velocity = self._velocity
 
         def encode() -> nn.Module:
-            from suites.diffusion.pipeline import Encode
+            from mixmark.suites.diffusion.pipeline import Encode
 
             return Encode(tier.text, tier.text_2)
 
         def denoise() -> nn.Module:
-            from suites.diffusion.pipeline import Denoise
+            from mixmark.suites.diffusion.pipeline import Denoise
 
             return Denoise(tier.unet, tier.steps, tier.guidance, tier.image_size, velocity)
 
         def decode() -> nn.Module:
-            from suites.diffusion.pipeline import Decode
+            from mixmark.suites.diffusion.pipeline import Decode
 
             return Decode(tier.vae)
 

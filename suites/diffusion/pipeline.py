@@ -14,10 +14,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from suites.diffusion.shapes import BETA_FIRST, BETA_LAST, TRAINING_STEPS, TextShape, UNetShape, VaeShape
-from suites.diffusion.text_encoder import TextEncoder
-from suites.diffusion.unet import UNet
-from suites.diffusion.vae import Vae
+from mixmark.suites.diffusion.shapes import BETA_FIRST, BETA_LAST, TRAINING_STEPS, TextShape, UNetShape, VaeShape
+from mixmark.suites.diffusion.text_encoder import TextEncoder
+from mixmark.suites.diffusion.unet import UNet
+from mixmark.suites.diffusion.vae import Vae
 
 
 def noise_levels(step: Tensor, steps: int, trailing: bool) -> tuple[Tensor, Tensor, Tensor]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from harness.contracts import Value
+from mixmark.harness.contracts.protocols import Value
 
 PROMPT_TOKENS = 77
 TIME_SIZES = 6

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from suites.diffusion.shapes import PROMPT_TOKENS, TextShape
+from mixmark.suites.diffusion.shapes import PROMPT_TOKENS, TextShape
 
 
 class TextEncoder(nn.Module):

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from suites.diffusion.blocks import Downsample, ResBlock, Upsample, attend
-from suites.diffusion.shapes import TIME_SIZE_WIDTH, TIME_SIZES, UNetShape
+from mixmark.suites.diffusion.blocks import Downsample, ResBlock, Upsample, attend
+from mixmark.suites.diffusion.shapes import TIME_SIZE_WIDTH, TIME_SIZES, UNetShape
 
 
 class UNet(nn.Module):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from suites.diffusion.blocks import ResBlock, Upsample, attend
-from suites.diffusion.shapes import VaeShape
+from mixmark.suites.diffusion.blocks import ResBlock, Upsample, attend
+from mixmark.suites.diffusion.shapes import VaeShape
 
 EPS = 1e-6
 

@@ -3,7 +3,7 @@
 The weights have the names that torchrec gives them inside DLRMTrain (`model.sparse_arch.embedding_bag_collection.
 embedding_bags.t_cat_0.weight`, …). The public checkpoint has tables of full size, so it needs the server tier with the
 option `rows=full`; it must first be converted from torchsnapshot's sharded format into a file or folder that
-`suites.weights.checkpoint` reads.
+`mixmark.suites.weights.checkpoint` reads.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from harness.contracts import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
-from harness.errors import Unsupported, refuse_options
-from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames
-from suites import exported
-from suites.answers import bound, checked
-from suites.keys import generator
-from suites.latency import MS, SECOND, mlperf, ours
-from suites.weights import Draw, Fill, checkpoint, drawn
+from mixmark.harness.contracts.errors import Unsupported, refuse_options
+from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
+from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames
+from mixmark.suites import exported
+from mixmark.suites.answers import bound, checked
+from mixmark.suites.keys import generator
+from mixmark.suites.latency import MS, SECOND, mlperf, ours
+from mixmark.suites.weights import Draw, Fill, checkpoint, drawn
 
 if TYPE_CHECKING:
     from torch import nn
@@ -238,7 +238,7 @@ class Reference(Dlrm):
 
 
 def _module(shape: Shape) -> nn.Module:
-    from suites.dlrm.network import dlrm
+    from mixmark.suites.dlrm.network import dlrm
 
     return dlrm(shape)
 

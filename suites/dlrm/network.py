@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from suites.dlrm import BOTTOM, CROSS_LAYERS, HOTNESS, TOP, Shape
+from mixmark.suites.dlrm import BOTTOM, CROSS_LAYERS, HOTNESS, TOP, Shape
 
 
 class Perceptron(nn.Module):

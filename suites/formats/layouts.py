@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.contracts import Value
-from suites.resnet50 import GREY, SCALE
+from mixmark.harness.contracts.protocols import Value
+from mixmark.suites.resnet50 import GREY, SCALE
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 """What transformers and diffusers call each precision."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.contracts import Suite, Weights
-from harness.errors import Unsupported
-from suites import exported
-from suites.formats.safetensors import tensor, write_tensor
+from mixmark.harness.contracts.errors import Unsupported
+from mixmark.harness.contracts.protocols import Suite, Weights
+from mixmark.suites import exported
+from mixmark.suites.formats.safetensors import tensor, write_tensor
 
 
 def write(suite: Suite, precision: str, folder: Path) -> None:

@@ -15,10 +15,10 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from harness.bfloat16 import round_to_bf16
-from harness.contracts import Array, Suite, Weights
-from harness.errors import Unsupported
-from suites.formats.layouts import layout
+from mixmark.harness.adapters.bfloat16 import round_to_bf16
+from mixmark.harness.contracts.errors import Unsupported
+from mixmark.harness.contracts.protocols import Array, Suite, Weights
+from mixmark.suites.formats.layouts import layout
 
 TYPES = {"fp32": ("F32", 4), "bf16": ("BF16", 2), "fp16": ("F16", 2)}
 """What safetensors calls each precision, and the bytes of a value."""

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.contracts import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
-from harness.errors import Unsupported, WrongAnswer, refuse_options
-from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames
-from suites import exported
-from suites.answers import bound, checked
-from suites.keys import generator
-from suites.latency import MS, SECOND, mlperf, ours
-from suites.weights import Draw, Fill, checkpoint, drawn
+from mixmark.harness.contracts.errors import Unsupported, WrongAnswer, refuse_options
+from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
+from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames
+from mixmark.suites import exported
+from mixmark.suites.answers import bound, checked
+from mixmark.suites.keys import generator
+from mixmark.suites.latency import MS, SECOND, mlperf, ours
+from mixmark.suites.weights import Draw, Fill, checkpoint, drawn
 
 if TYPE_CHECKING:
     from torch import nn
@@ -191,7 +191,7 @@ class Llm:
     def _step(self) -> nn.Module:
         import torch
 
-        from suites.llm.network import Step
+        from mixmark.suites.llm.network import Step
 
         with torch.device("meta"):
             return Step(self.shape).eval()
@@ -304,7 +304,7 @@ class Teacher(Llm):
     def _taught(self) -> nn.Module:
         import torch
 
-        from suites.llm.network import Taught
+        from mixmark.suites.llm.network import Taught
 
         with torch.device("meta"):
             return Taught(self.shape).eval()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from suites.llm import Shape
+from mixmark.suites.llm import Shape
 
 
 class Network(nn.Module):

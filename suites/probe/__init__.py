@@ -30,13 +30,13 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
-from harness.contracts import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
-from harness.errors import Unsupported, UsageError, refuse_options
-from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames
-from suites import exported
-from suites.answers import bound, checked
-from suites.keys import generator, key
-from suites.weights import RMS, Draw, Fill, drawn
+from mixmark.harness.contracts.errors import Unsupported, UsageError, refuse_options
+from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
+from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames
+from mixmark.suites import exported
+from mixmark.suites.answers import bound, checked
+from mixmark.suites.keys import generator, key
+from mixmark.suites.weights import RMS, Draw, Fill, drawn
 
 if TYPE_CHECKING:
     from torch import nn
@@ -226,7 +226,7 @@ def _spread(kind: str, size: int) -> float:
 
 
 def _module(kind: str, size: int, number: int = 0) -> nn.Module:
-    from suites.probe.kernels import kernel
+    from mixmark.suites.probe.kernels import kernel
 
     return kernel(kind, size, number)
 

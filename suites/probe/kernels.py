@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from suites.probe import CHAIN, COLUMNS
+from mixmark.suites.probe import CHAIN, COLUMNS
 
 
 class Gemv(nn.Module):

@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from harness.contracts import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
-from harness.errors import Unsupported, refuse_options
-from harness.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames
-from suites import exported
-from suites.answers import bound, checked, unexplained
-from suites.keys import generator
-from suites.latency import MS, SECOND, mlperf, ours
-from suites.memory import Reused
-from suites.weights import Draw, Fill, checkpoint, drawn
+from mixmark.harness.contracts.errors import Unsupported, refuse_options
+from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
+from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames
+from mixmark.suites import exported
+from mixmark.suites.answers import bound, checked, unexplained
+from mixmark.suites.keys import generator
+from mixmark.suites.latency import MS, SECOND, mlperf, ours
+from mixmark.suites.memory import Reused
+from mixmark.suites.weights import Draw, Fill, checkpoint, drawn
 
 if TYPE_CHECKING:
     from torch import nn
@@ -206,7 +206,7 @@ class Reference(ResNet50):
 
 
 def _module() -> nn.Module:
-    from suites.resnet50.network import resnet50
+    from mixmark.suites.resnet50.network import resnet50
 
     return resnet50()
 

@@ -1,4 +1,4 @@
-"""Measures the statistics of the batch norms and writes them: `python -m suites.resnet50.calibrate`.
+"""Measures the statistics of the batch norms and writes them: `python -m mixmark.suites.resnet50.calibrate`.
 
 Run it after a change to the weights or the feeds.
 
@@ -19,8 +19,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from suites.resnet50 import STATISTICS, ResNet50
-from suites.resnet50.network import BatchNorm
+from mixmark.suites.resnet50 import STATISTICS, ResNet50
+from mixmark.suites.resnet50.network import BatchNorm
 
 EPSILON = 1e-5  # of torch's batch norm
 

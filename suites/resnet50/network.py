@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from suites.resnet50 import CLASSES, EXPANSION, GREY, SCALE, STAGES
+from mixmark.suites.resnet50 import CLASSES, EXPANSION, GREY, SCALE, STAGES
 
 
 class BatchNorm(nn.Module):

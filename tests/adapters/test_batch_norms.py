@@ -6,8 +6,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from harness.adapters.batch_norms import fold
-from harness.contracts import Array, Spec, Weights
+from mixmark.harness.adapters.batch_norms import fold
+from mixmark.harness.contracts.protocols import Array, Spec, Weights
 from tests.fakes.toys import Random
 
 SHAPES = {"w": (4, 3, 1, 1), "b": (4,), "gain": (4,), "shift": (4,), "mean": (4,), "norm.running_var": (4,)}

@@ -19,20 +19,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness import setup
-from harness.adapters import endpoint
-from harness.adapters.endpoint import OPTIONS, Endpoint, client
-from harness.adapters.endpoint.apis import APIS
-from harness.config import AdapterConfig, Config
-from harness.contracts import Helpers, Runner, Use
-from harness.errors import MixmarkError, PluginError, Unsupported, UsageError, WrongAnswer
-from harness.schema import HOSTED
-from reporters import figures
-from suites.dlrm import Dlrm
-from suites.llm import Llm
+from mixmark.harness.adapters import endpoint
+from mixmark.harness.adapters.endpoint import OPTIONS, Endpoint, client
+from mixmark.harness.adapters.endpoint.apis import APIS
+from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported, UsageError, WrongAnswer
+from mixmark.harness.contracts.protocols import Helpers, Runner, Use
+from mixmark.harness.contracts.schema import HOSTED
+from mixmark.harness.discover import setup
+from mixmark.harness.discover.config import AdapterConfig, Config
+from mixmark.reporters import figures
+from mixmark.suites.dlrm import Dlrm
+from mixmark.suites.llm import Llm
+from tests.cli.test_commands import Shell
 from tests.fakes import servers
 from tests.fakes.servers import Request, Server, serving
-from tests.test_cli import Shell
 
 SUITE = Llm("smoke", {})
 OUT = SUITE.units(1)
@@ -496,7 +496,7 @@ def ran(folder: Path, url: str, api: str, *words: str) -> tuple[Any, str, int]:
 
 @pytest.mark.slow
 def test_a_server_that_was_given_the_weights_passes_its_audit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from harness.adapters.torch import Torch
+    from mixmark.harness.adapters.torch import Torch
 
     cpu = next(iter(Torch({}).discover()))
     with Torch({"threads": "1"}).open(cpu, SUITE, "fp32", ALONE) as model:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from harness.adapters import fused
+from mixmark.harness.adapters import fused
 
 pytestmark = pytest.mark.slow
 

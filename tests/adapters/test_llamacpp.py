@@ -13,25 +13,25 @@ import gguf as reader
 import numpy as np
 import pytest
 
-from harness import cache
-from harness.adapters import gguf, llamacpp
-from harness.adapters.gguf import TYPES
-from harness.adapters.llamacpp import LlamaCpp, missing, used
-from harness.adapters.onnxruntime.files import read
-from harness.adapters.torch import Torch
-from harness.contracts import Array, Runner, Use
-from harness.errors import PluginError, Unsupported
-from harness.schema import Device
-from harness.serve import MOST_TEXT
-from suites.dlrm import Dlrm
-from suites.llm import Llm
+from mixmark.harness.adapters import gguf, llamacpp
+from mixmark.harness.adapters.gguf import TYPES
+from mixmark.harness.adapters.llamacpp import LlamaCpp, missing, used
+from mixmark.harness.adapters.onnxruntime.files import read
+from mixmark.harness.adapters.torch import Torch
+from mixmark.harness.contracts.errors import PluginError, Unsupported
+from mixmark.harness.contracts.protocols import Array, Runner, Use
+from mixmark.harness.contracts.schema import Device
+from mixmark.harness.plugins import model_cache
+from mixmark.harness.worker.child import MOST_TEXT
+from mixmark.suites.dlrm import Dlrm
+from mixmark.suites.llm import Llm
 
 ALONE = Use.of("single-stream")
 
 
 @pytest.fixture(autouse=True)
 def no_cache_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(cache.FOLDER, str(tmp_path / "cache"))
+    monkeypatch.setenv(model_cache.FOLDER, str(tmp_path / "cache"))
 
 
 def plain_order(rows: Array, heads: int) -> Array:

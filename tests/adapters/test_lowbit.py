@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from harness.adapters.lowbit import GROUP, Quantised, in_groups, packed, per_channel, per_tensor
-from suites.llm import Llm
+from mixmark.harness.adapters.lowbit import GROUP, Quantised, in_groups, packed, per_channel, per_tensor
+from mixmark.suites.llm import Llm
 
 SIZES = st.tuples(st.integers(1, 5), st.integers(1, 70))
 WHOLE = hnp.arrays(np.int8, SIZES, elements=st.integers(-8, 7))

@@ -17,18 +17,18 @@ import numpy as np
 import onnx
 import pytest
 
-from harness.adapters.initialisers import lift
-from harness.adapters.onnxruntime import OnnxRuntime, elsewhere, from_file, session_options
-from harness.adapters.onnxruntime.convert import replace
-from harness.adapters.onnxruntime.files import Files
-from harness.adapters.torch import Torch
-from harness.contracts import Array, GraphRunner, Suite, Use
-from harness.errors import MixmarkError, PluginError, Unsupported, UsageError
-from harness.schema import Device
-from suites import exported
-from suites.dlrm import Dlrm
-from suites.llm import Llm
-from suites.probe import Probe
+from mixmark.harness.adapters.initialisers import lift
+from mixmark.harness.adapters.onnxruntime import OnnxRuntime, elsewhere, from_file, session_options
+from mixmark.harness.adapters.onnxruntime.convert import replace
+from mixmark.harness.adapters.onnxruntime.files import Files
+from mixmark.harness.adapters.torch import Torch
+from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported, UsageError
+from mixmark.harness.contracts.protocols import Array, GraphRunner, Suite, Use
+from mixmark.harness.contracts.schema import Device
+from mixmark.suites import exported
+from mixmark.suites.dlrm import Dlrm
+from mixmark.suites.llm import Llm
+from mixmark.suites.probe import Probe
 from tests.fakes.toys import HOME, Random, Toy, computes_as_torch
 
 pytestmark = pytest.mark.slow
@@ -329,9 +329,9 @@ def test_its_threads_stay_on_the_cores_that_it_was_given() -> None:
     script = """
 import os
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-from harness.adapters.onnxruntime import OnnxRuntime
-from harness.contracts import Use
-from suites.dlrm import Dlrm
+from mixmark.harness.adapters.onnxruntime import OnnxRuntime
+from mixmark.harness.contracts.protocols import Use
+from mixmark.suites.dlrm import Dlrm
 adapter = OnnxRuntime({})
 suite = Dlrm("smoke", {})
 with adapter.open(next(iter(adapter.discover())), suite, "fp32", Use.of("single-stream")) as runner:

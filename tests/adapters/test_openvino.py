@@ -15,18 +15,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.adapters import openvino as adapter
-from harness.adapters.openvino import OpenVino
-from harness.adapters.openvino.quantised import unit_of
-from harness.adapters.torch import Torch
-from harness.bfloat16 import round_to_bf16
-from harness.contracts import Array, GraphRunner, Use
-from harness.errors import MixmarkError, PluginError, Unsupported, UsageError
-from harness.schema import Device
-from suites import exported
-from suites.diffusion import Diffusion
-from suites.llm import Llm
-from suites.resnet50 import ResNet50
+from mixmark.harness.adapters import openvino as adapter
+from mixmark.harness.adapters.bfloat16 import round_to_bf16
+from mixmark.harness.adapters.openvino import OpenVino
+from mixmark.harness.adapters.openvino.quantised import unit_of
+from mixmark.harness.adapters.torch import Torch
+from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported, UsageError
+from mixmark.harness.contracts.protocols import Array, GraphRunner, Use
+from mixmark.harness.contracts.schema import Device
+from mixmark.suites import exported
+from mixmark.suites.diffusion import Diffusion
+from mixmark.suites.llm import Llm
+from mixmark.suites.resnet50 import ResNet50
 from tests.fakes.toys import HOME, Random, Toy, computes_as_torch
 
 pytestmark = pytest.mark.slow
@@ -265,10 +265,10 @@ def test_nothing_is_sent_and_its_threads_stay_on_the_cores_that_it_was_given() -
     script = """
 import os, sys
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-from harness.adapters.openvino import OpenVino
-from harness.adapters.openvino.quantised import unit_of
-from harness.contracts import Use
-from suites.dlrm import Dlrm
+from mixmark.harness.adapters.openvino import OpenVino
+from mixmark.harness.adapters.openvino.quantised import unit_of
+from mixmark.harness.contracts.protocols import Use
+from mixmark.suites.dlrm import Dlrm
 adapter, suite = OpenVino({}), Dlrm("smoke", {})
 with adapter.open(next(iter(adapter.discover())), suite, "fp32", Use.of("single-stream")) as runner:
     for _ in runner(suite.feeds(1, 1)(0)):

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 import torch
 
-from harness.adapters.torch import Torch
-from harness.contracts import GraphRunner, Use
-from harness.errors import PluginError, Unsupported, UsageError
-from harness.schema import Device
+from mixmark.harness.adapters.torch import Torch
+from mixmark.harness.contracts.errors import PluginError, Unsupported, UsageError
+from mixmark.harness.contracts.protocols import GraphRunner, Use
+from mixmark.harness.contracts.schema import Device
 from tests.fakes.toys import Toy
 
 ALONE = Use.of("single-stream")
@@ -167,8 +167,8 @@ def test_an_accelerator_of_another_vendor_comes_through_the_same_code(monkeypatc
 
 ON_ACME = """
 import numpy as np
-from harness.adapters.torch import Torch
-from harness.contracts import Use
+from mixmark.harness.adapters.torch import Torch
+from mixmark.harness.contracts.protocols import Use
 from tests.fakes.toys import Toy
 
 adapter, suite = Torch({"backend": "tests.fakes.torch_acme"}), Toy()

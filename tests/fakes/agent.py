@@ -12,8 +12,8 @@ import subprocess
 import sys
 import time
 
-from harness.launchers.listener import call
-from harness.link import Link, Pipes, Stranger, take_secret
+from mixmark.harness.measure.cluster.launchers.listener import call
+from mixmark.harness.measure.cluster.link import Link, Pipes, Stranger, take_secret
 
 
 def main() -> None:

@@ -20,10 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from harness import answers as kept
-from harness import drive, seeds, serve
-from harness.arrivals import poisson
-from harness.schema import Completions
 from mixmark import (
     Array,
     Cost,
@@ -41,7 +37,12 @@ from mixmark import (
     Value,
     Weights,
 )
-from suites.answers import bound, checked
+from mixmark.harness.contracts import seeds
+from mixmark.harness.contracts.arrivals import poisson
+from mixmark.harness.contracts.schema import Completions
+from mixmark.harness.worker import child, load_generator
+from mixmark.harness.worker import outputs as kept
+from mixmark.suites.answers import bound, checked
 from tests.fakes.null import NoWeights
 
 DEVICE = Device(
@@ -510,14 +511,14 @@ class Foreseeing(Honest):
 # --- a harness bent to suit ------------------------------------------------------------------------------------
 
 
-def _slow() -> drive.Clock:
+def _slow() -> load_generator.Clock:
     real, begin_ns = time.monotonic_ns, time.monotonic_ns()
     return lambda: begin_ns + (real() - begin_ns) // 4
 
 
-def _ticking_by(clock: drive.Clock) -> None:
+def _ticking_by(clock: load_generator.Clock) -> None:
     """Both drive loops, whose clock is their default, bound when they were defined."""
-    loops: tuple[Any, ...] = (drive.closed_loop, drive.open_loop)
+    loops: tuple[Any, ...] = (load_generator.closed_loop, load_generator.open_loop)
     for loop in loops:
         loop.__defaults__ = tuple(clock if each is time.monotonic_ns else each for each in loop.__defaults__)
 
@@ -543,7 +544,7 @@ class Shifting(Honest):
 
     def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
         super().__init__(suite, options)
-        vars(serve)["poisson"] = lambda rate_per_s, seed: (at * 10_000_000 for at in itertools.count(1))
+        vars(child)["poisson"] = lambda rate_per_s, seed: (at * 10_000_000 for at in itertools.count(1))
 
 
 class Quitting(Honest):
@@ -551,7 +552,7 @@ class Quitting(Honest):
 
     def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
         super().__init__(suite, options)
-        vars(serve)["poisson"] = lambda *given: itertools.chain(itertools.islice(poisson(*given), 20), [10**12])
+        vars(child)["poisson"] = lambda *given: itertools.chain(itertools.islice(poisson(*given), 20), [10**12])
 
 
 class TurningBack(Honest):
@@ -577,7 +578,7 @@ class Owing(Honest):
 
     def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
         super().__init__(suite, options)
-        log: Any = drive.Log
+        log: Any = load_generator.Log
         feed = log.feed
 
         def owed(*given: Any, **more: Any) -> Any:
@@ -602,10 +603,10 @@ class Amending(Skipping):
     def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
         super().__init__(suite, options)
         self.seen: dict[int, Feed] = {}
-        log: Any = drive.Log
+        log: Any = load_generator.Log
         feed = log.feed
 
-        def noted(log: drive.Log, runner: Runner, given: Feed, *rest: Any, serial: int = 0, **how: Any) -> Any:
+        def noted(log: load_generator.Log, runner: Runner, given: Feed, *rest: Any, serial: int = 0, **how: Any) -> Any:
             self.seen[serial] = given
             return feed(log, runner, given, *rest, serial=serial, **how)
 
@@ -692,10 +693,10 @@ class Forging(Honest):
 
     def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
         super().__init__(suite, options)
-        module: Any = drive
+        module: Any = load_generator
         merged = module.merged
 
-        def forged(logs: Iterable[drive.Log]) -> Completions:
+        def forged(logs: Iterable[load_generator.Log]) -> Completions:
             done = merged(logs)
             ends = np.arange(1, 2 * len(done) + 1) * TOKENS
             twice = np.repeat(done.issued_ns, 2)
@@ -740,7 +741,7 @@ class Squeezing:
         import torch
 
         from bench.separation import integers
-        from harness.adapters.torch import _Session
+        from mixmark.harness.adapters.torch import _Session
 
         self.facts: dict[str, str] = {}
         self.suite = suite

@@ -6,9 +6,9 @@ import random
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from harness.credits import EVERY_S, Coordinator
-from harness.dispatch import Pair
-from harness.place import place
+from mixmark.harness.measure.cluster.coordinator import EVERY_S, Coordinator
+from mixmark.harness.measure.dispatch import Pair
+from mixmark.harness.plan.placement import place
 from tests.fakes.machine import SECOND, Machine, Rates, device, solo
 
 

@@ -7,10 +7,20 @@ from functools import partial
 
 import numpy as np
 
-from harness.dispatch import Pair
-from harness.place import Power, place
-from harness.schema import Clock, Conditions, Connection, Domain, Hosts, Metering, Record, Result, Samples
-from harness.silicon import host_of, local, on
+from mixmark.harness.contracts.device_ids import host_of, local, on
+from mixmark.harness.contracts.schema import (
+    Clock,
+    Conditions,
+    Connection,
+    Domain,
+    Hosts,
+    Metering,
+    Record,
+    Result,
+    Samples,
+)
+from mixmark.harness.measure.dispatch import Pair
+from mixmark.harness.plan.placement import Power, place
 from tests.fakes.machine import EDGE, GPU_AND_CPU, MIX, QUANTA, SECOND, Machine, Rates, device, phase, recorded, result
 from tests.golden.sample import system
 

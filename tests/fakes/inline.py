@@ -8,12 +8,12 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from harness import wire
-from harness.serve import serve
+from mixmark.harness.worker import messages
+from mixmark.harness.worker.child import serve
 
 
 class Inline:
-    """Stands in for `harness.hosts.local.Local`."""
+    """Stands in for `mixmark.harness.worker.process.local.Local`."""
 
     def start(
         self,
@@ -26,15 +26,15 @@ class Inline:
         helps: bool = False,
     ) -> InlineProcess:
         log.touch()
-        return InlineProcess(wire.Setup.model_validate_json(arguments[0]))
+        return InlineProcess(messages.Setup.model_validate_json(arguments[0]))
 
 
 class InlineProcess:
-    """A thread that serves, as `harness.hosts.Process` describes it."""
+    """A thread that serves, as `mixmark.harness.worker.process.Process` describes it."""
 
     pid = 0
 
-    def __init__(self, setup: wire.Setup) -> None:
+    def __init__(self, setup: messages.Setup) -> None:
         self._channel, theirs = socket.socketpair()
 
         def work() -> None:

@@ -8,9 +8,8 @@ from functools import partial
 
 import numpy as np
 
-from harness.dispatch import Dispatcher, Pair, Planner
-from harness.place import Power, place
-from harness.schema import (
+from mixmark.harness.contracts.device_ids import host_of, local, on
+from mixmark.harness.contracts.schema import (
     Audit,
     Completions,
     Cost,
@@ -31,7 +30,8 @@ from harness.schema import (
     Share,
     Task,
 )
-from harness.silicon import host_of, local, on
+from mixmark.harness.measure.dispatch import Dispatcher, Pair, Planner
+from mixmark.harness.plan.placement import Power, place
 from tests.golden.sample import result as bare
 
 SECOND = 1_000_000_000

@@ -23,7 +23,7 @@ from mixmark import (
     Value,
     Weights,
 )
-from suites.answers import checked
+from mixmark.suites.answers import checked
 
 
 class NoWeights:

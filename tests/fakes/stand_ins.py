@@ -17,11 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
-from harness import launchers, store
-from harness.cluster import messages
-from harness.link import Link, Stranger
-from harness.schema import Completions, Device, Limits, Phase, Rate, Record, Route, Share, Task
-from harness.wire import Message, read, write
+from mixmark.harness.contracts.schema import Completions, Device, Limits, Phase, Rate, Record, Route, Share, Task
+from mixmark.harness.measure.cluster import launchers, messages
+from mixmark.harness.measure.cluster.link import Link, Stranger
+from mixmark.harness.record import store
+from mixmark.harness.worker.messages import Message, read, write
 from tests.golden import sample
 
 LIMITS = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=1_000_000_000, min_feeds=1, audits=0)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from harness.contracts import Array, Feed, Feeds, Graph, Runner, Session, Spec, Suite, Use, Value
-from harness.errors import Unsupported
-from harness.schema import Cost, Device, Gate, LatencyLimits, UnitNames
-from suites import exported
+from mixmark.harness.contracts.errors import Unsupported
+from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Runner, Session, Spec, Suite, Use, Value
+from mixmark.harness.contracts.schema import Cost, Device, Gate, LatencyLimits, UnitNames
+from mixmark.suites import exported
 
 if TYPE_CHECKING:
     from torch import nn
@@ -183,7 +183,7 @@ class Random:
 
 def computes_as_torch(runner: Runner, device: Device) -> None:
     """Asserts that a runner of the toy answers as the torch adapter does in fp32, for two batches."""
-    from harness.adapters.torch import Torch
+    from mixmark.harness.adapters.torch import Torch
 
     suite = Toy()
     with Torch({}).open(device, suite, "fp32", Use.of("single-stream")) as reference:

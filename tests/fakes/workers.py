@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from harness import seeds, wire
-from harness.plugins import Plugin
-from harness.schema import Limits, ScenarioName
-from harness.worker import Worker
+from mixmark.harness.contracts import seeds
+from mixmark.harness.contracts.schema import Limits, ScenarioName
+from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.worker import messages
+from mixmark.harness.worker.handle import Worker
 from tests.fakes.acme import DEVICE
 
 FAKES = Path(__file__).parent
 ROOT = FAKES.parent.parent
 ACME = Plugin("adapters", "acme", f"{FAKES / 'acme.py'}:Acme", "test")
-NULL = wire.SuiteChoice(name="null", spec=f"{FAKES / 'null.py'}:Null", tier="smoke")
+NULL = messages.SuiteChoice(name="null", spec=f"{FAKES / 'null.py'}:Null", tier="smoke")
 SEED = 7
 """The seed of the window."""
 LIMITS = Limits(warmup_ns=0, search_ns=10**8, min_ns=0, max_ns=10**9, min_feeds=3)
@@ -25,9 +26,9 @@ def worker(tmp_path: Path, mode: str = "fine", plugin: Plugin = ACME, **options:
 
 
 def opened(
-    worker: Worker, suite: wire.SuiteChoice = NULL, free_bytes: int | None = None, key: str = "a"
-) -> wire.Opened:
-    request = wire.Open(
+    worker: Worker, suite: messages.SuiteChoice = NULL, free_bytes: int | None = None, key: str = "a"
+) -> messages.Opened:
+    request = messages.Open(
         key=key, device=DEVICE, suite=suite, precision="fp32", scenario="offline", free_bytes=free_bytes
     )
     return worker.call(request, 30)
@@ -42,13 +43,13 @@ def measured(
     rate_per_s: float | None = None,
     on_stage: Callable[[str], None] = lambda stage: None,
     **limits: int,
-) -> wire.Prepared:
+) -> messages.Prepared:
     """Prepares and measures; leaves stamps.npz, and answers.npz with what was handed over."""
     bounds = LIMITS.model_copy(update=limits)
-    request = wire.Prepare(key="a", scenario=scenario, batch=batch, rate_per_s=rate_per_s, seed=1, limits=bounds)
+    request = messages.Prepare(key="a", scenario=scenario, batch=batch, rate_per_s=rate_per_s, seed=1, limits=bounds)
     prepared = worker.call(request, timeout_s, on_stage)
-    worker.call(wire.Begin(key="a", pool=seeds.pool(SEED), seed=SEED), timeout_s)
-    measure = wire.Measure(key="a", limits=bounds, out=str(tmp_path / "stamps.npz"))
-    worker.call(measure, timeout_s, on_stage, replies=lambda outgrown: wire.Key(key=1))
-    worker.call(wire.HandOver(key="a", answers=str(tmp_path / "answers.npz")), timeout_s, on_stage)
+    worker.call(messages.Begin(key="a", pool=seeds.pool(SEED), seed=SEED), timeout_s)
+    measure = messages.Measure(key="a", limits=bounds, out=str(tmp_path / "stamps.npz"))
+    worker.call(measure, timeout_s, on_stage, replies=lambda outgrown: messages.Key(key=1))
+    worker.call(messages.HandOver(key="a", answers=str(tmp_path / "answers.npz")), timeout_s, on_stage)
     return prepared

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-import reporters.console
-import reporters.csv
-import reporters.full
-import reporters.json
-import reporters.markdown
-from harness.judge.judgement import Judgement
-from harness.schema import (
+import mixmark.reporters.console
+import mixmark.reporters.csv
+import mixmark.reporters.full
+import mixmark.reporters.json
+import mixmark.reporters.markdown
+from mixmark.harness.contracts.schema import (
     NOT_ASKED,
     Absent,
     Audit,
@@ -43,14 +42,15 @@ from harness.schema import (
     Task,
     UnitNames,
 )
+from mixmark.harness.judge.judgement import Judgement
 
 FOLDER = Path(__file__).parent
 REPORTERS: dict[str, Callable[[Judgement], str]] = {
-    "report.txt": reporters.console.report,
-    "full.txt": reporters.full.report,
-    "report.md": reporters.markdown.report,
-    "report.csv": reporters.csv.report,
-    "report.json": reporters.json.report,
+    "report.txt": mixmark.reporters.console.report,
+    "full.txt": mixmark.reporters.full.report,
+    "report.md": mixmark.reporters.markdown.report,
+    "report.csv": mixmark.reporters.csv.report,
+    "report.json": mixmark.reporters.json.report,
 }
 MS = 1_000_000
 
@@ -197,7 +197,7 @@ def result(*records: Record, finished: bool = True, absent: tuple[Absent, ...] =
         environments={
             "torch": Environment(
                 origin="built in",
-                spec="harness.adapters.torch:Torch",
+                spec="mixmark.harness.adapters.torch:Torch",
                 python="CPython 3.12.3",
                 mixmark="0.1.0",
                 packages={"numpy": "2.1.0", "torch": "2.9.0"},

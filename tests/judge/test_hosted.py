@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from harness import expected
-from harness.judge import honest
-from harness.judge.coherent import contradictions
-from harness.judge.evidence import gather
-from harness.judge.judgement import Judgement, judge
-from harness.plan import PRESETS, Way, Workload, solo
-from harness.rates import solo as solo_rates
-from harness.schema import HOSTED, NOT_ASKED, Cost, Device, Mix, Record, Result
-from reporters import figures, html
-from reporters.summary import summary
+from mixmark.harness.contracts.schema import HOSTED, NOT_ASKED, Cost, Device, Mix, Record, Result
+from mixmark.harness.judge.evidence import gather
+from mixmark.harness.judge.judgement import Judgement, judge
+from mixmark.harness.judge.rules import integrity
+from mixmark.harness.judge.rules.consistency import contradictions
+from mixmark.harness.judge.solo_rates import solo as solo_rates
+from mixmark.harness.plan.phases import PRESETS, Way, Workload, solo
+from mixmark.harness.record import suite_claims
+from mixmark.reporters import figures, html
+from mixmark.reporters.summary import summary
 from tests.golden.sample import REPORTERS, RIGHT, closed_loop, phase, record, result
 
 SERVICE = Device(
@@ -98,7 +98,7 @@ def test_what_has_nothing_else_is_fair_at_best() -> None:
     ],
 )
 def test_only_what_is_hosted_and_alone_is_excused(changed: dict[str, Any], severity: str) -> None:
-    found = honest.audited(gather(run(hosted(**changed))))
+    found = integrity.audited(gather(run(hosted(**changed))))
     assert [each.severity for each in found] == [severity]
 
 
@@ -126,7 +126,7 @@ def test_a_folder_that_confuses_the_two_is_refused() -> None:
 def test_its_suite_promises_no_gate_and_no_costs() -> None:
     at_smoke = {name: each.route.model_copy(update={"tier": "smoke"}) for name, each in (("t", TORCH), ("h", hosted()))}
     records = [each.model_copy(update={"route": at_smoke[each.key], "costs": ()}) for each in (TORCH, hosted())]
-    promised, unknown = expected.promises(run(*records))
+    promised, unknown = suite_claims.promises(run(*records))
     assert not unknown
     assert (promised["h"].gate, promised["h"].costs, promised["h"].feed_units) == (None, (), 128)
     assert promised["t"].gate and promised["t"].costs

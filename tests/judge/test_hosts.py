@@ -7,20 +7,31 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from harness import mixes
-from harness.compare import cells
-from harness.judge import disturbed, honest, mix
-from harness.judge.coherent import contradictions
-from harness.judge.hosts import Traffic, environment, system
-from harness.judge.judgement import judge
-from harness.judge.score import Score
-from harness.place import Power, place
-from harness.schema import Absent, Conditions, Cost, Environment, Failure, Hosts, Rate, Record, Result, System
-from harness.silicon import host_of
+from mixmark.harness.contracts.device_ids import host_of
+from mixmark.harness.contracts.schema import (
+    Absent,
+    Conditions,
+    Cost,
+    Environment,
+    Failure,
+    Hosts,
+    Rate,
+    Record,
+    Result,
+    System,
+)
+from mixmark.harness.judge.compare.solo import cells
+from mixmark.harness.judge.hosts import Traffic, environment, system
+from mixmark.harness.judge.judgement import judge
+from mixmark.harness.judge.rules import integrity, interference, mix
+from mixmark.harness.judge.rules.consistency import contradictions
+from mixmark.harness.judge.score import Score
+from mixmark.harness.plan import mixes
+from mixmark.harness.plan.placement import Power, place
 from tests.fakes.hosts import BOUND_NS, NAMES, cluster, connection, rates, watched
 from tests.fakes.machine import EDGE, MIX, SECOND, device, one_run, solo
 from tests.golden import sample
-from tests.judge.told import canaries, said
+from tests.judge.found import canaries, said
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +108,7 @@ def test_a_clock_that_is_not_known_to_a_thousandth_of_the_window_is_told(two: Re
 
 
 def test_a_stamp_may_be_as_late_as_its_clock_is_off(two: Result) -> None:
-    late = honest.SLACK_NS + SECOND
+    late = integrity.SLACK_NS + SECOND
 
     def shifted(record: Record) -> Record:
         done, bracket = record.completions, record.bracket_ns
@@ -109,7 +120,7 @@ def test_a_stamp_may_be_as_late_as_its_clock_is_off(two: Result) -> None:
     )
 
     def hosts(about: Result) -> set[str]:
-        keys = {key for _, key, _ in said(honest.clock_bracketed, about)}
+        keys = {key for _, key, _ in said(integrity.clock_bracketed, about)}
         return {host_of(each.route.device) for each in about.records if each.key in keys}
 
     assert hosts(two) == set() and hosts(early) == {"host1", "host2"}
@@ -158,12 +169,14 @@ def test_a_disturbance_is_told_with_the_name_of_its_host(two: Result) -> None:
     begin, end = two.records[0].bracket_ns or (0, 0)
     third = (end - begin) // 3 + 1
     busy = on_host(two, "host2", conditions=watched(begin, end, busy_ns=third + third // 5, stolen_ns=third // 5))
-    foreign = said(disturbed.machine_ours, busy)
+    foreign = said(interference.machine_ours, busy)
     assert foreign and {host_of(each.route.device) for each in busy.records if each.key in {a for _, a, _ in foreign}}
     assert {message for _, _, message in foreign} == {
         "host2: other processes kept 0.20 of 2 CPUs busy, 10.0 % of the machine (limit 1.0 %)"
     }
-    assert all(message.startswith("host2: the hypervisor took") for _, _, message in said(disturbed.not_stolen, busy))
+    assert all(
+        message.startswith("host2: the hypervisor took") for _, _, message in said(interference.not_stolen, busy)
+    )
     assert [str(each.text).split(" (")[0] for each in judge(busy).trust.reasons] == [
         "other programs used up to 10 % of host2",
         "the hypervisor gave up to 10 % of the time of the CPUs of host2 to others",
@@ -183,16 +196,16 @@ def test_the_fixed_loop_is_compared_on_each_host_by_itself(two: Result) -> None:
 
     apart = on_host(on_host(two, "host1", conditions=run("host1", 1_000_000, 1_000_000)), "host2")
     apart = on_host(apart, "host2", conditions=run("host2", 2_000_000, 2_000_000))
-    assert said(disturbed.canary_held, apart) == []
+    assert said(interference.canary_held, apart) == []
     slower = on_host(apart, "host2", conditions=run("host2", 2_000_000, 2_100_000))
-    assert said(disturbed.canary_held, slower) == [
+    assert said(interference.canary_held, slower) == [
         (
             "warning",
             "run",
             "a fixed loop on host2 took 2.00 ms at its fastest and 2.10 ms at its slowest, 5.0 % apart (limit 2.0 %)",
         )
     ]
-    [(_, _, message)] = said(disturbed.canary_held, canaries((1_000_000,), (1_100_000,)))
+    [(_, _, message)] = said(interference.canary_held, canaries((1_000_000,), (1_100_000,)))
     assert message.startswith("a fixed loop took"), "this machine alone has no name"
 
 
@@ -215,7 +228,9 @@ def test_what_is_too_fast_for_the_cache_of_its_host_is_told() -> None:
     def told(first: System, second: System) -> list[str]:
         hosts = (Hosts(names=("host1",), system=first), Hosts(names=("host2",), system=second))
         of_both = about.model_copy(update={"system": first, "hosts": hosts})
-        return [message.split(" that")[0].split(" × ")[1] for _, _, message in said(honest.slower_than_light, of_both)]
+        return [
+            message.split(" that")[0].split(" × ")[1] for _, _, message in said(integrity.slower_than_light, of_both)
+        ]
 
     assert told(large, small) == ["the FLOP/s", "the byte/s"]
     assert told(small, large) == ["the FLOP/s"]
@@ -259,9 +274,9 @@ def carrying(about: Result, host: str, bytes_per_s: int) -> Result:
 
 
 def test_traffic_beside_the_agent_s_own_is_told_of_its_host(two: Result) -> None:
-    assert said(honest.no_traffic, two) == []
+    assert said(integrity.no_traffic, two) == []
     loud = carrying(two, "host2", 500_000)
-    found = said(honest.no_traffic, loud)
+    found = said(integrity.no_traffic, loud)
     assert {message for _, _, message in found} == {
         "host2's network carried 500 kB a second in the window beside the stream of its agent (50 kB), for this run or "
         "for others (at rest: 64 kB)"
@@ -273,7 +288,7 @@ def test_traffic_beside_the_agent_s_own_is_told_of_its_host(two: Result) -> None
         connection(each.phase, each.host, received_bytes=300_000_000) if each.phase == "mixed.1" else each
         for each in loud.connections
     )
-    assert said(honest.no_traffic, loud.model_copy(update={"connections": streamed})) == [], "it was the agent's"
+    assert said(integrity.no_traffic, loud.model_copy(update={"connections": streamed})) == [], "it was the agent's"
 
 
 def test_a_host_that_does_not_say_what_it_carried_proves_nothing(two: Result) -> None:

@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
-import reporters.full
-from harness import place
-from harness.judge import honest, judgement, score, steady
-from harness.judge.judgement import judge
-from harness.schema import Absent, Failure, Result
+import mixmark.reporters.full
+from mixmark.harness.contracts.schema import Absent, Failure, Result
+from mixmark.harness.judge import judgement, score
+from mixmark.harness.judge.judgement import judge
+from mixmark.harness.judge.rules import integrity
+from mixmark.harness.judge.statistics import steadiness
+from mixmark.harness.plan import placement
 from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import closed_loop, record, result, sample
-from tests.judge.told import QUIET, SECOND, block, canaries, gpu_state
+from tests.judge.found import QUIET, SECOND, block, canaries, gpu_state
 
 RUNS = 5
 
@@ -35,10 +37,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         monkeypatch.setattr(where, name, wrapped)
 
     count(score, "score", "score")
-    count(honest, "findings", "honesty findings")
-    count(place, "bound", "bound")
-    count(place._Problem, "solve", "integer program")
-    count(steady, "other_level", "steadiness")
+    count(integrity, "findings", "honesty findings")
+    count(placement, "bound", "bound")
+    count(placement._Problem, "solve", "integer program")
+    count(steadiness, "other_level", "steadiness")
     count(score, "other_level", "steadiness")
     return counted
 
@@ -51,7 +53,7 @@ def test_one_report_of_five_runs_concludes_once(calls: Counter[str]) -> None:
     """
     five = one_run(WATTS_AT_THE_WALL, runs=RUNS)
     calls.clear()  # of what made the result up
-    told = reporters.full.report(judge(five))
+    told = mixmark.reporters.full.report(judge(five))
     assert "mixed.5" in told
     programs = calls.pop("integer program")
     assert calls == {"score": 1, "honesty findings": 1, "bound": 3, "steadiness": RUNS}
@@ -110,7 +112,7 @@ HONESTY = {
     "best_measured",
     "well_fed",
     "seed_drawn",
-}  # tests/judge/test_honest.py
+}  # tests/judge/rules/test_integrity.py
 
 
 MIXED = {"mix_complete", "mix_graded", "mix_bounded", "hosts_there", "clocks_close"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.judge import roofline
-from harness.schema import Completions, Cost, Device, Record
+from mixmark.harness.contracts.schema import Completions, Cost, Device, Record
+from mixmark.harness.judge import roofline
 from tests.golden.sample import closed_loop, probe, record
 
 

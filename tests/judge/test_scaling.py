@@ -8,16 +8,18 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from harness import cli, mixes, rates
-from harness.judge.evidence import gather
-from harness.judge.judgement import judge
-from harness.judge.scaling import Step
-from harness.pace import Pace
-from harness.place import Power
-from harness.plan import SMOKE_MIX, later, scales
-from harness.run import Procedure
-from harness.schema import Failure, Phase, Result
-from submissions.conclude import look
+from mixmark.harness import cli
+from mixmark.harness.cli.eta import Pace
+from mixmark.harness.contracts.schema import Failure, Phase, Result
+from mixmark.harness.judge import solo_rates
+from mixmark.harness.judge.evidence import gather
+from mixmark.harness.judge.judgement import judge
+from mixmark.harness.judge.scaling import Step
+from mixmark.harness.measure.benchmark import Procedure
+from mixmark.harness.plan import mixes
+from mixmark.harness.plan.phases import SMOKE_MIX, later, scales
+from mixmark.harness.plan.placement import Power
+from mixmark.submissions.conclude import look
 from tests.fakes.hosts import cluster
 from tests.fakes.machine import EDGE, GPU_AND_CPU
 from tests.golden.sample import phase
@@ -72,9 +74,9 @@ def test_the_score_is_that_of_all_hosts(three: Result) -> None:
     assert (found.headline, found.mixes_per_s) == (plain.headline, plain.mixes_per_s)
     alone = {each.record.phase for each in gather(three).measured if each.is_cell}
     assert alone and not {phase for phase in alone if phase.startswith("scaling")}
-    known = rates.solo(gather(three), EDGE, ())
+    known = solo_rates.solo(gather(three), EDGE, ())
     assert sorted(rate.units_per_s for rate in known) == sorted(
-        rate.units_per_s for rate in rates.solo(gather(cluster(THREE)), EDGE, ())
+        rate.units_per_s for rate in solo_rates.solo(gather(cluster(THREE)), EDGE, ())
     )
     seen = look(1, judge(three), "0" * 64)
     assert seen.foreign == ("acme",)
@@ -208,7 +210,7 @@ def asked_to_compare(of: Phase) -> Phase:
 def test_the_power_of_a_part_has_the_rest_of_its_hosts_only(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = planned_alone(cluster(THREE)).model_copy(update={"scaling": True})
     idle = {device.id: 10.0 for device in asked.devices}
-    monkeypatch.setattr(rates, "power", lambda result: Power(idle, 300.0))
+    monkeypatch.setattr(solo_rates, "power", lambda result: Power(idle, 300.0))
     [first] = later(asked, SMOKE_MIX, 1, False, "throughput", {})
     assert first.placement and first.placement.rest_watts == 100
     assert first.placement.idle_watts == {"host1/gpu:0": 10, "host1/cpu:0": 10}

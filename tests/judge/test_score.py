@@ -7,13 +7,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import mixes
-from harness.dispatch import Pair
-from harness.judge.judgement import judge
-from harness.judge.score import Problem, Score
-from harness.judge.stamps import in_time
-from harness.place import Power, place
-from harness.schema import Absent, Completions, Cost, Failure, Mix, Placement, Record, Result, Samples, ServiceLimits
+from mixmark.harness.contracts.schema import (
+    Absent,
+    Completions,
+    Cost,
+    Failure,
+    Mix,
+    Placement,
+    Record,
+    Result,
+    Samples,
+    ServiceLimits,
+)
+from mixmark.harness.judge.judgement import judge
+from mixmark.harness.judge.score import Problem, Score
+from mixmark.harness.judge.statistics.timestamps import in_time
+from mixmark.harness.measure.dispatch import Pair
+from mixmark.harness.plan import mixes
+from mixmark.harness.plan.placement import Power, place
 from tests.fakes.machine import (
     EDGE,
     GEMM,

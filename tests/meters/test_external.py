@@ -15,14 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from harness import config
-from harness.contracts import Sample
-from harness.errors import UsageError
-from harness.metering import Meters
-from harness.meters import external
-from harness.meters.external import CHUNK, Clock, External, Lost
-from harness.plugins import Plugin
-from harness.schema import Absent, Device, Domain
+from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.protocols import Sample
+from mixmark.harness.contracts.schema import Absent, Device, Domain
+from mixmark.harness.discover import config
+from mixmark.harness.measure.metering import Meters
+from mixmark.harness.meters import external
+from mixmark.harness.meters.external import CHUNK, Clock, External, Lost
+from mixmark.harness.plugins.registry import Plugin
 
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
 SECOND = 1_000_000_000
@@ -527,7 +527,7 @@ def test_two_meters_at_two_power_supplies_are_parts_of_one_machine(tmp_path: Pat
     for name in ("left", "right"):
         (tmp_path / f"{name}.csv").write_text("timestamp,watts\n")
     configured = config.load(tmp_path / "mixmark.toml")
-    plugin = {"external": Plugin("meters", "external", "harness.meters.external:External", "test")}
+    plugin = {"external": Plugin("meters", "external", "mixmark.harness.meters.external:External", "test")}
     meters = Meters(configured, [CPU], plugin)
     assert not meters.absent
     assert {each.id: (each.boundary, each.covers) for each in meters.domains} == {

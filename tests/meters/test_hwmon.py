@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import UsageError
-from harness.meters.hwmon import Hwmon
-from harness.schema import Absent, Device, Domain
+from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.schema import Absent, Device, Domain
+from mixmark.harness.meters.hwmon import Hwmon
 
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
 ARC = Device(id="gpu:xpu0", kind="gpu", memory_pool="gpu:xpu0")

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.contracts import Sample
-from harness.errors import MixmarkError, UsageError
-from harness.meters import bmc
-from harness.meters.bmc import EVERY_NS, MOST_FAILURES, Controller
-from harness.meters.ipmi import Ipmi
-from harness.schema import Absent, Device, Domain
+from mixmark.harness.contracts.errors import MixmarkError, UsageError
+from mixmark.harness.contracts.protocols import Sample
+from mixmark.harness.contracts.schema import Absent, Device, Domain
+from mixmark.harness.meters import bmc
+from mixmark.harness.meters.bmc import EVERY_NS, MOST_FAILURES, Controller
+from mixmark.harness.meters.ipmi import Ipmi
 
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
 READING = """
@@ -97,7 +97,7 @@ def test_what_is_missing_is_said_with_its_command(
 def test_a_tool_that_hangs_is_given_up(machine: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     root = machine()
     (root / "bin/ipmitool").write_text("#!/bin/sh\nexec sleep 60\n")
-    monkeypatch.setattr("harness.meters.ipmi.PATIENCE_S", 0.05)
+    monkeypatch.setattr("mixmark.harness.meters.ipmi.PATIENCE_S", 0.05)
     (absent,) = Ipmi({}, root).domains([CPU])
     assert isinstance(absent, Absent) and "did not answer" in absent.reason
 

@@ -11,10 +11,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.errors import UsageError
-from harness.meters import nvml
-from harness.meters.nvml import Nvml
-from harness.schema import Absent, Device, Domain
+from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.schema import Absent, Device, Domain
+from mixmark.harness.meters import nvml
+from mixmark.harness.meters.nvml import Nvml
 
 ONE, OTHER = "GPU-5d1cae40-0000-4000-8000-000000000001", "GPU-5d1cae40-0000-4000-8000-000000000002"
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")

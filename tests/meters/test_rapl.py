@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import UsageError
-from harness.meters.rapl import Rapl
-from harness.schema import Absent, Device, Domain
+from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.schema import Absent, Device, Domain
+from mixmark.harness.meters.rapl import Rapl
 
 RANGE_UJ = 262_143_328_850
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")

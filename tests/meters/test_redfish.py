@@ -13,10 +13,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from harness.contracts import Sample
-from harness.errors import UsageError
-from harness.meters.redfish import Redfish
-from harness.schema import Absent, Device, Domain
+from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.protocols import Sample
+from mixmark.harness.contracts.schema import Absent, Device, Domain
+from mixmark.harness.meters.redfish import Redfish
 
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
 SECRET = "correct horse"

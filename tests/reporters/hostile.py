@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.schema import Absent, Device, Environment, Failure, Result, Route, SuiteFacts, UnitNames
+from mixmark.harness.contracts.schema import Absent, Device, Environment, Failure, Result, Route, SuiteFacts, UnitNames
 from tests.golden.sample import MS, closed_loop, record, result
 
 OWNED = "\x1b[2J\x1b]0;owned\x07\x9b31m\x08\r\n\u202e\u2066\x7f"

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from harness import mixes
-from harness.judge.judgement import judge
-from harness.schema import Result
-from harness.side_by_side import side_by_side
-from reporters import html
-from reporters.comparison import html as comparison
+from mixmark.harness.contracts.schema import Result
+from mixmark.harness.judge.compare.machines import side_by_side
+from mixmark.harness.judge.judgement import judge
+from mixmark.harness.plan import mixes
+from mixmark.reporters import html
+from mixmark.reporters.comparison import html as comparison
 from tests.fakes.machine import EDGE, WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import closed_loop, record, result, sample
 from tests.reporters.browser import CHROMIUM, Tab, tab

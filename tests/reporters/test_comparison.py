@@ -12,19 +12,20 @@ from io import StringIO
 
 import pytest
 
-from harness import mixes, plugins
-from harness.judge.judgement import judge
-from harness.schema import NoiseFloor, Result
-from harness.side_by_side import SideBySide, side_by_side
-from reporters.comparison import console, html, markdown
-from reporters.comparison import csv as csv_form
-from reporters.comparison import json as json_form
+from mixmark.harness.contracts.schema import NoiseFloor, Result
+from mixmark.harness.judge.compare.machines import SideBySide, side_by_side
+from mixmark.harness.judge.judgement import judge
+from mixmark.harness.plan import mixes
+from mixmark.harness.plugins import registry
+from mixmark.reporters.comparison import console, html, markdown
+from mixmark.reporters.comparison import csv as csv_form
+from mixmark.reporters.comparison import json as json_form
 from tests.fakes.machine import EDGE, WATTS_AT_THE_WALL
 from tests.golden.sample import sample
+from tests.judge.compare.test_machines import on_another_machine, one_run
+from tests.judge.compare.test_solo import runs, several
 from tests.reporters.hostile import LONG, hostile
 from tests.reporters.parsed import Page
-from tests.test_compare import runs, several
-from tests.test_side_by_side import on_another_machine, one_run
 
 FORMS: dict[str, Callable[[SideBySide], str]] = {
     "console": console.report,
@@ -68,7 +69,7 @@ def stranger(text: str) -> Result:
 
 
 def test_the_forms_are_found_as_plugins() -> None:
-    found = plugins.find("comparisons")
+    found = registry.find("comparisons")
     assert {name: found[name].load() for name in found} == FORMS
 
 

@@ -9,16 +9,17 @@ import sys
 
 import pytest
 
-from harness import mixes, references
-from harness.judge.judgement import judge
-from harness.references import Reference
-from harness.schema import Failure, Record, Result
-from reporters import console, full, html
-from reporters.summary import summary
+from mixmark.harness.contracts.schema import Failure, Record, Result
+from mixmark.harness.judge import references
+from mixmark.harness.judge.judgement import judge
+from mixmark.harness.judge.references import Reference
+from mixmark.harness.plan import mixes
+from mixmark.reporters import console, full, html
+from mixmark.reporters.summary import summary
 from tests.fakes.machine import EDGE, SECOND, WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import GPU, SUITES, closed_loop, record, result, sample, unmetered
+from tests.judge.compare.test_solo import server
 from tests.reporters.hostile import LONG, hostile
-from tests.test_compare import server
 
 COLOUR = re.compile(r"\x1b\[[\d;]*m")
 OTHER = Reference(

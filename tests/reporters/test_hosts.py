@@ -7,15 +7,15 @@ import json
 
 import pytest
 
-import reporters.console
-import reporters.csv
-import reporters.full
-import reporters.html
-import reporters.json
-import reporters.markdown
-from harness import mixes
-from harness.judge.judgement import Judgement, judge
-from harness.schema import Hosts
+import mixmark.reporters.console
+import mixmark.reporters.csv
+import mixmark.reporters.full
+import mixmark.reporters.html
+import mixmark.reporters.json
+import mixmark.reporters.markdown
+from mixmark.harness.contracts.schema import Hosts
+from mixmark.harness.judge.judgement import Judgement, judge
+from mixmark.harness.plan import mixes
 from tests.fakes.hosts import cluster
 from tests.fakes.machine import EDGE, one_run
 from tests.golden.sample import system
@@ -45,7 +45,12 @@ def flat(text: str) -> str:
 
 def test_equal_hosts_stand_once_with_their_names(told: Judgement) -> None:
     full, page, markdown = (
-        flat(reporter(told)) for reporter in (reporters.full.report, reporters.html.report, reporters.markdown.report)
+        flat(reporter(told))
+        for reporter in (
+            mixmark.reporters.full.report,
+            mixmark.reporters.html.report,
+            mixmark.reporters.markdown.report,
+        )
     )
     assert "2 hosts: host1, host3 Acme Quartz 9000 · 32 threads · 64.0 GiB · Example Linux 12" in full
     assert "1 host: host2 Acme Onyx · 8 threads · 16.0 GiB" in full
@@ -55,23 +60,23 @@ def test_equal_hosts_stand_once_with_their_names(told: Judgement) -> None:
 
 
 def test_the_score_tells_the_clocks_the_traffic_and_whether_the_hosts_did_it_all(told: Judgement) -> None:
-    for reporter in (reporters.full.report, reporters.markdown.report, reporters.html.report):
+    for reporter in (mixmark.reporters.full.report, mixmark.reporters.markdown.report, mixmark.reporters.html.report):
         text = flat(reporter(told)).replace("\\", "")
         assert "known to ±200 µs; the window is counted 400 µs longer for it" in text
         assert "300 MB beside the agents' own 150 kB: not self-contained" in text.replace("&#39;", "'")
-    row = next(line for line in reporters.full.report(told).splitlines() if line.startswith("host3 "))
+    row = next(line for line in mixmark.reporters.full.report(told).splitlines() if line.startswith("host3 "))
     assert row.split() == ["host3", "50.0", "kB", "300", "MB", "500", "kB/s", "NO"]
-    calm = reporters.full.report(judge(cluster()))
+    calm = mixmark.reporters.full.report(judge(cluster()))
     assert "0 B beside the agents' own 100 kB: self-contained" in calm
 
 
 def test_scaling_is_a_small_table(told: Judgement) -> None:
-    lines = reporters.full.report(told).splitlines()
+    lines = mixmark.reporters.full.report(told).splitlines()
     at = next(at for at, line in enumerate(lines) if line.startswith("hosts  "))
     assert lines[at].split() == ["hosts", "mix/s", "mix/kJ", "λ*", "efficiency"]
     assert [line.split()[0] for line in lines[at + 1 : at + 4]] == ["1", "2", "3"]
     assert lines[at + 1].endswith("100 %") and lines[at + 2].endswith("80 %")
-    found = json.loads(reporters.json.report(told))
+    found = json.loads(mixmark.reporters.json.report(told))
     grown = [(len(each["hosts"]), round(each["efficiency"], 1)) for each in found["scaling"]]
     assert grown == [(1, 1), (2, 0.8), (3, 1)]
     [run] = found["score"]["runs"]
@@ -82,8 +87,8 @@ def test_scaling_is_a_small_table(told: Judgement) -> None:
 
 
 def test_the_answer_speaks_of_the_cluster_and_a_table_of_all_its_processors(told: Judgement) -> None:
-    assert "This cluster of 3 hosts does one edge mix" in flat(reporters.console.report(told))
-    header, *lines = reporters.csv.report(told).splitlines()
+    assert "This cluster of 3 hosts does one edge mix" in flat(mixmark.reporters.console.report(told))
+    header, *lines = mixmark.reporters.csv.report(told).splitlines()
     first = dict(zip(header.split(","), next(csv.reader(lines)), strict=True))
     assert (first["cpu_model"], first["cpu_threads"]) == ("2 × Acme Quartz 9000, Acme Onyx", "72")
     assert int(first["memory_bytes"]) == (64 + 64 + 16) << 30
@@ -91,6 +96,6 @@ def test_the_answer_speaks_of_the_cluster_and_a_table_of_all_its_processors(told
 
 def test_one_machine_is_told_as_before() -> None:
     alone = judge(one_run(None))
-    text = reporters.full.report(alone)
+    text = mixmark.reporters.full.report(alone)
     assert "This machine does" in flat(text)
     assert not any(word in text for word in ("self-contained", "clocks", "Scaling", "1 host", "cluster"))

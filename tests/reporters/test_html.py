@@ -6,18 +6,10 @@ import re
 import numpy as np
 import pytest
 
-from harness.judge.evidence import gather
-from harness.judge.judgement import judge
-from harness.schema import (
-    Conditions,
-    LatencyLimits,
-    Limits,
-    Phase,
-    Result,
-    Share,
-    Task,
-)
-from reporters import charts, figures, html
+from mixmark.harness.contracts.schema import Conditions, LatencyLimits, Limits, Phase, Result, Share, Task
+from mixmark.harness.judge.evidence import gather
+from mixmark.harness.judge.judgement import judge
+from mixmark.reporters import charts, figures, html
 from tests.golden.sample import MS, closed_loop, record, result, sample, unmetered
 from tests.reporters.hostile import LONG, hostile
 from tests.reporters.parsed import Page

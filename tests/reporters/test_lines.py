@@ -11,16 +11,17 @@ from typing import Any
 
 import pytest
 
-from harness import mixes, plugins
-from harness.judge.judgement import Judgement, judge
-from harness.schema import Result
-from reporters import csv as csv_reporter
-from reporters import jsonl, sql
-from reporters.lines import columns, lines
+from mixmark.harness.contracts.schema import Result
+from mixmark.harness.judge.judgement import Judgement, judge
+from mixmark.harness.plan import mixes
+from mixmark.harness.plugins import registry
+from mixmark.reporters import csv as csv_reporter
+from mixmark.reporters import jsonl, sql
+from mixmark.reporters.lines import columns, lines
 from tests.fakes.machine import EDGE, WATTS_AT_THE_WALL
 from tests.golden.sample import sample
+from tests.judge.compare.test_machines import one_run
 from tests.reporters.hostile import HOSTILE, LONG, hostile
-from tests.test_side_by_side import one_run
 
 INJECTED = "'); DROP TABLE mixmark; --\n.shell echo owned\n\x00"
 
@@ -112,6 +113,6 @@ def test_a_result_without_records_is_an_empty_table() -> None:
 
 @pytest.mark.parametrize("name", ["csv", "jsonl", "sql"])
 def test_the_forms_are_found_as_reporters(name: str) -> None:
-    report: Callable[[Judgement], str] = plugins.find("reporters")[name].load()
+    report: Callable[[Judgement], str] = registry.find("reporters")[name].load()
     whole: Result = sample()
     assert report(judge(whole))

@@ -9,13 +9,13 @@ from functools import partial
 import numpy as np
 import pytest
 
-from harness import mixes
-from harness.judge.figures import Relative
-from harness.judge.judgement import Judgement, judge
-from harness.place import place
-from harness.schema import Result
-from reporters import charts, html, pictures
-from reporters.timeline import Timeline, timelines
+from mixmark.harness.contracts.schema import Result
+from mixmark.harness.judge.judgement import Judgement, judge
+from mixmark.harness.judge.rows import Relative
+from mixmark.harness.plan import mixes
+from mixmark.harness.plan.placement import place
+from mixmark.reporters import charts, html, pictures
+from mixmark.reporters.timeline import Timeline, timelines
 from tests.fakes.machine import (
     EDGE,
     GPU_AND_CPU,

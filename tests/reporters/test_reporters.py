@@ -10,11 +10,11 @@ import sys
 import numpy as np
 import pytest
 
-from harness.judge.figures import latency
-from harness.judge.judgement import judge
-from harness.schema import Audit, Failure, Finding, Gate, RateTrial, Result
-from reporters import csv as csv_reporter
-from reporters import figures, full, html, markdown
+from mixmark.harness.contracts.schema import Audit, Failure, Finding, Gate, RateTrial, Result
+from mixmark.harness.judge.judgement import judge
+from mixmark.harness.judge.rows import latency
+from mixmark.reporters import csv as csv_reporter
+from mixmark.reporters import figures, full, html, markdown
 from tests.golden.sample import DOMAINS, FOLDER, GPU, REPORTERS, closed_loop, record, result, sample
 from tests.reporters.hostile import HOSTILE, LONG, hostile
 

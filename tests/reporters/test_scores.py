@@ -9,22 +9,22 @@ from io import StringIO
 
 import pytest
 
-import reporters.csv
-import reporters.full
-import reporters.html
-import reporters.json
-import reporters.markdown
-from harness import mixes
-from harness.judge.judgement import Judgement, judge
-from harness.schema import Result
-from reporters import figures, scores
+import mixmark.reporters.csv
+import mixmark.reporters.full
+import mixmark.reporters.html
+import mixmark.reporters.json
+import mixmark.reporters.markdown
+from mixmark.harness.contracts.schema import Result
+from mixmark.harness.judge.judgement import Judgement, judge
+from mixmark.harness.plan import mixes
+from mixmark.reporters import figures, scores
 from tests.fakes.machine import EDGE, WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import closed_loop, record
 from tests.golden.sample import result as bare
 
 Report = Callable[[Judgement], str]
-LINES: tuple[Report, ...] = (reporters.full.report, reporters.markdown.report)
-TEXTS: tuple[Report, ...] = (*LINES, reporters.html.report)
+LINES: tuple[Report, ...] = (mixmark.reporters.full.report, mixmark.reporters.markdown.report)
+TEXTS: tuple[Report, ...] = (*LINES, mixmark.reporters.html.report)
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +46,7 @@ def test_the_headline_comes_first_with_all_that_belongs_to_it(report: Report, me
 
 
 def test_the_page_begins_with_the_score_and_draws_its_power(measured: Result) -> None:
-    page = reporters.html.report(judge(measured))
+    page = mixmark.reporters.html.report(judge(measured))
     told = scores.told(judge(measured))
     assert told is not None
     assert [(name, unit) for name, _, unit in told.numbers] == [("MX", "mix/kJ"), ("TX", "mix/s")]
@@ -66,8 +66,8 @@ def test_the_page_says_loudly_what_is_no_score(measured: Result) -> None:
     )
     told = scores.told(judge(cut))
     assert told is not None and not told.numbers and told.trouble.startswith("NO SCORE: ")
-    assert f'<p class="trouble bad">{told.trouble}</p>' in reporters.html.report(judge(cut))
-    assert '<p class="trouble">EFFICIENCY NOT MEASURED: no' in reporters.html.report(judge(one_run(None)))
+    assert f'<p class="trouble bad">{told.trouble}</p>' in mixmark.reporters.html.report(judge(cut))
+    assert '<p class="trouble">EFFICIENCY NOT MEASURED: no' in mixmark.reporters.html.report(judge(one_run(None)))
 
 
 @pytest.mark.parametrize("report", TEXTS)
@@ -115,11 +115,11 @@ def test_several_runs_are_listed() -> None:
 
 
 def test_numbers_for_machines(measured: Result) -> None:
-    told = json.loads(reporters.json.report(judge(measured)))["score"]
+    told = json.loads(mixmark.reporters.json.report(judge(measured)))["score"]
     assert told["grade"] == "provisional"
     assert told["runs"][0]["streams"][1]["suite"] == "diffusion"
     assert told["runs"][0]["diagnosis"]["kappa"]["estimate"] == pytest.approx(1, abs=0.01)
-    *_, row = csv.DictReader(StringIO(reporters.csv.report(judge(measured))))
+    *_, row = csv.DictReader(StringIO(mixmark.reporters.csv.report(judge(measured))))
     assert (row["scenario"], row["unit"], row["status"], row["energy_boundary"]) == (
         "mixed",
         "mix",
@@ -127,7 +127,7 @@ def test_numbers_for_machines(measured: Result) -> None:
         "wall",
     )
     assert float(row["energy_per_unit_j"]) == pytest.approx(1000 / told["mixes_per_kj"]["estimate"])
-    assert json.loads(reporters.json.report(judge(bare())))["score"] is None
+    assert json.loads(mixmark.reporters.json.report(judge(bare())))["score"] is None
 
 
 def beside() -> Result:
@@ -156,11 +156,11 @@ def test_the_matrix_compares_every_device_with_the_first() -> None:
         "dlrm": ["1.00×", "0.250×"],
         "diffusion": ["–", "–"],
     }
-    page = reporters.html.report(judge(beside()))
+    page = mixmark.reporters.html.report(judge(beside()))
     assert '<td class="number" style="--tint: 100%">10.0×<small>10,000,000 tok/s</small></td>' in page
     assert '<td class="number behind" style="--tint: 60%">0.250×<small>2,500,000 samples/s</small></td>' in page
-    assert "10.0×" in reporters.full.report(judge(beside()))
-    assert "10.0×" in reporters.markdown.report(judge(beside()))
+    assert "10.0×" in mixmark.reporters.full.report(judge(beside()))
+    assert "10.0×" in mixmark.reporters.markdown.report(judge(beside()))
 
 
 def test_one_device_has_nothing_to_be_compared_with() -> None:

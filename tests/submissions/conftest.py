@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.folders import Maker, write
-from harness.schema import Result
+from mixmark.harness.contracts.schema import Result
 from tests.submissions.made import made
 
 TWO_RUNS = Maker(1).result(runs=2)

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from bench.folders import SOURCE
-from harness import VERSION, store
-from harness.conformance import report
-from harness.judge.judgement import judge
-from harness.schema import Result
-from submissions import check, form, page
-from submissions.bundle import bundle
-from submissions.conclude import entry, look
-from submissions.entry import (
+from mixmark.harness import VERSION
+from mixmark.harness.contracts.schema import Result
+from mixmark.harness.judge.judgement import judge
+from mixmark.harness.measure.conformance import report
+from mixmark.harness.record import store
+from mixmark.submissions import check, form, page
+from mixmark.submissions.bundle import bundle
+from mixmark.submissions.conclude import entry, look
+from mixmark.submissions.entry import (
     CLAIM,
     DECLARATION,
     MANIFEST,

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 from bench.folders import rehash
-from harness import store
-from harness.errors import ResultError
-from harness.judge.judgement import judge
-from harness.schema import SCHEMA, Completions, Metering, Record, Result, Samples
-from submissions import bundle, check, form
-from submissions.conclude import look
-from submissions.entry import CLAIM, DECLARATION, MANIFEST, README, Claim
+from mixmark.harness.contracts.errors import ResultError
+from mixmark.harness.contracts.schema import SCHEMA, Completions, Metering, Record, Result, Samples
+from mixmark.harness.judge.judgement import judge
+from mixmark.harness.record import store
+from mixmark.submissions import bundle, check, form
+from mixmark.submissions.conclude import look
+from mixmark.submissions.entry import CLAIM, DECLARATION, MANIFEST, README, Claim
 from tests.submissions.made import DECLARED, ITEM, codes, concluded, declared, edited, rewritten, sealed, verdict
 
 RESULT = "results/1/result.json"

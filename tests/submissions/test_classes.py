@@ -10,16 +10,18 @@ import numpy as np
 import pytest
 
 from bench.folders import SECOND, Maker
-from harness import mixes
-from harness.judge import score as scoring
-from harness.judge.judgement import judge
-from harness.schema import Domain, Environment, Metering, Record, Result, Samples
-from submissions.conclude import Seen, entry, look, total, whole
-from submissions.entry import Entry, Signed
+from mixmark.harness.contracts.schema import Domain, Environment, Metering, Record, Result, Samples
+from mixmark.harness.judge import score as scoring
+from mixmark.harness.judge.judgement import judge
+from mixmark.harness.plan import mixes
+from mixmark.submissions.conclude import Seen, entry, look, total, whole
+from mixmark.submissions.entry import Entry, Signed
 from tests.submissions.made import DECLARED, ITEM
 
 RESULT = Maker().result(runs=2)
-BUILT_IN = Environment(origin="built in", spec="harness.adapters.torch:Torch", python="CPython 3.12.3", mixmark="0.1.0")
+BUILT_IN = Environment(
+    origin="built in", spec="mixmark.harness.adapters.torch:Torch", python="CPython 3.12.3", mixmark="0.1.0"
+)
 
 
 def seen(result: Result = RESULT, number: int = 1) -> Seen:

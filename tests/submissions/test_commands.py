@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from harness.cli import main
-from submissions import form
-from submissions.entry import CLAIM, DECLARATION, README, Declaration
+from mixmark.harness.cli import main
+from mixmark.submissions import form
+from mixmark.submissions.entry import CLAIM, DECLARATION, README, Declaration
 from tests.submissions.made import edited, kit_report
 
 PAGE = (Path(__file__).parents[2] / "docs/submit.md").read_text("utf-8")
@@ -89,7 +89,7 @@ def test_what_is_missing_is_named_where_nobody_can_be_asked(results: tuple[Path,
 def test_what_is_missing_is_asked_for_on_a_terminal(
     results: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.cli.submissions.asks", lambda: True)
+    monkeypatch.setattr("mixmark.harness.cli.submissions.asks", lambda: True)
     answers = "Acme One\nliquid\nlaptop\nAcme, Germany\n"
     flags = ("--org", "Acme", "--availability", "research", "--out", tmp_path)
     done = typed("submit", results[0], *flags, text=answers)

@@ -10,8 +10,8 @@ import pytest
 
 from bench.entries import made
 from bench.fuzz_entries import Fuzz, fuzz, shown
-from submissions import check
-from submissions.entry import Entry
+from mixmark.submissions import check
+from mixmark.submissions.entry import Entry
 
 MUTANTS = 100
 

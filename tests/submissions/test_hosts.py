@@ -6,14 +6,14 @@ import json
 
 import pytest
 
-from harness import mixes
-from harness.conformance.report import Report
-from harness.judge.judgement import judge
-from harness.schema import Device, Environment, Hosts, Result
-from submissions.board.row import device_name, devices
-from submissions.conclude import look, unlike
-from submissions.entry import Entry, Machine
-from submissions.redact import Redactor, host_names, redacted, words_of
+from mixmark.harness.contracts.schema import Device, Environment, Hosts, Result
+from mixmark.harness.judge.judgement import judge
+from mixmark.harness.measure.conformance.report import Report
+from mixmark.harness.plan import mixes
+from mixmark.submissions.board.row import device_name, devices
+from mixmark.submissions.conclude import look, unlike
+from mixmark.submissions.entry import Entry, Machine
+from mixmark.submissions.redact import Redactor, host_names, redacted, words_of
 from tests.fakes.hosts import cluster
 from tests.fakes.machine import EDGE
 from tests.golden.sample import system

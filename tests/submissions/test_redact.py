@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from bench.folders import Maker, write
-from harness import store
-from harness.judge.judgement import judge
-from harness.schema import Device, Result
-from submissions import bundle
-from submissions.entry import results_of
-from submissions.redact import Redactor, private, redacted, words_of
+from mixmark.harness.contracts.schema import Device, Result
+from mixmark.harness.judge.judgement import judge
+from mixmark.harness.record import store
+from mixmark.submissions import bundle
+from mixmark.submissions.entry import results_of
+from mixmark.submissions.redact import Redactor, private, redacted, words_of
 from tests.golden.sample import result
 from tests.submissions.made import DECLARED, verdict
 
@@ -162,7 +162,7 @@ def test_the_uuid_of_a_gpu_becomes_a_number_everywhere(tmp_path: Path) -> None:
 
 def test_a_result_that_was_not_redacted_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "run", with_uuid(Maker().result()))
-    monkeypatch.setattr("submissions.redact.redacted", lambda result, redactor: result)
+    monkeypatch.setattr("mixmark.submissions.redact.redacted", lambda result, redactor: result)
     made = bundle.bundle([tmp_path / "run"], DECLARED, tmp_path / "entries")
     problems = made.verdict.problems
     assert made.verdict.entry is None and {each.code for each in problems} == {"E-PRIVATE"}
@@ -179,7 +179,7 @@ def test_a_host_that_is_called_like_a_part_of_the_result_stays(tmp_path: Path) -
 
 
 def test_a_result_that_does_not_hold_together_is_told(tmp_path: Path) -> None:
-    from harness.errors import ResultError
+    from mixmark.harness.contracts.errors import ResultError
 
     with pytest.raises(ResultError, match="does not hold together"):
         redacted(Maker().result(), Redactor([("fp32", "host name")]))

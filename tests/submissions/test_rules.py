@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 from bench.folders import SYSTEM
-from harness.schema import Device, Domain, Metering, Record, Result, Samples
-from submissions import check, form
-from submissions.conclude import ACCURACY
-from submissions.entry import CLAIM, DECLARATION, README, RULES_VERSION
+from mixmark.harness.contracts.schema import Device, Domain, Metering, Record, Result, Samples
+from mixmark.submissions import check, form
+from mixmark.submissions.conclude import ACCURACY
+from mixmark.submissions.entry import CLAIM, DECLARATION, README, RULES_VERSION
+from tests.docs.test_docs import table
 from tests.submissions.made import (
     DECLARED,
     ITEM,
@@ -29,7 +30,6 @@ from tests.submissions.made import (
     sealed,
     verdict,
 )
-from tests.test_docs import table
 
 PAGE = (Path(__file__).parents[2] / "docs/rules.md").read_text("utf-8")
 BREAKS: dict[str, Callable[[Path], object]] = {}

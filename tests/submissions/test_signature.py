@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import MixmarkError
-from submissions import signature
-from submissions.entry import README, SIGNATURE
+from mixmark.harness.contracts.errors import MixmarkError
+from mixmark.submissions import signature
+from mixmark.submissions.entry import README, SIGNATURE
 from tests.submissions.made import sealed, verdict
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH is not installed")

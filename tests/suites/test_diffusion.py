@@ -15,14 +15,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bench.cheats.diffusion import repeated, skipped, together
 from bench.separation import activations
-from harness.contracts import Array, Feed, Weights
-from harness.errors import Unsupported, WrongAnswer
-from suites.diffusion import HOME, TIERS, Diffusion, rule, shapes
-from suites.diffusion.pipeline import Denoise, noise_levels
-from suites.diffusion.shapes import SD15_UNET, SD15_VAE, SDXL_UNET, TextShape, UNetShape, VaeShape
-from suites.diffusion.text_encoder import TextEncoder
-from suites.diffusion.unet import UNet
-from suites.diffusion.vae import Vae
+from mixmark.harness.contracts.errors import Unsupported, WrongAnswer
+from mixmark.harness.contracts.protocols import Array, Feed, Weights
+from mixmark.suites.diffusion import HOME, TIERS, Diffusion, rule, shapes
+from mixmark.suites.diffusion.pipeline import Denoise, noise_levels
+from mixmark.suites.diffusion.shapes import SD15_UNET, SD15_VAE, SDXL_UNET, TextShape, UNetShape, VaeShape
+from mixmark.suites.diffusion.text_encoder import TextEncoder
+from mixmark.suites.diffusion.unet import UNet
+from mixmark.suites.diffusion.vae import Vae
 
 pytestmark = pytest.mark.slow
 

@@ -12,9 +12,9 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench.cheats.dlrm import BAGS, CROSS, LARGEST, MLP, Rounded, Way, audits, opened, to
-from harness.contracts import Array, Feed, State
-from harness.errors import Unsupported, WrongAnswer
-from suites.dlrm import (
+from mixmark.harness.contracts.errors import Unsupported, WrongAnswer
+from mixmark.harness.contracts.protocols import Array, Feed, State
+from mixmark.suites.dlrm import (
     AT_MOST,
     FIXED,
     HOTNESS,
@@ -28,8 +28,8 @@ from suites.dlrm import (
     rows_touched,
     rule,
 )
-from suites.dlrm.network import dlrm
-from suites.weights import RMS, Draw
+from mixmark.suites.dlrm.network import dlrm
+from mixmark.suites.weights import RMS, Draw
 
 pytestmark = pytest.mark.slow
 

@@ -9,21 +9,21 @@ import numpy as np
 import onnx
 import pytest
 
-from harness import cache, plugins
-from harness.adapters.onnxruntime import OnnxRuntime, from_file, session_options
-from harness.adapters.torch import Torch
-from harness.contracts import Graph, Suite, Use
-from suites import exported
+from mixmark.harness.adapters.onnxruntime import OnnxRuntime, from_file, session_options
+from mixmark.harness.adapters.torch import Torch
+from mixmark.harness.contracts.protocols import Graph, Suite, Use
+from mixmark.harness.plugins import model_cache, registry
+from mixmark.suites import exported
 from tests.fakes.toys import HOME, Toy
 
 pytestmark = pytest.mark.slow
 
-SUITES = list(plugins.BUILT_IN["suites"])
+SUITES = list(registry.BUILT_IN["suites"])
 SHIPPED = [(name, tier) for name in SUITES for tier in exported.TIERS]
 
 
 def suite(name: str, tier: str) -> Suite:
-    built: Suite = plugins.suite(name, plugins.BUILT_IN["suites"][name], tier, {})
+    built: Suite = registry.suite(name, registry.BUILT_IN["suites"][name], tier, {})
     return built
 
 
@@ -74,7 +74,7 @@ def test_what_is_not_shipped_is_exported_once_and_found_again(tmp_path: Path, mo
         exports.append(graph)
         return b"model"
 
-    monkeypatch.setenv(cache.FOLDER, str(tmp_path))
+    monkeypatch.setenv(model_cache.FOLDER, str(tmp_path))
     monkeypatch.setattr(exported, "export", export)
     assert Toy("server").graphs()["look"].onnx() == b"model"
     assert Toy("server").graphs()["look"].onnx() == b"model"
@@ -91,7 +91,7 @@ def test_a_suite_that_ships_its_shapes_builds_no_module(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "tier"), SHIPPED)
 def test_what_is_shipped_matches_the_modules(name: str, tier: str) -> None:
-    """After a change to a module: python -m suites.exported suites.llm:Llm."""
+    """After a change to a module: python -m mixmark.suites.exported mixmark.suites.llm:Llm."""
     each = suite(name, tier)
     graphs = each.graphs()
     shapes = exported.shapes_of(graphs)

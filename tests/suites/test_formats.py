@@ -16,16 +16,17 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from harness import export, plugins
-from harness.audit import CPU
-from harness.contracts import Array, Spec, Suite, Use
-from harness.errors import Unsupported
-from suites.diffusion import Diffusion
-from suites.formats import onnx, safetensors
-from suites.formats.layouts import layout
-from suites.llm import Llm
-from suites.resnet50 import ResNet50
-from suites.weights import checkpoint
+from mixmark.harness.contracts.errors import Unsupported
+from mixmark.harness.contracts.protocols import Array, Spec, Suite, Use
+from mixmark.harness.measure import export
+from mixmark.harness.measure.audit import CPU
+from mixmark.harness.plugins import registry
+from mixmark.suites.diffusion import Diffusion
+from mixmark.suites.formats import onnx, safetensors
+from mixmark.suites.formats.layouts import layout
+from mixmark.suites.llm import Llm
+from mixmark.suites.resnet50 import ResNet50
+from mixmark.suites.weights import checkpoint
 
 PAGE = Path(__file__).parent.parent.parent / "docs/vendors/export.md"
 
@@ -44,7 +45,7 @@ def transformers() -> ModuleType:
 def reference(suite: Suite, **added: Array) -> tuple[dict[str, Array], Array]:
     """A feed of batch 1, with what is added to it, and the answer that torch computes in fp32."""
     feed = {**suite.feeds(1, 0)(0), **added}
-    adapter = plugins.find("adapters")["torch"].load()({})
+    adapter = registry.find("adapters")["torch"].load()({})
     with adapter.open(CPU, suite, "fp32", Use.of("single-stream")) as runner:
         return feed, np.concatenate(list(runner(feed)))
 
@@ -121,7 +122,7 @@ def test_what_fp16_cannot_hold_is_refused() -> None:
 )
 def test_what_was_exported_is_read_again_bit_for_bit(tmp_path: Path, name: str, precision: str) -> None:
     """By the reader of --weights; drawn weights are exact in 16 bits, but for the statistics of resnet50's norms."""
-    suite: Suite = plugins.find("suites")[name].load()("smoke", {})
+    suite: Suite = registry.find("suites")[name].load()("smoke", {})
     safetensors.write(suite, precision, tmp_path)
     weights = suite.weights()
     read = checkpoint(tmp_path, {each: weights.spec(each) for each in weights.names()})
@@ -219,7 +220,7 @@ def test_resnet50_has_the_names_of_torchvision_and_the_network_of_transformers(
 
 
 def test_the_recommender_says_its_sizes(tmp_path: Path) -> None:
-    suite = plugins.find("suites")["dlrm"].load()("smoke", {})
+    suite = registry.find("suites")["dlrm"].load()("smoke", {})
     files = layout(suite.config, suite.weights().names(), "fp32")
     assert files.documents["config.json"]["multi_hot_sizes"] == suite.config["multi_hot_sizes"]
     assert [*files.weights["model"]] == [*suite.weights().names()]

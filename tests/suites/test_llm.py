@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from bench.separation import activations
-from harness.contracts import Array, Feed, Suite
-from harness.errors import Unsupported, WrongAnswer
-from suites.llm import SHAPES, Llm, Shape
+from mixmark.harness.contracts.errors import Unsupported, WrongAnswer
+from mixmark.harness.contracts.protocols import Array, Feed, Suite
+from mixmark.suites.llm import SHAPES, Llm, Shape
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +36,7 @@ def one_thread() -> Iterator[None]:
 
 
 def step(shape: Shape) -> Any:
-    from suites.llm.network import Step
+    from mixmark.suites.llm.network import Step
 
     torch.manual_seed(0)
     return Step(shape).eval()
@@ -310,7 +310,7 @@ def test_a_tier_that_is_not_there_is_refused_and_torch_is_not_needed_to_ask() ->
     with pytest.raises(Unsupported, match="no tier 'huge'"):
         Llm("huge", {})
     assert set(SHAPES) == {"smoke", "edge", "server"}
-    code = "import sys, suites.llm as s; s.Llm('edge', {}).costs('bf16', 1); assert 'torch' not in sys.modules"
+    code = "import sys, mixmark.suites.llm as s; s.Llm('edge', {}).costs('bf16', 1); assert 'torch' not in sys.modules"
     run([sys.executable, "-c", code], check=True)
 
 

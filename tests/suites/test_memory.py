@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from suites.memory import Reused
+from mixmark.suites.memory import Reused
 
 
 def test_memory_is_used_again_once_no_view_of_it_is_held() -> None:

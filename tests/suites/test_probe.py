@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from bench.separation import integers
-from harness.adapters.cpu import multiplies_bf16
-from harness.adapters.torch import Torch
-from harness.contracts import Array, Use
-from harness.errors import Unsupported, UsageError, WrongAnswer
-from suites.probe import CHAIN, COLUMNS, Fine, Probe, _spread
+from mixmark.harness.adapters.cpu import multiplies_bf16
+from mixmark.harness.adapters.torch import Torch
+from mixmark.harness.contracts.errors import Unsupported, UsageError, WrongAnswer
+from mixmark.harness.contracts.protocols import Array, Use
+from mixmark.suites.probe import CHAIN, COLUMNS, Fine, Probe, _spread
 
 pytestmark = pytest.mark.slow
 

@@ -10,11 +10,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bench.cheats.resnet50 import BLOCKS, Eager, loaded, skipped
 from bench.separation import activations
-from harness.contracts import Array, Feed, Weights
-from harness.errors import Unsupported, WrongAnswer
-from suites.answers import unexplained
-from suites.resnet50 import AT_MOST, GREY, PARAMETERS, SAMPLES, SCALE, TRAINED, ResNet50, statistics
-from suites.resnet50.network import BatchNorm, resnet50
+from mixmark.harness.contracts.errors import Unsupported, WrongAnswer
+from mixmark.harness.contracts.protocols import Array, Feed, Weights
+from mixmark.suites.answers import unexplained
+from mixmark.suites.resnet50 import AT_MOST, GREY, PARAMETERS, SAMPLES, SCALE, TRAINED, ResNet50, statistics
+from mixmark.suites.resnet50.network import BatchNorm, resnet50
 
 pytestmark = pytest.mark.slow
 

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.contracts import Spec, Weights
-from harness.errors import UsageError
-from suites.weights import GROUP, MULTISET, RMS, Draw, Drawn, checkpoint, drawn, remainder
+from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.protocols import Spec, Weights
+from mixmark.suites.weights import GROUP, MULTISET, RMS, Draw, Drawn, checkpoint, drawn, remainder
 
 pytestmark = pytest.mark.slow
 

@@ -12,14 +12,9 @@ from typing import Any
 
 from rich.console import Console
 
-from harness import mixes, plan
-from harness.dispatch import Tally
-from harness.judge.energy.total import Draw
-from harness.mix import Snapshot
-from harness.pace import Told
-from harness.progress import Progress
-from harness.run import Observer, procedure
-from harness.schema import (
+from mixmark.harness.cli.eta import Told
+from mixmark.harness.cli.progress import Progress
+from mixmark.harness.contracts.schema import (
     HOST_POOL,
     Audit,
     Device,
@@ -33,6 +28,12 @@ from harness.schema import (
     Task,
     Tier,
 )
+from mixmark.harness.judge.energy.total import Draw
+from mixmark.harness.measure.benchmark import Observer, procedure
+from mixmark.harness.measure.dispatch import Tally
+from mixmark.harness.measure.mixed import Snapshot
+from mixmark.harness.plan import mixes
+from mixmark.harness.plan import phases as plan
 from tests.golden.sample import SUITES, closed_loop, record, system
 
 Trace = Mapping[str, Sequence[float]]
@@ -91,7 +92,7 @@ class Look:
 
 
 class Played:
-    """A run that somebody follows. Its order of events is that of `harness.run.Benchmark`."""
+    """A run that somebody follows. Its order of events is that of `mixmark.harness.measure.benchmark.Benchmark`."""
 
     def __init__(
         self,

@@ -16,12 +16,19 @@ from typing import Any
 import numpy as np
 import psutil
 
-from harness.adapters.cpu import cpu
-from harness.adapters.endpoint.apis import APIS, UNKNOWN, Api, Said
-from harness.adapters.endpoint.client import Address, Client
-from harness.contracts import Array, Feed, Runner, Suite, Use
-from harness.errors import MixmarkError, PluginError, Unsupported, UsageError, WrongAnswer, refuse_options
-from harness.schema import BITS_PER_WEIGHT, HOST_PROCESSOR, Device
+from mixmark.harness.adapters.cpu import cpu
+from mixmark.harness.adapters.endpoint.apis import APIS, UNKNOWN, Api, Said
+from mixmark.harness.adapters.endpoint.client import Address, Client
+from mixmark.harness.contracts.errors import (
+    MixmarkError,
+    PluginError,
+    Unsupported,
+    UsageError,
+    WrongAnswer,
+    refuse_options,
+)
+from mixmark.harness.contracts.protocols import Array, Feed, Runner, Suite, Use
+from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, HOST_PROCESSOR, Device
 
 OPTIONS = ("url", "model", "api", "precision", "device", "key_env", "slots")
 NEEDED = OPTIONS[:4]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from harness.errors import MixmarkError
+from mixmark.harness.contracts.errors import MixmarkError
 
 DONE = "[DONE]"
 UNKNOWN = -1  # stands for a token whose id was not told

@@ -21,8 +21,8 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from harness.errors import MixmarkError, PluginError, UsageError
-from harness.text import plain
+from mixmark.harness.contracts.errors import MixmarkError, PluginError, UsageError
+from mixmark.harness.contracts.text import plain
 
 PATIENCE_S = 300.0  # without an event: a prompt of 1,024 tokens takes a small processor a minute
 GREETING_S = 10.0  # for what needs no model

@@ -29,14 +29,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from harness.adapters.cpu import cores, cpu, threads_option
-from harness.adapters.initialisers import lift
-from harness.adapters.onnxruntime import convert
-from harness.adapters.onnxruntime.files import read
-from harness.cache import converted
-from harness.contracts import Array, Graph, GraphRunner, Runner, Suite, Use, Weights
-from harness.errors import MixmarkError, PluginError, Unsupported, UsageError, refuse_options
-from harness.schema import BITS_PER_WEIGHT, HOST_PROCESSOR, Device, Precision
+from mixmark.harness.adapters.cpu import cores, cpu, threads_option
+from mixmark.harness.adapters.initialisers import lift
+from mixmark.harness.adapters.onnxruntime import convert
+from mixmark.harness.adapters.onnxruntime.files import read
+from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported, UsageError, refuse_options
+from mixmark.harness.contracts.protocols import Array, Graph, GraphRunner, Runner, Suite, Use, Weights
+from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, HOST_PROCESSOR, Device, Precision
+from mixmark.harness.plugins.model_cache import converted
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.adapters.onnxruntime.decoder import decoder, describes_llama
-from harness.adapters.onnxruntime.files import GROUP, Files, read
-from harness.contracts import Suite
+from mixmark.harness.adapters.onnxruntime.decoder import decoder, describes_llama
+from mixmark.harness.adapters.onnxruntime.files import GROUP, Files, read
+from mixmark.harness.contracts.protocols import Suite
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.adapters.onnxruntime.files import GROUP, OURS, Files, Floats, read
-from harness.contracts import Graph, Value
+from mixmark.harness.adapters.onnxruntime.files import GROUP, OURS, Files, Floats, read
+from mixmark.harness.contracts.protocols import Graph, Value
 
 if TYPE_CHECKING:
     from onnx import ModelProto

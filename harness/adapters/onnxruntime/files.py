@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from harness.adapters.lowbit import in_groups, packed, per_channel
-from harness.contracts import Weights
+from mixmark.harness.adapters.lowbit import in_groups, packed, per_channel
+from mixmark.harness.contracts.protocols import Weights
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

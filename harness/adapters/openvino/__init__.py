@@ -27,14 +27,14 @@ from typing import Any, cast
 
 import numpy as np
 
-from harness.adapters.batch_norms import fold
-from harness.adapters.cpu import cores, cpu, threads_option
-from harness.adapters.initialisers import lift
-from harness.adapters.openvino.models import Stored, network, reshaped, uses
-from harness.adapters.openvino.quantised import Rounding, Watching
-from harness.contracts import Array, Graph, GraphRunner, Runner, Spec, Suite, Use
-from harness.errors import MixmarkError, PluginError, Unsupported
-from harness.schema import HOST_POOL, Device, Precision
+from mixmark.harness.adapters.batch_norms import fold
+from mixmark.harness.adapters.cpu import cores, cpu, threads_option
+from mixmark.harness.adapters.initialisers import lift
+from mixmark.harness.adapters.openvino.models import Stored, network, reshaped, uses
+from mixmark.harness.adapters.openvino.quantised import Rounding, Watching
+from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported
+from mixmark.harness.contracts.protocols import Array, Graph, GraphRunner, Runner, Spec, Suite, Use
+from mixmark.harness.contracts.schema import HOST_POOL, Device, Precision
 
 LOW: tuple[Precision, ...] = ("int8", "int4")
 SCALING_SEED = 8

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from harness.adapters import lowbit
-from harness.bfloat16 import round_to_bf16
-from harness.contracts import Array, Graph, Weights
-from harness.errors import Unsupported
+from mixmark.harness.adapters import lowbit
+from mixmark.harness.adapters.bfloat16 import round_to_bf16
+from mixmark.harness.contracts.errors import Unsupported
+from mixmark.harness.contracts.protocols import Array, Graph, Weights
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.contracts import Array, Graph, Session, State, Tensor
+from mixmark.harness.contracts.protocols import Array, Graph, Session, State, Tensor
 
 PRODUCTS = {"Convolution", "MatMul"}
 POOLS = {"MaxPool", "ReduceMean"}

@@ -14,10 +14,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from harness.judge.energy.cover import WHOLE
-from harness.judge.stamps import Floats
-from harness.schema import HOST_PROCESSOR, Domain, Int64s, Metering, Samples
-from harness.silicon import local, part_of
+from mixmark.harness.contracts.device_ids import local, part_of
+from mixmark.harness.contracts.schema import HOST_PROCESSOR, Domain, Int64s, Metering, Samples
+from mixmark.harness.judge.energy.coverage import WHOLE
+from mixmark.harness.judge.statistics.timestamps import Floats
 
 Reason = Literal[
     "no samples",

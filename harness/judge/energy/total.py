@@ -9,7 +9,21 @@ from itertools import combinations
 
 import numpy as np
 
-from harness.judge.energy.cover import (
+from mixmark.harness.contracts.device_ids import is_covered, local, on, piece
+from mixmark.harness.contracts.schema import (
+    HOST_POOL,
+    HOST_PROCESSOR,
+    Absent,
+    Boundary,
+    Device,
+    Domain,
+    Int64s,
+    Metering,
+    Record,
+    Result,
+    Samples,
+)
+from mixmark.harness.judge.energy.coverage import (
     CLASSES,
     LEFT_OUT,
     WHOLE,
@@ -23,22 +37,8 @@ from harness.judge.energy.cover import (
     uncovered,
     within,
 )
-from harness.judge.energy.reading import Reading, cumulative, idle_watts, in_phase, power, same
-from harness.judge.stamps import Floats, window_ns
-from harness.schema import (
-    HOST_POOL,
-    HOST_PROCESSOR,
-    Absent,
-    Boundary,
-    Device,
-    Domain,
-    Int64s,
-    Metering,
-    Record,
-    Result,
-    Samples,
-)
-from harness.silicon import is_covered, local, on, piece
+from mixmark.harness.judge.energy.reading import Reading, cumulative, idle_watts, in_phase, power, same
+from mixmark.harness.judge.statistics.timestamps import Floats, window_ns
 
 CLAIM = (
     "{one} and {other} both claim to meter the same thing: if each meters a part of it, declare the parts, "

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.judge.energy.cover import rivals, uncovered
-from harness.judge.energy.reading import Reading, cumulative, in_phase, power, reading, same
-from harness.judge.energy.total import (
+from mixmark.harness.contracts.schema import Absent, Device, Domain, Metering, Samples
+from mixmark.harness.judge.energy.coverage import rivals, uncovered
+from mixmark.harness.judge.energy.reading import Reading, cumulative, in_phase, power, reading, same
+from mixmark.harness.judge.energy.total import (
     Total,
     blocks,
     boundary,
@@ -23,8 +24,7 @@ from harness.judge.energy.total import (
     total,
     unmeasured,
 )
-from harness.judge.judgement import judge
-from harness.schema import Absent, Device, Domain, Metering, Samples
+from mixmark.harness.judge.judgement import judge
 from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import result
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from harness import mixes
-from harness.judge.energy import rules
-from harness.judge.energy.cover import antichain, uncovered
-from harness.judge.energy.reading import in_phase
-from harness.judge.energy.total import contradictions, total
-from harness.judge.judgement import judge
-from harness.judge.score import Score
-from harness.rates import power
-from harness.schema import Device, Domain, Hosts, Metering, Result, Samples
-from harness.silicon import on
+from mixmark.harness.contracts.device_ids import on
+from mixmark.harness.contracts.schema import Device, Domain, Hosts, Metering, Result, Samples
+from mixmark.harness.judge.energy.coverage import antichain, uncovered
+from mixmark.harness.judge.energy.reading import in_phase
+from mixmark.harness.judge.energy.total import contradictions, total
+from mixmark.harness.judge.judgement import judge
+from mixmark.harness.judge.rules import energy
+from mixmark.harness.judge.score import Score
+from mixmark.harness.judge.solo_rates import power
+from mixmark.harness.plan import mixes
 from tests.fakes.hosts import NAMES, WATTS, cluster, wall
 from tests.fakes.machine import EDGE, SECOND, device, one_run
 from tests.golden.sample import system
 from tests.judge.energy.test_energy import domain, samples
-from tests.judge.told import said
+from tests.judge.found import said
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +46,7 @@ def test_the_joules_of_all_hosts_are_added_and_the_efficiency_is_that_of_one(two
     assert found.mixes_per_s.estimate == pytest.approx(2 * alone.mixes_per_s.estimate, rel=0.02)
     assert found.mixes_per_kj.estimate == pytest.approx(alone.mixes_per_kj.estimate, rel=0.02)
     assert one.total.domains == ("wall",)
-    assert said(rules.energy_whole, two) == [] and said(rules.energy_valid, two) == []
+    assert said(energy.energy_whole, two) == [] and said(energy.energy_valid, two) == []
 
 
 def test_a_host_without_a_meter_leaves_no_efficiency_and_is_named(two: Result) -> None:
@@ -54,10 +54,10 @@ def test_a_host_without_a_meter_leaves_no_efficiency_and_is_named(two: Result) -
     found = scored(half)
     assert found.mixes_per_s and found.mixes_per_kj is None
     assert found.headline.endswith("EFFICIENCY NOT MEASURED: host2 is not metered")
-    assert said(rules.energy_whole, half) == [
+    assert said(energy.energy_whole, half) == [
         ("warning", "run", "energy of a part only, so there is no efficiency: host2 is not metered")
     ]
-    [(_, _, message)] = said(rules.energy_known, two.model_copy(update={"domains": ()}))
+    [(_, _, message)] = said(energy.energy_known, two.model_copy(update={"domains": ()}))
     assert "nothing meters host1, host2; mixmark meters says" in message
     part = two.domains[1].model_copy(update={"covers": ("host2/cpu:0",)})
     blind = two.model_copy(update={"domains": (two.domains[0], part)})

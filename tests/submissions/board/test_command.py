@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from harness.cli import main
-from harness.references import published as shipped
-from submissions import check, references
-from submissions.board import formats, rank, site
+from mixmark.harness.cli import main
+from mixmark.harness.judge.references import published as shipped
+from mixmark.submissions import check, references
+from mixmark.submissions.board import formats, rank, site
 
 
 def asked(*words: object) -> Result:
@@ -76,7 +76,7 @@ def test_references_are_the_ranked_closed_entries_the_newest_first(folder: Path)
 @pytest.mark.slow
 def test_the_references_that_ship_are_those_of_the_entries() -> None:
     assert references.SHIPPED.read_text("utf-8") == references.written(references.published()), (
-        "run python -m submissions.references"
+        "run python -m mixmark.submissions.references"
     )
     assert len(shipped()) == len(json.loads(references.SHIPPED.read_text("utf-8")))
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from harness.schema import Device
-from submissions.board import formats, row
-from submissions.board.rank import boards
-from submissions.board.row import standings
-from submissions.entry import Entry
+from mixmark.harness.contracts.schema import Device
+from mixmark.submissions.board import formats, row
+from mixmark.submissions.board.rank import boards
+from mixmark.submissions.board.row import standings
+from mixmark.submissions.entry import Entry
 from tests.submissions.board.made import SITE, crowd, hostile
 
 ATOM = "{http://www.w3.org/2005/Atom}"

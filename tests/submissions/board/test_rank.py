@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.entries import made
-from submissions.board.rank import Key, boards, overlap, ranks, stale
-from submissions.entry import Entry, Estimate
+from mixmark.submissions.board.rank import Key, boards, overlap, ranks, stale
+from mixmark.submissions.entry import Entry, Estimate
 
 TODAY = datetime.date(2026, 11, 22)
 

@@ -9,11 +9,11 @@ from urllib.parse import unquote
 import pytest
 
 from bench.entries import made
-from harness.errors import UsageError
-from submissions.board import site as board_site
-from submissions.board.rank import boards
-from submissions.board.site import build, pages
-from submissions.entry import Entry
+from mixmark.harness.contracts.errors import UsageError
+from mixmark.submissions.board import site as board_site
+from mixmark.submissions.board.rank import boards
+from mixmark.submissions.board.site import build, pages
+from mixmark.submissions.entry import Entry
 from tests.reporters.parsed import Page
 from tests.submissions.board.made import SITE, crowd, hostile
 

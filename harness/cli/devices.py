@@ -1,0 +1,157 @@
+"""The commands that show what this machine has: devices, suites, doctor. They measure no suite."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mixmark.harness.cli.hosts import HOSTS, gathered, named
+from mixmark.harness.cli.options import ADAPTER, CONFIG, JSON
+from mixmark.harness.cli.tables import plugins_print_to_stderr, print_absent, print_json, print_table
+from mixmark.harness.contracts.errors import MixmarkError
+from mixmark.harness.contracts.text import plain
+
+TIMEOUT_S = 600.0  # of workers; none is started that computes
+
+
+@click.command()
+@ADAPTER
+@HOSTS
+@CONFIG
+@JSON
+def devices(
+    adapters: tuple[str, ...],
+    hosts: Path | None,
+    launcher: str | None,
+    address: str | None,
+    config: Path | None,
+    as_json: bool,
+) -> None:
+    """List the devices of this machine and the adapters that reach them, and say why the others reach none.
+
+    \b
+    Examples: mixmark devices --json
+              mixmark devices --hosts hosts.toml
+    """
+    from mixmark.harness.discover import config as configuration
+    from mixmark.harness.discover import setup
+    from mixmark.harness.measure.cluster.messages import Look
+
+    if several := named(hosts, launcher, address):
+        look = Look(
+            adapters=adapters, tier="smoke", weights=(), split_cpu=None, seed=None, timeout_s=TIMEOUT_S, measures=False
+        )
+        with ExitStack() as stack:
+            found = gathered(several, look, (), stack)[1].found
+    else:
+        found = setup.look(adapters, configuration.load(config))
+    if as_json:
+        print_json(
+            {
+                "devices": [device.model_dump(mode="json") for device in found.devices],
+                "routes": [
+                    {"device": way.device.id, "adapter": way.adapter, "precisions": list(way.device.precisions)}
+                    for way in found.ways
+                ],
+                "absent": [each.model_dump() for each in found.absent],
+            }
+        )
+        return
+    rows = []
+    for device in found.devices:
+        routes = [
+            f"{way.adapter} ({', '.join(way.device.precisions)})" for way in found.ways if way.device.id == device.id
+        ]
+        memory = "–" if device.memory_bytes is None else f"{device.memory_bytes / 2**30:.1f} GiB ({device.memory_pool})"
+        rows.append((device.id, device.kind, plain(device.name), memory, "\n".join(routes)))
+    head = ("device", "kind", "name", "memory (pool)", "adapters (precisions)")
+    print_table(head, rows, "No adapter reaches a device of this machine.")
+    print_absent(found.absent)
+
+
+@click.command()
+@JSON
+def suites(as_json: bool) -> None:
+    """List the suites with their unit of work, scenarios and tiers.
+
+    Example: mixmark suites
+    """
+    from mixmark.harness.contracts.schema import Absent
+    from mixmark.harness.plugins import registry
+
+    listed, absent = [], []
+    for plugin in registry.find("suites").values():
+        try:
+            suite = plugin.load()
+        except MixmarkError as error:
+            absent.append(Absent(kind="suite", name=plugin.name, reason=str(error)))
+            continue
+        listed.append(
+            {
+                "name": plugin.name,
+                "version": suite.version,
+                "unit": suite.unit,
+                "scenarios": list(suite.scenarios),
+                "tiers": _tiers(suite),
+                "what": (suite.__doc__ or "").strip().splitlines()[0] if suite.__doc__ else "",
+                "origin": plugin.origin,
+            }
+        )
+    if as_json:
+        print_json({"suites": listed, "absent": [each.model_dump() for each in absent]})
+        return
+    rows = [
+        (each["name"], each["unit"], ", ".join(each["scenarios"]), ", ".join(each["tiers"]), each["what"])
+        for each in listed
+    ]
+    head = ("suite", "unit of work", "scenarios (native first)", "tiers", "what it computes")
+    print_table(head, rows, "There is no suite.")
+    print_absent(absent)
+
+
+@click.command()
+@CONFIG
+@JSON
+def doctor(config: Path | None, as_json: bool) -> None:
+    """List what would disturb a measurement on this machine, and the command that fixes it. Nothing is changed.
+
+    Each interpreter that the configuration names is started, to see whether it has this version of Mixmark and loads
+    its plugin.
+
+    Example: mixmark doctor
+    """
+    from dataclasses import asdict
+
+    from mixmark.harness.discover import config as configuration
+    from mixmark.harness.discover import doctor as physician
+
+    configured = configuration.load(config)
+    with plugins_print_to_stderr():
+        checks = physician.checks(config=configured)
+    if as_json:
+        print_json({"checks": [asdict(check) for check in checks]})
+        return
+    marks = {"ok": "ok", "warn": "WARN", "unknown": "?"}
+    rows = [
+        (marks[check.state], check.name, check.message + (f"\n  {check.fix}" if check.fix else "")) for check in checks
+    ]
+    print_table(("state", "check", "what was found, and how to fix it"), rows, "There is nothing to check.")
+
+
+def _tiers(suite: Any) -> list[str]:
+    from typing import get_args
+
+    from mixmark.harness.contracts.errors import Unsupported
+    from mixmark.harness.contracts.schema import Tier
+
+    tiers = []
+    for tier in get_args(Tier):
+        try:
+            suite(tier, {})
+        except Unsupported:
+            continue
+        tiers.append(tier)
+    return tiers

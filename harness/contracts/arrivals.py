@@ -1,0 +1,48 @@
+"""When requests are due: the server scenario's schedule, from a rate and a seed alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from mixmark.harness.contracts.errors import UsageError
+
+LONGEST_GAP = 37  # times the mean: no uniform number of 53 bits gives more
+LOWEST_PER_S = 1e-6  # one in twelve days; much below it the stamps leave 64 bits
+
+
+def poisson(rate_per_s: float, seed: int) -> Iterator[int]:
+    """Yields due times in ns from 0 without end: independent exponential gaps, whatever the system under test does.
+
+    The same on every platform: raw bits of Philox, no distribution of numpy's, whose streams may change.
+    Raises UsageError, at the call, for a rate that is no finite number from 1e-6 up.
+    """
+    if not (math.isfinite(rate_per_s) and rate_per_s >= LOWEST_PER_S):
+        raise UsageError(
+            f"a rate of {rate_per_s:g} requests per second cannot be offered",
+            hint=f"choose a number from {LOWEST_PER_S:g} up",
+        )
+    return _due_ns(1e9 / rate_per_s, np.random.Philox(seed))
+
+
+def schedule(rate_per_s: float, seed: int, count: int) -> npt.NDArray[np.int64]:
+    """The first due times of `poisson`, to the nanosecond, in a tenth of its time. Raises UsageError where it does, and
+    for a rate at which so many leave 64 bits."""
+    poisson(rate_per_s, seed)
+    mean_gap_ns = 1e9 / rate_per_s
+    if count * mean_gap_ns * LONGEST_GAP > 2**62:
+        raise UsageError(f"{count} arrivals at a rate of {rate_per_s:g} take longer than any run")
+    uniform = ((np.random.Philox(seed).random_raw(count) >> np.uint64(11)) + 0.5) / 2**53
+    logarithms = np.fromiter(map(math.log, uniform.tolist()), np.float64, count)
+    return np.cumsum(np.rint(-logarithms * mean_gap_ns).astype(np.int64))
+
+
+def _due_ns(mean_gap_ns: float, bits: np.random.Philox) -> Iterator[int]:
+    due_ns = 0
+    while True:
+        uniform = ((bits.random_raw() >> 11) + 0.5) / 2**53  # never 0, so the logarithm is finite
+        due_ns += round(-math.log(uniform) * mean_gap_ns)
+        yield due_ns

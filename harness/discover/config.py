@@ -1,0 +1,126 @@
+"""Reads mixmark.toml: the options of adapters, suites and meters, and the interpreters that adapters and meters run in.
+
+[adapter.torch]
+threads = 8
+
+[adapter.acme]
+python = "/opt/acme/venv/bin/python"
+mode = "fast"
+
+[adapter.acme-old]
+plugin = "acme"
+python = "/opt/acme/venv-of-last-year/bin/python"
+
+[suite.dlrm]
+rows = "full"
+
+[meter.external]
+path = "power.csv"
+
+[meter.external.right]
+path = "right.csv"
+
+[meter.acme-power]
+python = "/opt/acme/venv/bin/python"
+"""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mixmark.harness.contracts.errors import UsageError
+
+DEFAULT = Path("mixmark.toml")
+
+
+@dataclass(frozen=True)
+class AdapterConfig:
+    """The section of one adapter."""
+
+    python: str = sys.executable
+    """The interpreter that the adapter's workers run in."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    plugin: str = ""
+    """The adapter that the section is about, by its name or as `file.py:Class`; empty: the one of the section's name.
+    So one adapter can be there several times, with other options or in other interpreters."""
+
+    @property
+    def own_interpreter(self) -> bool:
+        """Whether the adapter runs in another interpreter than this process."""
+        return self.python != sys.executable
+
+
+@dataclass(frozen=True)
+class Config:
+    """The whole file: sections by the name of what they configure. Those of one meter that is there several times have
+    names such as `external.right`."""
+
+    adapters: Mapping[str, AdapterConfig] = field(default_factory=dict)
+    suites: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    meters: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    meter_pythons: Mapping[str, str] = field(default_factory=dict)
+    """The interpreters of the meters that are read in another one than this process."""
+
+    def adapter(self, name: str) -> AdapterConfig:
+        """The section of an adapter, or the defaults if it has none."""
+        return self.adapters.get(name, AdapterConfig())
+
+
+def load(path: Path | None) -> Config:
+    """Reads the file at `path`, or mixmark.toml of the current folder if there is one. Raises UsageError."""
+    if path is None:
+        if not DEFAULT.is_file():
+            return Config()
+        path = DEFAULT
+    try:
+        content = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"cannot read the configuration {path}: {error}") from error
+    if unknown := set(content) - {"adapter", "suite", "meter"}:
+        raise UsageError(f"{path} has {', '.join(sorted(unknown))}, which Mixmark does not know", hint=SECTIONS)
+    adapters = {}
+    for name, options in _sections(path, content, "adapter").items():
+        python, plugin = options.pop("python", sys.executable), options.pop("plugin", "")
+        adapters[name] = AdapterConfig(python, options, plugin)
+    meters = _sections(path, _several(content), "meter")
+    pythons = {name: options.pop("python") for name, options in meters.items() if "python" in options}
+    elsewhere = {name: python for name, python in pythons.items() if python != sys.executable}
+    return Config(adapters, _sections(path, content, "suite"), meters, elsewhere)
+
+
+SECTIONS = (
+    "it takes sections [adapter.NAME] (python = …, plugin = … and options), [suite.NAME] (options) and [meter.NAME] "
+    "(python = … and options)"
+)
+
+
+def _several(content: Mapping[str, object]) -> Mapping[str, object]:
+    """The file with each section [meter.external.right] beside [meter.external], and its last name as an option."""
+    sections = content.get("meter")
+    if not isinstance(sections, dict) or not all(isinstance(each, dict) for each in sections.values()):
+        return content
+    meters: dict[str, object] = {}
+    for name, section in sections.items():
+        inner = {key: value for key, value in section.items() if isinstance(value, dict)}
+        if len(inner) < len(section) or not inner:
+            meters[name] = {key: value for key, value in section.items() if key not in inner}
+        meters |= {f"{name}.{key}": {"name": key, **value} for key, value in inner.items()}
+    return {**content, "meter": meters}
+
+
+def _sections(path: Path, content: Mapping[str, object], kind: str) -> dict[str, dict[str, str]]:
+    sections = content.get(kind, {})
+    if not isinstance(sections, dict) or not all(isinstance(each, dict) for each in sections.values()):
+        raise UsageError(f"{path}: {kind} is not a table of sections", hint=SECTIONS)
+    for name, section in sections.items():
+        for key, value in section.items():
+            if not isinstance(value, str | int | float | bool):
+                raise UsageError(f"{path}: [{kind}.{name}] {key} must be a string, a number or a boolean")
+    return {
+        name: {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in section.items()}
+        for name, section in sections.items()
+    }

@@ -1,0 +1,136 @@
+"""Makes several devices of the host's CPU: disjoint sets of cores, each with workers of its own that are pinned to it.
+
+They share caches and the memory bus, so what one does is felt by the others: that is what the retained fraction shows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.schema import Device
+from mixmark.harness.discover.machine.files import ROOT
+from mixmark.harness.plan.phases import Way
+
+BY = ("numa", "type")
+
+
+def split(ways: Sequence[Way], how: str, root: Path = ROOT) -> tuple[Way, ...]:
+    """The ways with each one onto the host's CPU replaced by one for each slice of it.
+
+    how: a number of slices of as many cores each (the first ones one more), `numa` or `type`, by the kind of core.
+    A group or a slice that an adapter itself made of the CPU stays as it is. Raises UsageError where there is nothing
+    to split, or no way onto the CPU.
+    """
+    if not any(_is_split(way.device) for way in ways):
+        raise UsageError("--split-cpu: no adapter here reaches the CPU", hint="mixmark devices shows what there is")
+    slices = cut(how, usable(), root)
+    made: list[Way] = []
+    for way in ways:
+        if not _is_split(way.device):
+            made.append(way)
+            continue
+        for number, cores in enumerate(slices):
+            id = f"{way.device.id}.{number}"
+            made.append(replace(way, device=_slice(way.device, id, cores)))
+    return tuple(made)
+
+
+def _is_split(device: Device) -> bool:
+    return device.on_host and not device.parts
+
+
+def _slice(device: Device, id: str, cores: tuple[int, ...]) -> Device:
+    named = f"{device.name}, threads {ranges(cores)}"
+    return device.model_copy(update={"id": id, "name": named, "slice_of": device.id, "cores": cores})
+
+
+def usable() -> tuple[int, ...]:
+    """The hardware threads that this process may run on. Raises UsageError where no process can be pinned."""
+    if not hasattr(os, "sched_getaffinity"):
+        raise UsageError("--split-cpu: this operating system pins no process to cores", hint="run it on Linux")
+    return tuple(sorted(os.sched_getaffinity(0)))
+
+
+def cut(how: str, threads: Sequence[int], root: Path = ROOT) -> list[tuple[int, ...]]:
+    """The threads in disjoint sets; those of one core stay in one set. Raises UsageError."""
+    cpus = root / "sys/devices/system/cpu"
+    if how in BY:
+        groups: dict[str, list[int]] = defaultdict(list)
+        kinds = _nodes(root) if how == "numa" else _kinds(root, cpus)
+        for thread in threads:
+            groups[kinds.get(thread, "")].append(thread)
+        if len(groups) < 2:
+            what = "NUMA node" if how == "numa" else "kind of core"
+            raise UsageError(f"--split-cpu {how}: this machine has one {what}", hint="give a number of slices")
+        return [tuple(group) for _, group in sorted(groups.items())]
+    if not how.isdecimal() or int(how) < 2:
+        raise UsageError(f"--split-cpu {how!r}: nothing to split by", hint=f"give 2 or more, or {' or '.join(BY)}")
+    nodes = _nodes(root)
+    cores: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for thread in threads:
+        place = (nodes.get(thread, ""), *(_read(cpus / f"cpu{thread}/topology" / name) for name in NAMES))
+        cores[place if place[2] else (place[0], "", str(thread))].append(thread)
+    count = int(how)
+    if len(cores) < count:
+        raise UsageError(f"--split-cpu {count}: this process has {len(cores)} cores", hint="give fewer slices")
+    ordered = sorted(cores.values())
+    share, rest = divmod(len(ordered), count)
+    slices, at = [], 0
+    for number in range(count):
+        end = at + share + (number < rest)
+        slices.append(tuple(sorted(thread for core in ordered[at:end] for thread in core)))
+        at = end
+    return slices
+
+
+NAMES = ("physical_package_id", "core_id")
+
+
+def _nodes(root: Path) -> Mapping[int, str]:
+    found = {}
+    for node in (root / "sys/devices/system/node").glob("node[0-9]*"):
+        for thread in _listed(_read(node / "cpulist")):
+            found[thread] = node.name
+    return found
+
+
+def _kinds(root: Path, cpus: Path) -> Mapping[int, str]:
+    """The kind of core of each thread. Intel names its two kinds (perf's devices cpu_core and cpu_atom); Arm tells each
+    core's capacity."""
+    named = {
+        thread: kind
+        for kind in ("cpu_core", "cpu_atom")
+        for thread in _listed(_read(root / "sys/devices" / kind / "cpus"))
+    }
+    if named:
+        return named
+    return {int(path.parent.name[3:]): _read(path).zfill(6) for path in cpus.glob("cpu[0-9]*/cpu_capacity")}
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _listed(ranges: str) -> list[int]:
+    """The numbers of a list as the kernel writes it, e.g. 0-3,8."""
+    pairs = [each.partition("-") for each in ranges.split(",") if each]
+    return [thread for low, _, high in pairs for thread in range(int(low), int(high or low) + 1)]
+
+
+def ranges(threads: Sequence[int]) -> str:
+    """The threads as the kernel writes them, e.g. 0-3,8."""
+    runs: list[list[int]] = []
+    for thread in sorted(threads):
+        if runs and runs[-1][1] == thread - 1:
+            runs[-1][1] = thread
+        else:
+            runs.append([thread, thread])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)

@@ -1,0 +1,140 @@
+"""Finds the devices of this machine: asks each adapter, in a worker of its own, which ones it reaches."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.schema import HOST_PROCESSOR, Absent, Device, Environment
+from mixmark.harness.contracts.text import plain
+from mixmark.harness.discover.config import Config
+from mixmark.harness.discover.machine import memory, processor
+from mixmark.harness.discover.machine.files import MAX_TEXT
+from mixmark.harness.plan.phases import Way
+from mixmark.harness.plugins.calls import MAX_REASON
+from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.worker import messages
+from mixmark.harness.worker.failures import Misused, WorkerFailed
+from mixmark.harness.worker.handle import Worker, why
+
+TIMEOUT_S = 120.0  # a cold import of a vendor's framework from a slow disk
+
+
+@dataclass(frozen=True)
+class Found:
+    ways: tuple[Way, ...]
+    absent: tuple[Absent, ...]
+    environments: Mapping[str, Environment] = field(default_factory=dict)
+    """The software that each adapter runs in, by its name; an adapter that could not be asked is left out."""
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """Every device once, with the precisions of all ways onto it."""
+        merged: dict[str, Device] = {}
+        for way in self.ways:
+            seen = merged.setdefault(way.device.id, way.device)
+            merged[seen.id] = _merged(seen, way.device)
+        return tuple(merged.values())
+
+
+def discover(adapters: Mapping[str, Plugin], config: Config) -> Found:
+    """Asks all adapters at once. One that breaks, hangs or finds nothing is in `absent` with its reason.
+
+    Raises UsageError where an adapter refuses its options: to go on without it would measure something else than asked.
+    """
+    with tempfile.TemporaryDirectory(prefix="mixmark-") as folder, ThreadPoolExecutor(len(adapters) or 1) as pool:
+        answers = list(pool.map(lambda adapter: _ask(adapter, config, Path(folder)), adapters.values()))
+    ways: list[Way] = []
+    absent: list[Absent] = []
+    environments: dict[str, Environment] = {}
+    for adapter, answer in zip(adapters.values(), answers, strict=True):
+        if isinstance(answer, str):
+            absent.append(Absent(kind="adapter", name=adapter.name, reason=answer))
+            continue
+        environments[adapter.name], reached = answer
+        if not reached:
+            absent.append(Absent(kind="adapter", name=adapter.name, reason="it finds no device here"))
+        for device in reached:
+            way = Way(device, adapter.name, config.adapter(adapter.name).options)
+            if problem := unusable(way, [each for each in ways if each.device.id == device.id]):
+                absent.append(Absent(kind="device", name=f"{device.id} by {adapter.name}", reason=problem))
+            else:
+                ways.append(way)
+    return Found(tuple(ways), tuple(absent), environments)
+
+
+def _ask(adapter: Plugin, config: Config, folder: Path) -> tuple[Environment, Sequence[Device]] | str:
+    """The environment of the adapter and its devices, or why there are none. Raises UsageError as `discover` does."""
+    chosen = config.adapter(adapter.name)
+    log = folder / f"{adapter.name}.log"
+    try:
+        with Worker(adapter, chosen.options, folder, log, chosen.python) as worker:
+            answer = worker.call(messages.Discover(), TIMEOUT_S)
+            assert worker.hello is not None  # there was an answer, and it comes after the hello
+            return environment(worker.hello, answer.vendor), [_named(device) for device in answer.devices]
+    except Misused as misused:
+        words = f"[adapter.{adapter.name}] in the configuration: {misused.failure.message}"
+        raise UsageError(plain(words, MAX_REASON), plain(misused.failure.hint, MAX_REASON)) from misused
+    except WorkerFailed as failed:
+        return why(failed.failure, log)
+
+
+def unusable(way: Way, others: Sequence[Way]) -> str:
+    """Why a device cannot be measured by a way; empty where it can. others: the ways onto it that came before."""
+    device = way.device
+    if not device.precisions and not any(device.precisions_by_suite.values()):
+        return "it offers no precision"
+    if device.id == HOST_PROCESSOR and not device.on_host:
+        return f"{HOST_PROCESSOR} is the host's processor, and not {_told(device)}"
+    for other in others:
+        if other.adapter == way.adapter:
+            return "the adapter lists it twice"
+        if _told(other.device) != _told(device):
+            return (
+                f"{other.adapter} says that it is {_told(other.device)}, and {way.adapter} that it is {_told(device)}"
+            )
+    return ""
+
+
+def _told(device: Device) -> str:
+    return f"a {device.kind} with the memory pool {device.memory_pool}"
+
+
+def environment(hello: messages.Hello, vendor: Mapping[str, str]) -> Environment:
+    """Cleans what a worker told. A folder in the spec may name a user, so only the file is kept."""
+    return Environment(
+        origin=plain(hello.origin, MAX_TEXT),
+        spec=plain(re.split(r"[/\\]", hello.spec)[-1], MAX_TEXT),
+        source=plain(hello.source, MAX_TEXT),
+        sha256=plain(hello.sha256, MAX_TEXT),
+        python=plain(hello.python, MAX_TEXT),
+        mixmark=hello.mixmark,
+        packages={plain(name, MAX_TEXT): plain(version, MAX_TEXT) for name, version in hello.packages.items()},
+        vendor={plain(name, MAX_TEXT): plain(version, MAX_TEXT) for name, version in vendor.items()},
+    )
+
+
+def _merged(one: Device, other: Device) -> Device:
+    """The same device with what either route offers."""
+    suites = (*one.precisions_by_suite, *other.precisions_by_suite)
+    update = {
+        "precisions": tuple(dict.fromkeys((*one.precisions, *other.precisions))),
+        "precisions_by_suite": {
+            each: tuple(dict.fromkeys((*one.offers(each), *other.offers(each)))) for each in suites
+        },
+    }
+    return one.model_copy(update=update)
+
+
+def _named(device: Device) -> Device:
+    """The device with its name and memory, which the harness knows of the host's own processor."""
+    if not device.on_host:
+        return device
+    return device.model_copy(
+        update={"name": device.name or processor.name() or "CPU", "memory_bytes": memory.total_bytes()}
+    )

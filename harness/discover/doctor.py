@@ -1,0 +1,330 @@
+"""What will disturb a measurement on this machine, and the command that would stop it. It reads and changes nothing.
+
+It uses the readers of `mixmark.harness.discover.machine`, which also watch the machine during a run. The vendors' watchers add the checks
+of their accelerators. Each interpreter that the configuration names is started once.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from mixmark.harness.contracts.protocols import Check
+from mixmark.harness.contracts.schema import Absent, Conditions, NoiseFloor, System, Tier
+from mixmark.harness.contracts.text import plain
+from mixmark.harness.discover import noise_floor as noise
+from mixmark.harness.discover import setup
+from mixmark.harness.discover.config import Config
+from mixmark.harness.discover.devices import TIMEOUT_S
+from mixmark.harness.discover.machine import cgroups, disclosure, other_load
+from mixmark.harness.discover.machine.accelerators import Accelerators
+from mixmark.harness.discover.machine.counters import Machine, between
+from mixmark.harness.discover.machine.disclosure import disclose
+from mixmark.harness.discover.machine.files import ROOT, line, text
+from mixmark.harness.judge.compare.machines import days_between
+from mixmark.harness.judge.rules import interference
+from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.worker import messages
+from mixmark.harness.worker.failures import WorkerFailed
+from mixmark.harness.worker.handle import Worker, install, why
+
+SAMPLE_S = 1.0
+CPUS = "sys/devices/system/cpu"
+
+
+@dataclass(frozen=True)
+class Patient:
+    """What the checks look at."""
+
+    root: Path
+    system: System
+    now: Conditions
+    """The machine during a second in which Mixmark did nothing."""
+    vendors: tuple[Check, ...]
+    """The checks that the vendors' watchers made."""
+    absent: tuple[Absent, ...]
+    """The vendors' watchers that failed."""
+    interpreters: tuple[Check, ...]
+    """The checks of the interpreters that the configuration names."""
+    floors: Mapping[Tier, NoiseFloor]
+    """The noise floors of this machine."""
+    now_utc: str
+
+
+def checks(
+    root: Path = ROOT,
+    wait: Callable[[float], None] = time.sleep,
+    floors: Callable[[], Mapping[Tier, NoiseFloor]] = noise.floors,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    config: Config | None = None,
+) -> tuple[Check, ...]:
+    """All checks, in order; takes `SAMPLE_S`.
+
+    root: the file system to read. wait: passes the sample's seconds. floors: reads the stored noise floors. config:
+    names the interpreters that are started; None: none is.
+    """
+    with Accelerators() as accelerators:
+        machine = Machine(root=root, accelerators=accelerators)
+        before = machine.read()
+        wait(SAMPLE_S)
+        conditions = between(before, machine.read())
+        system = disclose(root, accelerators=accelerators.disclose())
+        vendors, absent = accelerators.checks(), accelerators.absent
+        asked = tuple(interpreters(config)) if config else ()
+        now_utc = now().isoformat(timespec="seconds")
+        patient = Patient(root, system, conditions, vendors, absent, asked, floors(), now_utc)
+    return tuple(check for look in CHECKS for check in look(patient))
+
+
+def governor(patient: Patient) -> Iterator[Check]:
+    """Whether the frequency governor keeps the clocks at their highest."""
+    files = (patient.root / CPUS).glob("cpu[0-9]*/cpufreq/scaling_governor")
+    found = sorted({word for file in files if (word := line(file))})
+    fix = f"echo performance | sudo tee /{CPUS}/cpu*/cpufreq/scaling_governor"
+    if not found:
+        yield Check("governor", "unknown", "the machine shows no frequency governor")
+    elif found == ["performance"]:
+        yield Check("governor", "ok", "every CPU uses the governor performance")
+    else:
+        yield Check("governor", "warn", f"{', '.join(found)}: the clocks follow the load with a delay", fix)
+
+
+def boost(patient: Patient) -> Iterator[Check]:
+    """Whether clocks may exceed the nominal one for as long as temperature and power allow."""
+    for name, on, off in (("intel_pstate/no_turbo", "0", "1"), ("cpufreq/boost", "1", "0")):
+        if word := line(patient.root / CPUS / name):
+            if word == on:
+                message = "on: the clock depends on temperature and on how many cores work"
+                yield Check("boost", "ok", message, f"echo {off} | sudo tee /{CPUS}/{name}")
+            else:
+                yield Check("boost", "ok", "off: the clocks hold, below what the CPU could reach")
+            return
+    yield Check("boost", "unknown", "the machine does not tell whether clocks may exceed the nominal one")
+
+
+def load(patient: Patient) -> Iterator[Check]:
+    """Whether other processes used the CPUs during the sample."""
+    others = other_load.of(patient.now)
+    if others is None:
+        yield Check("load", "unknown", "CPU time cannot be read")
+        return
+    message = f"other processes keep {others.cores:.2f} of {others.cpus} CPUs busy (limit {others.limit_cores:.2f})"
+    if others.busy:
+        yield Check("load", "warn", message, "ps -eo pid,pcpu,comm --sort=-pcpu | head")
+    else:
+        yield Check("load", "ok", message)
+
+
+def steal(patient: Patient) -> Iterator[Check]:
+    """Whether the hypervisor gave the CPUs' time to other machines during the sample."""
+    now, host = patient.now, patient.system.virtualization
+    if now.stolen_ns is None or not now.cpus:
+        yield Check("steal", "unknown", "stolen CPU time cannot be read")
+        return
+    share = now.stolen_ns / ((now.end_ns - now.begin_ns) * now.cpus)
+    where = f"under {host}" if host else "no hypervisor was found"
+    message = f"{where}; {share * 100:.1f} % of the CPUs' time was stolen (limit {interference.STOLEN * 100:g} %)"
+    yield Check("steal", "warn" if share > interference.STOLEN else "ok", message)
+
+
+def swap(patient: Patient) -> Iterator[Check]:
+    """Whether memory has been swapped out."""
+    path = patient.root / "proc/swaps"
+    if not path.exists():
+        yield Check("swap", "unknown", "swap areas cannot be listed")
+        return
+    rows = [row.split() for row in text(path).splitlines()[1:]]
+    used = sum(int(row[3]) for row in rows if len(row) > 3 and row[3].isdecimal())
+    if used:
+        yield Check(
+            "swap",
+            "warn",
+            f"{used / 1024:.0f} MiB of memory are swapped out, and reading them back takes time",
+            "sudo swapoff -a",
+        )
+    else:
+        yield Check("swap", "ok", "no swap area is used" if rows else "there is no swap area")
+
+
+def cpu_limit(patient: Patient) -> Iterator[Check]:
+    """Whether a control group limits our CPU time: the tightest quota of our group and of those that contain it."""
+    quotas = [quota for folder in cgroups.folders(patient.root, "cpu") if (quota := cgroups.cpu_quota(folder))]
+    if quotas:
+        tightest = min(quotas, key=lambda quota: quota.cpus)
+        here = tightest.file.relative_to(patient.root)
+        cpus, fix = tightest.cpus, f"echo {tightest.none} | sudo tee /{here}"
+        message = f"the cgroup may use {cpus:.2f} CPUs, and is stopped for the rest of a period in which it has"
+        yield Check("cpu limit", "warn", message, fix)
+    else:
+        yield Check("cpu limit", "ok", "no CPU quota was found")
+
+
+def container(patient: Patient) -> Iterator[Check]:
+    """Whether Mixmark runs in a container."""
+    if name := patient.system.container:
+        yield Check(
+            "container", "ok", f"Mixmark runs in {name}, from where other work on the machine may not be visible"
+        )
+    else:
+        yield Check("container", "ok", "no container was found")
+
+
+def energy_counters(patient: Patient) -> Iterator[Check]:
+    """Whether the processor's energy counters can be read; since 2020 most kernels let only root read them."""
+    files = [*(patient.root / "sys/class/powercap").glob("*/energy_uj")]
+    if not files:
+        yield Check("energy counters", "unknown", "the processor shows no energy counter")
+    elif closed := [file for file in files if not line(file)]:
+        message = f"{len(closed)} of {len(files)} energy counters cannot be read"
+        yield Check("energy counters", "warn", message, "sudo chmod a+r /sys/class/powercap/*/energy_uj")
+    else:
+        yield Check("energy counters", "ok", f"{len(files)} of {len(files)} energy counters can be read")
+
+
+def watchable(patient: Patient) -> Iterator[Check]:
+    """The disturbances that would go unnoticed here."""
+    known = {
+        "CPU clocks": patient.now.clock_mean_mhz,
+        "CPU temperature": patient.now.temperature_c,
+        "thermal throttling": patient.now.thermal_throttles,
+        "memory pressure": patient.now.memory_stall_ns,
+        "paging": patient.now.swapped_in_pages,
+    }
+    blind = [what for what, value in known.items() if value is None]
+    # Red Hat's kernels are the ones that count pressure only when told to at boot; grubby is their tool.
+    fix = "sudo grubby --update-kernel=ALL --args=psi=1" if "memory pressure" in blind else ""
+    if blind:
+        yield Check("watchable", "unknown", f"these disturbances cannot be observed here: {', '.join(blind)}", fix)
+    else:
+        yield Check("watchable", "ok", f"all disturbances can be observed: {', '.join(known)}")
+
+
+def hugepages(patient: Patient) -> Iterator[Check]:
+    """How the kernel gives transparent huge pages to large arrays."""
+    name = "sys/kernel/mm/transparent_hugepage/enabled"
+    if chosen := re.search(r"\[(\w+)\]", text(patient.root / name)):
+        fix = "" if chosen[1] == "madvise" else f"echo madvise | sudo tee /{name}"
+        yield Check("huge pages", "ok", f"transparent huge pages are set to {chosen[1]}", fix)
+    else:
+        yield Check("huge pages", "unknown", "the kernel does not tell how it uses huge pages")
+
+
+def smt(patient: Patient) -> Iterator[Check]:
+    """Whether a core runs several hardware threads."""
+    match line(patient.root / CPUS / "smt/active"):
+        case "1":
+            fix = f"echo off | sudo tee /{CPUS}/smt/control"
+            yield Check(
+                "smt", "ok", "on: the speed of a thread depends on the load of the other thread of its core", fix
+            )
+        case "0":
+            yield Check("smt", "ok", "off: each core runs one thread")
+        case _:
+            yield Check("smt", "unknown", "the kernel does not tell whether a core runs several threads")
+
+
+def noise_floor(patient: Patient) -> Iterator[Check]:
+    """A noise floor of the edge or the server tier is stored for this machine, and each stored one is recent."""
+    if patient.floors.keys().isdisjoint(("edge", "server")):
+        message = "none was measured, so a comparison of single runs cannot tell a difference from noise"
+        yield Check("noise floor", "warn", message, "mixmark selftest")
+    for tier, floor in patient.floors.items():
+        days = days_between(floor.created_utc, patient.now_utc)
+        age = "on an unknown day" if days is None else f"{days} day{'' if days == 1 else 's'} ago"
+        message = f"{floor.share * 100:.2g} %, measured {age} ({plain(floor.created_utc, 40)})"
+        old = days is None or days > noise.OLD_DAYS
+        if old:
+            message += f": too old (limit {noise.OLD_DAYS} days)"
+            yield Check(f"noise floor {tier}", "warn", message, f"mixmark selftest --tier {tier}")
+        else:
+            yield Check(f"noise floor {tier}", "ok", message)
+
+
+def accelerators(patient: Patient) -> Iterator[Check]:
+    """The vendors' own checks, then whether other processes compute on the accelerators."""
+    yield from patient.vendors
+    names = {facts.get("id"): facts.get("name", "") for facts in patient.system.accelerators}
+    for state in patient.now.accelerators:
+        name = f"{state.id.partition(':')[0]} {names.get(state.id, '')}".strip() + " company"
+        if state.foreign_pids is None:
+            yield Check(
+                name,
+                "unknown",
+                "the driver does not tell which processes use it, or counts in another process namespace",
+            )
+        elif pids := state.foreign_pids:
+            message = f"foreign processes compute on it: {len(pids)} ({', '.join(map(str, pids))})"
+            yield Check(name, "warn", message, f"ps -o pid,user,comm -p {','.join(map(str, pids))}")
+        else:
+            yield Check(name, "ok", "no foreign process computes on it")
+    for each in patient.absent:
+        yield Check(each.label, "unknown", f"it failed, so its accelerators were not checked: {each.reason}")
+
+
+def configured(patient: Patient) -> Iterator[Check]:
+    """The interpreters that the configuration names."""
+    yield from patient.interpreters
+
+
+def interpreters(config: Config) -> Iterator[Check]:
+    """Whether each interpreter that the configuration names can be started, has this version of Mixmark and loads its
+    plugin, and which versions differ there."""
+    known = setup.known(config)
+    for name, section in config.adapters.items():
+        if section.own_interpreter:
+            yield _interpreter(f"[adapter.{name}]", known[name], section.options, section.python, messages.Discover())
+    for name, python in config.meter_pythons.items():
+        plugin = Plugin("meters", name.partition(".")[0], "", python)
+        yield _interpreter(f"[meter.{name}]", plugin, config.meters[name], python, messages.Cover(devices=()))
+
+
+def _interpreter(
+    section: str, plugin: Plugin, options: Mapping[str, str], python: str, request: messages.Request[Any]
+) -> Check:
+    name = f"{section} python"
+    with tempfile.TemporaryDirectory(prefix="mixmark-") as folder:
+        log = Path(folder) / f"{section.strip('[]')}.log"
+        try:
+            with Worker(plugin, options, Path(folder), log, python) as worker:
+                worker.call(request, TIMEOUT_S)
+                hello = worker.hello
+        except WorkerFailed as failed:
+            fix = install(python)
+            if failed.failure.hint.endswith(fix):
+                return Check(name, "warn", failed.failure.message, fix)
+            return Check(name, "warn", why(failed.failure, log))
+    assert hello is not None  # there was an answer, and it comes after the hello
+    differs = ", ".join(_differences(hello)) or "nothing"
+    return Check(name, "ok", f"it runs {hello.python} with Mixmark {hello.mixmark}; what differs from here: {differs}")
+
+
+def _differences(hello: messages.Hello) -> Iterator[str]:
+    """The versions of another interpreter that this one does not have."""
+    here = {"Python": disclosure.python(), **disclosure.packages()}
+    for name, version in {"Python": hello.python, **hello.packages}.items():
+        if here.get(name) != version:
+            yield f"{name} {version.split()[-1]} ({f'here {here[name].split()[-1]}' if name in here else 'not here'})"
+
+
+CHECKS: tuple[Callable[[Patient], Iterator[Check]], ...] = (
+    governor,
+    boost,
+    load,
+    steal,
+    swap,
+    cpu_limit,
+    container,
+    energy_counters,
+    watchable,
+    hugepages,
+    smt,
+    noise_floor,
+    accelerators,
+    configured,
+)

@@ -1,0 +1,86 @@
+"""The control groups that this process is in, version 2 or 1, and the limits that they set."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from mixmark.harness.discover.machine.files import integer, line, text
+
+LIMITS = {
+    "cpu": ("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.weight", "cpu.shares"),
+    "memory": ("memory.max", "memory.high", "memory.swap.max", "memory.limit_in_bytes"),
+    "cpuset": ("cpuset.cpus.effective", "cpuset.mems.effective", "cpuset.cpus", "cpuset.mems"),
+}
+
+
+def folders(root: Path, controller: str) -> Iterator[Path]:
+    """The folder of this process's group, then those of the groups that contain it."""
+    for row in text(root / "proc/self/cgroup").splitlines():
+        number, _, rest = row.partition(":")
+        controllers, _, path = rest.partition(":")
+        if number == "0" and not controllers:
+            top = root / "sys/fs/cgroup"
+        elif controller in controllers.split(","):
+            top = root / "sys/fs/cgroup" / controller
+        else:
+            continue
+        # In a container the path may be the host's, or climb out by "..": what does not exist reads as unknown.
+        parts = [part for part in path.split("/") if part not in ("", ".", "..")]
+        for depth in range(len(parts), -1, -1):
+            yield top.joinpath(*parts[:depth])
+
+
+def limits(root: Path) -> Iterator[tuple[str, str]]:
+    """The name and the text of each limit; where several groups set one, the group nearest to this process counts."""
+    for controller, names in LIMITS.items():
+        groups = list(folders(root, controller))
+        for name in names:
+            if limit := next((found for folder in groups if (found := line(folder / name))), None):
+                yield name, limit
+
+
+def memory_limits(root: Path) -> Iterator[int]:
+    """The memory limit of every group in bytes."""
+    for folder in folders(root, "memory"):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            if limit := integer(folder / name):
+                yield limit
+
+
+def memory_headrooms(root: Path) -> Iterator[int]:
+    """How many bytes every group may still allocate. Page cache that the kernel can drop does not count as used."""
+    for folder in folders(root, "memory"):
+        for limit_name, used_name, cache_name in (
+            ("memory.max", "memory.current", "inactive_file"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        ):
+            limit, used = integer(folder / limit_name), integer(folder / used_name)
+            if limit is None or used is None:
+                continue
+            cache = re.search(rf"^{cache_name} (\d+)$", text(folder / "memory.stat"), re.MULTILINE | re.ASCII)
+            yield limit - used + (int(cache[1]) if cache else 0)
+
+
+@dataclass(frozen=True)
+class CpuQuota:
+    """A limit on the CPU time of a control group."""
+
+    cpus: float
+    """How many CPUs' worth of time the group may use."""
+    file: Path
+    """The file that holds the limit."""
+    none: str
+    """What to write to the file to lift the limit."""
+
+
+def cpu_quota(folder: Path) -> CpuQuota | None:
+    """The quota of the group with this folder; None where it has none."""
+    if found := re.fullmatch(r"(\d+) ([1-9]\d*)", line(folder / "cpu.max") or "", re.ASCII):
+        return CpuQuota(int(found[1]) / int(found[2]), folder / "cpu.max", "max")
+    quota, period = line(folder / "cpu.cfs_quota_us") or "", line(folder / "cpu.cfs_period_us") or ""
+    if re.fullmatch(r"\d+", quota, re.ASCII) and re.fullmatch(r"[1-9]\d*", period, re.ASCII):
+        return CpuQuota(int(quota) / int(period), folder / "cpu.cfs_quota_us", "-1")
+    return None

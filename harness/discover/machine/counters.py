@@ -1,0 +1,337 @@
+"""The counters of the machine at one instant, and what happened between two instants.
+
+It reads Linux first; what a machine does not say is None, and no reading raises. `root` is the file system to read, so
+that tests can lay one out. /proc/<pid> is trusted only where the kernel lists the children of a thread
+(CONFIG_PROC_CHILDREN, set in every distribution's kernel): elsewhere our own CPU time is unknown rather than too small.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from mixmark.harness.contracts.schema import AcceleratorConditions, Conditions
+from mixmark.harness.discover.machine import cgroups
+from mixmark.harness.discover.machine.accelerators import Accelerators
+from mixmark.harness.discover.machine.files import ROOT, integer, text
+
+TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 10_000_000
+MOSTLY = 0.5  # of an interval: a CPU that is busy for more carries the load
+
+# Sensors of the processor; a disk's or a radio's says nothing about it, and reading one may wake it.
+CPU_SENSORS = re.compile(r"coretemp|k10temp|zenpower|cpu|soc|pkg", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The machine at one instant. The machine does not say what is missing from a mapping."""
+
+    at_ns: int
+    wall_ns: int
+    counters: Mapping[str, int]
+    """Rising counters, by the field of `Conditions` that their rise becomes."""
+    busy_ns: Mapping[int, int]
+    """The CPU time that each CPU spent working."""
+    clocks_mhz: Mapping[int, float]
+    """The clock of each CPU."""
+    switches: Mapping[int, int]
+    """The involuntary context switches of each thread of the workers."""
+    stopped: int | None
+    """How many of the workers' processes were stopped by a signal now, or since the reading before."""
+    strayed: int | None
+    """How many threads of workers that are pinned to some cores may run on others now."""
+    temperature_c: float | None
+    accelerators: tuple[AcceleratorConditions, ...]
+
+
+def between(before: Reading, after: Reading) -> Conditions:
+    """What happened from one reading to a later one."""
+    rises = {name: _rise(count, after.counters.get(name)) for name, count in before.counters.items()}
+    if after.busy_ns.keys() != before.busy_ns.keys():  # a CPU came or went, so what the machine could do is unclear
+        rises |= {"busy_ns": None, "stolen_ns": None}
+    busy = {cpu: _rise(count, after.busy_ns.get(cpu)) or 0 for cpu, count in before.busy_ns.items()}
+    clocks = [(mhz, busy.get(cpu, 0)) for cpu, mhz in after.clocks_mhz.items()]
+    weight = sum(each for _, each in clocks)
+    elapsed_ns = after.at_ns - before.at_ns
+    loaded = [mhz for mhz, each in clocks if each > MOSTLY * elapsed_ns]
+    switches = [_rise(before.switches.get(thread, 0), count) for thread, count in after.switches.items()]
+    return Conditions.model_validate(
+        {
+            "begin_ns": before.at_ns,
+            "end_ns": after.at_ns,
+            "cpus": len(after.busy_ns) or None,
+            "involuntary_switches": _total(switches),
+            "clock_mean_mhz": sum(mhz * each for mhz, each in clocks) / weight if weight else None,
+            "clock_min_mhz": min(loaded, default=None),
+            "temperature_c": after.temperature_c,
+            "stopped_processes": after.stopped,
+            "strayed_threads": after.strayed,
+            "clock_step_ns": (after.wall_ns - before.wall_ns) - elapsed_ns,
+            "accelerators": after.accelerators,
+            **rises,
+        }
+    )
+
+
+class Machine:
+    """Reads the counters. pids: the workers, whose children count with them; this process is ours too.
+
+    usable: the hardware threads that this process and its workers may use: what others do elsewhere does not disturb
+    them, so it is not counted. None: all.
+    pinned: the cores of the workers that may use no others. accelerators: the vendors' watchers, opened by the caller;
+    None: accelerators are not read. A process that vanishes takes its CPU time with it, so a block in which a worker
+    died has no `own_ns`.
+    """
+
+    def __init__(
+        self,
+        pids: Sequence[int] = (),
+        root: Path = ROOT,
+        clock: Callable[[], int] = time.monotonic_ns,
+        wall: Callable[[], int] = time.time_ns,
+        accelerators: Accelerators | None = None,
+        pinned: Mapping[int, Sequence[int]] | None = None,
+        usable: Collection[int] | None = None,
+    ) -> None:
+        self._pids = pids
+        self._usable = usable
+        self._pinned = {pid: frozenset(cores) for pid, cores in (pinned or {}).items() if cores}
+        self._proc = root / "proc"
+        self._clock = clock
+        self._wall = wall
+        self._accelerators = accelerators
+        # What may be there is looked for once: a machine has hundreds of these files.
+        cpus = root / "sys/devices/system/cpu"
+        self._clocks = {int(p.parts[-3][3:]): p for p in cpus.glob("cpu[0-9]*/cpufreq/scaling_cur_freq")}
+        self._throttles = [*cpus.glob("cpu[0-9]*/thermal_throttle/*_throttle_count")]
+        self._sensors = [*_sensors(root)]
+        self._groups = [folder / "cpu.stat" for folder in cgroups.folders(root, "cpu")]
+
+    def read(self) -> Reading:
+        workers = _tree(self._proc, self._pids)
+        parents = {} if workers is not None else _parents(self._proc)  # a kernel that lists no children
+        seen = workers if workers is not None else _below(self._proc, self._pids, parents)
+        statuses = {thread: text(f"{thread}/status") for threads in seen.values() for thread in threads}
+        stat = text(self._proc / "stat")
+        rows = {int(cpu): row for cpu, row in re.findall(r"^cpu(\d+) (.*)$", stat, re.MULTILINE)}
+        if self._usable is not None:
+            rows = {cpu: row for cpu, row in rows.items() if cpu in self._usable}
+        per_cpu = {cpu: _busy_ns(row) for cpu, row in rows.items()}
+        counters = {
+            **(dict(_machine_counters(stat)) if self._usable is None else dict(_counters_of(rows))),
+            **dict(_process_counters(self._proc, workers)),
+            **_cgroup_counters(self._groups),
+            **dict(_stalls(self._proc / "pressure")),
+            **dict(_swaps(text(self._proc / "vmstat"))),
+            **dict(_traffic(text(self._proc / "net/dev"))),
+        }
+        throttles = [*_integers(self._throttles)]
+        if throttles:
+            counters["thermal_throttles"] = sum(throttles)
+        temperatures = [*_integers(self._sensors)]
+        return Reading(
+            at_ns=self._clock(),
+            wall_ns=self._wall(),
+            counters=counters,
+            busy_ns=per_cpu,
+            clocks_mhz=self._clocks_mhz(),
+            switches=dict(_switches(statuses)) if workers is not None else {},
+            stopped=_stopped(seen, statuses, self._pids) if any(statuses.values()) else None,
+            strayed=self._strayed(parents, statuses) if any(statuses.values()) else None,
+            temperature_c=max(temperatures) / 1000 if temperatures else None,
+            accelerators=self._states({os.getpid(), *(workers or self._pids)}),
+        )
+
+    def _strayed(self, parents: Mapping[int, int], statuses: Mapping[str, str]) -> int | None:
+        if not self._pinned:
+            return None
+        strayed = 0
+        for pid, cores in self._pinned.items():
+            family = _tree(self._proc, [pid]) or _below(self._proc, [pid], parents)
+            allowed = [_cores(statuses.get(thread, "")) for threads in family.values() for thread in threads]
+            strayed += sum(not each <= cores for each in allowed)
+        return strayed
+
+    def _clocks_mhz(self) -> dict[int, float]:
+        if self._clocks:
+            kilohertz = {cpu: integer(path) for cpu, path in self._clocks.items()}
+            return {cpu: each / 1000 for cpu, each in kilohertz.items() if each}
+        table = re.findall(
+            r"^processor\s*: (\d+)$(?:\n.+)*?\ncpu MHz\s*: ([\d.]+)$", text(self._proc / "cpuinfo"), re.MULTILINE
+        )
+        return {int(cpu): float(mhz) for cpu, mhz in table if float(mhz)}
+
+    def _states(self, ours: set[int]) -> tuple[AcceleratorConditions, ...]:
+        return () if self._accelerators is None else self._accelerators.read(ours, self._proc)
+
+
+def _integers(paths: Iterable[Path]) -> Iterator[int]:
+    return (value for path in paths if (value := integer(path)) is not None)
+
+
+def _rise(before: int, after: int | None) -> int | None:
+    """By how much a counter rose; None where it went backwards, since after a reset or a wrap nobody knows."""
+    return after - before if after is not None and after >= before else None
+
+
+def _total(counts: Sequence[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known and len(known) == len(counts) else None
+
+
+def _busy_ns(row: str) -> int:
+    """The sum of user, nice, system, irq and softirq; guests' time is part of user and nice."""
+    ticks = [int(each) for each in row.split()]
+    return (sum(ticks[:3]) + sum(ticks[5:7])) * TICK_NS
+
+
+def _machine_counters(stat: str) -> Iterator[tuple[str, int]]:
+    if found := re.search(r"^cpu +(\d+(?: \d+){7,})", stat, re.MULTILINE):
+        yield "busy_ns", _busy_ns(found[1])
+        yield "stolen_ns", int(found[1].split()[7]) * TICK_NS
+
+
+def _counters_of(rows: Mapping[int, str]) -> Iterator[tuple[str, int]]:
+    """The same of some CPUs."""
+    if rows:
+        yield "busy_ns", sum(_busy_ns(row) for row in rows.values())
+        yield "stolen_ns", sum(int(row.split()[7]) for row in rows.values()) * TICK_NS
+
+
+def _tree(proc: Path, pids: Iterable[int]) -> dict[int, list[str]] | None:
+    """The processes and their descendants, each with the folders of its threads; None where children are not listed."""
+    found: dict[int, list[str]] = {}
+    todo = list(pids)
+    while todo:
+        pid = todo.pop()
+        found[pid] = []
+        tasks = f"{proc}/{pid}/task"
+        with suppress(OSError):
+            found[pid] = [f"{tasks}/{thread}" for thread in os.listdir(tasks)]
+        if found[pid] and not os.path.exists(f"{tasks}/{pid}/children"):
+            return None
+        todo += [int(child) for thread in found[pid] for child in text(f"{thread}/children").split()]
+    return found
+
+
+def _fields(proc: Path, pid: int) -> list[int]:
+    """The numbers of /proc/<pid>/stat from the parent's id on, proc(5) field 4; empty where the process is gone."""
+    _, _, rest = text(proc / str(pid) / "stat").rpartition(")")  # a name may hold blanks and brackets
+    return [int(each) for each in rest.split()[1:15]]
+
+
+def _process_counters(proc: Path, workers: Iterable[int] | None) -> Iterator[tuple[str, int]]:
+    """CPU time and page faults. A parent's counters hold those of children that it waited for, so none is lost."""
+    harness = _fields(proc, os.getpid())[10:12]  # without its children: they are workers, or not ours
+    if workers is None or not harness:
+        return
+    each = [fields for pid in workers if (fields := _fields(proc, pid))]
+    yield "own_ns", (sum(sum(fields[10:14]) for fields in each) + sum(harness)) * TICK_NS
+    if each:
+        yield "major_faults", sum(fields[8] + fields[9] for fields in each)
+
+
+def _parents(proc: Path) -> dict[int, int]:
+    """The parent of each process of the machine."""
+    with suppress(OSError):
+        pids = [int(name) for name in os.listdir(proc) if name.isdecimal()]
+        return {pid: fields[0] for pid in pids if (fields := _fields(proc, pid))}
+    return {}
+
+
+def _below(proc: Path, pids: Iterable[int], parents: Mapping[int, int]) -> dict[int, list[str]]:
+    """What `_tree` returns, by the parent of each process: it takes longer, since it looks at every process."""
+    found: dict[int, list[str]] = {}
+    todo = list(pids)
+    while todo:
+        pid = todo.pop()
+        found[pid] = []
+        tasks = f"{proc}/{pid}/task"
+        with suppress(OSError):
+            found[pid] = [f"{tasks}/{thread}" for thread in os.listdir(tasks)]
+        todo += [child for child, parent in parents.items() if parent == pid and child not in found]
+    return found
+
+
+def _cores(status: str) -> frozenset[int]:
+    """The cores that a thread may run on, of `Cpus_allowed_list: 0-3,8`; none where that is not told."""
+    found = re.search(r"^Cpus_allowed_list:\s*([\d,-]+)$", status, re.MULTILINE | re.ASCII)
+    cores: set[int] = set()
+    for part in found[1].split(",") if found else ():
+        first, _, last = part.partition("-")
+        cores |= set(range(int(first), int(last or first) + 1))
+    return frozenset(cores)
+
+
+def _stopped(workers: Mapping[int, Sequence[str]], statuses: Mapping[str, str], children: Iterable[int]) -> int:
+    """How many processes are stopped (state T, or t for a debugger), or were stopped and went on since the last call.
+
+    children: those that may be this process's own children; of these the kernel remembers that they went on.
+    """
+    stopped = {
+        pid
+        for pid, threads in workers.items()
+        if any(re.search(r"^State:\s*[Tt]\b", statuses.get(each, ""), re.MULTILINE) for each in threads)
+    }
+    for pid in children:
+        with suppress(OSError, AttributeError):  # it is no child of ours, or this system has no waitid
+            if os.waitid(os.P_PID, pid, os.WSTOPPED | os.WCONTINUED | os.WNOHANG):
+                stopped.add(pid)
+    return len(stopped)
+
+
+def _traffic(table: str) -> Iterator[tuple[str, int]]:
+    """The bytes of all network interfaces but the loopback, in this process's network namespace."""
+    rows = re.findall(r"^\s*([^\s:]+):\s*(\d+)(?:\s+\d+){7}\s+(\d+)", table, re.MULTILINE | re.ASCII)
+    if rows:
+        yield "received_bytes", sum(int(received) for name, received, _ in rows if name != "lo")
+        yield "sent_bytes", sum(int(sent) for name, _, sent in rows if name != "lo")
+
+
+def _switches(statuses: Mapping[str, str]) -> Iterator[tuple[int, int]]:
+    for thread, status in statuses.items():
+        _, _, count = status.rpartition("nonvoluntary_ctxt_switches:")
+        if found := re.match(r"\s*(\d+)", count):
+            yield int(os.path.basename(thread)), int(found[1])
+
+
+def _cgroup_counters(files: Iterable[Path]) -> dict[str, int]:
+    """Version 2 counts in µs, version 1 in ns. Each level has its own quota, so they add up."""
+    sums: dict[str, int] = {}
+    units = {
+        "nr_throttled": ("throttled_periods", 1),
+        "throttled_usec": ("throttled_ns", 1000),
+        "throttled_time": ("throttled_ns", 1),
+    }
+    for file in files:
+        for name, value in re.findall(r"^(\w+) (\d+)$", text(file), re.MULTILINE):
+            if name in units:
+                field, unit = units[name]
+                sums[field] = sums.get(field, 0) + int(value) * unit
+    return sums
+
+
+def _stalls(pressure: Path) -> Iterator[tuple[str, int]]:
+    for name in ("cpu", "memory"):
+        if found := re.search(r"^some .*total=(\d+)$", text(pressure / name), re.MULTILINE):
+            yield f"{name}_stall_ns", int(found[1]) * 1000
+
+
+def _swaps(vmstat: str) -> Iterator[tuple[str, int]]:
+    for name, field in (("pswpin", "swapped_in_pages"), ("pswpout", "swapped_out_pages")):
+        if found := re.search(rf"^{name} (\d+)$", vmstat, re.MULTILINE):
+            yield field, int(found[1])
+
+
+def _sensors(root: Path) -> Iterator[Path]:
+    for zone in (root / "sys/class/thermal").glob("thermal_zone*"):
+        if CPU_SENSORS.search(text(zone / "type")):
+            yield zone / "temp"
+    for chip in (root / "sys/class/hwmon").glob("hwmon*"):
+        if CPU_SENSORS.search(text(chip / "name")):
+            yield from chip.glob("temp*_input")

@@ -1,0 +1,171 @@
+"""What machine this is: everything that a reader needs to judge a number, read from files, never from a shell.
+
+It reads Linux first; elsewhere what is not known is None. `root` is the file system to read, so that tests can lay one
+out. Text from the machine is cleaned of control characters and cut, since it ends up on terminals. It reads nothing
+that names a person or one copy of a machine: no host name, serial number or MAC address.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from mixmark.harness import VERSION
+from mixmark.harness.contracts.schema import System
+from mixmark.harness.contracts.text import plain
+from mixmark.harness.discover.machine import cgroups, memory, processor
+from mixmark.harness.discover.machine.files import MAX_TEXT, ROOT, line, table, text
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+PACKAGES = """
+    numpy torch triton onnxruntime onnxruntime-gpu onnx onnxscript openvino tensorrt safetensors
+    intel-extension-for-pytorch mkl nvidia-ml-py nvidia-cublas-cu12 nvidia-cudnn-cu12 pydantic psutil
+"""
+
+# Names, never patterns: nothing that could hold a secret may slip in.
+VARIABLES = """
+    OMP_NUM_THREADS OMP_PROC_BIND OMP_PLACES OMP_WAIT_POLICY OMP_DYNAMIC OMP_THREAD_LIMIT GOMP_CPU_AFFINITY
+    GOMP_SPINCOUNT KMP_AFFINITY KMP_BLOCKTIME KMP_SETTINGS MKL_NUM_THREADS MKL_DYNAMIC MKL_ENABLE_INSTRUCTIONS
+    MKL_CBWR MKL_DEBUG_CPU_TYPE OPENBLAS_NUM_THREADS OPENBLAS_CORETYPE ONEDNN_MAX_CPU_ISA
+    ONEDNN_DEFAULT_FPMATH_MODE DNNL_MAX_CPU_ISA CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER CUDA_LAUNCH_BLOCKING
+    CUDA_MODULE_LOADING NVIDIA_TF32_OVERRIDE ROCR_VISIBLE_DEVICES HIP_VISIBLE_DEVICES HSA_OVERRIDE_GFX_VERSION
+    ZE_AFFINITY_MASK PYTORCH_CUDA_ALLOC_CONF PYTORCH_ALLOC_CONF TORCH_ALLOW_TF32_CUBLAS_OVERRIDE
+    TORCH_NUM_THREADS MALLOC_ARENA_MAX MALLOC_CONF LD_PRELOAD
+"""
+
+# DMI vendor and product words that only hypervisors write.
+HYPERVISORS = {
+    "qemu": "QEMU",
+    "kvm": "KVM",
+    "vmware": "VMware",
+    "virtualbox": "VirtualBox",
+    "xen": "Xen",
+    "bochs": "Bochs",
+    "parallels": "Parallels",
+    "virtual machine": "Hyper-V",
+    "amazon ec2": "Amazon EC2",
+    "google compute engine": "Google Compute Engine",
+    "openstack": "OpenStack",
+    "firecracker": "Firecracker",
+}
+
+
+def disclose(
+    root: Path = ROOT,
+    environment: Mapping[str, str] | None = None,
+    checkout: Path = CHECKOUT,
+    accelerators: Sequence[Mapping[str, str]] = (),
+) -> System:
+    """The machine, the software and the settings; None where the machine does not say.
+
+    accelerators: the facts of each, from `Accelerators.disclose`. environment: by default that of this process.
+    """
+    cpus = processor.threads(root)
+    return System(
+        cpu_model=processor.name(root),
+        cpu_cores=processor.cores(cpus),
+        cpu_threads=len(cpus) or None,
+        cpu_flags=processor.flags(cpus),
+        microcode=processor.first(cpus, "microcode"),
+        firmware=_joined(root / "sys/class/dmi/id", ("bios_vendor", "bios_version", "bios_date")),
+        governor=line(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        clock_max_mhz=processor.clock_max_mhz(root),
+        memory_bytes=memory.installed_bytes(root),
+        swap_bytes=memory.swap_bytes(root),
+        caches=dict(processor.caches(root)),
+        kernel=f"{line(root / 'proc/sys/kernel/osrelease') or plain(platform.release())} {platform.machine()}",
+        operating_system=_operating_system(root),
+        virtualization=_virtualization(root, cpus),
+        container=_container(root),
+        cgroup_limits=dict(cgroups.limits(root)),
+        accelerators=tuple(dict(each) for each in accelerators),
+        python=python(),
+        packages=packages(),
+        environment=dict(_variables(os.environ if environment is None else environment)),
+        mixmark=VERSION,
+        git_commit=git_commit(checkout),
+    )
+
+
+def python() -> str:
+    """The implementation and version of this interpreter."""
+    return f"{platform.python_implementation()} {platform.python_version()}"
+
+
+def packages() -> dict[str, str]:
+    """The versions of PACKAGES that this interpreter's environment holds."""
+    return {name: version for name in PACKAGES.split() if (version := _version(name))}
+
+
+def git_commit(checkout: Path) -> str | None:
+    """The commit that a checkout or worktree is at, from its files; None where this is no checkout."""
+    git = checkout / ".git"
+    if git.is_file():
+        git = checkout / (line(git) or "").removeprefix("gitdir: ")
+    head = line(git / "HEAD") or ""
+    if not head.startswith("ref: "):
+        return _commit(head)
+    name = head.removeprefix("ref: ")
+    common = git / (line(git / "commondir") or ".")
+    for folder in (git, common):
+        if commit := _commit(line(folder / name)):
+            return commit
+    for row in text(common / "packed-refs", 1 << 22).splitlines():
+        commit, _, packed = row.partition(" ")
+        if packed == name:
+            return _commit(commit)
+    return None
+
+
+def _joined(folder: Path, names: tuple[str, ...]) -> str | None:
+    return " ".join(found for name in names if (found := line(folder / name))) or None
+
+
+def _operating_system(root: Path) -> str | None:
+    release = table(root / "etc/os-release", "=")
+    return release.get("PRETTY_NAME", "").strip("\"'")[:MAX_TEXT] or None
+
+
+def _virtualization(root: Path, cpus: Sequence[processor.Thread]) -> str | None:
+    product = _joined(root / "sys/class/dmi/id", ("sys_vendor", "product_name", "bios_vendor")) or ""
+    for word, name in HYPERVISORS.items():
+        if word in product.lower():
+            return name
+    if kind := line(root / "sys/hypervisor/type"):
+        return kind
+    return "hypervisor" if any("hypervisor" in cpu.get("flags", "").split() for cpu in cpus) else None
+
+
+def _container(root: Path) -> str | None:
+    with suppress(OSError):
+        if (root / ".dockerenv").exists():
+            return "docker"
+        if (root / "run/.containerenv").exists():
+            return "podman"
+    if manager := line(root / "run/systemd/container"):
+        return manager
+    groups = text(root / "proc/self/cgroup") + text(root / "proc/1/cgroup")
+    return next((name for name in ("kubepods", "docker", "libpod", "containerd", "lxc") if name in groups), None)
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return plain(importlib.metadata.version(distribution), 40)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _variables(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The allow-listed variables that are set. Paths are cut to their last part, since they may name a user."""
+    for name in VARIABLES.split():
+        if name in environment:
+            yield name, plain(re.sub(r"[^\s:,;=]*[/\\]", "", environment[name]), MAX_TEXT)
+
+
+def _commit(text: str | None) -> str | None:
+    return text if text and re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", text) else None

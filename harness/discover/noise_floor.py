@@ -1,0 +1,83 @@
+"""The noise floor of this machine: how far two measurements of the same thing differ. It is stored between runs.
+
+Each tier has its own, because a short measurement of a small network scatters more than a long one of a large network.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import platformdirs
+from pydantic import BaseModel, ConfigDict
+
+from mixmark.harness.contracts.errors import ResultError
+from mixmark.harness.contracts.schema import NoiseFloor, Tier
+from mixmark.harness.discover.machine import memory, processor
+
+IMPLAUSIBLE = 10.0  # a stored floor of more than 1000 % is damage
+OLD_DAYS = 30  # updates of the system, dust and seasons change what a machine repeats
+
+
+class _Kept(BaseModel):
+    """What is stored: the latest floor of each tier, and the machine that they are of."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    machine: tuple[str | int | None, ...]
+    floors: dict[Tier, NoiseFloor] = {}
+
+
+def path() -> Path:
+    """Returns the file that holds the floors. Raises ResultError if this user has no home folder."""
+    try:
+        folder = Path(platformdirs.user_data_dir("mixmark"))
+    except RuntimeError:  # what newer releases of platformdirs raise; older ones return a path that begins with ~
+        folder = Path("~")
+    if not folder.is_absolute():
+        raise ResultError("cannot store a noise floor: this user has no home folder", "set HOME or XDG_DATA_HOME")
+    return folder / "noise-floor.json"
+
+
+def keep(floor: NoiseFloor) -> Path:
+    """Stores the noise floor of this machine at a tier, in place of an earlier one; returns the path of the file.
+
+    Raises ResultError if the file cannot be written. Floors of other tiers stay.
+    """
+    target = path()
+    content = _Kept(machine=machine(), floors={**_read().floors, floor.tier: floor})
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        fresh = target.with_suffix(f".{os.getpid()}")
+        fresh.write_text(content.model_dump_json())
+        fresh.replace(target)
+    except OSError as error:
+        message = f"cannot store the noise floor in {target}: {error.strerror}"
+        raise ResultError(message, "set XDG_DATA_HOME to a folder that can be written") from error
+    return target
+
+
+def floors() -> Mapping[Tier, NoiseFloor]:
+    """Returns the latest floor of each tier that was measured on this machine."""
+    return _read().floors
+
+
+def recall(tier: Tier) -> NoiseFloor | None:
+    """Returns the noise floor that `mixmark selftest` measured at the tier, or None if it was not on this machine."""
+    return floors().get(tier)
+
+
+def _read() -> _Kept:
+    """What is stored of this machine; nothing where the file is missing, damaged, or of another machine."""
+    with suppress(OSError, ValueError, ResultError, RecursionError):
+        kept = _Kept.model_validate(json.loads(path().read_text()))
+        if kept.machine == machine() and all(floor.share < IMPLAUSIBLE for floor in kept.floors.values()):
+            return kept
+    return _Kept(machine=machine())
+
+
+def machine() -> tuple[str | int | None, ...]:
+    return processor.name(), os.cpu_count(), memory.total_bytes()

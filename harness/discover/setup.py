@@ -1,0 +1,307 @@
+"""What is at hand for a run: the adapters and suites that were chosen, the devices found, the configuration."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import sys
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from mixmark.harness.contracts.choices import pick
+from mixmark.harness.contracts.device_ids import is_covered
+from mixmark.harness.contracts.errors import MixmarkError, Unsupported, UsageError
+from mixmark.harness.contracts.schema import Absent, Device, Hosts, Mix, Phase, Result, SuiteFacts, System, Tier
+from mixmark.harness.discover import cpu_slices, noise_floor
+from mixmark.harness.discover.config import AdapterConfig, Config
+from mixmark.harness.discover.devices import Found, discover
+from mixmark.harness.discover.machine import processor
+from mixmark.harness.discover.machine.accelerators import Accelerators
+from mixmark.harness.discover.machine.disclosure import disclose
+from mixmark.harness.judge.rules.integrity import LARGEST_CACHE_BYTES, last_level_bytes
+from mixmark.harness.measure.metering import Meters
+from mixmark.harness.measure.phase import Equipment
+from mixmark.harness.plan.phases import Way, Workload
+from mixmark.harness.plan.placement import Objective
+from mixmark.harness.plugins import registry as plugins
+from mixmark.harness.plugins.calls import reason
+from mixmark.harness.plugins.registry import Plugin
+
+
+@dataclass(frozen=True)
+class Suites:
+    """The suites, as the configuration and the command line set them up. No device is asked for them."""
+
+    plugins: Mapping[str, Plugin]
+    workloads: Sequence[Workload]
+    facts: Mapping[str, SuiteFacts]
+    options: Mapping[str, Mapping[str, str]]
+    """What each suite is built with, the path of its checkpoint included."""
+    absent: tuple[Absent, ...]
+    """The suites that do not load."""
+
+    def chosen(self, asked: Sequence[str], scenarios: Sequence[str] = ()) -> list[Workload]:
+        """The named suites, or all. Raises UsageError for a suite or a scenario that there is not, for a scenario that
+        no chosen suite has, and where a suite was named that has none of the scenarios."""
+        names = pick("suite", asked, [each.name for each in self.workloads])
+        known = dict.fromkeys(one for each in self.workloads for one in each.scenarios if one != "probe")
+        pick("scenario", scenarios, known)
+        chosen = [each for each in self.workloads if each.name in names]
+        idle = [each for each in chosen if asked and scenarios and set(scenarios).isdisjoint(each.scenarios)]
+        lacking = [one for one in scenarios if not any(one in each.scenarios for each in chosen)]
+        if idle or lacking:
+            shown = idle or chosen
+            raise UsageError(
+                f"{' and '.join(each.name for each in shown)} {'has' if len(shown) == 1 else 'have'} no scenario "
+                f"{' or '.join(lacking or scenarios)}",
+                hint="; ".join(f"{each.name} has {', '.join(each.scenarios)}" for each in shown),
+            )
+        return chosen
+
+    @property
+    def probe(self) -> Workload | None:
+        """The suite that measures the ceilings of a device, where it loads. It is told how large the last-level cache
+        is, so that it streams more than that."""
+        found = next((each for each in self.workloads if each.name == "probe"), None)
+        cache_bytes = last_level_bytes(dict(processor.caches())) or LARGEST_CACHE_BYTES
+        return found and replace(found, options={"cache_bytes": str(cache_bytes), **found.options})
+
+
+@dataclass(frozen=True)
+class Workbench:
+    """Everything that a run is put together from."""
+
+    config: Config
+    adapters: Mapping[str, Plugin]
+    suites: Suites
+    found: Found
+    hosts: tuple[Hosts, ...] = ()
+    """The hosts that the devices belong to. Empty: this machine."""
+
+    def ways(self, devices: Sequence[str] = ()) -> list[Way]:
+        """The ways onto the named devices, or all. Raises MixmarkError where nothing can be measured, UsageError for a
+        device that is not here."""
+        if not self.found.ways:
+            reasons = "; ".join(f"{each.label}: {each.reason}" for each in self.found.absent)
+            raise MixmarkError("no device can be measured here", hint=reasons or "mixmark adapters shows why")
+        ids = pick("device", devices, [device.id for device in self.found.devices])
+        return [way for way in self.found.ways if way.device.id in ids]
+
+    def header(
+        self,
+        phases: tuple[Phase, ...],
+        tier: Tier,
+        preset: str,
+        seed: int | None = None,
+        mix: Mix | None = None,
+        objective: Objective = "throughput",
+    ) -> Result:
+        """A run that has not begun. Without a seed, each window draws its own."""
+        system, unwatched = (self.hosts[0].system, ()) if self.hosts else disclosed()
+        return Result(
+            created_utc=datetime.now(UTC).isoformat(timespec="seconds"),
+            seed=seed,
+            tier=tier,
+            preset=preset,
+            command=command_line(),
+            phases=phases,
+            system=system,
+            hosts=self.hosts,
+            devices=self.found.devices,
+            environments=dict(self.found.environments),
+            absent=(*self.suites.absent, *self.found.absent, *unwatched),
+            noise_floor=None if self.hosts else noise_floor.recall(tier),
+            mix=mix,
+            objective=objective,
+            suites=tuple(self.suites.facts.values()),
+            records=(),
+            finished=False,
+        )
+
+    def equipment(self, seed: int | None, timeout_s: float) -> Equipment:
+        """What the phases of a run are measured with. seed: the one that was given. The devices of other hosts are
+        none of this process's: the agents have them."""
+        return Equipment(
+            adapters=self.adapters,
+            suites=self.suites.plugins,
+            suite_options=self.suites.options,
+            units={name: each.unit for name, each in self.suites.facts.items()},
+            devices={} if self.hosts else {(way.device.id, way.adapter): way.device for way in self.found.ways},
+            config=self.config,
+            seed=seed,
+            timeout_s=timeout_s,
+        )
+
+    def check_same(self, before: Result) -> None:
+        """Raises UsageError where a run would go on with other devices, suites or weights than it began with."""
+        ways = {(way.device.id, way.adapter) for way in self.found.ways}
+        now = {(each.name, each.version, each.weights) for each in self.suites.workloads}
+        for route in (share.route for phase in before.phases for task in phase.tasks for share in task.shares):
+            if (route.device, route.adapter) not in ways:
+                raise UsageError(
+                    f"the run began with {route.device} by {route.adapter}, which is not here now",
+                    hint="resume it on the same machine with the same --adapter and --config"
+                    if not before.hosts
+                    else "resume it with the same --hosts and --adapter",
+                )
+            if not route.hosted and (route.suite, route.suite_version, route.weights) not in now:
+                raise UsageError(
+                    f"the run began with {route.suite} {route.suite_version} and its weights: {route.weights}; "
+                    "now they differ",
+                    hint="resume it with the same version of Mixmark and the same --weights",
+                )
+
+
+def disclosed() -> tuple[System, tuple[Absent, ...]]:
+    """This machine, and the vendors' watchers that are not there."""
+    with Accelerators() as accelerators:
+        system = disclose(accelerators=accelerators.disclose())
+    return system, accelerators.absent
+
+
+def known(config: Config, specs: Iterable[str] = (), named: Collection[str] = ()) -> dict[str, Plugin]:
+    """All adapters by name: those of this environment, those that the configuration names or runs in an interpreter of
+    their own, and those that the command line brings along (specs) or names."""
+    brought = {plugins.name_of(each) for each in specs}
+    configured = {
+        name: _configured(name, each)
+        for name, each in config.adapters.items()
+        if (each.own_interpreter or each.plugin) and name not in brought
+    }
+    idle = plugins.WITH_SECTION - config.adapters.keys() - set(named)
+    return {name: each for name, each in {**plugins.find("adapters", specs), **configured}.items() if name not in idle}
+
+
+def _configured(name: str, section: AdapterConfig) -> Plugin:
+    """The adapter of a section. Its worker looks it up, unless the section says where its class is. Raises UsageError
+    where the section gives an adapter a name that it cannot have."""
+    if section.plugin and (problem := plugins.unusable("adapters", name)):
+        raise UsageError(f"[adapter.{name}] in the configuration: {problem}", hint="give the section another name")
+    spec = section.plugin if plugins.is_spec(section.plugin) else ""
+    itself = plugins.name_of(spec) if spec else section.plugin
+    return Plugin("adapters", name, spec, section.python, itself)
+
+
+def choose(asked: Sequence[str], config: Config) -> dict[str, Plugin]:
+    """The adapters to use: all, or those that the command line names or brings along."""
+    found = known(config, [each for each in asked if plugins.is_spec(each)], asked)
+    names = [plugins.name_of(each) if plugins.is_spec(each) else each for each in asked]
+    return {name: found[name] for name in pick("adapter", names, found)}
+
+
+def look(adapters: Sequence[str], config: Config) -> Found:
+    """The devices that the chosen adapters reach."""
+    chosen = choose(adapters, config)
+    found = discover(chosen, config)
+    unknown = set(config.adapters) - set(known(config)) - set(chosen)
+    unused = [
+        Absent(
+            kind="configuration",
+            name=f"[adapter.{name}]",
+            reason="there is no such adapter; if it is installed for another interpreter, name that by python = …",
+        )
+        for name in sorted(unknown)
+    ]
+    return replace(found, absent=(*found.absent, *plugins.refused("adapters"), *unused))
+
+
+def bystanders(adapters: Sequence[str], config: Config, seen: Iterable[Device]) -> tuple[Device, ...]:
+    """The devices that only such adapters reach as the command line leaves out: they draw power too."""
+    if not adapters:
+        return ()
+    chosen = choose(adapters, config)
+    others = {name: plugin for name, plugin in known(config).items() if name not in chosen}
+    silicon = {part for each in seen for part in (each.whole.id, *each.silicon)}
+    return tuple(
+        each for each in discover(others, config).devices if not all(is_covered(part, silicon) for part in each.silicon)
+    )
+
+
+def metered(devices: Sequence[Device], adapters: Sequence[str], config: Config) -> Meters:
+    """The meters of these devices. Where a meter reads each device by itself, they also cover the devices of the
+    adapters that the command line leaves out: those draw power too."""
+    meters = Meters(config, devices)
+    one_by_one = any(each.boundary == "devices" for each in meters.domains)
+    others = bystanders(adapters, config, devices) if one_by_one else ()
+    if not others:
+        return meters
+    meters.close()
+    return Meters(config, (*devices, *others))
+
+
+def load_suites(config: Config, tier: Tier, weights: Sequence[str] = ()) -> Suites:
+    """Loads the suites. weights: SUITE=PATH each. Raises UsageError, also for an option that a suite refuses."""
+    found = plugins.find("suites")
+    pick("suite in the configuration", list(config.suites), found)
+    checkpoints = checkpoint_paths(weights, found)
+    workloads, facts, options, absent = [], {}, {}, [*plugins.refused("suites")]
+    for name, plugin in found.items():
+        try:
+            suite = plugin.load()
+        except MixmarkError as error:
+            absent.append(Absent(kind="suite", name=name, reason=str(error)))
+            continue
+        label = checkpoint_label(checkpoints[name]) if name in checkpoints else "drawn"
+        configured = config.suites.get(name, {})
+        if configured:
+            try:
+                suite(tier, configured)
+            except Unsupported:  # it lacks the tier: its cells say so, if it is asked for
+                pass
+            except Exception as error:  # whatever a plugin raises
+                raise UsageError(f"[suite.{name}] in the configuration: {reason(error)}") from error
+        workloads.append(Workload(name, suite.version, tuple(suite.scenarios), configured, label))
+        facts[name] = SuiteFacts(name=name, version=suite.version, unit=suite.unit, unit_names=suite.unit_names)
+        options[name] = {**configured, **({"weights": str(checkpoints[name])} if name in checkpoints else {})}
+    return Suites(found, workloads, facts, options, tuple(absent))
+
+
+def prepare(config: Config, suites: Suites, adapters: Sequence[str], split_cpu: str | None = None) -> Workbench:
+    """Asks the adapters for their devices. split_cpu: see `slices.split`. Raises UsageError."""
+    found = look(adapters, config)
+    if split_cpu:
+        found = replace(found, ways=cpu_slices.split(found.ways, split_cpu))
+    return Workbench(config, choose(adapters, config), suites, found)
+
+
+def checkpoint_paths(given: Sequence[str], suites: Mapping[str, Plugin]) -> dict[str, Path]:
+    """The checkpoint of each suite that has one. Raises UsageError."""
+    found = {}
+    for each in given:
+        name, equals, path = each.partition("=")
+        if not equals:
+            raise UsageError(f"--weights {each!r} has no suite", hint="give it as SUITE=PATH, e.g. llm=./Llama-3.2-1B")
+        pick("suite", [name], suites)
+        if not Path(path).exists():
+            raise UsageError(f"--weights {name}: there is no {path}", hint="give a checkpoint file or folder")
+        found[name] = Path(path).resolve()
+    return found
+
+
+def checkpoint_label(path: Path) -> str:
+    """Names a checkpoint without its folder: a hash of its file names, their sizes and the first and last MiB of each.
+
+    It is no hash of every byte, which would take minutes for a large checkpoint.
+    """
+    files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
+    digest = hashlib.sha256()
+    for each in files:
+        size = each.stat().st_size
+        digest.update(f"{each.relative_to(path) if path.is_dir() else each.name} {size}\n".encode())
+        with each.open("rb") as file:
+            digest.update(file.read(1 << 20))
+            file.seek(max(0, size - (1 << 20)))
+            digest.update(file.read(1 << 20))
+    return f"{path.name} sampled-sha256:{digest.hexdigest()[:16]}"
+
+
+def command_line() -> tuple[str, ...]:
+    """The options of this run without the values that may be paths, and without an address."""
+    shown = []
+    for before, word in itertools.pairwise(["", *sys.argv[1:]]):
+        option, equals, value = word.partition("=") if word.startswith("-") else (before, "", word)
+        hidden = "<address>" if option == "--address" and value else "<path>" if "/" in value else ""
+        shown.append((option + equals if word.startswith("-") else "") + hidden if hidden else word)
+    return tuple(shown)

@@ -1,0 +1,152 @@
+"""What energy domains cover: which of them overlap, which may be added, which devices are left uncovered."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import get_args
+
+from mixmark.harness.contracts.device_ids import host_of, is_covered, meet, on, piece
+from mixmark.harness.contracts.schema import HOST_PROCESSOR, Absent, Boundary, Device, Domain
+
+WHOLE = "node"  # what a domain covers that covers its host with all its devices, known or not
+CLASSES: tuple[Boundary, ...] = get_args(Boundary)  # the widest first
+METHODS = ("external", "counter", "integrated", "modelled")  # the one to prefer first
+LEFT_OUT: Mapping[Boundary, tuple[str, ...]] = {
+    "wall": (),
+    "node": ("power supply",),
+    "devices": ("memory", "mainboard", "drives", "fans", "network", "power supply"),
+}
+
+
+def rivals(domains: Iterable[Domain]) -> Iterator[tuple[Domain, Domain]]:
+    """The pairs of external meters of one boundary that claim the same thing, neither as a part of the other.
+
+    They may be two readings of one thing, or one reading each of two parts, such as two power supplies: only their
+    owner knows.
+    """
+    known = {each.id: each for each in domains if each.method == "external"}
+    for one, other in combinations(known.values(), 2):
+        nested = contains(one, other, known) or contains(other, one, known)
+        nested = nested or set(one.covers) < set(other.covers) or set(other.covers) < set(one.covers)
+        if one.boundary == other.boundary and not nested and overlap(one, other, known):
+            yield one, other
+
+
+def contains(one: Domain, other: Domain, domains: Mapping[str, Domain]) -> bool:
+    """Whether a meter says that one domain contains the other."""
+    return one.id in _ancestors(other, domains)
+
+
+def overlap(one: Domain, other: Domain, domains: Mapping[str, Domain]) -> bool:
+    """Whether adding both would count something twice: one contains the other, or both cover the same thing.
+
+    Meters know nothing of each other's domains, so the wall of a host contains its node, and the node every device.
+    """
+    return (
+        (one.boundary != other.boundary and not hosts(one).isdisjoint(hosts(other)))
+        or contains(one, other, domains)
+        or contains(other, one, domains)
+        or any(meet(mine, yours) for mine in one.covers for yours in other.covers)
+    )
+
+
+def hosts(domain: Domain) -> frozenset[str]:
+    """The names of the hosts of what a domain covers; one empty name where the run has one host."""
+    return frozenset(map(host_of, domain.covers))
+
+
+def _ancestors(domain: Domain, domains: Mapping[str, Domain]) -> set[str]:
+    """The ids of all domains that contain this one. A forged file may hold a circle."""
+    found: set[str] = set()
+    while domain.parent is not None and domain.parent not in found:
+        found.add(domain.parent)
+        if domain.parent not in domains:
+            break
+        domain = domains[domain.parent]
+    return found
+
+
+def antichain(domains: Iterable[Domain], readable: Collection[str], devices: Iterable[Device]) -> tuple[Domain, ...]:
+    """The domains to add, none of which overlap: those of the widest boundary that covers every device or, where none
+    does, of the boundary `devices`."""
+    domains, devices = tuple(domains), tuple(devices)
+    chosen: tuple[Domain, ...] = ()
+    for boundary in CLASSES:
+        chosen = within(boundary, domains, readable)
+        if not uncovered(chosen, devices):
+            break
+    return chosen
+
+
+def within(boundary: Boundary, domains: Iterable[Domain], readable: Collection[str]) -> tuple[Domain, ...]:
+    """The domains of one boundary to add, none of which overlap.
+
+    Among those that overlap, the one that covers more is taken, then a counter before polled power, then the parent.
+    """
+    known = {domain.id: domain for domain in domains}
+    of_it = [each for each in known.values() if each.boundary == boundary and each.id in readable]
+    chosen: list[Domain] = []
+    for domain in sorted(of_it, key=lambda each: _rank(each, known)):
+        if not any(overlap(domain, other, known) for other in chosen):
+            chosen.append(domain)
+    return tuple(chosen)
+
+
+def lacking(domains: Iterable[Domain], needed: Iterable[str]) -> tuple[str, ...]:
+    """What of `needed`, such as `memory/2-of-2`, none of the domains covers, in order."""
+    covers = {each for domain in domains for each in domain.covers}
+    return tuple(each for each in dict.fromkeys(needed) if not is_held(each, covers))
+
+
+def is_held(name: str, covers: Collection[str]) -> bool:
+    """Whether something of a host is covered, by its own name or with the whole host."""
+    return is_covered(name, covers) or is_covered(on(host_of(name), WHOLE), covers)
+
+
+def _rank(domain: Domain, known: Mapping[str, Domain]) -> tuple[object, ...]:
+    covered = sum(1 / piece(each)[2] for each in domain.covers)
+    return (-covered, METHODS.index(domain.method), domain.accuracy or 1, len(_ancestors(domain, known)), domain.id)
+
+
+def uncovered(domains: Iterable[Domain], devices: Iterable[Device]) -> tuple[str, ...]:
+    """The devices that are not wholly covered, in order. A host's processor is one even if no adapter reaches it."""
+    covers, needed = {each for domain in domains for each in domain.covers}, tuple(devices)
+    of_hosts = dict.fromkeys(each.host for each in needed) or {"": None}
+    computing = {each.host for each in needed if each.on_host}
+    processors = (on(host, HOST_PROCESSOR) for host in of_hosts if host not in computing)
+    return (
+        *(each for each in processors if not is_held(each, covers)),
+        *(each.id for each in needed if not is_whole(each, covers)),
+    )
+
+
+def unmetered(domains: Iterable[Domain], devices: Iterable[Device], absent: Iterable[Absent]) -> tuple[str, ...]:
+    """What no domain covers: devices, and what the machine announces to meter beside them and nothing can read."""
+    domains = tuple(domains)
+    return (*uncovered(domains, devices), *lacking(domains, (part for each in absent for part in each.covers)))
+
+
+def told(missing: Iterable[str], domains: Iterable[Domain]) -> tuple[str, ...]:
+    """What has no meter, for a reader: the name of a host alone where none of these domains covers anything of it."""
+    metered = {host for each in domains for host in hosts(each)}
+    return tuple(dict.fromkeys(each if host_of(each) in {"", *metered} else host_of(each) for each in missing))
+
+
+def apart(domains: Sequence[Domain], devices: Sequence[Device]) -> Iterator[str]:
+    """Says which of several hosts has no meter, or that each has one and no boundary holds all of them."""
+    if missing := uncovered(domains, devices):
+        yield from (f"{each} is not metered" for each in told(missing, domains))
+        return
+    ids, kinds = {each.id for each in domains}, dict[str, list[Boundary]]()
+    for host in dict.fromkeys(each.host for each in devices):
+        own = [each for each in devices if each.host == host]
+        kinds[host] = [kind for kind in CLASSES if not uncovered(within(kind, domains, ids), own)]
+    if not set(CLASSES).intersection(*kinds.values()):
+        by = ", ".join(f"{host} by {' or '.join(each) or 'several'}" for host, each in kinds.items())
+        yield f"the hosts are metered by different boundaries, which are never added: {by}"
+
+
+def is_whole(device: Device, covers: Collection[str]) -> bool:
+    """Whether all of a device is covered: of a group every part, of a slice the device that it is a slice of."""
+    return is_held(device.whole.id, covers) or all(is_held(part, covers) for part in device.silicon)

@@ -1,0 +1,248 @@
+"""The figures of a result that reports lay out: a row for each record, a cell over runs, the matrix of devices."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Sequence
+from dataclasses import dataclass, replace
+
+from mixmark.harness.contracts.schema import Boundary, Int64s, Record, Result, UnitNames
+from mixmark.harness.judge.evidence import Evidence, Measured, is_cell
+from mixmark.harness.judge.statistics import timestamps
+from mixmark.harness.judge.statistics.intervals import over_runs, percentile
+
+
+@dataclass(frozen=True)
+class Latency:
+    """How long one span of a feed takes, over all feeds; percentiles only where the sample carries them."""
+
+    mean_ns: int | None = None
+    p50_ns: int | None = None
+    p90_ns: int | None = None
+    p99_ns: int | None = None
+    p999_ns: int | None = None
+
+    @property
+    def tail(self) -> tuple[str, int] | None:
+        """The highest percentile that the sample carries, with its name."""
+        for name, value in (("p99.9", self.p999_ns), ("p99", self.p99_ns), ("p90", self.p90_ns)):
+            if value is not None:
+                return name, value
+        return None
+
+
+@dataclass(frozen=True)
+class Energy:
+    """The energy of the whole machine in a record's window, idle power included."""
+
+    boundary: Boundary
+    joules: float
+    joules_per_unit: float
+    watts: float
+    idle_watts: tuple[float | None, ...]
+    """The power before the work and after it. None: not known."""
+    edge_uncertainty: float | None
+    left_out: tuple[str, ...]
+    """What lies outside of the boundary."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A record and what follows from it."""
+
+    record: Record
+    names: UnitNames
+    feeds: int | None = None
+    units: int | None = None
+    throughput_per_s: float | None = None
+    """Units per second over the whole window. Over several runs: the geometric mean."""
+    half_width: float | None = None
+    """Half the width of its 95 % confidence interval as a part of it: from the blocks of a steady window, or from the
+    runs. None: not known."""
+    latency: Latency = Latency()
+    """From when a feed was due to its last mark: the service time of a closed loop, a server's response time."""
+    first_mark: Latency = Latency()
+    """Known only where feeds have several marks, as has time_per_unit."""
+    time_per_unit: Latency = Latency()
+    roofline: float | None = None
+    energy: Energy | None = None
+    """None: not measured, or only in part; the findings say why."""
+    invalid: bool = False
+    """Whether a rule found it invalid, for example for a wrong answer: then it counts for nothing."""
+    runs: int = 1
+    """The number of runs that the throughput is of; all else is of the run with the median throughput."""
+    median_per_s: float | None = None
+    """The median throughput of several runs."""
+    batches: tuple[int, ...] = ()
+    """The batches that several runs chose, where these differ; `record` has that of one run."""
+
+    @property
+    def status(self) -> str:
+        """ok, invalid, failed, refused, or unsupported; scouted: a pilot showed that another route is faster;
+        unaudited: a hosted service has weights of its own."""
+        error = self.record.error
+        if error is not None:
+            return "failed" if error.attempted else error.kind
+        if self.invalid:
+            return "invalid"
+        return "scouted" if self.record.pilot else "unaudited" if self.record.route.hosted else "ok"
+
+
+def rows(evidence: Evidence, invalid: Collection[str]) -> tuple[Row, ...]:
+    """A row for each record but the probes' and the mix's, in the order of the run, suites kept together. The pilot of
+    a route that was measured afterwards has none.
+
+    invalid: the keys of the records that a rule found invalid.
+    """
+    measured = {each.key: each for each in evidence.measured}
+    whole = {record.route.model_dump_json() for record in evidence.result.records if is_cell(record)}
+    records = [
+        record
+        for record in evidence.result.records
+        if is_cell(record) or (record.pilot and record.route.model_dump_json() not in whole)
+    ]
+    suites = list(dict.fromkeys(record.route.suite for record in records))
+    records.sort(key=lambda record: suites.index(record.route.suite))
+    return tuple(
+        _row(evidence, measured[record.key], record.key in invalid)
+        if record.key in measured
+        else Row(record, unit_names(evidence.result, record), invalid=record.key in invalid)
+        for record in records
+    )
+
+
+def _row(evidence: Evidence, each: Measured, invalid: bool) -> Row:
+    done = each.completions
+    if each.record.pilot:  # its feeds may lack units, so that nothing but its pace means anything
+        return Row(
+            each.record,
+            unit_names(each.result, each.record),
+            feeds=len(done),
+            units=timestamps.units(done),
+            throughput_per_s=each.throughput_per_s,
+            invalid=invalid,
+        )
+    interval = each.interval
+    streams = timestamps.time_per_unit_ns(done)
+    return Row(
+        record=each.record,
+        names=unit_names(each.result, each.record),
+        feeds=len(done),
+        units=timestamps.units(done),
+        throughput_per_s=each.throughput_per_s,
+        half_width=interval.half_width if interval else None,
+        latency=latency(timestamps.latencies_ns(done)),
+        first_mark=latency(timestamps.first_mark_ns(done)) if len(streams) else Latency(),
+        time_per_unit=latency(streams),
+        roofline=evidence.achieved(each).fraction,
+        energy=_energy(each),
+        invalid=invalid,
+    )
+
+
+def unit_names(result: Result, record: Record) -> UnitNames:
+    """The words that the result discloses for the record's suite. Where it discloses none, the unit's own name."""
+    named = (each.unit_names for each in result.suites if each.name == record.route.suite)
+    return next(named, UnitNames(short=record.unit, work=f"{record.unit}s"))
+
+
+def _energy(each: Measured) -> Energy | None:
+    found = each.energy
+    if found is None or found.boundary is None or found.joules is None or found.watts is None:
+        return None
+    return Energy(
+        boundary=found.boundary,
+        joules=found.joules,
+        joules_per_unit=found.joules / timestamps.units(each.completions),
+        watts=found.watts,
+        idle_watts=found.idle_watts,
+        edge_uncertainty=found.edge_uncertainty,
+        left_out=found.unmetered,
+    )
+
+
+def latency(values_ns: Int64s) -> Latency:
+    if not len(values_ns):
+        return Latency()
+    p50, p90, p99, p999 = (percentile(values_ns, q) for q in (0.5, 0.9, 0.99, 0.999))
+    return Latency(round(float(values_ns.mean())), p50, p90, p99, p999)
+
+
+def cells(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """A row for each cell: the rows of runs that differ in nothing but their process are one, all of which count."""
+    found: dict[Hashable, list[Row]] = defaultdict(list)
+    seen: dict[Hashable, int] = defaultdict(int)
+    for row in rows:
+        record = row.record
+        at = "max" if record.rate_trials else record.rate_per_s
+        cell = (record.route.model_dump_json(), record.scenario, at)
+        found[cell, seen[cell, record.run]].append(row)  # the same run again is another phase of the plan
+        seen[cell, record.run] += 1
+    return tuple(_over_runs(each) for each in found.values())
+
+
+def _over_runs(runs: list[Row]) -> Row:
+    """A run that failed or is invalid has a finding of its own, and does not count here."""
+    measured = sorted(
+        (run.throughput_per_s, at) for at, run in enumerate(runs) if run.throughput_per_s and not run.invalid
+    )
+    if len(measured) < 2:
+        return runs[measured[0][1]] if measured else runs[0]
+    over = over_runs([value for value, _ in measured])
+    assert over is not None  # there are at least two
+    batches = sorted({batch for _, at in measured if (batch := runs[at].record.batch) is not None})
+    return replace(
+        runs[measured[(len(measured) - 1) // 2][1]],
+        throughput_per_s=over.geometric_mean,
+        half_width=None if over.low is None or over.high is None else (over.high - over.low) / 2 / over.geometric_mean,
+        runs=over.runs,
+        median_per_s=over.median,
+        batches=tuple(batches) if len(batches) > 1 else (),
+    )
+
+
+@dataclass(frozen=True)
+class Relative:
+    """The throughput of a device, relative to that of the baseline."""
+
+    ratio: float | None
+    """None: one of both is not known."""
+    per_s: float | None
+    unit: str
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Every device's best solo throughput of every suite, relative to the baseline's."""
+
+    baseline: str
+    devices: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[Relative]]]
+
+
+def matrix(evidence: Evidence, rows: Sequence[Row]) -> Matrix | None:
+    """The baseline is the first device of the result. None where fewer than two devices were measured."""
+    best: dict[tuple[str, str], tuple[float, str]] = {}
+    for row in rows:
+        route, speed = row.record.route, row.throughput_per_s
+        known, _ = best.get((route.suite, route.device), (0.0, ""))
+        if row.status == "ok" and row.record.scenario != "server" and speed and speed > known:
+            best[route.suite, route.device] = speed, row.record.unit
+    devices = [device.id for device in evidence.result.devices if any(device.id == each for _, each in best)]
+    if len(devices) < 2:
+        return None
+    baseline = devices[0]
+    ratios = {
+        (suite, device): speed / best[suite, baseline][0]
+        for (suite, device), (speed, _) in best.items()
+        if (suite, baseline) in best
+    }
+    found = []
+    for suite in dict.fromkeys(suite for suite, _ in best):
+        relatives = []
+        for device in devices:
+            ratio = ratios.get((suite, device))
+            per_s, unit = best.get((suite, device), (None, ""))
+            relatives.append(Relative(ratio, per_s, unit))
+        found.append((suite, relatives))
+    return Matrix(baseline, devices, found)

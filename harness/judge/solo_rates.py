@@ -1,0 +1,149 @@
+"""What the solo phases measured for the plan: rates and watts of each route, idle power, host time of accelerators;
+and which of these rates the mixed run proved too low."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from statistics import median
+
+from mixmark.harness.contracts.schema import Mix, Rate, Result, ServiceLimits
+from mixmark.harness.judge.diagnosis import Known
+from mixmark.harness.judge.energy.total import device_watts, total
+from mixmark.harness.judge.evidence import Evidence, Measured
+from mixmark.harness.judge.statistics.timestamps import in_time, marks_of, most_in_flight
+from mixmark.harness.plan.placement import Power, each_once
+
+UNSURE = 0.05  # half-width of a rate whose interval is not known, as a share: what the preset quick aims at
+RouteKey = tuple[str, str, str, str]
+"""See `Route.key`."""
+
+
+def solo(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> tuple[Rate, ...]:
+    """The best solo rate of every route of the mix's suites, from feeds within the limits of the mix.
+
+    invalid: keys of records that broke a rule of honesty; neither they nor records that failed their audit count. Where
+    routes were measured once more for the plan, only those count, and only what they did then.
+    """
+    return tuple(rate for rate, _ in _solo(evidence, mix, invalid).values())
+
+
+def known(
+    evidence: Evidence, mix: Mix, invalid: Collection[str], phase: str, planned: Sequence[Rate]
+) -> tuple[Known, ...]:
+    """What is known of the routes of a plan when a mixed phase of it is over.
+
+    What a device did beside others it can do alone. So a rate alone that was exceeded in the mixed run, by more than
+    both intervals, was taken while the machine was slow, and the rate in the mixed run takes its place.
+    """
+    alone = _solo(evidence, mix, invalid)
+    beside = {
+        each.record.route.key: (rate, each)
+        for each in evidence.measured
+        if each.record.phase == phase and _counts(each, invalid)
+        for rate in [_rate(each, mix.limits.get(each.record.route.suite, ServiceLimits()))]
+        if rate
+    }
+    found = []
+    for rate in planned:
+        key = rate.suite, rate.device, rate.adapter, rate.precision
+        best, in_mix = Known(rate, UNSURE, False), beside.get(key)
+        if key in alone:
+            best = Known(rate, _half_width(alone[key][1]), False)
+        if in_mix and key in alone and not _overlaps_more(in_mix[1], alone[key][1]):
+            faster, highest = in_mix[0].units_per_s, rate.units_per_s * (1 + best.half_width)
+            if faster > highest and faster * (1 - _half_width(in_mix[1])) > highest:
+                best = Known(rate.model_copy(update={"units_per_s": faster}), _half_width(in_mix[1]), True)
+        found.append(best)
+    return tuple(found)
+
+
+def _solo(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> dict[RouteKey, tuple[Rate, Measured]]:
+    result = evidence.result
+    once_more = {phase.name for phase in result.phases if phase.purpose == "again"}
+    once_more &= {record.phase for record in result.records}
+    best: dict[RouteKey, tuple[Rate, Measured]] = {}
+    for each in evidence.measured:
+        record = each.record
+        if record.scenario in ("mixed", "server") or record.pilot or record.route.suite not in mix.units:
+            continue
+        if (once_more and record.phase not in once_more) or not _counts(each, invalid):
+            continue
+        rate = _rate(each, mix.limits.get(record.route.suite, ServiceLimits()))
+        route = record.route.key
+        if rate and (route not in best or rate.units_per_s > best[route][0].units_per_s):
+            best[route] = rate, each
+    return best
+
+
+def _counts(each: Measured, invalid: Collection[str]) -> bool:
+    return each.key not in invalid and each.record.audit is not None and each.record.audit.passed
+
+
+def _half_width(each: Measured) -> float:
+    return each.interval.half_width if each.interval else UNSURE
+
+
+def _overlaps_more(one: Measured, other: Measured) -> bool:
+    """Whether a device that runs several feeds at a time ran more of them at once: then two rates are not alike."""
+    return most_in_flight(one.completions) > most_in_flight(other.completions)
+
+
+def _rate(each: Measured, limits: ServiceLimits) -> Rate | None:
+    """None where no unit came from a feed within its limits, or the clock did not tick."""
+    record, route, done, result = each.record, each.record.route, each.completions, each.result
+    units = int(done.units[marks_of(done, in_time(done, limits))].sum())
+    if not each.in_flight_ns or not units:
+        return None
+    device = next((device for device in result.devices if device.id == route.device), None)
+    return Rate(
+        suite=route.suite,
+        device=route.device,
+        adapter=route.adapter,
+        precision=route.precision,
+        batch=record.batch or 1,
+        units_per_s=units * 1e9 / each.in_flight_ns,
+        watts=device_watts(result, record.phase, device, *each.window_ns) if device else None,
+        memory_bytes=record.peak_pss_bytes if device and device.in_host_memory else record.needed_bytes,
+    )
+
+
+def power(result: Result) -> Power | None:
+    """The power of the machine while nothing runs, from the pauses around the phases.
+
+    None where a device has no meter of its own.
+    """
+    idle: dict[str, list[float]] = defaultdict(list)
+    rest: list[float] = []
+    for metering in result.meterings:
+        for begin_ns, end_ns in metering.idle_ns:
+            each = {
+                device.id: device_watts(result, metering.phase, device, begin_ns, end_ns) for device in result.devices
+            }
+            known = {id: watts for id, watts in each.items() if watts is not None}
+            for id, watts in known.items():
+                idle[id].append(watts)
+            whole = total(result, metering.phase, begin_ns, end_ns)
+            once = [device.id for device in each_once(result.devices)]
+            if whole.joules is not None:
+                known_watts = sum(known.get(id, 0.0) for id in once)
+                rest.append(max(0.0, whole.joules * 1e9 / (end_ns - begin_ns) - known_watts))
+    if not all(device.id in idle for device in result.devices):
+        return None
+    return Power({id: median(watts) for id, watts in idle.items()}, median(rest) if rest else 0.0)
+
+
+def host_share(evidence: Evidence) -> float:
+    """The part of the host's CPU time that the worker of an accelerator uses: the largest over the solo records."""
+    kinds = {device.id: device.kind for device in evidence.result.devices}
+    shares = [0.0]
+    for each in evidence.measured:
+        if each.record.scenario == "mixed" or kinds.get(each.record.route.device, "cpu") == "cpu":
+            continue
+        own = [
+            block.own_ns / ((block.end_ns - block.begin_ns) * block.cpus)
+            for block in each.watched
+            if block.own_ns is not None and block.cpus
+        ]
+        shares += [median(own)] if own else []
+    return min(1.0, max(shares))

@@ -1,0 +1,224 @@
+"""The window cut into blocks: whether it is steady, and whether it is long enough, in the drive loop and in reports."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from mixmark.harness.contracts.schema import Completions, Int64s, Limits
+from mixmark.harness.judge.statistics.intervals import FEWEST_BLOCKS, Interval, mean_half_width, mean_interval
+from mixmark.harness.judge.statistics.timestamps import Floats, finished_by, flights_ns, in_flight_ns, steps_begin_ns
+
+CLEARLY = 5.0  # standard errors by which a stretch must differ from the rest; independent noise hardly gets there
+MOVES = 0.005  # of the window's mean: a stretch that moves it by less is of no concern
+TRIMMED = 0.6230  # the mean of the smallest 90 % of squared normal deviates of variance 1 (chi-squared, 1 degree)
+TINY = 1e-12
+MOST_BLOCKS = 60  # that a finished window is cut into
+CHECKS_GROW = 1.5  # each look at the interval is a chance to stop by luck, so looks are few
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """A window in pieces of equal time in flight. The mean of the rates is the throughput of the window."""
+
+    edges_ns: Int64s
+    """[blocks + 1], on the clock of the stamps."""
+    units: Floats
+    """[blocks], the units that were finished in each; fractions where a step reaches over an edge."""
+    in_flight_ns: float
+    """The time in flight of each block."""
+
+    @property
+    def rates_per_s(self) -> Floats:
+        return self.units * 1e9 / self.in_flight_ns
+
+    def __len__(self) -> int:
+        return len(self.units)
+
+
+def block_rates(completions: Completions, block_ns: int) -> Blocks | None:
+    """The whole window in equal blocks, as near to block_ns each as fits. None where the clock did not tick.
+
+    A mark's units are spread evenly over the step that led to it: from the mark before or, for a feed's first one,
+    from its issue. So a feed of one yield counts evenly over its service time, and an edge cuts no unit in favour of
+    one block. A block is at least as long as the median feed: more blocks than feeds would be invented evidence, and an
+    LLM's prefill in a block of its own would be cut off as a warm-up.
+    Time with nothing in flight (a feed being made) is cut out: edges_ns may lie further apart than in_flight_ns.
+    """
+    marks, (opened, closed) = completions.marks_ns, flights_ns(completions)
+    begin = int(opened[0])
+    opened, closed = opened - begin, closed - begin
+    flown = np.cumsum(closed - opened)
+    total = int(flown[-1])
+    if total == 0:
+        return None
+    clock = np.stack((opened, closed), axis=1).ravel().astype(np.float64)
+    in_flight = np.stack((flown - (closed - opened), flown), axis=1).ravel().astype(np.float64)
+
+    step_from = np.interp(steps_begin_ns(completions) - begin, clock, in_flight)
+    step_to = np.interp(marks - begin, clock, in_flight)
+    block_ns = max(block_ns, int(np.median(marks[completions.ends - 1] - completions.issued_ns)), 1)
+    count = max(1, total // block_ns)
+    cuts = np.linspace(0, total, count + 1)
+    finished = finished_by(cuts, step_from, step_to, completions.units)
+    finished[0], finished[-1] = 0, completions.units.sum()
+    edges = begin + np.interp(cuts, in_flight, clock).round().astype(np.int64)
+    return Blocks(edges, np.diff(finished), total / count)
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A part of a window that ran at another level than the rest of it."""
+
+    begin: int
+    """The index of its first block."""
+    end: int
+    """The index behind its last block."""
+    relative: float
+    """Its mean rate over that of the rest: 0 is a standstill."""
+    moved: float
+    """How far the mean of the rest lies from the mean of the window, as a share of it, above 0."""
+
+    def told(self, edges_ns: Int64s, what: str) -> str:
+        """When the window was not steady, how slow it ran and what that cost.
+
+        edges_ns: [blocks + 1], the edges of the window's blocks. what: the figure that the stretch moved.
+        """
+        since_s = (edges_ns - edges_ns[0]) / 1e9
+        other = "higher" if self.relative < 1 else "lower"
+        return (
+            f"from {since_s[self.begin]:.1f} s to {since_s[self.end]:.1f} s of {since_s[-1]:.1f} s it ran at "
+            f"{self.relative * 100:.0f} % of the rate of the rest, without which {what} would be "
+            f"{self.moved * 100:.1f} % {other}"
+        )
+
+
+def other_level(rates: Floats) -> Stretch | None:
+    """The stretch of neighbouring blocks that differs most clearly from the rest, or None where none does.
+
+    rates: [blocks]. Every stretch is compared with all other blocks. It runs at another level where the two means are
+    more than CLEARLY standard errors apart and the difference moves the mean of the window by more than MOVES. Errors
+    are those of AR(1) noise, whose variance and autocorrelation `_noise` takes from differences of neighbours, which
+    a change of level hardly enters. Scanning all stretches is the test for an epidemic change of Levin & Kline
+    (Statistics in Medicine 4, 1985); one stretch finds warm-ups, late drops, steps, stalls and drifts alike.
+    """
+    n, mean = len(rates), float(rates.mean())
+    if mean <= 0:
+        return Stretch(0, n, 0.0, 1.0)
+    level = rates / mean
+    variance, rho = _noise(level)
+    sums = np.concatenate((np.zeros(1), np.cumsum(level)))
+    index = np.arange(n + 1)
+    begin, end = (each.ravel() for each in np.meshgrid(index, index, indexing="ij"))
+    at_an_edge = (begin == 0) | (end == n)  # there the rest is a stretch too, and the shorter one is meant
+    proper = (begin < end) & (end - begin <= np.where(at_an_edge, n // 2, n - 1))
+    begin, end = begin[proper], end[proper]
+    length = end - begin
+    inside = (sums[end] - sums[begin]) / length
+    outside = (n - (sums[end] - sums[begin])) / (n - length)
+    apart = np.abs(inside - outside)
+    error = np.sqrt(_mean_variance(length, variance, rho) + _mean_variance(n - length, variance, rho))
+    moved = apart * np.minimum(length, n - length) / n
+    counts = (apart > CLEARLY * error) & (moved > MOVES)
+    if not counts.any():
+        return None
+    at = int(np.argmax(np.where(counts, apart / np.maximum(error, TINY), -1.0)))
+    relative = float(inside[at] / outside[at]) if outside[at] > 0 else math.inf
+    return Stretch(int(begin[at]), int(end[at]), relative, float(moved[at]))
+
+
+def is_steady(rates: Floats) -> bool | None:
+    """Whether no stretch of the window ran at another level. None: fewer blocks than FEWEST_BLOCKS do not tell.
+
+    rates: [blocks].
+    """
+    return None if len(rates) < FEWEST_BLOCKS else other_level(rates) is None
+
+
+def _noise(level: Floats) -> tuple[float, float]:
+    """(variance, lag-1 autocorrelation) of the noise about levels that may change a few times.
+
+    Half the mean square of the differences of neighbours is σ² (1 − ρ), of next but one σ² (1 − ρ²); their median,
+    which a drift makes, is taken off. The largest tenth of the squares is left out, since a change of level makes such;
+    TRIMMED is what that takes from the mean.
+    """
+    halves = []
+    for lag in (1, 2):
+        steps = level[lag:] - level[:-lag]
+        squares = np.sort((steps - np.median(steps)) ** 2)
+        halves.append(float(squares[: max(1, round(0.9 * len(squares)))].mean()) / TRIMMED / 2)
+    near, far = halves
+    rho = min(max(far / near - 1, 0.0), 0.9) if near > 0 else 0.0
+    return near / (1 - rho), rho
+
+
+def _mean_variance(count: Int64s, variance: float, rho: float) -> Floats:
+    """[...], the variance of the mean of `count` neighbouring blocks of AR(1) noise."""
+    tail = 2 * rho * (1 - rho**count) / (count * (1 - rho) ** 2)
+    return np.asarray(variance / count * ((1 + rho) / (1 - rho) - tail))
+
+
+def checks(cap: int) -> list[int]:
+    """The numbers of blocks at which the interval is looked at: 20, 30, 45, … up to the cap."""
+    counts: list[int] = []
+    count = FEWEST_BLOCKS
+    while count <= cap:
+        counts.append(count)
+        count = math.ceil(count * CHECKS_GROW)
+    return counts
+
+
+def precise(rates: Floats, half_width: float) -> npt.NDArray[np.bool_]:
+    """[...], whether the mean of each series of rates [blocks, ...] is known to ± half_width of itself."""
+    return np.asarray(mean_half_width(rates) <= half_width * rates.mean(axis=0))
+
+
+def stop_reason(rates: Floats, half_width: float, cap: int) -> Literal["precision", "cap"] | None:
+    """Why to stop after these blocks, or None to go on; to be asked with all blocks so far, whenever there are more.
+
+    half_width: of the 95 % interval, relative to the throughput. "precision": it was reached at two checks in turn; a
+    single one may be luck, and stopping on luck makes intervals too narrow. Never looks at how fast the system is.
+    """
+    done = checks(len(rates))[-2:]
+    if len(done) == 2 and all(precise(rates[:count], half_width) for count in done):
+        return "precision"
+    return "cap" if len(rates) >= cap else None
+
+
+def enough(limits: Limits, completions: Completions) -> bool:
+    """Whether the window may end: it is steady, and its throughput is known to the half-width that was asked for."""
+    if limits.half_width is None:
+        return True
+    blocks = block_rates(completions, limits.min_ns // checks(FEWEST_BLOCKS * 2)[1])
+    if blocks is None or not is_steady(blocks.rates_per_s):
+        return False
+    return stop_reason(blocks.rates_per_s, limits.half_width, cap=len(blocks) + 1) == "precision"
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """A closed loop's window in blocks, all of which count: nothing is cut off."""
+
+    blocks: Blocks
+    steady: bool | None
+    """None: fewer blocks than tell."""
+    stretch: Stretch | None
+    """What ran at another level, where the window is not steady."""
+
+    @property
+    def interval(self) -> Interval | None:
+        """The 95 % interval of the throughput; None where the window is not steady or the interval is not known."""
+        return mean_interval(self.blocks.rates_per_s) if self.steady else None
+
+
+def window(completions: Completions) -> Window | None:
+    """A closed loop's window in at most MOST_BLOCKS blocks. None where the clock did not tick."""
+    blocks = block_rates(completions, in_flight_ns(completions) // MOST_BLOCKS)
+    if blocks is None:
+        return None
+    stretch = other_level(blocks.rates_per_s) if len(blocks) >= FEWEST_BLOCKS else None
+    return Window(blocks, stretch is None if len(blocks) >= FEWEST_BLOCKS else None, stretch)

@@ -1,0 +1,174 @@
+"""Figures of one record from its raw stamps: units, throughput, latencies.
+
+All latencies count from when a feed was due. A feed of a closed loop is due when it is issued, so its latencies are
+*service times*. Those of a server are *response times*, and a stall shows in every feed that had to wait for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mixmark.harness.contracts.schema import Completions, Int64s, Record, ServiceLimits
+
+Floats = npt.NDArray[np.float64]
+
+
+def units(completions: Completions) -> int:
+    return int(completions.units.sum())
+
+
+def window_ns(completions: Completions) -> tuple[int, int]:
+    """The first issue and the last mark."""
+    return int(completions.issued_ns.min()), int(completions.marks_ns.max())
+
+
+def steps_begin_ns(completions: Completions) -> Int64s:
+    """[marks], when the step that led to each mark began: at the mark before it, or at the issue of the feed."""
+    begin_ns = np.concatenate((np.zeros(1, np.int64), completions.marks_ns[:-1]))
+    begin_ns[completions.starts] = completions.issued_ns
+    return begin_ns
+
+
+def finished_by(at: Floats, begin: Floats, end: Floats, units: npt.NDArray[Any]) -> Floats:
+    """[at], the units finished by each of these moments; `at` rises.
+
+    begin, end, units: [steps]. The units of a step are spread evenly over its time, so a step that is under way counts
+    in part. A step that took no time counts all at once.
+    """
+    order = np.argsort(end, kind="stable")
+    whole = np.concatenate((np.zeros(1), np.cumsum(units[order])))
+    finished = whole[np.searchsorted(end[order], at, side="right")]
+    first = np.searchsorted(at, begin, side="right")
+    inside = np.maximum(np.searchsorted(at, end, side="left") - first, 0)  # the moments at which each step is under way
+    step = np.repeat(np.arange(len(begin)), inside)
+    moment = np.arange(len(step)) - np.repeat(np.cumsum(inside) - inside, inside) + first[step]
+    part = (at[moment] - begin[step]) / (end[step] - begin[step])
+    return np.asarray(finished + np.bincount(moment, units[step] * part, len(at)))
+
+
+def flights_ns(*several: Completions) -> tuple[Int64s, Int64s]:
+    """(begins, ends), the spans during which at least one feed of these was in flight. They do not touch each other."""
+    issued = np.concatenate([each.issued_ns for each in several])
+    done = np.concatenate([each.marks_ns[each.ends - 1] for each in several])
+    order = np.argsort(issued, kind="stable")
+    issued, done = issued[order], np.maximum.accumulate(done[order])
+    gap = np.flatnonzero(issued[1:] > done[:-1])
+    return np.concatenate((issued[:1], issued[gap + 1])), np.concatenate((done[gap], done[-1:]))
+
+
+def in_flight_ns(*several: Completions, inside: tuple[int, int] | None = None) -> int:
+    """How long at least one feed was in flight: feeds that overlap count once, making the next feed does not count.
+
+    inside: the window that it is counted in; None counts all of it.
+    """
+    begin, end = flights_ns(*several)
+    if inside is not None:
+        begin, end = np.clip(begin, *inside), np.clip(end, *inside)
+    return int((end - begin).sum())
+
+
+def most_in_flight(*several: Completions, inside: tuple[int, int] | None = None) -> int:
+    """The largest number of feeds that were in flight at once, of all of these together.
+
+    A feed that is issued at the moment when another is done comes behind it. A feed that takes no time, or that lies
+    outside of the window `inside`, is left out.
+    """
+    issued = np.concatenate([each.issued_ns for each in several])
+    done = np.concatenate([each.marks_ns[each.ends - 1] for each in several])
+    if inside is not None:
+        issued, done = np.clip(issued, *inside), np.clip(done, *inside)
+    issued, done = issued[done > issued], done[done > issued]
+    at, turn = np.concatenate((done, issued)), np.repeat((-1, 1), len(issued))
+    return int(np.cumsum(turn[np.argsort(at, kind="stable")]).max(initial=0))
+
+
+def throughput_per_s(completions: Completions) -> float | None:
+    """Units per second: of a closed loop over the time in flight; of a server, whose feeds come when they come, from
+    the first due time to the last mark. None where the clock did not tick meanwhile."""
+    closed = bool((completions.due_ns == completions.issued_ns).all())
+    span_ns = in_flight_ns(completions) if closed else int(completions.marks_ns.max() - completions.due_ns.min())
+    return units(completions) * 1e9 / span_ns if span_ns else None
+
+
+def rate_per_s(record: Record) -> float | None:
+    """Units per second of a record, a pilot's as if its feeds were whole. None where nothing was measured, or the clock
+    did not tick meanwhile."""
+    if record.completions is None:
+        return None
+    if record.pilot and record.feed_units:
+        return pilot_per_s(record.completions, record.feed_units)
+    return throughput_per_s(record.completions)
+
+
+def pilot_per_s(completions: Completions, feed_units: int) -> float | None:
+    """Units per second of a pilot, whose last feeds may have been broken off: they are taken to go on at the pace of
+    their units behind the first stamp. None where the clock did not tick meanwhile.
+
+    feed_units: how many units a whole feed holds.
+    """
+    starts, ends = completions.starts, completions.ends
+    done = np.add.reduceat(completions.units, starts)
+    behind = done - completions.units[starts]
+    took_ns = completions.marks_ns[ends - 1] - completions.marks_ns[starts]
+    missing_ns = np.where(behind > 0, (feed_units - done) * (took_ns / np.maximum(behind, 1)), 0.0)
+    span_ns = in_flight_ns(completions) + float(missing_ns.max())  # those that were broken off were in flight at once
+    return len(completions) * feed_units * 1e9 / span_ns if span_ns else None
+
+
+def latencies_ns(completions: Completions) -> Int64s:
+    """[feeds], from when a feed was due to its last mark."""
+    return completions.marks_ns[completions.ends - 1] - completions.due_ns
+
+
+def first_mark_ns(completions: Completions) -> Int64s:
+    """[feeds], from when a feed was due to its first mark: the time to first token of an LLM."""
+    return completions.marks_ns[completions.starts] - completions.due_ns
+
+
+def time_per_unit_ns(completions: Completions) -> Int64s:
+    """[feeds with at least two marks], first to last mark over the units behind the first mark, rounded down.
+
+    This is the time per output token of an LLM as MLPerf Inference counts it. Empty where each feed has one mark.
+    """
+    first, last = completions.starts, completions.ends - 1
+    total = np.add.reduceat(completions.units, first)
+    several = last > first
+    span = completions.marks_ns[last] - completions.marks_ns[first]
+    behind_first = total - completions.units[first]
+    return span[several] // behind_first[several]
+
+
+def gaps_ns(completions: Completions) -> Int64s:
+    """[marks - feeds], the time from each mark to the next mark of the same feed."""
+    return np.delete(np.diff(completions.marks_ns), completions.starts[1:] - 1)
+
+
+def in_time(completions: Completions, limits: ServiceLimits) -> npt.NDArray[np.bool_]:
+    """[feeds], whether each feed kept the limits of its mix, counted from its issue."""
+    first, last = completions.starts, completions.ends - 1
+    marks, issued = completions.marks_ns, completions.issued_ns
+    behind = np.add.reduceat(completions.units, first) - completions.units[first]
+    return np.broadcast_to(is_in_time(limits, marks[first] - issued, marks[last] - issued, behind), len(completions))
+
+
+def is_in_time(limits: ServiceLimits, first_ns: Any, last_ns: Any, behind: Any) -> Any:
+    """Whether one feed kept the limits, or many by arrays.
+
+    first_ns, last_ns: the first and the last stamp, counted from the issue. behind: the units behind the first mark.
+    """
+    kept: Any = True
+    if limits.first_ns is not None:
+        kept &= first_ns <= limits.first_ns
+    if limits.total_ns is not None:
+        kept &= last_ns <= limits.total_ns
+    if limits.per_unit_ns is not None:
+        kept &= last_ns - first_ns <= limits.per_unit_ns * behind
+    return kept
+
+
+def marks_of(completions: Completions, kept: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """[marks], whether each mark belongs to a feed that is kept. kept: [feeds]."""
+    return np.repeat(kept, completions.ends - completions.starts)

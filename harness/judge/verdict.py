@@ -1,0 +1,274 @@
+"""The verdict of trust: in one word, with its reasons, whether the figures of a result are good for anything.
+
+    solid        several runs agree within ±5 %, and nothing disturbed them
+    fair         nothing disturbed the measurement much, but something is missing or was noticed: the reasons say what
+    disturbed    something changed the figures by more than a reader would accept: measure again
+    invalid      something failed or is wrong, so that the command exits with 1
+    unfinished   the run was interrupted
+
+Each rule is Evidence and Judgement's findings -> reasons. No reason changes a figure.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from mixmark.harness.contracts.schema import Finding
+from mixmark.harness.judge.evidence import Evidence
+from mixmark.harness.judge.rows import Row
+from mixmark.harness.judge.rules.interference import speed_drifts
+from mixmark.harness.judge.rules.records import interval_known
+from mixmark.harness.judge.score import PROVISIONAL_FEEDS, STANDARD_MIX_NS, Score
+
+Verdict = Literal["solid", "fair", "disturbed", "invalid", "unfinished"]
+
+MUCH_FOREIGN = 0.05  # of the machine's CPU time: others moved the figures by more than an official score may be wide
+MUCH_STOLEN = 0.05  # the same, taken by the hypervisor
+MUCH_DRIFT = 0.25  # of a probe's figure: the machine at the end is not the machine at the start
+MUCH_MOVED = 0.05  # of a window's throughput, by a stretch of it that ran at another level
+SOLID_HALF_WIDTH = 0.05
+SOLID_RUNS = 2  # one run does not show how far runs differ
+
+AGAIN = "run again on an idle machine, or with --wait-idle 60"
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a result is not solid."""
+
+    rule: str
+    """The rule whose finding, or whose figure, it rests on."""
+    text: str
+    remedy: str = ""
+    """What the reader can do about it; empty where nothing is known."""
+
+
+@dataclass(frozen=True)
+class Trust:
+    """The verdict with its reasons, the most serious first."""
+
+    verdict: Verdict
+    reasons: tuple[Reason, ...]
+
+    @property
+    def reason(self) -> str:
+        """The reasons as one phrase, at most two in full."""
+        told = [each.text for each in self.reasons[:2]]
+        more = len(self.reasons) - len(told)
+        return "; ".join(told) + (f"; and {more} more" if more else "")
+
+    @property
+    def remedy(self) -> str:
+        """What the reader can do about the most serious reason that can be helped."""
+        return next((each.remedy for each in self.reasons if each.remedy), "")
+
+    def __str__(self) -> str:
+        return f"{self.verdict}: {self.reason}"
+
+
+def trust(evidence: Evidence, findings: Sequence[Finding], cells: Sequence[Row], exit_code: int) -> Trust:
+    """The verdict over all findings.
+
+    cells: the rows of the report, all runs of a cell in one. exit_code: that of the command.
+    """
+    if evidence.result.live:
+        return Trust("unfinished", (Reason("finished", "the run is still going on"),))
+    if exit_code == 130:
+        return Trust("unfinished", (Reason("finished", "the run was interrupted", "continue it with --resume"),))
+    if exit_code:
+        return Trust("invalid", tuple(_wrong(evidence, findings)) or (Reason("finished", "nothing was measured"),))
+    much = tuple(reason for rule in DISTURBED for reason in rule(evidence))
+    if much:
+        return Trust("disturbed", much)
+    little = (*_open(evidence, cells), *_noticed(evidence, findings))
+    if little:
+        return Trust("fair", little)
+    return Trust("solid", (Reason("", _agreement(evidence, cells)),))
+
+
+def _wrong(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Reason]:
+    """What is invalid, each message once."""
+    labels = {record.key: f"{record.route.label}: " for record in evidence.result.records}
+    told = {(each.message, each.rule): labels.get(each.about, "") for each in findings if each.severity == "invalid"}
+    for (message, rule), label in told.items():
+        yield Reason(rule, label + message)
+
+
+def loaded(evidence: Evidence) -> Iterator[Reason]:
+    """Other programs used much of the machine."""
+    known = ((each.foreign_cores, each.host) for each in evidence.measured)
+    found = [(seen[0] / seen[1], host or "the machine") for seen, host in known if seen]
+    shares = [share for share, _ in found]
+    if shares and max(shares) > MUCH_FOREIGN:
+        text = f"other programs used up to {max(shares) * 100:.0f} % of {max(found)[1]}"
+        yield Reason("machine_ours", text + _of(sum(share > MUCH_FOREIGN for share in shares), len(shares)), AGAIN)
+
+
+def stolen(evidence: Evidence) -> Iterator[Reason]:
+    """The hypervisor gave much of the CPUs' time to others."""
+    found = [(each.stolen[0], each.host) for each in evidence.measured if each.stolen]
+    shares = [mean for mean, _ in found]
+    if shares and max(shares) > MUCH_STOLEN:
+        host = max(found)[1]
+        cpus = f"the time of the CPUs of {host}" if host else "the CPUs' time"
+        text = f"the hypervisor gave up to {max(shares) * 100:.0f} % of {cpus} to others"
+        yield Reason(
+            "not_stolen",
+            text + _of(sum(share > MUCH_STOLEN for share in shares), len(shares)),
+            "run again when the host is quiet",
+        )
+
+
+def impossible(evidence: Evidence) -> Iterator[Reason]:
+    """The mix was faster than the rates alone allow, by more than its interval and theirs."""
+    for run in evidence.score.runs if evidence.score else ():
+        seen = evidence.diagnoses.get(run.phase)
+        if seen is not None and not seen.estimate and seen.lowest_of_plan(run) > 1:
+            times = run.mixes_per_s.estimate / seen.plan.bound_per_s
+            text = f"the mix did {times:.2f} times what its devices alone allow"
+            yield Reason("mix_bounded", f"{text}, so those were slowed down", AGAIN)
+            return
+
+
+def drifted(evidence: Evidence) -> Iterator[Reason]:
+    """The machine changed speed between the start and the end of the run."""
+    far = [drift for _, _, drift, scatter in speed_drifts(evidence) if drift > max(MUCH_DRIFT, scatter)]
+    if far:
+        furthest = max(far)
+        yield Reason("speed_held", f"the machine's speed drifted by {furthest * 100:.0f} % during the run", AGAIN)
+
+
+def collapsed(evidence: Evidence) -> Iterator[Reason]:
+    """A stretch of a window ran at another level and moved the figure much."""
+    moved = [
+        each.window.stretch.moved
+        for each in evidence.cells
+        if each.record.scenario != "server" and each.window and each.window.stretch
+    ]
+    moved += [run.stretch.moved for run in (evidence.score.runs if evidence.score else ()) if run.stretch]
+    if moved and max(moved) > MUCH_MOVED:
+        text = f"a change of speed within a window moved its figure by {max(moved) * 100:.0f} %"
+        yield Reason("steady", text + _of(sum(share > MUCH_MOVED for share in moved), len(moved)), AGAIN)
+
+
+def wandering(evidence: Evidence) -> Iterator[Reason]:
+    """The speed in a window wandered so much that its figure has no interval."""
+    unknown = sum(1 for _ in interval_known(evidence))
+    if unknown:
+        text = f"the speed wandered so much that {unknown} of {len(evidence.measured)} figures have no interval"
+        yield Reason("interval_known", text, AGAIN)
+
+
+Rule = Callable[[Evidence], Iterator[Reason]]
+DISTURBED: tuple[Rule, ...] = (loaded, stolen, impossible, drifted, collapsed, wandering)
+"""The rules by which a result is disturbed."""
+
+NOTICED: dict[str, tuple[str, str]] = {
+    "seed_drawn": ("the inputs were known beforehand, by --seed", "leave --seed away"),
+    "slower_than_light": ("a figure exceeds the ceilings that the probe measured", ""),
+    "suites_known": ("a suite is not installed here, so its records were not compared with its code", ""),
+    "on_device": ("the driver saw hardly any work on an accelerator", ""),
+    "accelerators_ours": ("other programs computed on an accelerator", "stop them"),
+    "accelerators_unhindered": ("an accelerator slowed down to protect itself", "improve its cooling or its supply"),
+    "accelerators_watched": ("an accelerator could not be watched to the end", ""),
+    "not_throttled": ("a container's CPU quota ran out", "raise the quota"),
+    "cool_enough": ("a CPU slowed down for heat", "improve its cooling"),
+    "clocks_held": ("a clock frequency fell", "fix the clocks; mixmark doctor says how"),
+    "memory_sufficed": ("programs waited for memory", "free some memory"),
+    "no_paging": ("pages came from a disk or went there", "free some memory"),
+    "clock_kept": ("the wall clock was set, or the machine slept", ""),
+    "speed_held": ("the machine's speed drifted", "mixmark doctor lists what can disturb"),
+    "batch_found": ("the search for the best batch ran out of time", "a longer preset searches longer"),
+    "steady": ("the speed was not steady", "mixmark doctor lists what can disturb"),
+    "latency_kept": ("the latency limits were not kept", "a lower --rate"),
+    "machine_ours": ("other programs ran", AGAIN),
+    "not_stolen": ("the hypervisor took CPU time away", ""),
+    "canary_held": ("a fixed loop changed its speed", "mixmark doctor lists what can disturb"),
+    "little_between": ("much time passed between the feeds", ""),
+    "well_fed": ("the feeds may not have come as fast as a device took them", ""),
+    "clocks_close": ("the clock of a host is not known well", "a link of shorter round trips to it"),
+    "no_traffic": ("the network carried traffic", ""),
+    "energy_valid": ("an energy source gave no joules", "mixmark meters shows what it reads"),
+    "energy_agrees": ("two energy sources disagree", "mixmark meters shows what they read"),
+    "energy_on_time": ("the clock of a meter is late", ""),
+    "metering_cheap": ("reading the meters took much CPU time", ""),
+}
+"""(what was noticed, its remedy) for each rule that warns, the most serious first."""
+ELSEWHERE = ("finished", "mix_bounded", "interval_known", "energy_whole")
+"""The rules that warn and have a verdict of their own. The score itself says which part of the machine is not
+metered."""
+
+
+def _noticed(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Reason]:
+    """The warnings, each rule once, with the number of measurements that it is about."""
+    keys = {each.key for each in evidence.measured}
+    about: dict[str, set[str]] = defaultdict(set)
+    for each in findings:
+        if each.severity == "warning":
+            about[each.rule].add(each.about)
+    for rule, (text, remedy) in NOTICED.items():
+        if rule in about:
+            those = len(about[rule] & keys)
+            yield Reason(rule, text + _of(those, len(keys)), remedy)
+
+
+def _open(evidence: Evidence, cells: Sequence[Row]) -> Iterator[Reason]:
+    """What the figures lack to be solid."""
+    if evidence.result.tier == "smoke":
+        yield Reason("mix_graded", "the smoke tier only shows that everything works", "--tier edge measures")
+    found = evidence.score
+    if found is not None:
+        widest = _widest(found)
+        if widest is None:
+            yield Reason("mix_graded", f"the score is {found.grade} and has no interval", _longer(evidence, found))
+        elif len(found.runs) < SOLID_RUNS:
+            yield Reason("mix_graded", "one run does not show how far runs differ", "--preset official makes five")
+        elif widest > SOLID_HALF_WIDTH:
+            yield Reason("mix_graded", f"the score is known to ±{widest * 100:.0f} %")
+        return
+    if any(row.status == "unaudited" for row in cells):
+        yield Reason("audited", "nobody can audit the answers of a hosted service")
+    cells = [row for row in cells if row.status == "ok"]
+    single = [row for row in cells if row.throughput_per_s is not None and row.runs < SOLID_RUNS]
+    if single:
+        yield Reason("interval_known", "one run does not show how far runs differ", "--runs 5 does")
+    widths = [row.half_width for row in cells if row.throughput_per_s is not None and row.runs >= SOLID_RUNS]
+    if any(width is None for width in widths):
+        yield Reason("interval_known", "an interval over the runs is not known", "more --runs")
+    elif (widest := max((width for width in widths if width is not None), default=0.0)) > SOLID_HALF_WIDTH:
+        yield Reason("interval_known", f"a figure is known to ±{widest * 100:.0f} %", "more --runs")
+
+
+def _longer(evidence: Evidence, found: Score) -> str:
+    """The preset whose mix is long enough for an interval, by the pace of this one; no preset helps a given seed."""
+    if evidence.result.preset != "quick" or evidence.result.seed_given:
+        return ""
+    enough = all(
+        stream.feeds * STANDARD_MIX_NS >= PROVISIONAL_FEEDS * run.length_ns
+        for run in found.runs
+        for stream in run.streams
+    )
+    return "--preset standard gives an interval" if enough else "--preset official gives an interval, in hours"
+
+
+def _widest(found: Score) -> float | None:
+    """The half-width of the less certain of MX and TX, since a reader goes by both. None: one is not known."""
+    widths = [each.half_width for each in (found.mixes_per_kj, found.mixes_per_s) if each is not None]
+    known = [width for width in widths if width is not None]
+    return max(known) if known and len(known) == len(widths) else None
+
+
+def _agreement(evidence: Evidence, cells: Sequence[Row]) -> str:
+    found = evidence.score
+    if found and (widest := _widest(found)) is not None:
+        return f"{len(found.runs)} runs agree within ±{widest * 100:.1f} %, and nothing disturbed them"
+    runs = min((row.runs for row in cells), default=0)
+    return f"{runs} runs agree within ±{SOLID_HALF_WIDTH * 100:.0f} %, and nothing disturbed them"
+
+
+def _of(those: int, measurements: int) -> str:
+    """How many of several measurements a reason is about; nothing where it is about the whole run or the only one."""
+    return f" ({those} of {measurements} measurements)" if those and measurements > 1 else ""

@@ -1,0 +1,253 @@
+"""Compares answers of the timed window with an fp32 reference on the same feeds, after the clock has stopped.
+
+The worker hands over what was yielded; only then does this process draw, from the system's randomness, which answers
+are audited. Once no worker lives any more, a fresh process makes the feeds anew from the window's seed and runs the
+reference, by the built-in torch adapter in fp32. `mixmark.harness.worker.isolation` keeps that process apart from the vendor's code.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import tempfile
+import time
+import zipfile
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mixmark.harness.contracts.errors import PluginError, WrongAnswer
+from mixmark.harness.contracts.schema import HOST_POOL, HOST_PROCESSOR, Audit, Device, Failure, Gate, Record
+from mixmark.harness.discover.machine import memory
+from mixmark.harness.plugins import registry
+from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.worker import isolation, messages
+from mixmark.harness.worker.failures import WorkerFailed
+from mixmark.harness.worker.handle import Worker
+from mixmark.harness.worker.isolation import Isolation
+from mixmark.harness.worker.outputs import DIGEST_BYTES, Told, digest, most_kept
+
+REFERENCE = "torch"
+CPU = Device(id=HOST_PROCESSOR, kind="cpu", memory_pool=HOST_POOL, precisions=("fp32",))
+DAMAGE = (ValueError, LookupError, OSError, EOFError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error)
+
+
+def kept_at(folder: Path, key: str) -> Path:
+    """The file that keeps the audited answers of a record: whoever has the result can audit it again."""
+    return folder / "raw" / f"{key}.answers.npz"
+
+
+def answer_bytes(kept: Path) -> int:
+    """The size of the answer to one feed, in a file of audited answers."""
+    with np.load(kept, allow_pickle=False) as stored:
+        answers = stored["answers"]
+        return int(answers[0].nbytes) if len(answers) else 0
+
+
+def draw(answers: Path, gate: Gate, feeds: int, batch: int, done: int, told: Told, into: Path) -> Audit:
+    """Draws the answers that will be audited, at least `feeds` and as many as hold the gate's samples, and keeps them.
+
+    answers: what the worker handed over. All that was is looked at for values that are not finite. done: the feeds of
+    the window. told: what the worker told of its answers while they were timed. A problem with them is the audit's:
+    nothing is raised.
+    """
+    try:
+        with zipfile.ZipFile(answers) as archive:  # the loop that saves them packs nothing
+            if sum(member.file_size for member in archive.infolist()) > answers.stat().st_size:
+                raise WrongAnswer("the worker handed over answers that unpack to more than their file")
+        with answers.open("rb") as file, np.load(file, allow_pickle=False) as handed:  # ours to close if it is torn
+            serials, values = handed["serials"], handed["answers"]
+            finished, befores, digests = handed["finished"], handed["befores"], handed["digests"]
+        among = _handed(serials, values, finished, digests, done, told)
+        before = told.before(finished, befores, digests)
+    except WrongAnswer as error:
+        return Audit(gate=gate, finished=0, problem=str(error))
+    except DAMAGE as error:
+        return Audit(gate=gate, finished=0, problem=f"the worker's answers cannot be used: {error}")
+    count = min(len(among), max(feeds, math.ceil(gate.samples / batch)))
+    chosen = np.sort(random.SystemRandom().sample(among.tolist(), count))
+    with into.open("wb") as kept:
+        followed = [np.frombuffer(before[serial] or bytes(DIGEST_BYTES), np.uint8) for serial in chosen.tolist()]
+        np.savez_compressed(kept, serials=chosen, befores=followed, answers=values[np.searchsorted(serials, chosen)])
+    return Audit(gate=gate, finished=len(serials), feeds=tuple(chosen.tolist()))
+
+
+def _handed(
+    serials: npt.NDArray[Any],
+    values: npt.NDArray[Any],
+    finished: npt.NDArray[Any],
+    digests: npt.NDArray[Any],
+    done: int,
+    told: Told,
+) -> npt.NDArray[np.int64]:
+    """The feeds from which audits may be drawn. Raises WrongAnswer where these are not the answers of the window."""
+    columns = serials.dtype == finished.dtype == np.int64 and digests.dtype == np.uint8
+    whole = serials.ndim == finished.ndim == 1 and digests.shape == (len(finished), DIGEST_BYTES)
+    if not (columns and whole and len(serials) == len(values) and len(serials)):
+        raise WrongAnswer("the worker handed over no answers")
+    if (np.diff(serials) < 1).any() or (np.diff(np.sort(finished)) < 1).any():
+        raise WrongAnswer("the worker handed over two answers to one feed")
+    if len(finished) != done:
+        raise WrongAnswer(f"the worker handed over the digests of {len(finished)} answers of {done} finished feeds")
+    told.check(finished, digests)
+    most = most_kept(values[0].nbytes)
+    asked = np.sort(told.kept(finished, most))
+    if not np.array_equal(serials, asked):
+        here = int(np.isin(asked, serials).sum())
+        raise WrongAnswer(f"the worker handed over {here} answers of the {len(asked)} that it had to keep")
+    rows = dict(zip(finished.tolist(), digests, strict=True))
+    for serial, answer in zip(serials.tolist(), values, strict=True):
+        if digest(serial, answer.tobytes()) != rows[serial].tobytes():
+            raise WrongAnswer("the answers are not those that were sealed when they were timed")
+    _finite(values)
+    return told.sample(finished, most)
+
+
+def _finite(values: npt.NDArray[Any]) -> None:
+    if values.dtype.kind == "f" and not (whole := np.isfinite(values).reshape(len(values), -1).all(1)).all():
+        raise WrongAnswer(f"{int((~whole).sum())} of {len(values)} answers hold values that are not finite")
+
+
+def pending(record: Record) -> bool:
+    """Whether the record's audit is drawn and not compared yet."""
+    audit = record.audit
+    return audit is not None and bool(audit.feeds) and not audit.values and not audit.problem and not record.unaudited
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A process that holds the reference of a suite."""
+
+    worker: Worker
+    isolation: Isolation
+
+    def ran(self, found: messages.Audited) -> str:
+        """The hash of the code that it ran. Raises PluginError where that is not what the run began with."""
+        try:
+            return self.isolation.checked(found.code)
+        except ValueError as error:
+            raise PluginError(str(error), "repeat it elsewhere: mixmark audit FOLDER") from error
+
+
+class Auditor:
+    """Runs the audits that are drawn and not done, the reference of each suite loaded once.
+
+    folder: the result, whose answers are compared. suite: the suite of a record, as a worker builds it. device: where
+    the reference runs; where that is not the CPU, the first feed is repeated on the CPU. logs: the folder for the log
+    of each reference; by default that of the result.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        suite: Callable[[Record], messages.SuiteChoice],
+        device: Device,
+        timeout_s: float,
+        logs: Path | None = None,
+    ) -> None:
+        self._folder, self._suite = folder, suite
+        self._device, self._timeout_s = device, timeout_s
+        self._logs = logs or folder / "logs"
+        isolation.remember()
+
+    def run(
+        self,
+        records: Iterable[Record],
+        keep: Callable[[Record], None],
+        on_record: Callable[[Record], None] = lambda record: None,
+    ) -> None:
+        """Passes each record to `keep` with the values of its audit, or with the reason why it has none."""
+        by_suite: dict[str, list[Record]] = defaultdict(list)
+        for record in records:
+            if pending(record):
+                by_suite[str(self._suite(record))].append(record)
+        for waiting in by_suite.values():
+            audited: list[Record] = []
+            try:
+                with self._open(waiting[0], self._device) as reference:
+                    for record in waiting:
+                        on_record(record)
+                        audited.append(self._audited(reference, record))
+                        keep(audited[-1])
+                if self._device.kind != "cpu":
+                    keep(self._repeated(audited[0]))
+            except WorkerFailed as failed:
+                for record in waiting[len(audited) :]:
+                    keep(record.model_copy(update={"unaudited": _told(failed.failure)}))
+            except PluginError as error:
+                for record in waiting[len(audited) :]:
+                    keep(record.model_copy(update={"unaudited": f"{error}; {error.hint}".removesuffix("; ")}))
+
+    @contextmanager
+    def _open(self, record: Record, device: Device) -> Iterator[Reference]:
+        """A worker that holds the reference of the record's suite. Raises WorkerFailed or PluginError."""
+        plugin = Plugin("adapters", REFERENCE, registry.BUILT_IN["adapters"][REFERENCE], "built in")
+        free = memory.available_bytes() if device.in_host_memory else device.memory_bytes
+        suite = self._suite(record)
+        try:
+            apart = isolation.isolation(suite.spec, any_backend=device.kind not in ("cpu", "gpu"))
+        except (LookupError, OSError) as error:
+            raise PluginError(f"the suite {suite.name} cannot be audited: {error}") from error
+        with tempfile.TemporaryDirectory(prefix="mixmark-") as scratch:
+            log = self._logs / f"audit.{record.route.suite}.log"
+            with Worker(plugin, {}, Path(scratch), log, isolation=apart) as worker:
+                opening = messages.Open(
+                    key=REFERENCE,
+                    device=device,
+                    suite=suite,
+                    precision="fp32",
+                    scenario="single-stream",
+                    free_bytes=free,
+                    reference=True,
+                )
+                worker.call(opening, self._timeout_s)
+                yield Reference(worker, apart)
+
+    def _audited(self, reference: Reference, record: Record) -> Record:
+        audit = record.audit
+        assert audit is not None  # it is pending
+        begin_ns = time.monotonic_ns()
+        found = self._compared(reference, record, kept_at(self._folder, record.key))
+        done = audit.model_copy(
+            update={
+                "feeds": found.feeds,
+                "values": found.values,
+                "problem": found.problem,
+                "code": reference.ran(found),
+                "software": found.software,
+                "elapsed_ns": time.monotonic_ns() - begin_ns,
+                "device": self._device.id,
+            }
+        )
+        return record.model_copy(update={"audit": done})
+
+    def _compared(self, reference: Reference, record: Record, answers: Path) -> messages.Audited:
+        assert record.batch is not None and record.seed is not None  # an audit was drawn from its feeds
+        request = messages.Audit(key=REFERENCE, batch=record.batch, seed=record.seed, answers=str(answers))
+        # Each feed is a stage: thirty of them may take longer than a hang is given.
+        return reference.worker.call(request, self._timeout_s, each_stage=True)
+
+    def _repeated(self, record: Record) -> Record:
+        """The record with the difference that the CPU's reference makes on the first feed."""
+        audit = record.audit
+        assert audit is not None  # it was just made
+        if not audit.values:
+            return record
+        with tempfile.TemporaryDirectory(prefix="mixmark-") as scratch, self._open(record, CPU) as reference:
+            first = Path(scratch) / "first.npz"
+            with np.load(kept_at(self._folder, record.key), allow_pickle=False) as kept:
+                np.savez(first, **{name: column[:1] for name, column in kept.items()})
+            (value,) = self._compared(reference, record, first).values
+        disagreement = abs(value - audit.values[0])
+        return record.model_copy(update={"audit": audit.model_copy(update={"disagreement": disagreement})})
+
+
+def _told(failure: Failure) -> str:
+    return f"the reference could not be run: {failure.message}; {failure.hint}".removesuffix("; ")

@@ -1,0 +1,173 @@
+"""A whole run: the phases that were planned, the audits, and where there is a mix, the plan that follows from them and
+its mixed phases. What is planned next depends on nothing but the result so far, so an interrupted run goes on from it.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mixmark.harness.contracts.errors import MixmarkError
+from mixmark.harness.contracts.schema import Absent, Connection, Limits, Phase, Record, Result, Share, Tier
+from mixmark.harness.measure import audit
+from mixmark.harness.measure.audit import Auditor
+from mixmark.harness.measure.executor import Order, Site
+from mixmark.harness.measure.mixed import Snapshot
+from mixmark.harness.measure.phase import Equipment
+from mixmark.harness.plan import phases as plan
+from mixmark.harness.record.store import Store
+
+
+@dataclass(frozen=True)
+class Observer:
+    """Is called when something happens, in order. Each member does nothing unless it is given."""
+
+    planned: Callable[[Sequence[Phase]], None] = field(default=lambda phases: None)
+    started: Callable[[Share], None] = field(default=lambda share: None)
+    stage: Callable[[Share, str], None] = field(default=lambda share, stage: None)
+    recorded: Callable[[Record], None] = field(default=lambda record: None)
+    auditing: Callable[[Record], None] = field(default=lambda record: None)
+    audited: Callable[[Record], None] = field(default=lambda record: None)
+    mixing: Callable[[Snapshot], None] = field(default=lambda snapshot: None)
+
+
+@dataclass(frozen=True)
+class Procedure:
+    """What a run does beyond the phases that its header plans."""
+
+    mix_limits: Limits
+    """How long each mixed phase may take."""
+    mixes: int = 1
+    """How many mixed phases there are, each with fresh workers."""
+    again: bool = False
+    """Whether the routes that the plan chose are measured once more before the first mixed phase."""
+    idle_s: float = 0.0
+    """How long the meters read a machine that does nothing, before and after each phase but probes and pilots."""
+
+
+def procedure(header: Result) -> Procedure:
+    """Returns the procedure of the header's preset; the smoke tier shortens it."""
+    preset = plan.PRESETS.get(header.preset, plan.SELFTEST)
+    if header.tier == "smoke":
+        return Procedure(mix_limits=plan.SMOKE_MIX, mixes=preset.runs)
+    return Procedure(mix_limits=preset.mix, mixes=preset.runs, again=preset.again, idle_s=preset.idle_s)
+
+
+@contextmanager
+def until_interrupted() -> Iterator[None]:
+    """Ends the block early at Ctrl-C or a termination signal.
+
+    After the first signal all further ones are ignored, also behind the block, so that what was measured is written
+    and shown before the process ends. A signal that was ignored before stays ignored.
+    """
+    ends = [each for each in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(each) is not signal.SIG_IGN]
+
+    def interrupt(*_: object) -> None:
+        for each in ends:
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for each in ends:
+        signal.signal(each, interrupt)
+    with suppress(KeyboardInterrupt):
+        yield
+
+
+class Benchmark:
+    """A run. `result` is what there is so far, also where the run is interrupted: a record is first on disk, then
+    there."""
+
+    def __init__(
+        self,
+        header: Result,
+        site: Site,
+        auditor: Auditor,
+        keeper: Store,
+        procedure: Procedure,
+        observer: Observer,
+    ) -> None:
+        self.result = header
+        self._site, self._auditor, self._keeper = site, auditor, keeper
+        self._procedure, self._observer = procedure, observer
+
+    def run(self) -> None:
+        """Goes on until nothing is left to do; what interrupts it passes through."""
+        while True:
+            for phase in self.result.phases:
+                if not any(record.phase == phase.name for record in self.result.records):
+                    self._measure(phase)
+            self._auditor.run(self.result.records, self._audited, self._observer.auditing)
+            if not (phases := self._later()):
+                break
+            for phase in phases:
+                self._keeper.plan(phase)
+            self.result = self.result.model_copy(update={"phases": (*self.result.phases, *phases)})
+            self._observer.planned(phases)
+        self.result = self.result.model_copy(update={"finished": True})
+
+    def _later(self) -> tuple[Phase, ...]:
+        how, result = self._procedure, self.result
+        try:
+            pool_bytes = self._site.pool_bytes(result.devices)
+            return plan.later(result, how.mix_limits, how.mixes, how.again, result.objective, pool_bytes)
+        except MixmarkError as error:
+            assert result.mix is not None  # else nothing was planned
+            reason = f"{error}; {error.hint}".removesuffix("; ")
+            absent = Absent(kind="mix", name=result.mix.name, reason=reason)
+            self.result = result.model_copy(update={"absent": (*result.absent, absent)})
+            return ()
+
+    def _measure(self, phase: Phase) -> None:
+        order = Order(
+            phase=phase,
+            idle_s=0.0 if phase.purpose in ("probe", "scout") else self._procedure.idle_s,
+            mix=self.result.mix,
+            planner=lambda: plan.planner(self.result, self.result.objective),
+            started=lambda: self._observer.started(phase.shares[0]),
+            stage=self._observer.stage,
+            mixing=self._observer.mixing,
+            keep=self._measured,
+        )
+        if metering := self._site.measure(order):
+            self._keeper.meter(metering)
+            self.result = self.result.model_copy(update={"meterings": (*self.result.meterings, metering)})
+
+    def _measured(self, records: Sequence[Record], connections: Sequence[Connection]) -> None:
+        """Keeps what was measured of a phase, all together: a mixed phase of which a part is missing would be taken for
+        a whole one."""
+        if connections:
+            self._keeper.connect(*connections)
+            self.result = self.result.model_copy(update={"connections": (*self.result.connections, *connections)})
+        self._keep(*records)
+        for record in records:
+            self._observer.recorded(record)
+
+    def _audited(self, record: Record) -> None:
+        self._keep(record)
+        self._observer.audited(record)
+
+    def _keep(self, *records: Record) -> None:
+        """Keeps records, in the place of earlier ones with the same keys."""
+        self._keeper.append(*records)
+        kept = {record.key: record for record in (*self.result.records, *records)}
+        self.result = self.result.model_copy(update={"records": tuple(kept.values())})
+
+
+def auditor(equipment: Equipment, folder: Path, tier: Tier, logs: Path | None = None) -> Auditor:
+    """The auditor of a run. Its reference runs on the CPU; at the server tier on the largest accelerator that its
+    adapter reaches. logs: see `Auditor`."""
+    device = audit.CPU
+    if tier == "server":
+        reached = [each for (_, adapter), each in equipment.devices.items() if adapter == audit.REFERENCE]
+        fit = [each for each in reached if each.kind != "cpu" and "fp32" in each.precisions]
+        device = max(fit, key=lambda each: each.memory_bytes or 0, default=device)
+    return Auditor(
+        folder,
+        lambda record: equipment.choice(record.route),
+        device,
+        equipment.timeout_s,
+        logs,
+    )

@@ -1,0 +1,72 @@
+"""A meter in an interpreter of its own: a process there reads it, and a thread of this one asks for each reading.
+
+The stamps around a read are those of this process, as for every meter, so they include the way there and back, which
+takes less than a millisecond. A stamp of the source's own is on the same CLOCK_MONOTONIC.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from mixmark.harness.contracts.errors import MixmarkError, UsageError
+from mixmark.harness.contracts.protocols import Sample
+from mixmark.harness.contracts.schema import Absent, Device, Domain
+from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.worker import messages
+from mixmark.harness.worker.failures import Misused, WorkerFailed
+from mixmark.harness.worker.handle import Worker, why
+from mixmark.harness.worker.messages import AnswerT, Request
+
+
+class Elsewhere:
+    """A meter, as `contracts.Meter` describes it. `close` ends its process, as does an error of `domains`.
+
+    asking_s, patience_s: how long it may take to say what it covers, and to be read. Then its process is ended.
+    Raises MixmarkError where the process cannot be started or used.
+    """
+
+    def __init__(self, name: str, options: Mapping[str, str], python: str, asking_s: float, patience_s: float) -> None:
+        self.name = name
+        self.cpu_ns = 0
+        """The CPU time that its reads have taken there."""
+        self._asking_s, self._patience_s = asking_s, patience_s
+        self._folder = tempfile.TemporaryDirectory(prefix="mixmark-")
+        scratch = Path(self._folder.name)
+        try:
+            self._worker = Worker(
+                Plugin("meters", name, "", python), options, scratch, scratch / f"meter.{name}.log", python
+            )
+        except WorkerFailed as failed:
+            self._folder.cleanup()
+            raise MixmarkError(failed.failure.message, failed.failure.hint) from failed
+
+    @property
+    def pid(self) -> int:
+        return self._worker.pid
+
+    def domains(self, devices: Iterable[Device]) -> Iterable[Domain | Absent]:
+        try:
+            covered = self._call(messages.Cover(devices=tuple(devices)), self._asking_s)
+        except MixmarkError:
+            self.close()
+            raise
+        return (*covered.domains, *covered.absent)
+
+    def read(self, domain: Domain) -> Sequence[Sample]:
+        readings = self._call(messages.Read(domain=domain), self._patience_s)
+        self.cpu_ns = readings.cpu_ns
+        return [Sample(value, at_ns) for value, at_ns in readings.samples]
+
+    def close(self) -> None:
+        self._worker.__exit__()
+        self._folder.cleanup()
+
+    def _call(self, request: Request[AnswerT], timeout_s: float) -> AnswerT:
+        try:
+            return self._worker.call(request, timeout_s)
+        except Misused as misused:
+            raise UsageError(misused.failure.message, misused.failure.hint) from misused
+        except WorkerFailed as failed:
+            raise MixmarkError(why(failed.failure, self._worker.log)) from failed

@@ -1,0 +1,338 @@
+"""Reads the meters while phases run. It only collects samples; `mixmark.harness.judge.energy` draws the conclusions.
+
+Each meter is read by a thread of its own, so a meter that hangs costs only its own samples. Where there is no domain,
+no thread is started and nothing waits. A meter that the configuration gives an interpreter of its own is read by a
+process there.
+
+    with Meters(config, devices) as meters:       # header: domains=meters.domains, absent=(…, *meters.absent)
+        for phase in phases:
+            meters.begin()
+            meters.rest(idle_s)                   # before the phase's workers are started: what the machine idles at
+            …                                     # the phase
+            meters.rest(idle_s)                   # after they are gone
+            if metering := meters.drain(phase.name):
+                store.meter(metering)
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import cast
+
+import numpy as np
+
+from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.protocols import Meter, Sample
+from mixmark.harness.contracts.schema import Absent, Device, Domain, Metering, Samples
+from mixmark.harness.contracts.text import plain
+from mixmark.harness.discover.config import Config
+from mixmark.harness.judge.energy.reading import Reading, power, reading
+from mixmark.harness.judge.energy.total import Draw, draw
+from mixmark.harness.measure.meter_process import Elsewhere
+from mixmark.harness.plugins import calls, registry
+from mixmark.harness.plugins.registry import Plugin
+
+INTERVAL_S = 0.1
+PATIENCE_S = 2.0  # for one read; a meter that takes longer is lost
+ASKING_S = 30.0  # for what a meter covers: a driver may have to wake, a controller to answer
+PER_AVERAGE = 4  # reads within the time over which a source averages its power
+LOOK_BACK_S = 5.0  # samples that the power of the moment is computed from: slow sources change every second or two
+ABSURD = 1e15  # joules or watts: more than all machines of the world together
+NAME = "meter"
+
+
+class Meters:
+    """All meters, asked what they cover. Raises UsageError where the configuration has an option that a meter lacks."""
+
+    def __init__(self, config: Config, devices: Sequence[Device], found: Mapping[str, Plugin] | None = None) -> None:
+        found = registry.find("meters") if found is None else found
+        elsewhere = config.meter_pythons
+        self.absent: tuple[Absent, ...] = tuple(
+            Absent(kind="configuration", name=f"[meter.{section}]", reason="configured, but there is no such meter")
+            for section in config.meters
+            if _meter_of(section) not in found and section not in elsewhere
+        )
+        self.devices = tuple(devices)
+        self.domains: tuple[Domain, ...] = ()
+        self._devices = tuple(devices)
+        self.unasked: tuple[str, ...] = ()
+        """The meters that are read only where mixmark.toml has a section for them, and that have none."""
+        self._readers: list[_Reader] = []
+        self._elsewhere: list[Elsewhere] = []
+        self._begin_ns = 0
+        self._idle_ns: list[tuple[int, int]] = []
+        try:
+            for name in dict.fromkeys((*found, *map(_meter_of, elsewhere))):
+                of_it = [section for section in config.meters if _meter_of(section) == name]
+                for section in of_it or [name]:
+                    if name in found or section in elsewhere:
+                        self._ask(name, found.get(name), config.meters.get(section), elsewhere.get(section))
+        except UsageError:
+            self.close()
+            raise
+
+    def _ask(self, name: str, plugin: Plugin | None, options: Mapping[str, str] | None, python: str | None) -> None:
+        """Asks a meter what it covers. plugin: None where only its own interpreter has it."""
+        devices = self.devices
+        try:
+            meter = self._built(name, plugin, options, python)
+            if meter is None:
+                self.unasked += (name,)
+                return
+            told = calls.within(ASKING_S, lambda: list(meter.domains(devices)), "to say what it covers")
+            fresh = [Domain.model_validate(each) for each in told if not isinstance(each, Absent)]
+        except UsageError:
+            raise
+        except (Exception, SystemExit) as error:
+            self.absent += (Absent(kind="meter", name=name, reason=calls.reason(error)),)
+            return
+        known = {each.id for each in self.domains}
+        twice = [each.id for each in fresh if each.id in known]
+        missing = [each for each in told if isinstance(each, Absent)]
+        missing += [Absent(kind="meter", name=id, reason="another meter has a domain of this name") for id in twice]
+        self.absent += tuple(
+            Absent(
+                kind="meter",
+                name=_named(name, each.name),
+                reason=plain(each.reason, calls.MAX_REASON),
+                covers=each.covers,
+            )
+            for each in missing
+        )
+        if taken := [each for each in fresh if each.id not in known]:
+            self.domains += tuple(taken)
+            self._readers.append(_Reader(meter, taken))
+        if isinstance(meter, Elsewhere):
+            if taken:
+                self._elsewhere.append(meter)
+            else:
+                meter.close()
+
+    def _built(
+        self, name: str, plugin: Plugin | None, options: Mapping[str, str] | None, python: str | None
+    ) -> Meter | None:
+        """The meter; None where it is read only with a section and has none."""
+        if python is not None or plugin is None:
+            return Elsewhere(name, options or {}, python or sys.executable, ASKING_S, PATIENCE_S)
+        loaded = plugin.load()
+        if options is None and getattr(loaded, "needs_section", False):
+            return None
+        return cast(Meter, loaded(options or {}))
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The processes that read the meters which have an interpreter of their own."""
+        return tuple(each.pid for each in self._elsewhere)
+
+    def close(self) -> None:
+        """Ends the processes of the meters that have an interpreter of their own."""
+        for each in self._elsewhere:
+            each.close()
+        self._elsewhere = []
+
+    def __enter__(self) -> Meters:
+        for reader in self._readers:
+            reader.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for reader in self._readers:
+            reader.end()
+        self.close()
+
+    def begin(self) -> None:
+        """Starts to keep samples."""
+        self._begin_ns = time.monotonic_ns()
+        self._idle_ns = []
+        for reader in self._readers:
+            reader.begin()
+
+    def rest(self, seconds: float) -> None:
+        """Waits while no worker runs, so that the idle power is measured. Without a meter it does not wait."""
+        if self._readers and seconds > 0:
+            begin_ns = time.monotonic_ns()
+            time.sleep(seconds)
+            self._idle_ns.append((begin_ns, time.monotonic_ns()))
+
+    def draw(self) -> Draw | None:
+        """The power of the last LOOK_BACK_S, from samples that are taken anyway. None: it is not known."""
+        if not self._readers:
+            return None
+        since_ns = time.monotonic_ns() - round(LOOK_BACK_S * 1e9)
+        samples = {id: samples for reader in self._readers for id, samples in reader.samples(since_ns).items()}
+        return draw(self.domains, samples, self._devices)
+
+    def drain(self, phase: str) -> Metering | None:
+        """All samples since `begin` and one last read. The meters then pause. None where there is no domain."""
+        if not self._readers:
+            return None
+        for reader in self._readers:
+            reader.finish()
+        for reader in self._readers:
+            reader.wait()
+        return Metering(
+            phase=phase,
+            begin_ns=self._begin_ns,
+            end_ns=time.monotonic_ns(),
+            cpu_ns=sum(reader.cpu_ns - reader.cpu_before_ns for reader in self._readers),
+            idle_ns=tuple(self._idle_ns),
+            samples={id: samples for reader in self._readers for id, samples in reader.samples().items()},
+            lost={id: why for reader in self._readers for id, why in reader.lost.items()},
+            late_ns={id: late_ns for reader in self._readers for id, late_ns in reader.late_ns.items()},
+        )
+
+
+@dataclass(frozen=True)
+class Live:
+    """What one domain reads at the moment, for `mixmark meters`."""
+
+    domain: Domain
+    reading: Reading
+    reads: int
+    watts: float | None
+    """The mean power; it is known even where the time was too short for joules."""
+    resolution: float | None
+    """The smallest change of the value that was seen, in joules or watts. None: the value did not change."""
+    lost: str
+    """Why the domain cannot be read any more; empty where it can."""
+
+
+def live(meters: Meters, seconds: float) -> list[Live]:
+    """Reads all domains for that many seconds."""
+    meters.begin()
+    begin_ns = time.monotonic_ns()
+    time.sleep(seconds if meters.domains else 0)
+    end_ns = time.monotonic_ns()
+    drained = meters.drain("live")
+    return [_live(domain, drained, begin_ns, end_ns) for domain in meters.domains] if drained else []
+
+
+def _live(domain: Domain, drained: Metering, begin_ns: int, end_ns: int) -> Live:
+    samples = drained.samples[domain.id]
+    read = reading(domain, samples, begin_ns, end_ns, domain.id in drained.lost)
+    changes = np.abs(np.diff(samples.values))
+    _, watts = power(domain, samples)
+    known = watts[np.isfinite(watts)]
+    now = read.watts if read.valid else float(known.mean()) if len(known) else None
+    step = float(changes[changes > 0].min()) if changes.any() else None
+    return Live(domain, read, len(samples.values), now, step, drained.lost.get(domain.id, ""))
+
+
+class _Reader(threading.Thread):
+    """The thread that reads one meter. A domain whose read raises is never read again; where a read takes too long, no
+    domain of the meter is."""
+
+    def __init__(self, meter: Meter, domains: Iterable[Domain]) -> None:
+        super().__init__(name=NAME, daemon=True)  # a read that never returns must not keep the program alive
+        self._meter = meter
+        self._domains = {
+            each.id: (each, max(1, round((each.averaging_ns or 0) / 1e9 / PER_AVERAGE / INTERVAL_S)))
+            for each in domains
+        }
+        self.lost: dict[str, str] = {}
+        self.late_ns: dict[str, int] = {}
+        self.cpu_ns = self.cpu_before_ns = 0
+        self._rows: dict[str, list[tuple[int, int, float]]] = {}
+        self._state = "resting"
+        self._wake, self._rested = threading.Event(), threading.Event()
+
+    def begin(self) -> None:
+        self._rows = {id: [] for id in self._domains}
+        self.late_ns = {}
+        self.cpu_before_ns = self.cpu_ns
+        self._rested.clear()
+        self._become("reading")
+
+    def finish(self) -> None:
+        self._become("finishing")
+
+    def end(self) -> None:
+        self._become("ended")
+
+    def _become(self, state: str) -> None:
+        self._state = state
+        self._wake.set()
+
+    def wait(self) -> None:
+        """Waits until the last read is done. A meter whose read takes longer than PATIENCE_S is not read again."""
+        if self.lost.keys() < self._domains.keys() and not self._rested.wait(PATIENCE_S):
+            for id in self._domains:
+                self.lost.setdefault(id, f"a read took longer than {PATIENCE_S:g} s")
+            self.end()
+
+    def samples(self, since_ns: int | None = None) -> dict[str, Samples]:
+        found = {}
+        for id, rows in self._rows.items():
+            first = 0 if since_ns is None else bisect_left(rows, since_ns, key=lambda row: row[0])
+            rows = rows[first:]  # a copy, because the thread may be reading, even where the meter counts as lost
+            before, after, values = zip(*rows, strict=True) if rows else ((), (), ())
+            columns = np.array(before, np.int64), np.array(after, np.int64), np.array(values, np.float64)
+            found[id] = Samples(*columns)
+        return found
+
+    def run(self) -> None:
+        passes = 0
+        while self._state != "ended":
+            self._wake.clear()
+            begin_s = time.monotonic()
+            if self._state in ("reading", "finishing"):
+                finishing = self._state == "finishing"
+                for domain, every in self._domains.values():
+                    if domain.id not in self.lost and (finishing or passes % every == 0):
+                        self._read(domain)
+                passes += 1
+                self.cpu_ns = time.thread_time_ns()
+                if isinstance(self._meter, Elsewhere):
+                    self.cpu_ns += self._meter.cpu_ns
+                if finishing:
+                    self._state, passes = "resting", 0
+                    self._rested.set()
+            self._wake.wait(begin_s + INTERVAL_S - time.monotonic() if self._state == "reading" else None)
+
+    def _read(self, domain: Domain) -> None:
+        before_ns = time.monotonic_ns()
+        try:
+            samples = self._meter.read(domain)
+            after_ns = time.monotonic_ns()
+            if after_ns - before_ns > PATIENCE_S * 1e9:
+                raise TimeoutError(f"a read took {(after_ns - before_ns) / 1e9:.1f} s")
+            if domain.id in self.lost:  # the read came too late, and the meter was given up
+                return
+            rows = self._rows[domain.id]
+            for sample in samples:
+                rows.append(_row(sample, before_ns, after_ns, rows[-1] if rows else None))
+                if sample.at_ns is not None:
+                    late_ns = after_ns - rows[-1][0]
+                    self.late_ns[domain.id] = min(late_ns, self.late_ns.get(domain.id, late_ns))
+        except (Exception, SystemExit) as error:  # whatever a plugin raises, it costs its own domain
+            self.lost[domain.id] = calls.reason(error)
+
+
+def _row(sample: Sample, before_ns: int, after_ns: int, last: tuple[int, int, float] | None) -> tuple[int, int, float]:
+    value = float(sample.value)
+    if not abs(value) < ABSURD:
+        raise ValueError(f"it read {value}")
+    if sample.at_ns is not None:
+        before_ns = after_ns = int(sample.at_ns)
+    if last is not None and before_ns < last[0]:
+        raise ValueError("its stamps run backwards")
+    return before_ns, after_ns, value
+
+
+def _meter_of(section: str) -> str:
+    """The meter of a section such as `external.right`."""
+    return section.partition(".")[0]
+
+
+def _named(meter: str, source: str) -> str:
+    """The name of a source as a reader is told it: with the name of its meter, once."""
+    source = plain(source, calls.MAX_REASON)
+    return source if source.startswith(meter) else f"{meter}: {source}"

@@ -1,0 +1,122 @@
+"""Mixes: the published ones, which are frozen, and a mix of one's own from a TOML file that holds one table.
+
+[mine]
+tier = "edge"
+units = { llm = 100, resnet50 = 2000 }
+
+[mine.limits]
+resnet50 = { total_s = 0.5 }
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Collection, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from mixmark.harness.contracts.choices import pick
+from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.schema import Mix, Tier
+
+SHIPPED = Path(__file__).with_suffix(".toml")
+NS_PER_S = 1_000_000_000
+
+
+@cache
+def frozen() -> Mapping[str, Mix]:
+    """Returns the published mixes by name."""
+    content = tomllib.loads(SHIPPED.read_text("utf-8"))
+    return {name: _mix(name, table) for name, table in content.items()}
+
+
+def load(asked: str | None, tier: Tier, suites: Collection[str]) -> Mix:
+    """Loads a published mix by its name, another mix from a file (whose name ends in .toml), or, if `asked` is None,
+    the first published mix of the tier.
+
+    suites: the names of all suites. Raises UsageError for a mix that does not exist, cannot be read or belongs to
+    another tier, for units that are not above 0, and for an unknown suite.
+    """
+    if asked is not None and asked.endswith(".toml"):
+        mix = _from_file(Path(asked))
+    else:
+        (name,) = pick("mix", [asked or f"{tier}-1"], frozen())
+        mix = frozen()[name]
+    if mix.tier != tier:
+        raise UsageError(
+            f"the mix {mix.name} is for the tier {mix.tier}, not for {tier}",
+            hint=f"give --tier {mix.tier} or another --mix",
+        )
+    pick(f"suite for mix {mix.name}:", list(mix.units), suites)
+    return mix
+
+
+def choose(asked: str | None, tier: Tier, running: Collection[str], suites: Collection[str]) -> Mix | None:
+    """Chooses the mix that a run ends with: the asked one, or the tier's first if none is asked. Returns None if
+    `none` is asked, or if none is asked and the run does not measure every suite of the tier's mix.
+
+    running: the names of the suites that the run measures; suites: the names of all suites. Raises UsageError as
+    `load` does, and for an asked mix with a suite that the run does not measure.
+    """
+    if asked == "none":
+        return None
+    mix = load(asked, tier, suites)
+    missing = [suite for suite in mix.units if suite not in running]
+    if asked and missing:
+        raise UsageError(
+            f"the mix {mix.name} needs {', '.join(missing)}, which this run does not measure",
+            hint="leave out --suite and --rate, or give --mix none",
+        )
+    return None if missing else mix
+
+
+def _from_file(path: Path) -> Mix:
+    try:
+        content = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"cannot read the mix {path}: {error}") from error
+    if len(content) != 1 or not all(isinstance(table, dict) for table in content.values()):
+        raise UsageError(
+            f"{path} must hold exactly one table, whose name is that of the mix",
+            hint="see harness/plan/mixes.toml for examples",
+        )
+    [(name, table)] = content.items()
+    try:
+        mix = _mix(name, table)
+    except ValidationError as error:
+        raise UsageError(f"{path}: {_said(error)}") from error
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}") from error
+    if mix.frozen:
+        raise UsageError(
+            f"{path}: the name {name} is reserved for a published mix",
+            hint="choose another name; a mix of one's own is never ranked",
+        )
+    return mix
+
+
+def _mix(name: str, table: Mapping[str, Any]) -> Mix:
+    """Builds a mix from its table. Raises ValidationError for a wrong mix and another ValueError for wrong limits."""
+    limits = table.get("limits", {})
+    if not isinstance(limits, dict):
+        raise ValueError(f"{name}.limits must be a table")
+    limits = {suite: _limits(f"{name}.limits.{suite}", seconds) for suite, seconds in limits.items()}
+    return Mix.model_validate({"name": name, **table, "limits": limits})
+
+
+def _limits(where: str, seconds: Any) -> dict[str, int]:
+    kinds = {"first_s": "first_ns", "per_unit_s": "per_unit_ns", "total_s": "total_ns"}
+    if not isinstance(seconds, dict) or not seconds or not seconds.keys() <= kinds.keys():
+        raise ValueError(f"{where} must hold at least one of {', '.join(kinds)} and nothing else")
+    if not all(type(value) in (int, float) and 0 < value < 1e9 for value in seconds.values()):
+        raise ValueError(f"{where} must hold seconds, above 0")
+    return {kinds[kind]: round(value * NS_PER_S) for kind, value in seconds.items()}
+
+
+def _said(error: ValidationError) -> str:
+    return "; ".join(
+        f"{'.'.join(map(str, each['loc']))}: {each['msg']}".removeprefix(": Value error, ") for each in error.errors()
+    )

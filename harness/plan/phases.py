@@ -1,0 +1,487 @@
+"""The phases of a run: the routes that are measured, and for how long. Pure: nothing here touches the machine."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from mixmark.harness.contracts.errors import MixmarkError, UsageError
+from mixmark.harness.contracts.schema import (
+    BITS_PER_WEIGHT,
+    MIXES,
+    Absent,
+    Device,
+    Limits,
+    Phase,
+    Placement,
+    Precision,
+    Purpose,
+    Rate,
+    Result,
+    Route,
+    ScenarioName,
+    Share,
+    Task,
+    Tier,
+    WeightClass,
+    weight_class,
+)
+from mixmark.harness.judge import solo_rates
+from mixmark.harness.judge.evidence import Evidence, gather
+from mixmark.harness.judge.rules import integrity
+from mixmark.harness.judge.score import PROVISIONAL_FEEDS, STANDARD_MIX_NS
+from mixmark.harness.measure.dispatch import Planner
+from mixmark.harness.plan.placement import Objective, Power, place, sharing
+
+SECOND = 1_000_000_000
+RouteKey = tuple[str, str, str, str]
+"""See `Route.key`."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """A device as one adapter sees it."""
+
+    device: Device
+    adapter: str
+    options: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What planning needs to know of a suite."""
+
+    name: str
+    version: str
+    scenarios: Sequence[ScenarioName]
+    options: Mapping[str, str] = field(default_factory=dict)
+    weights: str = "drawn"
+
+
+@dataclass(frozen=True)
+class Preset:
+    """How much to measure. quick: the native scenario of each suite; standard: its closed-loop ones.
+
+    A server is measured where `--scenario server` asks for it: finding a rate takes many feeds.
+    """
+
+    name: str
+    all_scenarios: bool
+    limits: Limits
+    mix: Limits
+    """The limits of the mixed phase. The warm-up is that of each suite alone."""
+    idle_s: float = 0.0
+    """How long the meters read an idle machine, before and after each phase."""
+    runs: int = 1
+    """Mixed phases, each with fresh workers."""
+    again: bool = True
+    """Whether the routes that the plan chose are measured once more, so that no lucky rate decides the bound."""
+
+
+def _limits(
+    warmup_s: float,
+    search_s: float,
+    min_s: float,
+    max_s: float,
+    min_feeds: int,
+    half_width: float | None = None,
+    audits: int = 0,
+) -> Limits:
+    warmup_ns, search_ns, min_ns, max_ns = (int(seconds * SECOND) for seconds in (warmup_s, search_s, min_s, max_s))
+    return Limits(
+        warmup_ns=warmup_ns,
+        search_ns=search_ns,
+        min_ns=min_ns,
+        max_ns=max_ns,
+        min_feeds=min_feeds,
+        half_width=half_width,
+        audits=audits,
+    )
+
+
+PRESETS = {
+    "quick": Preset(  # 45 s a cell together, one long feed excepted; the mix 4 minutes with loading and audits
+        "quick", False, _limits(5, 12, 10, 28, 1, 0.05, 1), _limits(3, 0, 120, 120, 1, audits=1), 5, again=False
+    ),
+    "standard": Preset(
+        "standard",
+        True,
+        _limits(10, 60, 30, 300, 3, 0.02, 3),
+        _limits(10, 0, 120, STANDARD_MIX_NS / SECOND, PROVISIONAL_FEEDS, audits=3),
+        10,
+    ),
+    "official": Preset(
+        "official", True, _limits(10, 60, 30, 300, 3, 0.02, 30), _limits(60, 0, 240, 36_000, 100, audits=30), 60, runs=5
+    ),
+}
+SMOKE = _limits(0.3, 1, 1, 5, 1, audits=1)  # the smoke tier is never ranked: it shows that everything works
+SMOKE_MIX = _limits(0.3, 0, 5, 15, 1, audits=1)
+SELFTEST = Preset("selftest", False, _limits(3, 0, 5, 10, 3), SMOKE_MIX)  # short and many: what repeats is the process
+PROBING = _limits(0, 0, 1.5, 10, 2, audits=2)
+PILOT = _limits(1, 3, 2, 4, 1).model_copy(update={"pilot": True})
+SMOKE_PILOT = _limits(0.1, 0.5, 0.3, 0.6, 1).model_copy(update={"pilot": True})
+
+
+def solo(
+    ways: Sequence[Way],
+    workloads: Sequence[Workload],
+    tier: Tier,
+    preset: Preset,
+    precisions: Sequence[Precision] = (),
+    scenarios: Sequence[ScenarioName] = (),
+    probe: Workload | None = None,
+    rate_per_s: float | None = None,
+    runs: int = 1,
+    bits: WeightClass = 16,
+) -> tuple[Phase, ...]:
+    """One phase a cell: for each way onto each device, the probe, every suite in turn, the probe again; and all
+    of that `runs` times over, so that the runs of a cell lie as far apart as they can.
+
+    A way runs each suite in the asked precisions that its device offers to that suite; where none is asked, in the best
+    one of each weight class of at least so many `bits`. It runs it in the asked scenarios that the suite has, or those
+    of the preset. Raises UsageError where nothing is left to run.
+    """
+    phases: list[Phase] = []
+
+    def add(way: Way, workload: Workload, precision: Precision, scenario: ScenarioName, run: int) -> None:
+        route = Route(
+            suite=workload.name,
+            tier=tier,
+            suite_version=workload.version,
+            device=way.device.id,
+            adapter=way.adapter,
+            precision=precision,
+            options=dict(way.options),
+            suite_options=_ceiling(way.device, workload, precision) if scenario == "probe" else dict(workload.options),
+            weights=f"hosted: {way.device.hosted}" if way.device.hosted else workload.weights,
+        )
+        key = _key(f"{len(phases):03d}", route.suite, route.adapter, route.device, precision, scenario)
+        limits = PROBING if scenario == "probe" else SMOKE if tier == "smoke" else preset.limits
+        share = Share(
+            key=key,
+            route=route,
+            scenario=scenario,
+            batch=None if scenario == "offline" else 1,
+            rate_per_s=rate_per_s if scenario == "server" else None,
+            run=run,
+            limits=limits,
+        )
+        purpose: Purpose = "probe" if scenario == "probe" else "solo"
+        phases.append(Phase(name=key, purpose=purpose, tasks=(Task(device=route.device, shares=(share,)),)))
+
+    for run, way in itertools.product(range(1, runs + 1), ways):
+        chosen = {each.name: _precisions(way, each, precisions, bits) for each in workloads}
+        measured = precisions or dict.fromkeys(one for several in chosen.values() for one in several)
+        streams = [each for each in way.device.offers(probe.name) if BITS_PER_WEIGHT[each] >= 16] if probe else []
+        if probe and streams and any(chosen.values()) and all(BITS_PER_WEIGHT[each] < 16 for each in measured):
+            add(way, probe, streams[0], "probe", run)  # those of fewer bits tell no bandwidth
+        for precision in measured:
+            cells = [
+                (workload, scenario)
+                for workload in workloads
+                for scenario in _scenarios(workload, preset, scenarios)
+                if scenario != "probe" and precision in chosen[workload.name]
+            ]
+            alone = any("probe" in each.scenarios and precision in chosen[each.name] for each in workloads)
+            probing = [probe] if probe and precision in way.device.offers(probe.name) else []
+            for each in probing if cells else []:
+                add(way, each, precision, "probe", run)
+            for workload, scenario in cells:
+                add(way, workload, precision, scenario, run)
+            for each in probing if cells or alone else []:
+                add(way, each, precision, "probe", run)
+    if not phases:
+        have = sorted({each for way in ways for workload in workloads for each in way.device.offers(workload.name)})
+        hint = f"precisions here: {', '.join(have) or 'none'}; `mixmark suites` shows the scenarios of each suite"
+        if have and not precisions and (most := max(map(weight_class, have))) < bits:
+            hint = f"the devices compute in {', '.join(have)}; --bits {most} uses that"
+        raise UsageError("nothing is left to run", hint)
+    return tuple(phases)
+
+
+def _ceiling(device: Device, probe: Workload, precision: Precision) -> dict[str, str]:
+    """The options of a probe: it is told the bits of a weight, and to stream nothing where the matrices that exceed the
+    cache take more than a quarter of the memory in fp32, in which the reference holds them."""
+    options = {**probe.options, "bits": str(BITS_PER_WEIGHT[precision])} if "cache_bytes" in probe.options else {}
+    needed_bytes = integrity.OUT_OF_CACHE * int(options.get("cache_bytes", 0)) * 32 / BITS_PER_WEIGHT[precision]
+    if device.memory_bytes and needed_bytes > device.memory_bytes / 4:
+        options["cache_bytes"] = "0"
+    return {**probe.options, **options}
+
+
+def _precisions(way: Way, workload: Workload, asked: Sequence[Precision], bits: WeightClass) -> Sequence[Precision]:
+    """The precisions in which a way runs a suite: the asked ones that it offers, or the best one of each weight class
+    of at least so many bits."""
+    offered = way.device.offers(workload.name)
+    if asked:
+        return [each for each in asked if each in offered]
+    best: dict[WeightClass, Precision] = {}
+    for each in offered:
+        best.setdefault(weight_class(each), each)
+    return [each for its_class, each in best.items() if its_class >= bits]
+
+
+def scouts(candidates: Sequence[Phase], known: Sequence[Phase] = ()) -> tuple[Phase, ...]:
+    """A pilot for each route of a suite on a device that has several routes, suite by suite.
+
+    known: the phases that were planned before; their routes need no pilot any more.
+    """
+    before = {phase.shares[0].route.key for phase in known}
+    pilots = []
+    for routes in _routes(candidates).values():
+        for share in routes.values() if len(routes) > 1 else ():
+            if share.route.key not in before:
+                limits = SMOKE_PILOT if share.route.tier == "smoke" else PILOT
+                update = {"key": f"scout.{share.key}", "limits": limits}
+                if share.scenario == "server":  # a rate of arrivals takes minutes to find
+                    update |= {"scenario": "single-stream", "rate_per_s": None}
+                pilot = share.model_copy(update=update)
+                task = Task(device=pilot.route.device, shares=(pilot,))
+                pilots.append(Phase(name=pilot.key, purpose="scout", tasks=(task,)))
+    return tuple(pilots)
+
+
+def _routes(candidates: Sequence[Phase]) -> Mapping[tuple[str, str], Mapping[RouteKey, Share]]:
+    """For each suite on each device, its routes, each with its first share."""
+    found: dict[tuple[str, str], dict[RouteKey, Share]] = defaultdict(dict)
+    for share in (phase.shares[0] for phase in candidates if phase.purpose == "solo"):
+        found[share.route.suite, share.route.device].setdefault(share.route.key, share)
+    return found
+
+
+def left_out(ways: Sequence[Way], candidates: Sequence[Phase], bits: WeightClass) -> Iterator[Absent]:
+    """The devices that no route uses since their formats have fewer bits than the run's weight class."""
+    used = {phase.shares[0].route.device for phase in candidates}
+    for id in dict.fromkeys(way.device.id for way in ways if way.device.id not in used):
+        devices = [way.device for way in ways if way.device.id == id]
+        several = [each.precisions_by_suite.values() for each in devices]
+        offered = {one for each in devices for one in each.precisions}.union(*(one for each in several for one in each))
+        if classes := [weight_class(each) for each in offered]:
+            reason = f"it computes in {', '.join(sorted(offered))}, below {bits} bits; --bits {max(classes)} uses it"
+            yield Absent(kind="device", name=id, reason=reason)
+
+
+def carried(before: Result, bits: WeightClass, candidates: tuple[Phase, ...], all_routes: bool) -> Result:
+    """The begin of a run of another weight class, with what a run of a higher one measured of its routes alone.
+
+    candidates: the phases of all routes of the new class, those of the higher ones among them. all_routes: whether all
+    of them are measured, and not only the fastest by their pilots.
+    """
+    phases = tuple(phase for phase in before.phases if phase.purpose not in ("again", *MIXES))
+    names, known = {phase.name for phase in phases}, {phase.shares[0].route.key for phase in phases}
+    used = {("device", phase.shares[0].route.device) for phase in candidates}
+    fresh = tuple(phase for phase in candidates if phase.shares[0].route.key not in known)
+    return before.model_copy(
+        update={
+            "bits": bits,
+            "phases": (*phases, *(fresh if all_routes else scouts(candidates, phases))),
+            "candidates": () if all_routes else candidates,
+            "records": tuple(record for record in before.records if record.phase in names),
+            "meterings": tuple(each for each in before.meterings if each.phase in names),
+            "absent": tuple(
+                each for each in before.absent if each.kind != "mix" and (each.kind, each.name) not in used
+            ),
+            "finished": False,
+        }
+    )
+
+
+def chosen(evidence: Evidence, invalid: Collection[str]) -> tuple[Phase, ...]:
+    """The phases that measure the fastest route of each suite on each device, by its pilot; where that one failed or
+    proved invalid, the next one. None where the fastest that is left was measured.
+
+    A route without a pilot counts with the speed at which it was measured; one that is alone needs neither.
+    invalid: the keys of the records that a rule of honesty found invalid.
+    """
+    result = evidence.result
+    alone = [each for each in evidence.measured if each.is_cell]
+    pilots = [each for each in evidence.measured if each.record.pilot]
+    speeds = {each.record.route.key: each.throughput_per_s or 0.0 for each in (*alone, *pilots)}
+    failed = {
+        record.route.key
+        for record in result.records
+        if record.error or record.key in invalid or (record.audit and not record.audit.passed)
+    }
+    planned = {phase.shares[0].route.key for phase in result.phases if phase.purpose != "scout"}
+    wanted: set[RouteKey] = set()
+    for routes in _routes(result.candidates).values():
+        left = [route for route in routes if route not in failed and (route in speeds or len(routes) == 1)]
+        wanted.update(sorted(left, key=lambda route: speeds.get(route, 0.0))[-1:])
+    wanted -= planned
+    ways = {tuple(way) for _, *way in wanted}
+    narrow = {(device, adapter) for device, adapter, bits in ways if BITS_PER_WEIGHT[bits] < 16}
+    probed = [phase.shares[0].route for phase in result.candidates if phase.purpose == "probe"]
+    ways |= {  # a probe of fewer than 16 bits tells no bandwidth
+        (route.device, route.adapter, route.precision)
+        for route in probed
+        if (route.device, route.adapter) in narrow and BITS_PER_WEIGHT[route.precision] >= 16
+    }
+    return tuple(
+        phase
+        for phase in result.candidates
+        for suite, *way in [phase.shares[0].route.key]
+        if (suite, *way) in wanted or (phase.purpose == "probe" and (suite, *way) not in planned and tuple(way) in ways)
+    )
+
+
+def _key(*words: str) -> str:
+    return re.sub(r"[^a-z0-9.]+", "-", ".".join(words).lower())
+
+
+def _scenarios(workload: Workload, preset: Preset, asked: Sequence[ScenarioName]) -> Iterator[ScenarioName]:
+    if asked:
+        yield from (each for each in workload.scenarios if each in asked)
+    else:
+        closed = [each for each in workload.scenarios if each != "server"]
+        yield from closed if preset.all_scenarios else closed[:1]
+
+
+def again(result: Result, placement: Placement) -> tuple[Phase, ...]:
+    """The phases that measure the routes of a plan alone once more, with the batch that was found."""
+    used = {(suite, device) for suite, parts in placement.shares.items() for device in parts}
+    phases = []
+    for rate in placement.rates:
+        if (rate.suite, rate.device) in used:
+            share = _share_of(result, rate)
+            name = f"again.{share.key}"
+            limits = share.limits.model_copy(update={"search_ns": 0})
+            share = share.model_copy(update={"key": name, "batch": rate.batch, "limits": limits})
+            phases.append(Phase(name=name, purpose="again", tasks=(Task(device=rate.device, shares=(share,)),)))
+    return tuple(phases)
+
+
+def mixed(result: Result, placement: Placement, limits: Limits, run: int, pool_bytes: Mapping[str, int]) -> Phase:
+    """The phase in which all devices run at once: see `_of_mix`."""
+    return _of_mix(result, placement, limits, f"mix{run}", "mixed", run, pool_bytes)
+
+
+def _of_mix(
+    result: Result,
+    placement: Placement,
+    limits: Limits,
+    name: str,
+    purpose: Purpose,
+    run: int,
+    pool_bytes: Mapping[str, int],
+) -> Phase:
+    """A phase of the mix. It loads the routes that the plan uses and, for when rates change, those that also fit into
+    memory, on devices that share no silicon with one that is loaded."""
+    used = {(suite, device) for suite, parts in placement.shares.items() for device in parts}
+    pools = {device.id: device.memory_pool for device in result.devices}
+    left = {pool: pool_bytes.get(pool, math.inf) for pool in pools.values()}
+    shared = sharing(result.devices)
+    shares: dict[str, list[Share]] = defaultdict(list)
+    ordered = sorted(placement.rates, key=lambda rate: ((rate.suite, rate.device) not in used, -rate.units_per_s))
+    for rate in ordered:
+        pool, size = pools[rate.device], rate.memory_bytes or 0
+        if (rate.suite, rate.device) not in used and size > left[pool]:
+            continue
+        if not shared.get(rate.device, set()).isdisjoint(shares):
+            continue
+        left[pool] -= size
+        share = _share_of(result, rate)
+        route = share.route
+        key = _key(name, route.suite, route.adapter, route.device, route.precision)
+        update = {
+            "key": key,
+            "scenario": "mixed",
+            "batch": rate.batch,
+            "run": run,
+            "limits": limits,
+            "rate_per_s": None,
+        }
+        shares[rate.device].append(share.model_copy(update=update))
+    tasks = tuple(Task(device=device, shares=tuple(each)) for device, each in shares.items())
+    return Phase(name=name, purpose=purpose, tasks=tasks, placement=placement)
+
+
+def scales(result: Result) -> tuple[int, ...]:
+    """On how many of the first hosts the mix is run by itself, where that is asked for: 1, 2, 4, … but not all."""
+    hosts = len({device.host for device in result.devices})
+    return tuple(1 << power for power in range(hosts.bit_length()) if 1 << power < hosts) if result.scaling else ()
+
+
+def _scaled(result: Result, limits: Limits, objective: Objective, pool_bytes: Mapping[str, int]) -> tuple[Phase, ...]:
+    """The next phase of the mix on a part of the hosts. Those hosts that cannot run every suite have none."""
+    assert result.mix is not None  # its caller saw to it
+    hosts = list(dict.fromkeys(device.host for device in result.devices))
+    known = {phase.name for phase in result.phases}
+    evidence = gather(result)
+    alone = solo_rates.solo(evidence, result.mix, integrity.invalid(integrity.findings(evidence)))
+    power = solo_rates.power(result)
+    for count in scales(result):
+        devices = [device for device in result.devices if device.host in hosts[:count]]
+        if (name := f"scaling{count}") in known:
+            continue
+        of_them = power and Power(
+            {device.id: power.idle_watts[device.id] for device in devices}, power.rest_watts * count / len(hosts)
+        )
+        with suppress(MixmarkError):
+            placement = place(
+                result.mix.units,
+                alone,
+                devices,
+                objective,
+                pool_bytes=pool_bytes,
+                host_share=solo_rates.host_share(evidence),
+                power=of_them,
+            )
+            return (_of_mix(result, placement, limits, name, "scaling", 1, pool_bytes),)
+    return ()
+
+
+def _share_of(result: Result, rate: Rate) -> Share:
+    """The solo share of the route that has this rate."""
+    for share in (share for phase in result.phases if phase.purpose == "solo" for share in phase.shares):
+        if share.route.key == (rate.suite, rate.device, rate.adapter, rate.precision):
+            return share
+    raise ValueError(f"nothing was planned of {rate.suite} on {rate.device} by {rate.adapter}")
+
+
+def later(
+    result: Result,
+    limits: Limits,
+    runs: int,
+    measure_again: bool,
+    objective: Objective,
+    pool_bytes: Mapping[str, int],
+) -> tuple[Phase, ...]:
+    """What comes next of a run whose planned phases are all over: the routes that the pilots chose, these alone once
+    more, then the mixed phases, one by one, then those of a part of the hosts; nothing where there is no mix or all is
+    done. Raises MixmarkError where no plan can be made."""
+    mix = result.mix
+    planned = [phase.placement for phase in result.phases if phase.placement and phase.purpose == "mixed"]
+    if mix is None:
+        return ()
+    if len(planned) >= runs:
+        return _scaled(result, limits, objective, pool_bytes) if scales(result) else ()
+    if planned:  # runs of one plan can be compared
+        return (mixed(result, planned[0], limits, len(planned) + 1, pool_bytes),)
+    evidence = gather(result)
+    invalid = integrity.invalid(integrity.findings(evidence))
+    if phases := chosen(evidence, invalid):
+        return phases
+    placement = place(
+        mix.units,
+        solo_rates.solo(evidence, mix, invalid),
+        result.devices,
+        objective,
+        pool_bytes=pool_bytes,
+        host_share=solo_rates.host_share(evidence),
+        power=solo_rates.power(result),
+    )
+    if measure_again and not any(phase.purpose == "again" for phase in result.phases):
+        return again(result, placement)
+    return (mixed(result, placement, limits, 1, pool_bytes),)
+
+
+def planner(result: Result, objective: Objective) -> Planner:
+    """Plans anew while a mixed phase runs: over what is loaded, so that memory is no question any more."""
+    fixed: dict[str, Any] = {"host_share": solo_rates.host_share(gather(result)), "power": solo_rates.power(result)}
+    return lambda units, now: place(units, now, result.devices, objective, **fixed)

@@ -1,0 +1,239 @@
+"""Finds and loads plugins: the built-in table, entry points, and `--adapter ./acme.py:Acme`.
+
+A plugin is not imported when it is found. When it is loaded, whatever is wrong with it becomes a `PluginError` that
+names the plugin, the cause and the missing member. Adapters are loaded in worker processes only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import importlib.util
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from mixmark.harness.contracts.choices import pick
+from mixmark.harness.contracts.errors import PluginError, UsageError
+from mixmark.harness.contracts.protocols import Suite
+from mixmark.harness.contracts.schema import Absent
+from mixmark.harness.contracts.text import plain
+from mixmark.harness.plugins.calls import words
+
+Kind = Literal["adapters", "meters", "watchers", "suites", "formats", "reporters", "comparisons"]
+
+BUILT_IN: dict[Kind, dict[str, str]] = {
+    "adapters": {
+        "torch": "mixmark.harness.adapters.torch:Torch",
+        "onnxruntime": "mixmark.harness.adapters.onnxruntime:OnnxRuntime",
+        "openvino": "mixmark.harness.adapters.openvino:OpenVino",
+        "llamacpp": "mixmark.harness.adapters.llamacpp:LlamaCpp",
+        "endpoint": "mixmark.harness.adapters.endpoint:Endpoint",
+    },
+    "meters": {
+        "nvml": "mixmark.harness.meters.nvml:Nvml",
+        "rapl": "mixmark.harness.meters.rapl:Rapl",
+        "amdsmi": "mixmark.harness.meters.amdsmi:AmdSmi",
+        "hwmon": "mixmark.harness.meters.hwmon:Hwmon",
+        "ipmi": "mixmark.harness.meters.ipmi:Ipmi",
+        "redfish": "mixmark.harness.meters.redfish:Redfish",
+        "external": "mixmark.harness.meters.external:External",
+    },
+    "watchers": {
+        "nvidia": "mixmark.harness.discover.machine.nvidia:Nvidia",
+    },
+    "suites": {
+        "llm": "mixmark.suites.llm:Llm",
+        "diffusion": "mixmark.suites.diffusion:Diffusion",
+        "dlrm": "mixmark.suites.dlrm:Dlrm",
+        "resnet50": "mixmark.suites.resnet50:ResNet50",
+        "probe": "mixmark.suites.probe:Probe",
+    },
+    "formats": {
+        "safetensors": "mixmark.suites.formats.safetensors:write",
+        "onnx": "mixmark.suites.formats.onnx:write",
+        "gguf": "mixmark.harness.adapters.gguf:export",
+    },
+    "reporters": {
+        "console": "mixmark.reporters.console:report",
+        "full": "mixmark.reporters.full:report",
+        "json": "mixmark.reporters.json:report",
+        "csv": "mixmark.reporters.csv:report",
+        "jsonl": "mixmark.reporters.jsonl:report",
+        "sql": "mixmark.reporters.sql:report",
+        "markdown": "mixmark.reporters.markdown:report",
+        "html": "mixmark.reporters.html:report",
+    },
+    "comparisons": {
+        "console": "mixmark.reporters.comparison.console:report",
+        "markdown": "mixmark.reporters.comparison.markdown:report",
+        "csv": "mixmark.reporters.comparison.csv:report",
+        "html": "mixmark.reporters.comparison.html:report",
+        "json": "mixmark.reporters.comparison.json:report",
+    },
+}
+WITH_SECTION = frozenset({"endpoint"})
+"""The built-in adapters that are asked only where mixmark.toml has a section of theirs, or the command line names
+them."""
+MEMBERS: dict[Kind, tuple[str, ...]] = {
+    "adapters": ("name", "discover", "open"),
+    "meters": ("name", "domains", "read"),
+    "watchers": ("name", "disclose", "read", "checks", "close"),
+    "suites": (
+        *("name", "version", "unit", "unit_names", "scenarios", "weights", "graphs", "feeds", "units"),
+        *("infer", "gate", "reference", "quality", "costs"),
+    ),
+    "formats": ("__call__",),
+    "reporters": ("__call__",),
+    "comparisons": ("__call__",),
+}
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A plugin that was found and is not loaded yet."""
+
+    kind: Kind
+    name: str
+    spec: str
+    """`module:Name` or `path/to/file.py:Name`; empty for one that its worker's interpreter has to look up."""
+    origin: str
+    """`built in`, the distribution and its version, `command line`, or the interpreter that looks it up."""
+    calls_itself: str = ""
+    """The adapter's own name, where the configuration gives it another one; else empty."""
+
+    def load(self) -> Any:
+        """Returns the class or function. Raises PluginError, whatever the plugin's own code raises."""
+        where, _, attribute = self.spec.rpartition(":")
+        try:
+            module = _module_of_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
+            loaded = getattr(module, attribute)
+        except (Exception, SystemExit) as error:
+            raise PluginError(f"{self.kind[:-1]} {self.name} ({self.spec}) does not load: {words(error)}") from error
+        missing = [member for member in MEMBERS[self.kind] if not hasattr(loaded, member)]
+        if missing:
+            raise PluginError(
+                f"{self.kind[:-1]} {self.name} ({self.spec}) lacks {', '.join(missing)}",
+                hint="docs/vendors/contract.md shows the shape that each kind of plugin has",
+            )
+        return loaded
+
+
+def find(kind: Kind, extra: Iterable[str] = ()) -> dict[str, Plugin]:
+    """Returns all plugins of a kind by name: built-in ones, then entry points, then `extra`, which replaces an entry
+    point of the same name. The names of built-in plugins are reserved: an entry point that has one is left out, and
+    `refused` says so.
+
+    extra: specs from the command line; such a plugin's name is that of its class in lower case. Raises UsageError where
+    that is the name of a built-in plugin.
+    """
+    found = {name: Plugin(kind, name, spec, "built in") for name, spec in BUILT_IN[kind].items()}
+    for entry in entry_points(group=f"mixmark.{kind}"):
+        if not unusable(kind, entry.name):
+            found[entry.name] = Plugin(kind, entry.name, entry.value, _package(entry))
+    for spec in extra:
+        name = name_of(spec)
+        if problem := unusable(kind, name):
+            raise UsageError(f"{spec}: {problem}", hint="give the class another name, and its `name` the same")
+        found[name] = Plugin(kind, name, spec, "command line")
+    return found
+
+
+def refused(kind: Kind) -> tuple[Absent, ...]:
+    """The entry points that `find` leaves out because of their names, with the reason."""
+    return tuple(
+        Absent(
+            kind=cast(Any, kind[:-1]), name=f"{plain(entry.name, 40)} of {plain(_package(entry), 80)}", reason=problem
+        )
+        for entry in entry_points(group=f"mixmark.{kind}")
+        if (problem := unusable(kind, entry.name))
+    )
+
+
+def source(plugin: Plugin) -> tuple[str, str]:
+    """What a plugin's code was read from, and its SHA-256; two empty texts where that cannot be found.
+
+    It is the RECORD of the distribution that the plugin comes from, which lists the hash of each of its files; without
+    one, the file of the plugin's module. No code of the plugin is run.
+    """
+    where = plugin.spec.rpartition(":")[0]
+    for entry in entry_points(group=f"mixmark.{plugin.kind}"):
+        if entry.value == plugin.spec and entry.dist and (record := entry.dist.read_text("RECORD")):
+            return f"RECORD of {_package(entry)}", hashlib.sha256(record.encode()).hexdigest()
+    if file := _file_of(where):
+        with contextlib.suppress(OSError):
+            return file.name, hashlib.sha256(file.read_bytes()).hexdigest()
+    return "", ""
+
+
+def unusable(kind: Kind, name: str) -> str:
+    """Why a plugin that is not built in may not have this name; empty where it may."""
+    if name.casefold() in BUILT_IN[kind]:
+        return f"{name} is the name of a built-in {kind[:-1]}, and reserved for it"
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        return f"{name!a} is no name: give one of ASCII letters, digits, dots, dashes and underscores"
+    return ""
+
+
+def _package(entry: EntryPoint) -> str:
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an entry point"
+
+
+def _file_of(where: str) -> Path | None:
+    """The file of a module; only its top-level package is looked up, so nothing is imported."""
+    if where.endswith(".py"):
+        return Path(where)
+    top, *rest = where.split(".")
+    found = importlib.util.find_spec(top) if top else None
+    if found is None:
+        return None
+    if not rest:
+        return Path(found.origin) if found.origin else None
+    inside = Path(next(iter(found.submodule_search_locations or [""]))).joinpath(*rest)
+    return next((each for each in (inside.with_suffix(".py"), inside / "__init__.py") if each.is_file()), None)
+
+
+def name_of(spec: str) -> str:
+    """Returns the name of a spec: `acme` for `./acme.py:Acme`. Raises UsageError if the spec has no class or its file
+    does not exist."""
+    where, _, attribute = spec.rpartition(":")
+    if not where or not attribute.isidentifier():
+        raise UsageError(f"{spec!r} is not a plugin", hint="give it as ./file.py:Class or package.module:Class")
+    if where.endswith(".py") and not Path(where).is_file():
+        raise UsageError(f"there is no file {where}", hint="give the adapter as ./file.py:Class")
+    return attribute.lower()
+
+
+def is_spec(text: str) -> bool:
+    """Tells a plugin's spec from a plugin's name, for a word of the command line."""
+    return ":" in text
+
+
+def suite(name: str, spec: str, tier: str, options: dict[str, str]) -> Any:
+    """Loads a suite and builds it for a tier. Raises PluginError, or Unsupported if the suite lacks the tier."""
+    return Plugin("suites", name, spec, "").load()(tier, options)
+
+
+def load_suite(name: str, tier: str, options: Mapping[str, str] | None = None) -> Suite:
+    """Builds a suite by its name, to try an adapter by hand. Raises UsageError for a name that there is not, and
+    Unsupported if the suite lacks the tier."""
+    found = find("suites")
+    (chosen,) = pick("suite", [name], found)
+    built: Suite = found[chosen].load()(tier, dict(options or {}))
+    return built
+
+
+def _module_of_file(path: Path) -> Any:
+    name = f"mixmark_plugin_{path.stem}"
+    found = importlib.util.spec_from_file_location(name, path)
+    if found is None or found.loader is None:
+        raise ImportError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = cast(Any, module)
+    found.loader.exec_module(module)
+    return module

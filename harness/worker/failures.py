@@ -1,0 +1,42 @@
+"""What goes wrong in a worker, sorted into the `Failure` that its record keeps."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from mixmark.harness.contracts.errors import MixmarkError, Unsupported, WrongAnswer
+from mixmark.harness.contracts.schema import Failure
+from mixmark.harness.plugins.calls import words
+from mixmark.harness.worker import load_generator
+
+
+class WorkerFailed(Exception):
+    """Carries the `Failure` that becomes the record's error."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+class NotStarted(WorkerFailed):
+    """The interpreter does not exist, or has no Mixmark of this version: no code of the adapter has run."""
+
+
+class Misused(WorkerFailed):
+    """The adapter refused what the configuration asks of it, such as an option that it does not know."""
+
+
+def failure_of(error: BaseException) -> Failure:
+    """The failure that stands for an exception, whichever plugin or framework raised it."""
+    if isinstance(error, WorkerFailed):
+        return error.failure
+    if isinstance(error, load_generator.Overloaded):
+        return Failure(kind="overloaded", message=str(error), hint="a lower --rate, or --rate max finds one")
+    if isinstance(error, WrongAnswer):
+        return Failure(kind="wrong answer", message=str(error), hint=error.hint)
+    if isinstance(error, Unsupported):
+        return Failure(kind="unsupported", message=str(error), hint=error.hint)
+    if isinstance(error, MixmarkError):
+        return Failure(kind="raised", message=str(error), hint=error.hint)
+    kind: Literal["out of memory", "raised"] = "out of memory" if load_generator.out_of_memory(error) else "raised"
+    return Failure(kind=kind, message=words(error))

@@ -1,0 +1,154 @@
+"""Ends what a worker leaves behind: a process that left the worker's process group, and one that lost its parent.
+
+While workers live, this process is a child subreaper (Linux, prctl(2)): a process whose parent ended becomes a child of
+this one and not of init, so that whatever comes of a worker stays among this process's descendants. A process that some
+service of the system starts on a worker's request (systemd, cron, a container's daemon) is no descendant and is not
+seen. On other systems only those are found that are still below the worker when it is ended.
+
+This process is also made non-dumpable meanwhile: another process of the same user, but for root's, cannot attach to it
+or read its memory, in which the seeds of feeds lie.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+import psutil
+
+from mixmark.harness.contracts.text import plain
+
+PR_GET_DUMPABLE, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 3, 4, 36
+GRACE_S = 2.0  # in which a process that notices its worker's end may end by itself
+PATIENCE_S = 10.0  # after which a process that does not die of SIGKILL is given up
+POLL_S = 0.02
+MAX_NAME = 40  # characters of a process's name
+
+_lock = threading.RLock()
+_living: dict[int, psutil.Process] = {}
+"""The workers that were not ended yet, by process id."""
+_dumpable = 1
+
+
+def start(start_worker: Callable[[], int]) -> int:
+    """Starts a worker while this process adopts orphans, and returns its process id. What it raises passes through."""
+    global _dumpable
+    with _lock:
+        if not _living:
+            _dumpable = _prctl(PR_GET_DUMPABLE)
+            _prctl(PR_SET_CHILD_SUBREAPER, 1)
+            _prctl(PR_SET_DUMPABLE, 0)
+        try:
+            pid = start_worker()
+            _living[pid] = psutil.Process(pid)  # it exists until it is waited for, also where it ended at once
+            return pid
+        finally:
+            _release()
+
+
+def end(pid: int, kill: Callable[[], None], spared: Iterable[int] = ()) -> tuple[str, ...]:
+    """Ends a worker by `kill`, and then what it left behind; returns the names of the processes that had to be killed.
+
+    spared: processes that are left alone, with their descendants. What is orphaned is told apart by worker only as long
+    as its worker lives, so it counts for the worker that is ended last.
+    """
+    with _lock:
+        if pid not in _living:
+            kill()
+            return ()
+        begun = min(each.create_time() for each in _living.values())
+        family = [each for each in _descendants(_living[pid]) if _group(each) != pid]
+        kill()
+        del _living[pid]
+        last = not _living
+        try:
+            kept = {each.pid for top in spared for helper in _process(top) for each in (helper, *_descendants(helper))}
+
+            def left() -> list[psutil.Process]:
+                """Those that live on, each before its descendants."""
+                tops = [*family, *(_orphans(begun) if last else ())]
+                found = {each.pid: each for top in tops for each in (top, *_descendants(top))}
+                return [each for each in found.values() if each.pid not in kept and _lives(each)]
+
+            _until(lambda: not left(), GRACE_S)
+            killed: dict[int, str] = {}
+
+            def ended() -> bool:
+                for each in (remaining := left()):
+                    killed.setdefault(each.pid, _name(each))
+                    with suppress(psutil.Error):
+                        each.kill()
+                return not remaining
+
+            _until(ended, PATIENCE_S)
+            return tuple(killed.values())
+        finally:
+            _release()
+
+
+def _release() -> None:
+    """Gives the process its own state back where no worker lives."""
+    if not _living:
+        _prctl(PR_SET_CHILD_SUBREAPER, 0)
+        _prctl(PR_SET_DUMPABLE, _dumpable)
+
+
+def _orphans(begun: float) -> list[psutil.Process]:
+    """The children that this process adopted: those in another session than its own (each worker begins one, and no
+    process can enter a session that exists) which were created after the first worker."""
+    found = []
+    for child in psutil.Process().children():
+        with suppress(psutil.Error, OSError):
+            if child.pid not in _living and os.getsid(child.pid) != os.getsid(0) and child.create_time() >= begun:
+                found.append(child)
+    return found
+
+
+def _lives(process: psutil.Process) -> bool:
+    """Whether the process runs. An orphan that has ended is reaped."""
+    with suppress(psutil.Error):
+        if process.status() != psutil.STATUS_ZOMBIE:
+            return process.is_running()
+        with suppress(ChildProcessError):
+            os.waitpid(process.pid, os.WNOHANG)
+    return False
+
+
+def _until(done: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not done() and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+
+
+def _process(pid: int) -> list[psutil.Process]:
+    with suppress(psutil.Error, ValueError):
+        return [psutil.Process(pid)]
+    return []
+
+
+def _descendants(process: psutil.Process) -> list[psutil.Process]:
+    """None for a process that is gone, also where another one has its id by now."""
+    with suppress(psutil.Error):
+        return list(process.children(recursive=True))
+    return []
+
+
+def _group(process: psutil.Process) -> int | None:
+    with suppress(OSError):
+        return os.getpgid(process.pid)
+    return None
+
+
+def _name(process: psutil.Process) -> str:
+    with suppress(psutil.Error):
+        return plain(process.name(), MAX_NAME)
+    return "?"
+
+
+def _prctl(option: int, value: int = 0) -> int:
+    return int(ctypes.CDLL(None).prctl(option, value, 0, 0, 0)) if sys.platform == "linux" else 0

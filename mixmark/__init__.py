@@ -1,0 +1,22 @@
+"""Everything that a plugin needs: `from mixmark import Device, GraphRunner, Unsupported, …`.
+
+In the repository `mixmark/harness` and its neighbours are links to the folders beside `mixmark/`; an installed package
+holds the folders themselves. `python -m mixmark` is the command line.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mixmark.api import *
+
+
+def __getattr__(name: str) -> object:
+    """Imports the names of `mixmark.api` when the first of them is asked for: `mixmark --help` needs none of them."""
+    from importlib import import_module
+
+    api = import_module("mixmark.api")
+    if name != "__all__" and name not in api.__all__:
+        raise AttributeError(f"module 'mixmark' has no attribute {name!r}")
+    return getattr(api, name)

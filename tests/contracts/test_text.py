@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mixmark.harness.contracts.text import escaped, plain
+
+
+@pytest.mark.parametrize(
+    ("hostile", "shown"),
+    [
+        ("a\x1b]0;title\x07b\x1b[2Jc\r\nd\u202ee\x9b1m", "abc d e 1m"),
+        ("a\x1bPq#0;2;0\x1b\\b\x1b_Gf=100;AAAA\x1b\\c", "abc"),
+        ("never closed \x1b]8;;http://x", "never closed"),
+        ("half \ud800 a pair", "half a pair"),
+        ("zero\u200bwidth, \ufeff, no\u00a0break", "zero width, , no break"),
+        ("Größe 4 µs ×2 日本", "Größe 4 µs ×2 日本"),
+    ],
+)
+def test_what_a_terminal_would_obey_is_gone_and_the_words_stay(hostile: str, shown: str) -> None:
+    assert plain(hostile) == shown
+
+
+def test_what_is_too_long_is_cut() -> None:
+    assert plain("x" * 10_000, 200) == "x" * 200
+
+
+@given(st.text(st.characters(exclude_categories=())))
+def test_whatever_it_was_it_is_one_line_that_any_file_takes(text: str) -> None:
+    shown = plain(text)
+    assert shown.isprintable() and shown == shown.strip()
+    assert plain(shown) == shown
+    shown.encode()
+
+
+@given(st.dictionaries(st.text(), st.text(st.characters(exclude_categories=()))))
+def test_escaped_json_says_the_same_and_moves_no_cursor(value: dict[str, str]) -> None:
+    told = escaped(json.dumps(value, indent=1, ensure_ascii=False))
+    assert json.loads(told) == value
+    assert all(letter.isprintable() for letter in told.replace("\n", ""))
+
+
+def test_what_people_read_is_not_escaped() -> None:
+    assert escaped('"Größe 4 µs, 日本"') == '"Größe 4 µs, 日本"'
+    assert escaped('"\x9b5A\U000e0001"') == '"\\u009b5A\\udb40\\udc01"'

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mixmark.harness.discover.machine import disclosure, memory
+
+GIB = 1 << 30
+CPUINFO = """\
+processor\t: 0
+model name\t: Acme Quartz\x1b[31m 9000\x07
+physical id\t: 0
+core id\t: 0
+microcode\t: 0x2b
+flags\t: fpu avx2 avx512f amx_bf16 hypervisor
+
+processor\t: 1
+model name\t: Acme Quartz 9000
+physical id\t: 0
+core id\t: 0
+flags\t: fpu avx2 avx512f hypervisor
+"""
+
+
+def laid_out(root: Path, **extra: str) -> Path:
+    """A synthetic machine; keys of `extra` are paths with `__` for a slash."""
+    files = {
+        "proc/cpuinfo": CPUINFO,
+        "proc/meminfo": "MemTotal:  8388608 kB\nMemAvailable: 4194304 kB\nSwapTotal: 0 kB\n",
+        "proc/sys/kernel/osrelease": "6.12.0\n",
+        "etc/os-release": 'NAME="Example"\nPRETTY_NAME="Example Linux 12"\n',
+        "sys/class/dmi/id/sys_vendor": "QEMU\n",
+        "sys/class/dmi/id/bios_version": "1.2\n",
+        "sys/class/dmi/id/product_serial": "SECRET-SERIAL\n",
+        "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "performance\n",
+        "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq": "4200000\n",
+        "sys/devices/system/cpu/cpu0/cache/index0/level": "1\n",
+        "sys/devices/system/cpu/cpu0/cache/index0/type": "Data\n",
+        "sys/devices/system/cpu/cpu0/cache/index0/size": "48K\n",
+    }
+    for name, content in (files | {key.replace("__", "/"): text for key, text in extra.items()}).items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    return root
+
+
+def test_a_machine_is_read_from_its_files(tmp_path: Path) -> None:
+    found = disclosure.disclose(laid_out(tmp_path), environment={}, checkout=tmp_path)
+    assert (found.cpu_model, found.cpu_cores, found.cpu_threads) == ("Acme Quartz 9000", 1, 2)
+    assert found.cpu_flags == ("avx2", "avx512f")  # what only one thread has does not count
+    assert (found.microcode, found.firmware, found.governor) == ("0x2b", "1.2", "performance")
+    assert (found.clock_max_mhz, found.memory_bytes, found.swap_bytes) == (4200.0, 8 * GIB, 0)
+    assert (found.caches, found.operating_system) == ({"L1d": "48K"}, "Example Linux 12")
+    assert found.kernel.startswith("6.12.0 ")
+    assert (found.virtualization, found.container, found.git_commit) == ("QEMU", None, None)
+    assert "numpy" in found.packages
+
+
+def test_what_a_machine_does_not_say_is_none(tmp_path: Path) -> None:
+    found = disclosure.disclose(tmp_path, environment={}, checkout=tmp_path)
+    unknown = (found.cpu_model, found.cpu_cores, found.cpu_threads, found.memory_bytes, found.virtualization)
+    assert unknown == (None,) * 5
+    assert (found.swap_bytes, found.governor, found.firmware) == (None, None, None)
+
+
+def test_nothing_that_names_a_unit_or_a_person_is_disclosed(tmp_path: Path) -> None:
+    environment = {
+        "OMP_NUM_THREADS": "4",
+        "LD_PRELOAD": "/home/ann/lib/libjemalloc.so:/opt/x.so",
+        "HF_TOKEN": "hunter2",
+        "HOME": "/home/ann",
+    }
+    found = disclosure.disclose(laid_out(tmp_path), environment=environment, checkout=tmp_path)
+    assert found.environment == {"OMP_NUM_THREADS": "4", "LD_PRELOAD": "libjemalloc.so:x.so"}
+    text = found.model_dump_json()
+    assert not [secret for secret in ("SECRET-SERIAL", "hunter2", "/home/ann") if secret in text]
+
+
+def test_files_that_are_no_text_are_unknown(tmp_path: Path) -> None:
+    root = laid_out(tmp_path)
+    (root / "proc/meminfo").write_bytes(b"\x00\xffMemTotal: 99999999999999999999999 kB\n")
+    (root / "proc/cpuinfo").unlink()
+    (root / "proc/cpuinfo").mkdir()
+    (root / "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq").write_text("²")
+    found = disclosure.disclose(root, environment={}, checkout=tmp_path)
+    assert (found.memory_bytes, found.cpu_threads, found.clock_max_mhz) == (None, None, None)
+
+
+V2 = {
+    "proc__self__cgroup": "0::/jobs/one\n",
+    "sys__fs__cgroup__jobs__memory.max": str(3 * GIB),
+    "sys__fs__cgroup__jobs__memory.current": str(2 * GIB),
+    "sys__fs__cgroup__jobs__memory.stat": f"anon 1\ninactive_file {GIB}\n",
+    "sys__fs__cgroup__jobs__one__memory.max": "max\n",
+    "sys__fs__cgroup__jobs__one__cpu.max": "200000 100000\n",
+}
+
+
+def test_cgroup_2_bounds_memory_from_any_level(tmp_path: Path) -> None:
+    root = laid_out(tmp_path, **V2)
+    assert memory.available_bytes(root) == 2 * GIB  # 3 − 2, and 1 of droppable cache
+    assert memory.total_bytes(root) == 3 * GIB
+    assert disclosure.disclose(root, environment={}, checkout=root).cgroup_limits == {
+        "cpu.max": "200000 100000",
+        "memory.max": "max",
+    }
+
+
+def test_cgroup_1_bounds_memory_too(tmp_path: Path) -> None:
+    root = laid_out(
+        tmp_path,
+        proc__self__cgroup="5:cpu,cpuacct:/\n4:memory:/../docker/abc\n",
+        **{
+            "sys__fs__cgroup__memory__memory.limit_in_bytes": str(2 * GIB),
+            "sys__fs__cgroup__memory__memory.usage_in_bytes": str(GIB),
+        },
+    )
+    assert memory.available_bytes(root) == GIB
+    assert disclosure.disclose(root, environment={}, checkout=root).container == "docker"
+
+
+def test_without_a_limit_the_machine_is_the_bound(tmp_path: Path) -> None:
+    assert memory.available_bytes(laid_out(tmp_path)) == 4 * GIB
+    assert memory.total_bytes(tmp_path) == 8 * GIB
+
+
+@pytest.mark.parametrize(
+    ("files", "virtualization"),
+    [
+        ({}, "QEMU"),
+        ({"sys__class__dmi__id__sys_vendor": "Acme"}, "hypervisor"),
+        ({"sys__class__dmi__id__sys_vendor": "Acme", "proc__cpuinfo": "processor: 0\nflags: fpu\n"}, None),
+        ({"sys__class__dmi__id__sys_vendor": "Acme", "sys__hypervisor__type": "xen"}, "xen"),
+    ],
+)
+def test_virtual_machines_are_told_from_metal(
+    tmp_path: Path, files: dict[str, str], virtualization: str | None
+) -> None:
+    root = laid_out(tmp_path, **files)
+    assert disclosure.disclose(root, environment={}, checkout=root).virtualization == virtualization
+
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {".git__HEAD": COMMIT},
+        {".git__HEAD": "ref: refs/heads/main\n", ".git__refs__heads__main": COMMIT},
+        {".git__HEAD": "ref: refs/heads/main\n", ".git__packed-refs": f"# pack\n{COMMIT} refs/heads/main\n"},
+        {
+            ".git": "gitdir: store/worktrees/w\n",
+            "store__worktrees__w__HEAD": "ref: refs/heads/main",
+            "store__worktrees__w__commondir": "../..",
+            "store__refs__heads__main": COMMIT,
+        },
+    ],
+)
+def test_the_commit_is_found_without_git(tmp_path: Path, files: dict[str, str]) -> None:
+    assert disclosure.git_commit(laid_out(tmp_path, **files)) == COMMIT
+
+
+@pytest.mark.parametrize("head", ["", "ref: ../../etc/os-release", "ref: refs/heads/none", "main", "ref: \x00"])
+def test_what_is_no_commit_is_none(tmp_path: Path, head: str) -> None:
+    assert disclosure.git_commit(laid_out(tmp_path, **{".git__HEAD": head})) is None
+
+
+def test_the_facts_of_accelerators_are_handed_on(tmp_path: Path) -> None:
+    facts = {"id": "gpu:GPU-1", "name": "Topaz"}
+    found = disclosure.disclose(tmp_path, environment={}, checkout=tmp_path, accelerators=[facts])
+    assert found.accelerators == (facts,)
+
+
+def test_this_machine_can_be_disclosed() -> None:
+    found = disclosure.disclose()
+    assert found.python
+    assert 0 < memory.available_bytes() <= (memory.total_bytes() or 0)

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from mixmark.harness.contracts.schema import PROTECTIVE, AcceleratorConditions
+from mixmark.harness.discover.machine.accelerators import Accelerators
+from mixmark.harness.discover.machine.counters import Machine
+from mixmark.harness.discover.machine.nvidia import REASONS
+from mixmark.harness.plugins import registry
+from tests.discover.machine.nvml import FakeNvml
+from tests.discover.machine.test_counters import CHILD, WORKER, process, quiet, write
+
+NVIDIA = {"nvidia": registry.find("watchers")["nvidia"]}
+
+
+def seen(monkeypatch: pytest.MonkeyPatch, root: Path, nvml: object) -> tuple[AcceleratorConditions, ...]:
+    """What a reading of a machine on which process 99 is not ours tells of its GPUs."""
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    write(quiet(root), process(99, (0, 0, 0, 0)))
+    with Accelerators(NVIDIA) as accelerators:
+        found = Machine([WORKER], root, accelerators=accelerators).read().accelerators
+    assert accelerators.absent == ()
+    return found
+
+
+def test_a_gpu_tells_its_state_and_its_company(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    nvml = FakeNvml([CHILD, 99, os.getpid()])
+    assert seen(monkeypatch, tmp_path, nvml) == (
+        AcceleratorConditions(
+            id="gpu:GPU-1",
+            reasons=("power cap", "thermal protection"),
+            clock_mhz=1700,
+            temperature_c=66,
+            power_cap_mw=None,  # the driver does not support the question
+            foreign_pids=(99,),
+            own_listed=True,
+            utilization_pct=37,
+        ),
+    )
+    assert nvml.closed == 1
+
+
+@pytest.mark.parametrize(
+    ("pids", "own", "foreign"),
+    [
+        ([CHILD, 99], True, (99,)),
+        ([99], False, (99,)),
+        ([CHILD, 12345], None, None),  # 12345 is no process here: the driver counts in another namespace
+        ([12345], None, None),
+        ([], None, ()),  # the driver lists nobody
+    ],
+)
+def test_a_gpu_tells_whether_it_works_for_us(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pids: list[int], own: bool | None, foreign: tuple[int, ...] | None
+) -> None:
+    [gpu] = seen(monkeypatch, tmp_path, FakeNvml(pids))
+    assert (gpu.own_listed, gpu.foreign_pids) == (own, foreign)
+
+
+@pytest.mark.parametrize("bit", REASONS)
+def test_each_reason_has_a_word_of_the_schema(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, bit: int) -> None:
+    nvml = FakeNvml([])
+    nvml.nvmlDeviceGetCurrentClocksThrottleReasons = lambda device: bit
+    [gpu] = seen(monkeypatch, tmp_path, nvml)
+    assert gpu.reasons == (REASONS[bit],)
+    assert (REASONS[bit] in PROTECTIVE) == (bit in (0x08, 0x20, 0x40, 0x80))  # nvml.h: what slows for heat or supply
+
+
+def test_without_a_driver_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert seen(monkeypatch, tmp_path, FakeNvml([], driver=False)) == ()
+
+
+class Terse:
+    """A GPU that tells its name and its driver's CUDA version and refuses every other question."""
+
+    class NVMLError(Exception): ...
+
+    def __getattr__(self, name: str) -> object:
+        answers = {
+            "nvmlInit": None,
+            "nvmlDeviceGetCount": 1,
+            "nvmlDeviceGetHandleByIndex": "a handle",
+            "nvmlDeviceGetName": "Acme\x1b[0m Topaz",
+            "nvmlSystemGetCudaDriverVersion": 12040,
+        }
+
+        def answer(*device: object) -> object:
+            if name in answers:
+                return answers[name]
+            raise self.NVMLError
+
+        return 0 if name.startswith("NVML_") else answer
+
+
+def test_a_gpu_discloses_what_it_can(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", Terse())
+    with Accelerators(NVIDIA) as accelerators:
+        assert accelerators.disclose() == ({"name": "Acme Topaz", "cuda": "12.4"},)
+        assert accelerators.checks() == ()
+        assert accelerators.read(set(), tmp_path) == ()  # it has no id, so it is no device
+    assert accelerators.absent == ()

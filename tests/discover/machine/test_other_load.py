@@ -1,0 +1,174 @@
+"""Who else uses the machine, and how long a command waits for that to end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from mixmark.harness.cli.machine_lock import alone
+from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.discover.machine import other_load
+from mixmark.harness.discover.machine.counters import Machine
+from mixmark.harness.discover.machine.other_load import Others
+from mixmark.harness.plugins import locks
+from tests.discover.machine.test_counters import counted, quiet, write
+
+QUIET = Others(0.01, 2, {})
+BUSY = Others(0.9, 2, {"python": 0.7, "node": 0.1})
+
+
+class Clock:
+    """Each look takes two seconds."""
+
+    def __init__(self, *looks: Others | None) -> None:
+        self.now_s, self.looks = 0.0, [*looks]
+        self.told: list[Others] = []
+
+    def look(self) -> Others | None:
+        self.now_s += 2
+        return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+
+    def wait(self, seconds: float) -> Others | None:
+        return other_load.wait(seconds, self.told.append, self.look, lambda: self.now_s)
+
+
+def test_the_limit_is_that_of_the_rule() -> None:
+    assert (Others(0, 2, {}).limit_cores, Others(0, 100, {}).limit_cores) == (0.02, 0.25)
+    assert [Others(cores, 2, {}).busy for cores in (0.02, 0.021)] == [False, True]
+
+
+def test_programs_are_told_with_their_shares() -> None:
+    assert str(BUSY) == "45.0 % of the machine's CPU time (limit 1.0 %): python 35.0 %, node 5.0 %, others 5.0 %"
+    assert str(Others(0.9, 2, {"python": 0.89})).endswith("(limit 1.0 %): python 44.5 %")
+    assert str(Others(0.9, 2, {})).endswith("(limit 1.0 %): others 45.0 %")
+
+
+def test_without_patience_there_is_one_look() -> None:
+    clock = Clock(BUSY)
+    assert (clock.wait(0), clock.now_s, clock.told) == (BUSY, 2, [])
+    clock = Clock(QUIET)
+    assert (clock.wait(0), clock.now_s) == (QUIET, 2)
+
+
+def test_an_idle_machine_is_not_waited_for() -> None:
+    clock = Clock(QUIET)
+    assert (clock.wait(60), clock.now_s, clock.told) == (QUIET, 4, [])
+
+
+def test_it_must_be_idle_twice_in_a_row() -> None:
+    clock = Clock(BUSY, QUIET, BUSY, QUIET, QUIET, BUSY)
+    assert (clock.wait(60), clock.now_s, clock.told) == (QUIET, 10, [BUSY, BUSY])
+
+
+def test_it_ends_when_the_time_is_over() -> None:
+    clock = Clock(BUSY)
+    assert (clock.wait(7), clock.now_s) == (BUSY, 8)
+
+
+def test_a_machine_that_says_nothing_is_not_waited_for() -> None:
+    clock = Clock(None)
+    assert (clock.wait(60), clock.now_s) == (None, 2)
+
+
+def listing(*lists: Mapping[int, tuple[str, float]]) -> Iterator[Mapping[int, tuple[str, float]]]:
+    yield from lists
+
+
+def test_a_look_names_the_largest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two seconds, in which one of two CPUs was busy for 1.5 s. Two programs have one name, two are new."""
+    root = quiet(tmp_path)
+    now_ns = iter((0, 2_000_000_000))
+    machine = Machine(root=root, clock=lambda: next(now_ns))
+    lists = listing(
+        {5: ("cc1", 10.0), 6: ("cc1", 4.0), 7: ("bash", 1.0), 8: ("sshd", 1.0)},
+        {5: ("cc1", 10.5), 6: ("cc1", 4.3), 7: ("bash", 1.02), 8: ("sshd", 1.0), 9: ("ld", 0.4), 10: ("x", 0.1)},
+    )
+    others = other_load.look(
+        machine, lambda seconds: write(root, {"proc/stat": counted(cpu0=150)}), lambda: next(lists)
+    )
+    assert others is not None
+    assert others.cpus == 2
+    assert {name: round(cores, 6) for name, cores in others.names.items()} == {"cc1": 0.4, "ld": 0.2, "x": 0.05}
+    assert others.cores == pytest.approx(0.75)
+
+
+def test_a_machine_without_counters_says_nothing(tmp_path: Path) -> None:
+    assert other_load.look(Machine(root=tmp_path), lambda seconds: None, dict) is None
+
+
+def test_the_processes_that_are_listed_are_those_of_others() -> None:
+    found = other_load.processes()
+    assert os.getpid() not in found
+    assert os.getppid() in found
+
+
+def told(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    found: Others | None,
+    wait_idle_s: float | None = None,
+    tier: Literal["smoke", "edge"] = "edge",
+) -> str:
+    """What `alone` prints where the machine is found so, after one busy look."""
+
+    def wait(seconds: float, tell: Callable[[Others], None]) -> Others | None:
+        if seconds > 0 and found is not None:
+            tell(BUSY)
+        return found
+
+    monkeypatch.setattr(other_load, "wait", wait)
+    with alone(Path("results/x"), tier, wait_idle_s):
+        pass
+    out, err = capsys.readouterr()
+    assert not out
+    return err
+
+
+def test_a_busy_machine_is_told_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert told(monkeypatch, capsys, BUSY) == (
+        "mixmark: other programs use 45.0 % of the machine's CPU time (limit 1.0 %): python 35.0 %, node 5.0 %, others "
+        "5.0 %\n         The run begins all the same; its result will be called disturbed. --wait-idle 60 waits up to "
+        "60 s.\n"
+    )
+    assert told(monkeypatch, capsys, QUIET) == ""
+    assert told(monkeypatch, capsys, None) == ""
+
+
+def test_what_is_waited_for_is_told_and_whether_it_came(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    waiting, after, end = told(monkeypatch, capsys, BUSY, 60).splitlines()
+    assert waiting.startswith("mixmark: waiting up to 60 s: other programs use 45.0 %")
+    assert after.startswith("mixmark: after 60 s of waiting, other programs still use 45.0 %")
+    assert end == "         The run begins all the same; its result will be called disturbed."
+    assert told(monkeypatch, capsys, QUIET, 60).count("\n") == 1
+    assert "does not say how busy it is" in told(monkeypatch, capsys, None, 60)
+
+
+def test_nobody_looks_before_the_smoke_tier_unless_asked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert told(monkeypatch, capsys, BUSY, tier="smoke") == ""
+    assert "other programs use" in told(monkeypatch, capsys, BUSY, 0, tier="smoke")
+
+
+def test_a_second_run_is_refused_and_a_machine_without_a_lock_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(locks.VARIABLE, str(tmp_path / "lock"))
+    with alone(tmp_path / "one", "smoke", None):
+        with pytest.raises(UsageError) as refused, alone(tmp_path / "two", "smoke", None):
+            pass
+        assert f"another run measures on this machine: process {os.getpid()}, since " in str(refused.value)
+        assert str(refused.value).endswith(f"which writes to {tmp_path / 'one'}")
+        assert "--wait-idle 600" in refused.value.hint
+    monkeypatch.setenv(locks.VARIABLE, str(tmp_path / "none/lock"))
+    with alone(tmp_path / "one", "smoke", None), alone(tmp_path / "two", "smoke", None):
+        pass
+    assert capsys.readouterr().err.count("so another run at the same time would not be noticed") == 2

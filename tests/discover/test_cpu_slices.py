@@ -1,0 +1,128 @@
+"""Slices of a CPU whose topology is laid out in files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.schema import Device
+from mixmark.harness.discover.cpu_slices import cut, ranges, split, usable
+from mixmark.harness.plan.phases import Way
+
+CPU = Device(id="cpu:0", kind="cpu", name="Quartz", memory_pool="host", precisions=("fp32",))
+GPU = Device(id="gpu:0", kind="gpu", memory_pool="gpu:0", precisions=("fp32",))
+
+
+def machine(root: Path, cores: Mapping[int, tuple[int, int]], files: Mapping[str, str] | None = None) -> Path:
+    """cores: (package, core) of each hardware thread."""
+    for thread, (package, core) in cores.items():
+        topology = root / f"sys/devices/system/cpu/cpu{thread}/topology"
+        topology.mkdir(parents=True)
+        (topology / "physical_package_id").write_text(f"{package}\n")
+        (topology / "core_id").write_text(f"{core}\n")
+    for name, content in (files or {}).items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(content)
+    return root
+
+
+def test_the_threads_of_a_core_stay_together(tmp_path: Path) -> None:
+    root = machine(tmp_path, {thread: (0, thread % 4) for thread in range(8)})
+    assert cut("2", range(8), root) == [(0, 1, 4, 5), (2, 3, 6, 7)]
+    assert cut("3", range(8), root) == [(0, 1, 4, 5), (2, 6), (3, 7)]
+    assert cut("2", (0, 1, 2), root) == [(0, 1), (2,)]  # what taskset leaves
+
+
+def test_a_machine_that_tells_no_topology_is_cut_by_threads(tmp_path: Path) -> None:
+    assert cut("2", range(4), tmp_path) == [(0, 1), (2, 3)]
+
+
+def test_by_numa_node_and_by_kind_of_core(tmp_path: Path) -> None:
+    nodes = {"sys/devices/system/node/node0/cpulist": "0-1,4\n", "sys/devices/system/node/node1/cpulist": "2-3\n"}
+    kinds = {"sys/devices/cpu_core/cpus": "0-1\n", "sys/devices/cpu_atom/cpus": "2-4\n"}
+    root = machine(tmp_path, {thread: (0, thread) for thread in range(5)}, nodes | kinds)
+    assert cut("numa", range(5), root) == [(0, 1, 4), (2, 3)]
+    assert cut("type", range(5), root) == [(2, 3, 4), (0, 1)]
+
+
+def test_by_capacity_where_kinds_have_no_name(tmp_path: Path) -> None:
+    capacities = {f"sys/devices/system/cpu/cpu{t}/cpu_capacity": "1024" if t < 2 else "446" for t in range(4)}
+    root = machine(tmp_path, {thread: (0, thread) for thread in range(4)}, capacities)
+    assert cut("type", range(4), root) == [(2, 3), (0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ("numa", "one NUMA node"),
+        ("type", "one kind of core"),
+        ("3", "has 2 cores"),
+        ("1", "nothing to split by"),
+        ("many", "nothing to split by"),
+    ],
+)
+def test_what_cannot_be_split_is_told(tmp_path: Path, how: str, told: str) -> None:
+    root = machine(tmp_path, {0: (0, 0), 1: (0, 1)}, {"sys/devices/system/node/node0/cpulist": "0-1"})
+    with pytest.raises(UsageError, match=told):
+        cut(how, (0, 1), root)
+
+
+def test_every_way_onto_the_cpu_becomes_one_a_slice() -> None:
+    if len(usable()) < 2:
+        pytest.skip("needs two hardware threads")
+    ways = split((Way(CPU, "torch", {}), Way(GPU, "torch", {}), Way(CPU, "onnxruntime", {})), "2")
+    assert [(way.device.id, way.adapter) for way in ways] == [
+        ("cpu:0.0", "torch"),
+        ("cpu:0.1", "torch"),
+        ("gpu:0", "torch"),
+        ("cpu:0.0", "onnxruntime"),
+        ("cpu:0.1", "onnxruntime"),
+    ]
+    first, second = ways[0].device, ways[1].device
+    assert not set(first.cores) & set(second.cores)
+    assert first.slice_of == "cpu:0"
+    assert first.silicon != second.silicon
+    assert first.whole == CPU.model_copy(update={"name": first.name})
+    assert ways[2].device.whole == GPU
+    group = CPU.model_copy(update={"id": "cpu:pair", "parts": ("cpu:0/1-of-2", "cpu:0/2-of-2")})
+    assert split((*ways[:1], Way(CPU, "acme", {}), Way(group, "acme", {})), "2")[-1].device == group
+    with pytest.raises(UsageError, match="no adapter here reaches the CPU"):
+        split((Way(GPU, "torch", {}), Way(group, "acme", {})), "2")
+
+
+def test_devices_overlap_where_they_share_silicon() -> None:
+    def gpu(name: str, *parts: str) -> Device:
+        return Device(id=f"gpu:{name}", kind="gpu", memory_pool=name, parts=parts)
+
+    a, pair, half, quarter = gpu("a"), gpu("p", "gpu:a", "gpu:b"), gpu("h", "gpu:a/1-of-2"), gpu("q", "gpu:a/3-of-4")
+    assert a.overlaps(pair) and pair.overlaps(a) and a.overlaps(half) and pair.overlaps(half) and a.overlaps(a)
+    assert not half.overlaps(gpu("h2", "gpu:a/2-of-2"))
+    assert half.overlaps(quarter), "nothing tells where the cuts of two divisions are"
+    assert not gpu("c").overlaps(pair)
+    one, two = (CPU.model_copy(update={"id": f"cpu:0.{at}", "slice_of": "cpu:0", "cores": (at,)}) for at in range(2))
+    assert one.overlaps(CPU) and one.overlaps(one) and not one.overlaps(two)
+    assert one.overlaps(two.model_copy(update={"cores": (0, 1)}))
+    assert one.overlaps(CPU.model_copy(update={"id": "cpu:pair", "parts": ("cpu:0/1-of-2", "cpu:0/2-of-2")}))
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        (("gpu:a", "gpu:a"), "gpu:a and gpu:a are the same silicon"),
+        (("gpu:a", "gpu:a/1-of-2"), "are the same silicon"),
+        (("gpu:a/1-of-2", "gpu:a/2-of-4"), "are the same silicon"),
+        (("core-0",), "core-0 names no silicon"),
+        (("gpu:a/3-of-2",), "names no silicon"),
+        (("gpu:a/0-of-2",), "names no silicon"),
+    ],
+)
+def test_parts_name_silicon_and_each_once(parts: tuple[str, ...], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        Device(id="gpu:p", kind="gpu", memory_pool="p", parts=parts)
+
+
+def test_ranges_as_the_kernel_writes_them() -> None:
+    assert ranges((0, 1, 2, 8, 10, 11)) == "0-2,8,10-11"

@@ -1,0 +1,316 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from mixmark.harness.contracts.protocols import Check
+from mixmark.harness.contracts.schema import NoiseFloor, Tier
+from mixmark.harness.discover import doctor
+from mixmark.harness.discover.doctor import checks
+from mixmark.harness.discover.machine.counters import Machine
+from tests.discover.machine.nvml import FakeNvml
+from tests.discover.machine.test_counters import counted, process, quiet, write
+
+CPU = "sys/devices/system/cpu"
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml([], driver=False))
+
+
+def check(root: Path, name: str, files: Mapping[str, str] = {}, during: Mapping[str, str] = {}) -> Check:
+    """One check's answer on a quiet machine with other files. during: what changes within the sample."""
+    write(quiet(root), dict(files))
+    found = {each.name: each for each in checks(root, wait=lambda seconds: write(root, dict(during)), floors=dict)}
+    return found[name]
+
+
+GOOD: list[tuple[str, dict[str, str], str]] = [
+    (
+        "governor",
+        {f"{CPU}/cpu{cpu}/cpufreq/scaling_governor": "performance\n" for cpu in (0, 1)},
+        "every CPU uses the governor performance",
+    ),
+    ("boost", {f"{CPU}/intel_pstate/no_turbo": "1\n"}, "off: the clocks hold, below what the CPU could reach"),
+    ("boost", {f"{CPU}/cpufreq/boost": "0\n"}, "off: the clocks hold, below what the CPU could reach"),
+    ("swap", {"proc/swaps": "Filename Type Size Used Priority\n"}, "there is no swap area"),
+    ("swap", {"proc/swaps": "Filename Type Size Used Priority\n/swap file 2048 0 -2\n"}, "no swap area is used"),
+    ("cpu limit", {"sys/fs/cgroup/job/cpu.max": "max 100000\n"}, "no CPU quota was found"),
+    ("container", {}, "no container was found"),
+    (
+        "energy counters",
+        {"sys/class/powercap/intel-rapl:0/energy_uj": "123456\n"},
+        "1 of 1 energy counters can be read",
+    ),
+    (
+        "watchable",
+        {},
+        "all disturbances can be observed: CPU clocks, CPU temperature, thermal throttling, memory pressure, paging",
+    ),
+    (
+        "huge pages",
+        {"sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n"},
+        "transparent huge pages are set to madvise",
+    ),
+    ("smt", {f"{CPU}/smt/active": "0\n"}, "off: each core runs one thread"),
+]
+
+
+@pytest.mark.parametrize(("name", "files", "message"), GOOD)
+def test_what_is_well_is_ok(tmp_path: Path, name: str, files: dict[str, str], message: str) -> None:
+    work = {"proc/stat": counted(cpu0=50)}  # so that the clocks have something to be weighted by
+    assert check(tmp_path, name, files, work) == Check(name, "ok", message)
+
+
+NOTED: list[tuple[str, dict[str, str], str, str]] = [
+    (
+        "boost",
+        {f"{CPU}/intel_pstate/no_turbo": "0\n"},
+        "on: the clock depends on temperature and on how many cores work",
+        f"echo 1 | sudo tee /{CPU}/intel_pstate/no_turbo",
+    ),
+    (
+        "boost",
+        {f"{CPU}/cpufreq/boost": "1\n"},
+        "on: the clock depends on temperature and on how many cores work",
+        f"echo 0 | sudo tee /{CPU}/cpufreq/boost",
+    ),
+    (
+        "huge pages",
+        {"sys/kernel/mm/transparent_hugepage/enabled": "[always] madvise never\n"},
+        "transparent huge pages are set to always",
+        "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled",
+    ),
+    (
+        "smt",
+        {f"{CPU}/smt/active": "1\n"},
+        "on: the speed of a thread depends on the load of the other thread of its core",
+        f"echo off | sudo tee /{CPU}/smt/control",
+    ),
+    (
+        "container",
+        {".dockerenv": ""},
+        "Mixmark runs in docker, from where other work on the machine may not be visible",
+        "",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "files", "message", "fix"), NOTED)
+def test_a_setting_that_results_depend_on_is_named(
+    tmp_path: Path, name: str, files: dict[str, str], message: str, fix: str
+) -> None:
+    assert check(tmp_path, name, files) == Check(name, "ok", message, fix)
+
+
+WRONG: list[tuple[str, dict[str, str], str, str]] = [
+    (
+        "governor",
+        {f"{CPU}/cpu{cpu}/cpufreq/scaling_governor": word for cpu, word in enumerate(("performance", "powersave"))},
+        "performance, powersave: the clocks follow the load with a delay",
+        f"echo performance | sudo tee /{CPU}/cpu*/cpufreq/scaling_governor",
+    ),
+    (
+        "swap",
+        {"proc/swaps": "Filename Type Size Used Priority\n/a file 9 1024 -2\n/b file 9 2048 -3\n"},
+        "3 MiB of memory are swapped out, and reading them back takes time",
+        "sudo swapoff -a",
+    ),
+    (
+        "cpu limit",  # the one above ours is tighter
+        {"sys/fs/cgroup/job/cpu.max": "400000 100000\n", "sys/fs/cgroup/cpu.max": "150000 100000\n"},
+        "the cgroup may use 1.50 CPUs, and is stopped for the rest of a period in which it has",
+        "echo max | sudo tee /sys/fs/cgroup/cpu.max",
+    ),
+    (
+        "cpu limit",
+        {
+            "proc/self/cgroup": "4:cpu,cpuacct:/job\n",
+            "sys/fs/cgroup/cpu/job/cpu.cfs_quota_us": "50000\n",
+            "sys/fs/cgroup/cpu/job/cpu.cfs_period_us": "100000\n",
+            "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
+        },
+        "the cgroup may use 0.50 CPUs, and is stopped for the rest of a period in which it has",
+        "echo -1 | sudo tee /sys/fs/cgroup/cpu/job/cpu.cfs_quota_us",
+    ),
+    (
+        "energy counters",  # a folder: root, who may run this, reads every file
+        {"sys/class/powercap/a/energy_uj": "1\n", "sys/class/powercap/b/energy_uj/closed": ""},
+        "1 of 2 energy counters cannot be read",
+        "sudo chmod a+r /sys/class/powercap/*/energy_uj",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "files", "message", "fix"), WRONG)
+def test_what_will_disturb_comes_with_the_command_that_stops_it(
+    tmp_path: Path, name: str, files: dict[str, str], message: str, fix: str
+) -> None:
+    assert check(tmp_path, name, files) == Check(name, "warn", message, fix)
+
+
+def sampled(monkeypatch: pytest.MonkeyPatch, root: Path, name: str, stat: str) -> Check:
+    """As if the sample took exactly a second."""
+    now = iter((0, 1_000_000_000))
+    monkeypatch.setattr(doctor, "Machine", partial(Machine, clock=lambda: next(now)))
+    return check(root, name, during={"proc/stat": stat})
+
+
+@pytest.mark.parametrize(("ticks", "state"), [(2, "ok"), (50, "warn")])
+def test_others_on_the_cpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ticks: int, state: str) -> None:
+    found = sampled(monkeypatch, tmp_path, "load", counted(cpu1=ticks))
+    fix = "ps -eo pid,pcpu,comm --sort=-pcpu | head" if state == "warn" else ""
+    message = f"other processes keep {ticks / 100:.2f} of 2 CPUs busy (limit 0.02)"
+    assert (found.state, found.message, found.fix) == (state, message, fix)
+
+
+@pytest.mark.parametrize(("ticks", "state"), [(1, "ok"), (5, "warn")])
+def test_a_hypervisor_that_takes_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ticks: int, state: str) -> None:
+    write(tmp_path, {"sys/class/dmi/id/sys_vendor": "QEMU\n"})
+    found = sampled(monkeypatch, tmp_path, "steal", counted(steal=ticks))
+    message = f"under QEMU; {ticks / 2:.1f} % of the CPUs' time was stolen (limit 0.5 %)"
+    assert (found.state, found.message, found.fix) == (state, message, "")
+
+
+def test_a_machine_that_says_nothing_is_unknown_and_never_ok(tmp_path: Path) -> None:
+    found = {each.name: each for each in checks(tmp_path, wait=lambda seconds: None, floors=dict)}
+    said = {name for name, each in found.items() if each.state != "unknown"}
+    assert said == {"cpu limit", "container", "noise floor"}  # where none is seen, none is
+    assert found["watchable"].fix == "sudo grubby --update-kernel=ALL --args=psi=1"
+
+
+class Accelerated(FakeNvml):
+    """With what the disclosure asks for."""
+
+    def __init__(self, pids: list[int], persistence: int, limit_mw: int, reasons: int) -> None:
+        super().__init__(pids)
+        self.nvmlDeviceGetName = lambda device: "Topaz"
+        self.nvmlDeviceGetPersistenceMode = lambda device: persistence
+        self.nvmlDeviceGetPowerManagementDefaultLimit = lambda device: 700_000
+        self.nvmlDeviceGetCurrentClocksThrottleReasons = lambda device: reasons
+        self.limit_mw = limit_mw
+
+    def nvmlDeviceGetEnforcedPowerLimit(self, device: int) -> int:
+        return self.limit_mw
+
+    def __getattr__(self, name: str) -> object:
+        raise self.NVMLError(name)
+
+
+def gpu_checks(monkeypatch: pytest.MonkeyPatch, root: Path, nvml: FakeNvml) -> list[tuple[str, str, str, str]]:
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    write(quiet(root), process(99, (0, 0, 0, 0)))
+    found = checks(root, wait=lambda seconds: None)
+    return [(each.name, each.state, each.message, each.fix) for each in found if each.name.startswith("gpu")]
+
+
+def test_a_gpu_that_is_well(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert gpu_checks(monkeypatch, tmp_path, Accelerated([], 1, 700_000, 0x1)) == [
+        ("gpu Topaz persistence", "ok", "on", ""),
+        ("gpu Topaz power limit", "ok", "700 W, by default 700 W", ""),
+        ("gpu Topaz clocks", "ok", "not held back", ""),
+        ("gpu Topaz company", "ok", "no foreign process computes on it", ""),
+    ]
+
+
+def test_a_gpu_that_is_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    off = "off: the driver unloads between runs, and clocks and settings with it"
+    look = "nvidia-smi -i GPU-1 -q -d PERFORMANCE,TEMPERATURE,POWER"
+    assert gpu_checks(monkeypatch, tmp_path, Accelerated([99], 0, 350_000, 0x80)) == [
+        ("gpu Topaz persistence", "warn", off, "sudo nvidia-smi -i GPU-1 -pm 1"),
+        ("gpu Topaz power limit", "warn", "350 W, by default 700 W", "sudo nvidia-smi -i GPU-1 -pl 700"),
+        ("gpu Topaz clocks", "warn", "held back by power supply protection", look),
+        ("gpu Topaz company", "warn", "foreign processes compute on it: 1 (99)", "ps -o pid,user,comm -p 99"),
+    ]
+
+
+def test_a_gpu_that_keeps_silent_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    silent = Accelerated([12345], 1, 0, 0)  # a process of another namespace
+    del silent.nvmlDeviceGetPersistenceMode, silent.nvmlDeviceGetPowerManagementDefaultLimit
+    del silent.nvmlDeviceGetCurrentClocksThrottleReasons
+    message = "the driver does not tell which processes use it, or counts in another process namespace"
+    assert gpu_checks(monkeypatch, tmp_path, silent) == [("gpu Topaz company", "unknown", message, "")]
+
+
+def test_it_changes_nothing(tmp_path: Path) -> None:
+    for files in (each for row in (*WRONG, *NOTED) if row[0] != "cpu limit" for each in [row[1]]):
+        write(quiet(tmp_path), files)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    checks(tmp_path, wait=lambda seconds: None)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.skipif(not Path("/proc/stat").exists(), reason="counters of Linux")
+def test_this_machine_is_examined() -> None:
+    found = checks(wait=lambda seconds: None)
+    assert {"governor", "load", "swap", "smt"} <= {each.name for each in found}
+
+
+def test_an_installed_package_brings_a_watcher_whose_printing_spoils_no_answer(tmp_path: Path) -> None:
+    """A vendor's accelerator is one file and an entry point; its library prints to file descriptor 1."""
+    info = tmp_path / "onyx_mixmark-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: onyx-mixmark\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(
+        "[mixmark.watchers]\nonyx = tests.fakes.watchers:Printing\nbroken = tests.fakes.watchers:Unbuilt\n"
+    )
+    paths = (str(tmp_path), str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", ""))
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", "from mixmark.harness.cli import main; main()", "doctor", "--json"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = {each["name"]: (each["state"], each["message"]) for each in json.loads(done.stdout)["checks"]}
+    assert found["npu Onyx fan"] == ("warn", "off")
+    assert found["npu Onyx company"] == ("ok", "no foreign process computes on it")
+    assert found["watcher broken"] == (
+        "unknown",
+        "it failed, so its accelerators were not checked: OSError: libonyx.so: cannot open shared object file",
+    )
+    assert "ONYX 1.0" in done.stderr
+    assert "libonyx 1.0" in done.stderr
+
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+
+
+def floor_checks(root: Path, created: Mapping[Tier, str]) -> list[Check]:
+    """The checks of the noise floors that were measured at these times, each by its tier."""
+    floors = {tier: NoiseFloor(share=0.0123, tier=tier, created_utc=at) for tier, at in created.items()}
+    found = checks(quiet(root), wait=lambda seconds: None, floors=lambda: floors, now=lambda: NOW)
+    return [each for each in found if each.name.startswith("noise floor")]
+
+
+def test_a_noise_floor_has_a_tier_a_date_and_an_age(tmp_path: Path) -> None:
+    edge, server = floor_checks(tmp_path, {"edge": "2026-11-21T12:00:00+00:00", "server": "2026-10-22T12:00:01+00:00"})
+    assert edge == Check("noise floor edge", "ok", "1.2 %, measured 1 day ago (2026-11-21T12:00:00+00:00)")
+    assert (server.state, server.fix) == ("ok", "")
+    assert "30 days ago" in server.message
+
+
+@pytest.mark.parametrize(
+    ("created", "age"), [("2026-10-22T11:00:00+00:00", "31 days ago"), ("once", "on an unknown day")]
+)
+def test_an_old_noise_floor_is_measured_again(tmp_path: Path, created: str, age: str) -> None:
+    (found,) = floor_checks(tmp_path, {"server": created})
+    message = f"1.2 %, measured {age} ({created}): too old (limit 30 days)"
+    assert found == Check("noise floor server", "warn", message, "mixmark selftest --tier server")
+
+
+def test_a_floor_of_the_smoke_tier_is_not_enough(tmp_path: Path) -> None:
+    missing, smoke = floor_checks(tmp_path, {"smoke": "2026-11-22T11:00:00+00:00"})
+    assert (missing.name, missing.state, missing.fix) == ("noise floor", "warn", "mixmark selftest")
+    assert (smoke.name, smoke.state) == ("noise floor smoke", "ok")
+    assert floor_checks(tmp_path, {}) == [missing]

@@ -1,0 +1,119 @@
+"""docs/cli.md and the man page docs/man/mixmark.1 from the commands' own help.
+
+python -m tests.docs.cli_page    rewrites both; read the diff before you commit it
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from mixmark.harness import VERSION
+from mixmark.harness.cli import main
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = DOCS / "cli.md"
+MANUAL = DOCS / "man" / "mixmark.1"
+WIDTH = 100
+HEAD = """\
+# The command line
+
+What `--help` prints, written by `python -m tests.docs.cli_page`. [rules.md](rules.md#exit-codes) has the exit codes.
+"""
+
+
+def page() -> str:
+    return "\n".join([HEAD, *(f"## {title}\n\n```text\n{text}\n```\n" for title, text in helps())])
+
+
+def helps() -> Iterator[tuple[str, str]]:
+    """(title, help) of the command and of each of its subcommands, at a fixed width whatever the terminal."""
+    root = main.make_context("mixmark", [], resilient_parsing=True, terminal_width=WIDTH)
+    yield "mixmark", _clean(root.get_help())
+    for name, command in commands(main):
+        context = click.Context(command, parent=root, info_name=name)
+        yield f"mixmark {name}", _clean(context.get_help())
+
+
+def commands(group: click.Group) -> Iterator[tuple[str, click.Command]]:
+    """Every command by its words, such as `adapters check`, each behind the one that it belongs to."""
+    for name, command in group.commands.items():
+        yield name, command
+        if isinstance(command, click.Group):
+            yield from ((f"{name} {inner}", each) for inner, each in commands(command))
+
+
+def _clean(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.splitlines())
+
+
+FILES_AND_CODES = """\
+.SH FILES
+.TP
+.I mixmark.toml
+The configuration: sections [adapter.NAME], [suite.NAME] and [meter.NAME] with their options.
+.TP
+.I results/
+The result folders, one for each run.
+.TP
+.I /tmp/mixmark.lock
+Held by the run that uses the machine. The environment variable MIXMARK_LOCK names another file.
+.SH EXIT STATUS
+.TP
+.B 0
+There is no invalid finding; there may be notes and warnings.
+.TP
+.B 1
+A finding is invalid, nothing was measured, or \\-\\-gate found a regression.
+.TP
+.B 2
+The command line or the configuration asks for something that does not exist or is impossible, or another run uses the
+machine.
+.TP
+.B 130
+The run was interrupted; finished cells are kept.
+"""
+
+
+def manual() -> str:
+    """The man page, in the macros of man(7)."""
+    root = main.make_context("mixmark", [], resilient_parsing=True)
+    lines = [
+        f'.TH MIXMARK 1 "" "Mixmark {VERSION}" "User Commands"',
+        *(".SH NAME", "mixmark \\- measure how much useful AI work a whole machine gets done"),
+        *(".SH SYNOPSIS", ".B mixmark", "COMMAND [OPTIONS] [ARGS]..."),
+        *(".SH DESCRIPTION", *_described(main), ".SH COMMANDS"),
+    ]
+    for name, command in commands(main):
+        context = click.Context(command, parent=root, info_name=name)
+        lines += [f'.SS "{_roff(" ".join((name, *command.collect_usage_pieces(context))))}"', *_described(command)]
+        for parameter in command.get_params(context):
+            record = parameter.get_help_record(context)
+            if record and record[1]:  # the usage names the arguments
+                lines += [".TP", f".B {_roff(record[0])}", _roff(record[1])]
+    return "\n".join(lines) + "\n" + FILES_AND_CODES
+
+
+def _described(command: click.Command) -> Iterator[str]:
+    """The help's paragraphs. Behind the mark \\b, or where it is an example, a paragraph keeps its lines."""
+    for number, paragraph in enumerate(inspect.cleandoc(command.help or "").split("\n\n")):
+        kept = paragraph.startswith("\b\n")
+        yield from (".PP",) if number else ()
+        yield from (".nf",) if kept else ()
+        yield from map(_roff, paragraph.removeprefix("\b\n").splitlines())
+        yield from (".fi",) if kept else ()
+
+
+def _roff(text: str) -> str:
+    """A line of text as roff takes it literally."""
+    text = text.replace("\\", "\\e").replace("-", "\\-").replace('"', "\\(dq")
+    return f"\\&{text}" if text.startswith((".", "'")) else text
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    MANUAL.parent.mkdir(exist_ok=True)
+    MANUAL.write_text(manual(), encoding="utf-8")

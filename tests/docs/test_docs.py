@@ -1,0 +1,353 @@
+"""The reference cannot rot: its examples run, and its numbers are the code's."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import math
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from mixmark.harness import cli
+from mixmark.harness.contracts import schema
+from mixmark.harness.discover import config
+from mixmark.harness.judge import judgement, references
+from mixmark.harness.judge.energy import coverage, reading
+from mixmark.harness.judge.rules import interference
+from mixmark.harness.judge.statistics import intervals
+from mixmark.harness.plan import mixes, phases
+from mixmark.harness.plugins import registry
+from mixmark.harness.record import store
+from mixmark.harness.worker import child
+from mixmark.reporters import console
+from mixmark.suites import diffusion, dlrm, latency, llm, probe, resnet50
+from tests.docs import cli_page
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+CONTRACT = (DOCS / "vendors" / "contract.md").read_text("utf-8")
+RUNNER = (DOCS / "vendors" / "runner.md").read_text("utf-8")
+METER = (DOCS / "vendors" / "meter.md").read_text("utf-8")
+RULES = (DOCS / "rules.md").read_text("utf-8")
+
+
+def block(mark: str) -> str:
+    """The code block of vendors/contract.md behind the comment <!-- mark -->."""
+    found = re.search(rf"<!-- {re.escape(mark)} -->\n```\w+\n(.*?)```", CONTRACT, re.DOTALL)
+    assert found, mark
+    return found[1]
+
+
+# vendors/
+
+
+def test_the_configuration_of_the_page_is_one(tmp_path: Path) -> None:
+    (tmp_path / "mixmark.toml").write_text(block("config"), "utf-8")
+    known = config.load(tmp_path / "mixmark.toml")
+    assert known.adapter("acme") == config.AdapterConfig("/opt/acme/venv/bin/python", {"threads": "8"})
+    assert known.adapter("acme-old").plugin == "acme"
+    assert known.meter_pythons == {"acme-power": "/opt/acme/venv/bin/python"}
+    assert set(known.suites) <= set(registry.BUILT_IN["suites"])
+
+
+def test_the_entry_points_of_the_page_are_groups_that_are_searched() -> None:
+    groups = {f"mixmark.{kind}" for kind in registry.BUILT_IN}
+    assert set(tomllib.loads(block("pyproject"))["project"]["entry-points"]) <= groups
+    assert set(re.findall(r"`(mixmark\.\w+s)`", CONTRACT)) <= groups
+
+
+def test_the_page_lists_what_each_suite_is_fed() -> None:
+    for name, feed, _ in table(RUNNER, "suite", "a feed"):
+        suite = registry.find("suites")[name].load()("smoke", {})
+        given = suite.feeds(1 if name in ("llm", "probe") else 2, 1)(0)
+        assert re.findall(r"`(\w+)`", feed) == list(given)
+
+
+def test_the_pages_list_what_a_domain_and_a_device_may_say() -> None:
+    assert tuple(row[0] for row in table(METER, "method", "what it is")) == coverage.METHODS
+    words = " ".join(row[0] for row in table(METER, "word", "what it is"))
+    assert {coverage.WHOLE, *(part for parts in coverage.LEFT_OUT.values() for part in parts)} <= set(
+        re.findall("`([^`]+)`", words)
+    )
+    fields = [row[0].strip("`") for row in table(CONTRACT, "field", "what it says")]
+    set_by_mixmark = {"slice_of", "cores", "hosted"}  # its own slices, and what its adapter endpoint reaches
+    assert set(fields) == set(schema.Device.model_fields) - set_by_mixmark
+    for page in (CONTRACT, RUNNER):
+        assert f"from 1 to {child.MOST_SLOTS}" in " ".join(page.split())
+
+
+# rules.md
+
+
+def table(page: str, *head: str) -> list[list[str]]:
+    """The rows of the table whose head begins with these cells."""
+    lines = iter(page.splitlines())
+    start = "| " + " | ".join(head) + " |"
+    assert any(line.startswith(start) for line in lines), head
+    next(lines)
+    rows: list[list[str]] = []
+    for line in lines:
+        if not line.startswith("|"):
+            return rows
+        rows.append([cell.strip() for cell in line.strip("|").split("|")])
+    return rows
+
+
+def of(page: str, heading: str) -> str:
+    """The part of a page behind the words that begin one of its paragraphs."""
+    assert f"\n\n{heading}" in page, heading
+    return page.split(f"\n\n{heading}", 1)[1]
+
+
+def weights_m(suite: Any) -> str:
+    weights = suite.weights()
+    return f"{sum(math.prod(weights.spec(name).shape) for name in weights.names()) / 1e6:.1f}"
+
+
+def test_presets() -> None:
+    limits = {name: (preset.limits, preset.all_scenarios) for name, preset in phases.PRESETS.items()}
+    limits |= {"smoke tier, any preset": (phases.SMOKE, False), "probe, any preset": (phases.PROBING, False)}
+    limits |= {"pilot, any preset": (phases.PILOT, False), "pilot, smoke tier": (phases.SMOKE_PILOT, False)}
+    limits |= {"`mixmark selftest`": (phases.SELFTEST.limits, phases.SELFTEST.all_scenarios)}
+    rows = table(RULES, "preset", "scenarios")
+    assert [row[0] for row in rows] == list(limits)
+    for name, scenarios, *seconds, feeds, audits, half_width in rows:
+        limit, all_scenarios = limits[name]
+        in_code = [limit.warmup_ns, limit.search_ns, limit.min_ns, limit.max_ns]
+        assert [float(each) * 1e9 for each in seconds] == in_code, name
+        assert (int(feeds), int(audits)) == (limit.min_feeds, limit.audits)
+        assert half_width == ("none" if limit.half_width is None else f"{limit.half_width * 100:g} %")
+        assert (scenarios == "all") == all_scenarios
+
+
+def test_gates() -> None:
+    """A row for each suite, or for some of its tiers; a limit for each way in which declared precisions round."""
+    tiers = "smoke, edge, server"
+    rows = [[name, where.replace("all", tiers), *rest] for name, where, *rest in table(RULES, "suite", "tiers")]
+    told = [(row[0], tier) for row in rows for tier in row[1].split(", ")]
+    assert told == [(name, tier) for name in registry.BUILT_IN["suites"] for tier in tiers.split(", ")]
+    for name, where, metric, *limits, trained, samples in rows:
+        suite = registry.find("suites")[name].load()
+        for limit, precisions in zip(limits, (("fp32", "bf16", "fp16"), ("fp8",), ("int8",), ("int4",)), strict=True):
+            gates = [suite(tier, {}).gate(each) for tier in where.split(", ") for each in precisions]
+            assert {gate.at_most for gate in gates} == {float(limit)}, name
+            assert {(gate.metric, gate.samples) for gate in gates} == {(metric, int(samples))}, name
+        if trained == "none":  # it takes no checkpoint
+            continue
+        gates = [suite("edge", {"weights": "x"}).gate(each) for each in schema.BITS_PER_WEIGHT]
+        assert {gate.at_most for gate in gates} == {float(trained)}, name
+
+
+def test_mixed_phases() -> None:
+    *rows, smoke = table(RULES, "preset", "runs")
+    assert [row[0] for row in rows] == list(phases.PRESETS)
+    for name, runs, again, *figures, idle_s in rows:
+        preset = phases.PRESETS[name]
+        assert (int(runs), again == "yes", float(idle_s)) == (preset.runs, preset.again, preset.idle_s)
+        assert [float(each) for each in figures] == mix_figures(preset.mix), name
+    assert [float(each) for each in smoke[3:8]] == mix_figures(phases.SMOKE_MIX)
+
+
+def mix_figures(limits: schema.Limits) -> list[float]:
+    seconds = [limits.warmup_ns / 1e9, limits.min_ns / 1e9, limits.max_ns / 1e9]
+    return [*seconds, limits.min_feeds, limits.audits]
+
+
+def test_suites_and_scenarios() -> None:
+    rows = table(RULES, "suite", "version")
+    assert [row[0] for row in rows] == list(registry.BUILT_IN["suites"])
+    for name, version, unit, scenarios, feeds in rows:
+        suite = registry.find("suites")[name].load()
+        assert (version, unit, scenarios) == (suite.version, suite.unit, ", ".join(suite.scenarios))
+        pool = getattr(importlib.import_module(suite.__module__), "POOL", None)
+        assert feeds.startswith(f"a pool of {pool} " if pool else "nothing: ")
+
+
+def test_tiers_of_llm() -> None:
+    for tier, *cells in table(of(RULES, "llm:"), "tier"):
+        shape = llm.SHAPES[tier]
+        sizes = (shape.layers, shape.width, shape.heads, shape.kv_heads, shape.hidden, shape.vocabulary)
+        tied = "yes" if shape.tied else "no"
+        ends = (shape.tokens_in, shape.tokens_out)
+        assert cells[:-1] == [*map(str, sizes), tied, *map(str, ends)]
+        if tier != "server":  # its shapes are not shipped, and asking the module takes seconds
+            assert cells[-1] == weights_m(llm.Llm(tier, {}))
+
+
+def test_tiers_of_diffusion() -> None:
+    for tier, *cells in table(of(RULES, "diffusion:"), "tier"):
+        shape = diffusion.TIERS[tier]
+        guidance = "none" if shape.guidance is None else f"{shape.guidance:g}"
+        encoders = "1" if shape.text_2 is None else "2"
+        expected = [str(shape.image_size), str(shape.steps), guidance, encoders]
+        assert cells == [*expected, weights_m(diffusion.Diffusion(tier, {}))]
+
+
+def test_tiers_of_dlrm() -> None:
+    for name, *cells in table(of(RULES, "dlrm:"), "tier"):
+        tier, _, rows = name.partition(", rows = ")
+        suite = dlrm.Dlrm(tier, {"rows": rows})
+        sizes = (max(suite.shape.rows), suite.shape.dim, suite.shape.rank)
+        assert cells == [*map(str, sizes), weights_m(suite)]
+    assert f"with {len(dlrm.ROWS)} tables, of which a sample looks up {dlrm.LOOKUPS} rows" in RULES
+
+
+def test_tiers_of_resnet50_and_probe() -> None:
+    for tier, pixels, millions in table(of(RULES, "resnet50:"), "tier"):
+        suite = resnet50.ResNet50(tier, {})
+        assert (int(pixels), millions) == (suite.pixels, weights_m(suite))
+    for tier, *sizes in table(of(RULES, "probe:"), "tier"):
+        expected = probe.TIERS[tier]
+        told = [tuple(map(int, cell.split(","))) for cell in sizes]
+        assert told == [(expected.rows,), (expected.most,), expected.squares]
+
+
+def test_every_tier_is_in_its_table() -> None:
+    for suite in ("llm", "diffusion", "dlrm", "resnet50", "probe"):
+        assert {row[0].split(",")[0] for row in table(of(RULES, f"{suite}:"), "tier")} == set(get_args(schema.Tier))
+
+
+def test_precisions() -> None:
+    assert {name: int(bits) for name, bits in table(RULES, "precision", "bits per weight")} == schema.BITS_PER_WEIGHT
+    for name in schema.BITS_PER_WEIGHT:
+        assert f"`{name}`" in CONTRACT
+
+
+def test_percentiles() -> None:
+    needed = {name: int(feeds) for name, feeds in table(RULES, "percentile", "feeds needed")}
+    assert needed == {f"p{q * 100:g}": intervals.sample_needed(q) for q in (0.5, 0.9, 0.99, 0.999)}
+
+
+def test_latency_limits() -> None:
+    told = {}
+    for tiers, suite, percentile, *spans_ms in table(of(RULES, "## Latency limits"), "tier"):
+        for tier in tiers.split(", "):
+            told[tier, suite] = (percentile, *(None if ms == "none" else int(ms) * 1_000_000 for ms in spans_ms))
+    in_code = {
+        (tier, name): (f"p{each.percentile * 100:g}", each.first_ns, each.per_unit_ns, each.total_ns)
+        for name, plugin in registry.find("suites").items()
+        for tier in get_args(schema.Tier)
+        if (each := plugin.load()(tier, {}).latency)
+    }
+    assert told == in_code
+    assert latency.MLPERF.split(",")[0] in RULES
+
+
+def test_the_rules_say_their_limits() -> None:
+    said = {name: what for name, what in table(RULES, "rule")}
+    percent = {
+        "not_stolen": (interference.STOLEN, interference.STOLEN_IN_BLOCK),
+        "machine_ours": (interference.FOREIGN,),
+        "memory_sufficed": (interference.MEMORY_STALL,),
+        "clocks_held": (interference.CLOCK_DROP,),
+        "canary_held": (interference.CANARY_DRIFT,),
+    }
+    for rule, limits in percent.items():
+        for limit in limits:
+            assert f"{limit * 100:g} %" in said[rule], rule
+    assert f"{interference.CLOCK_STEP_NS / 1e9:g} s" in said["clock_kept"]
+    assert f"fewer than {intervals.FEWEST_BLOCKS} blocks" in said["steady"]
+
+
+def test_mixes() -> None:
+    rows = [
+        [
+            mix.name,
+            *(f"{each:g}" for each in (mix.nominal_flops_per_s, mix.nominal_bytes_per_s)),
+            *(f"{mix.units[suite]:g}" for suite in ("llm", "diffusion", "dlrm", "resnet50")),
+        ]
+        for mix in mixes.frozen().values()
+    ]
+    assert table(RULES, "mix") == rows
+
+
+def test_constants() -> None:
+    units = {"": 1, "s": 1, "days": 1, "ns": 1, "MiB": 1 << 20}
+    for what, value, place in table(RULES, "what", "value"):
+        module, _, name = place.strip("`").rpartition(".")
+        number, _, unit = value.partition(" ")
+        assert float(number) * units[unit] == getattr(importlib.import_module(module), name), what
+
+
+NUMBER_OF_METHOD = re.compile(r'\[([\d.]+)( [a-zA-Z%]+)?\]\(rules\.md#constants "([\w.]+)"\)')
+
+
+def test_the_numbers_of_the_method_are_those_of_the_code() -> None:
+    """A number of method.md links to the rules, and the title of its link names the constant."""
+    method = (DOCS / "method.md").read_text("utf-8")
+    found = NUMBER_OF_METHOD.findall(method)
+    assert len(found) == method.count('rules.md#constants "') >= 20
+    for number, unit, place in found:
+        module, _, name = place.rpartition(".")
+        constant = getattr(importlib.import_module(module), name)
+        scales = {"": 1, "ms": 1e6, "s": 1e9 if name.endswith("_NS") else 1, "MiB": 1 << 20, "kB": 1000, "%": 0.01}
+        told = float(number) * scales[unit.strip()]
+        assert constant in (pytest.approx(told), pytest.approx(1 + told) if unit == " %" else None), place
+
+
+def test_energy() -> None:
+    assert [row[0] for row in table(RULES, "reason")] == list(get_args(reading.Reason))
+    left_out = {kind: what for kind, what in table(RULES, "boundary", "does not include")}
+    assert list(left_out) == list(coverage.CLASSES)
+    for kind in coverage.CLASSES:
+        assert all(each in left_out[kind] for each in coverage.LEFT_OUT[kind])
+
+
+def test_rules_failures_and_exit_codes() -> None:
+    assert [row[0] for row in table(RULES, "rule")] == [rule.__name__ for rule in judgement.RULES]
+    kinds = get_args(schema.Failure.model_fields["kind"].annotation)
+    assert [row[0] for row in table(RULES, "kind", "when")] == list(kinds)
+    promised = (cli.__doc__ or "").split("Exit codes:")[1]
+    assert [row[0] for row in table(RULES, "code", "when")] == re.findall(r"\b\d+\b", promised)
+
+
+# cli.md, architecture.md
+
+
+def test_the_command_line_is_documented_as_it_is() -> None:
+    assert cli_page.PAGE.read_text("utf-8") == cli_page.page(), "python -m tests.docs.cli_page writes it anew"
+    assert cli_page.MANUAL.read_text("utf-8") == cli_page.manual(), "python -m tests.docs.cli_page writes it anew"
+
+
+def test_every_command_and_option_is_documented() -> None:
+    page = cli_page.PAGE.read_text("utf-8")
+    for name, command in cli_page.commands(cli.main):
+        section = page.split(f"## mixmark {name}\n", 1)[1].split("\n## ", 1)[0]
+        for parameter in command.params:
+            for option in parameter.opts:
+                assert option in section.lower(), name  # an argument's name is shown in capitals
+
+
+def test_the_architecture_names_only_files_that_exist_and_only_known_kinds_of_plugins() -> None:
+    """The links are checked with those of all pages. What the picture names is a module, a folder or a plugin."""
+    page = (DOCS / "architecture.md").read_text("utf-8")
+    assert [row[0].split(" ", 1)[1].split(" of ")[0] for row in table(page, "to add", "write")] == [
+        *("suite", "adapter", "watcher", "meter", "format", "reporter", "form", "host launcher", "rule", "rule", "mix")
+    ]
+    assert set(re.findall(r"`mixmark\.([a-z]+)`", page)) == set(registry.BUILT_IN)
+    for row in table(page, "to add", "write"):
+        assert re.search(r"\]\(\.\./[\w/.]+\)", row[1] + row[2]), row
+    picture = page.split("```text\n")[1].split("```")[0]
+    for name in (
+        *("setup", "discover", "config", "doctor", "plugins", "slices", "run", "plan", "place", "phase", "cell", "mix"),
+        *("dispatch", "metering", "audit", "worker", "wire", "serve", "drive", "progress", "store", "compare"),
+    ):
+        assert re.search(rf"\b{name}\b", picture) and (ROOT / "harness" / f"{name}.py").exists(), name
+    for name in ("cli", "judge", "watch", "hosts", "meters"):
+        assert re.search(rf"\b{name}\b", picture) and (ROOT / "harness" / name / "__init__.py").exists(), name
+
+
+# README.md
+
+
+def test_the_output_in_the_readme_is_the_report_of_the_first_entry() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    shown = re.search(r"<!-- output -->\n```text\n(.*?)```\n<!-- /output -->", readme, re.DOTALL)
+    entry = re.search(r"\((submissions/entries/[a-z0-9/-]+)/README\.md\)", readme)
+    assert shown and entry
+    result = store.open(ROOT / entry[1] / "results/1")
+    assert shown[1] == console.report(judgement.judge(result, references.published()))

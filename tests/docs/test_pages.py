@@ -1,0 +1,262 @@
+"""Every page leads where it says and types what exists, and all pages together are a site."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+import subprocess
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from mixmark.harness import cli
+from mixmark.harness.contracts import schema
+from mixmark.harness.discover import config
+from mixmark.harness.judge import score, verdict
+from mixmark.harness.judge.energy import coverage
+from mixmark.harness.judge.energy.reading import ENOUGH_PERIODS, FEWEST_PERIODS
+from mixmark.harness.plan import mixes, phases
+from mixmark.harness.plugins import registry
+from tests.docs import cli_page, tutorial_page
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = (*sorted(DOCS.rglob("*.md")), ROOT / "README.md", ROOT / "CHANGELOG.md")
+INDEX = DOCS / "index.md"
+
+
+# Links
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target in links(page.read_text("utf-8")):
+        path, _, anchor = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        assert there.is_file(), target
+        assert there.is_relative_to(ROOT), target
+        if anchor:
+            assert anchor in anchors(there.read_text("utf-8")), target
+
+
+def test_a_link_that_leads_nowhere_is_found() -> None:
+    text = (
+        "[a](one.md) ![b](two.svg 'title') [c](<three.md#x>)\n\n`[code](four.md)` [web](https://a.b)\n\n[d]: five.md\n"
+    )
+    assert list(links(text)) == ["one.md", "two.svg", "three.md#x", "five.md"]
+    assert list(anchors("# One & two\n## `One` *two*: λ\n```\n# no heading\n```\n## [A link](x.md)\n## A link\n")) == [
+        *("one--two", "one-two-λ", "a-link", "a-link-1")
+    ]
+
+
+def links(text: str) -> Iterator[str]:
+    """The targets in this repository of the links and pictures of a page, outside of code."""
+    text = re.sub(r"`[^`\n]+`", "", without_blocks(text))
+    inline = re.findall(r"\]\(<?([^)\s>]+)>?(?:\s+[\"'][^)]*)?\)", text)
+    for target in (*inline, *re.findall(r"^\[[^\]]+\]:\s*(\S+)", text, re.MULTILINE)):
+        if not re.match(r"[a-z]+:", target):
+            yield target
+
+
+def anchors(text: str) -> Iterator[str]:
+    """The anchors of a page's headings, by GitHub's rule: a heading that repeats gets a number."""
+    seen: Counter[str] = Counter()
+    for heading in re.findall(r"^#+ (.*)$", without_blocks(text), re.MULTILINE):
+        words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        anchor = re.sub(r"[^\w\- ]", "", words.lower()).replace(" ", "-")
+        yield f"{anchor}-{seen[anchor]}" if seen[anchor] else anchor
+        seen[anchor] += 1
+
+
+def without_blocks(text: str) -> str:
+    return re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+# Commands
+
+
+def test_what_the_pages_type_exists() -> None:
+    """Every `mixmark …` in a page is a command with options that it has."""
+    for page in PAGES:
+        for words in re.findall(r"\bmixmark ((?:[a-z]+)(?: [^`\n#]*)?)(?=`|\n|$)", commands(page.read_text("utf-8"))):
+            first, *rest = words.split()
+            known_commands = dict(cli_page.commands(cli.main))
+            assert first in known_commands, (page.name, words)
+            command = known_commands.get(" ".join((first, *rest[:1])), known_commands[first])
+            known = {option for parameter in command.params for option in parameter.opts}
+            assert {word for word in rest if word.startswith("--")} <= known | {"--help"}, (page.name, words)
+
+
+def commands(text: str) -> str:
+    """What a page gives to type: spans of code, and blocks of shell without their comments."""
+    blocks = re.findall(r"```(?:sh|bash|console)\n(.*?)```", text, re.DOTALL)
+    return re.sub(r"#.*", "", "\n".join(blocks)) + "\n" + "\n".join(re.findall(r"`mixmark [^`]+`", text))
+
+
+def test_every_option_that_a_page_names_exists() -> None:
+    known = {option for _, command in cli_page.commands(cli.main) for one in command.params for option in one.opts}
+    for page in (*DOCS.glob("*.md"), ROOT / "CHANGELOG.md"):
+        theirs = r"`(?:uv|pipx) [^`\n]*`|^pip .*$"  # commands that have options of their own
+        ours = re.sub(theirs, "", page.read_text("utf-8"), flags=re.MULTILINE)
+        named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", ours))
+        assert named <= known | {"--help", "--version"}, page.name
+
+
+# score.md, glossary.md, faq.md
+
+
+def test_the_example_of_the_score_is_computed_right() -> None:
+    page = (DOCS / "score.md").read_text("utf-8")
+    units = mixes.frozen()["edge-1"].units
+    rows = re.findall(r"^\| (\w+) \| ([\d,]+) \| ([\d.,]+) \| ([\d.]+) \|$", page, re.MULTILINE)
+    done = {}
+    for suite, finished, in_one, told in rows:
+        assert float(in_one.replace(",", "")) == units[suite]
+        done[suite] = int(finished.replace(",", "")) / units[suite]
+        assert told == f"{done[suite]:.2f}"
+    assert done.keys() == units.keys()
+    seconds, least = 120.2, min(done.values())
+    for words in (
+        f"{least:.2f} mixes ÷ {seconds} s = {least / seconds:.4f} mixes per second",
+        f"takes {seconds / least:.1f} s, or {3600 * least / seconds:.1f} of them",
+        f"150 W × {seconds} s = {0.15 * seconds:.1f} kJ",
+        f"{least / (0.15 * seconds):.3f} mixes per kilojoule, or {0.15 * seconds / least:.2f} kJ",
+    ):
+        assert words in " ".join(page.split()), words
+    for suite, count in units.items():
+        assert re.search(rf"^\| {suite} \| {count:,g} ", page, re.MULTILINE), suite
+
+
+def test_the_glossary_is_in_order_and_knows_the_words_of_the_program() -> None:
+    page = (DOCS / "glossary.md").read_text("utf-8")
+    terms = re.findall(r"^### (.+)$", page, re.MULTILINE)
+    assert terms == sorted(terms, key=str.casefold)
+    words = {
+        *get_args(verdict.Verdict),
+        *get_args(score.Grade),
+        *get_args(schema.Tier),
+        *phases.PRESETS,
+        *coverage.CLASSES,
+    }
+    assert not [word for word in words if f"*{word}*" not in page.lower()]
+    for definition in re.split(r"^### .+$", page, flags=re.MULTILINE)[1:]:
+        assert 1 <= sentences(definition) <= 6, definition  # six: what each verdict means
+    assert sum(sentences(each) > 2 for each in re.split(r"^### .+$", page, flags=re.MULTILINE)[1:]) <= 2
+
+
+def test_each_question_is_answered_briefly_and_leads_on() -> None:
+    answers = re.split(r"^### ", (DOCS / "faq.md").read_text("utf-8"), flags=re.MULTILINE)[1:]
+    assert len(answers) >= 20
+    for each in answers:
+        question, answer = each.split("\n", 1)
+        answer = re.split(r"^## ", answer, flags=re.MULTILINE)[0]
+        assert question.endswith("?")
+        assert 3 <= sentences(answer) <= 8, question
+        assert list(re.finditer(r"\]\(", answer)), question
+
+
+def sentences(text: str) -> int:
+    return len(re.findall(r"[.?!:](?=\s+[A-Z*`]|\s*$)", re.sub(r"^#.*$|\([^)]*\)", "", text, flags=re.MULTILINE)))
+
+
+# meters.md
+
+SNIPPETS = re.findall(r"^ *```toml\n(.*?)```", (DOCS / "meters.md").read_text("utf-8"), re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("snippet", SNIPPETS, ids=lambda snippet: "+".join(re.findall(r"\[(.+)\]", snippet)))
+def test_each_declaration_of_a_meter_is_one_that_its_meter_takes(snippet: str, tmp_path: Path) -> None:
+    (tmp_path / "mixmark.toml").write_text(textwrap.dedent(snippet), "utf-8")
+    meters = config.load(tmp_path / "mixmark.toml").meters
+    assert meters
+    for section, options in meters.items():
+        plugin = registry.find("meters")[section.partition(".")[0]]
+        plugin.load()(options)
+
+
+def test_the_meters_page_says_how_often_a_meter_must_have_a_new_value() -> None:
+    page = (DOCS / "meters.md").read_text("utf-8")
+    spans = {
+        "mix of the presets quick and standard": phases.PRESETS["quick"].mix.min_ns,
+        "mix of the preset official": phases.PRESETS["official"].mix.min_ns,
+        "one measurement of the preset standard": phases.PRESETS["standard"].limits.min_ns,
+    }
+    assert phases.PRESETS["standard"].mix.min_ns == phases.PRESETS["quick"].mix.min_ns
+    for what, span_ns in spans.items():
+        seconds = span_ns / 1e9
+        row = f"| {what}, {seconds:g} s | {seconds / FEWEST_PERIODS:g} s | {seconds / ENOUGH_PERIODS:g} s |"
+        assert row in page
+    words = (
+        f"A window needs {FEWEST_PERIODS} of these periods to have any joules, and {ENOUGH_PERIODS} not to be marked"
+    )
+    assert words in " ".join(page.split())
+
+
+# tutorial.md
+
+TUTORIAL = tutorial_page.PAGE.read_text("utf-8")
+
+
+def test_every_command_of_the_tutorial_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its options exist, their values are allowed, and each file or folder that it reads was written before."""
+    monkeypatch.chdir(tmp_path)
+    for name, text in tutorial_page.files(TUTORIAL).items():
+        Path(name).write_text(text, "utf-8")
+        assert config.load(Path(name)) != config.Config()
+    lines = [line for block in tutorial_page.typed(TUTORIAL) for line in block.splitlines()]
+    commands = [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("mixmark ")]
+    assert [name for name, *_ in commands] == ["run", "report", "report", "run", "run", "compare", "meters", "run"]
+    for name, *words in commands:
+        words = words[: words.index(">")] if ">" in words else words
+        root = cli.main.make_context(
+            "mixmark", [], resilient_parsing=True
+        )  # click keeps the first context's help option
+        context = cli.main.commands[name].make_context(name, words, parent=root)
+        if out := context.params.get("out"):
+            Path(out).mkdir()
+
+
+@pytest.mark.slow
+def test_the_pretended_meter_of_the_tutorial_is_read(tmp_path: Path) -> None:
+    (block,) = (text for text in tutorial_page.typed(TUTORIAL) if "mixmark meters" in text)
+    for name, text in tutorial_page.files(TUTORIAL).items():
+        (tmp_path / name).write_text(text, "utf-8")
+    environment = tutorial_page.shell(tmp_path)
+    done = subprocess.run(
+        ["bash", "-c", f"{block}kill $!"], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert re.search(r"^external .* wall .* \d+ ms .* W ", done.stdout, re.MULTILINE), done.stdout + done.stderr
+
+
+def test_outputs_replace_outputs_and_nothing_else() -> None:
+    page = "a\n\n```sh\nx\n```\n\nb\n\n```sh\ny\nz\n```\n\n<!-- output: last -->\n```text\nold\n```\n\nc\n"
+    assert tutorial_page.renewed(page, ["of x\n", "\n  of z  \n\n", ""]) == page.replace("old", "  of z")
+    assert tutorial_page.renewed(page.replace("old\n", ""), ["", "new", ""]) == page.replace("old", "new")
+
+
+# The site
+
+
+def test_the_index_leads_to_every_page() -> None:
+    pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
+    assert {"index.md", *links(INDEX.read_text("utf-8"))} == pages
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not importlib.util.find_spec("furo"), reason="the extra `docs` is not installed")
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    build = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--quiet", "-d", str(tmp_path / "cache")]
+    done = subprocess.run([*build, str(DOCS), str(site)], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert {page.relative_to(DOCS).with_suffix(".html") for page in DOCS.rglob("*.md")} <= {
+        page.relative_to(site) for page in site.rglob("*.html")
+    }
+    fetched = re.compile(r"""<(?:script|img|iframe)[^>]*\bsrc=["']?(?:https?:)?//|<link[^>]*stylesheet[^>]*https?://""")
+    assert not [page for page in site.rglob("*.html") if fetched.search(page.read_text("utf-8"))]

@@ -1,0 +1,38 @@
+"""The table of what is within reach names routes that there are, and says that only the processor was run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from mixmark.harness.adapters.onnxruntime import CPU, CUDA, OTHERS
+from mixmark.harness.plugins.registry import BUILT_IN
+
+PAGE = (Path(__file__).parents[2] / "docs/vendors/coverage.md").read_text("utf-8")
+ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line.startswith("| ")]
+TABLE = {row[0]: row[1:] for row in ROWS if len(row) == 5 and row[0] != "vendor"}
+ROUTES = {*BUILT_IN["adapters"], "endpoint"}
+WANTED = (
+    "NVIDIA CUDA TensorRT AMD ROCm MIGraphX Intel Apple CoreML Ascend CANN Cambricon Moore Hygon Biren Trainium TPU "
+    "DirectML Maia Vitis Qualcomm Groq Cerebras SambaNova"
+)
+
+
+@pytest.mark.parametrize("vendor", WANTED.split())
+def test_a_vendor_has_a_row(vendor: str) -> None:
+    assert any(vendor in name for name in TABLE)
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_a_row_names_routes_that_there_are_and_whether_they_were_run(name: str) -> None:
+    route, *_, run = TABLE[name]
+    routes = re.findall(r"`(\w+)`", route)
+    assert set(routes) <= ROUTES
+    assert run.startswith("not reached" if route == "none" else "run" if name == "x86 processors" else "never run")
+    assert bool(routes) == (route != "none")
+
+
+def test_every_provider_that_is_named_is_one_that_the_adapter_lists() -> None:
+    assert set(re.findall(r"\w+ExecutionProvider", PAGE)) <= {CPU, CUDA, *OTHERS}

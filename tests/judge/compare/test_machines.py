@@ -1,0 +1,324 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from click.testing import Result as Outcome
+
+from mixmark.harness.cli import main, results
+from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.schema import Audit, Failure, Gate, NoiseFloor, Result
+from mixmark.harness.judge.compare.machines import SideBySide, days_between, side_by_side
+from mixmark.harness.judge.judgement import judge
+from mixmark.harness.plan import mixes
+from mixmark.reporters.comparison import words
+from tests.fakes import machine
+from tests.fakes.machine import EDGE, WATTS_AT_THE_WALL
+from tests.golden.sample import GPU, record, result
+from tests.judge.compare.test_solo import run_of, runs, several, window
+
+one_run = cache(machine.one_run)  # facts are frozen, and a run takes a while
+
+
+@pytest.fixture(autouse=True)
+def _published(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
+
+
+def beside(*sides: Result | Sequence[Result]) -> SideBySide:
+    named = [(f"results/{at}", [side] if isinstance(side, Result) else side) for at, side in enumerate(sides)]
+    return side_by_side([(name, [judge(each) for each in side]) for name, side in named])
+
+
+def on_another_machine(one: Result, **system: Any) -> Result:
+    devices = tuple(each.model_copy(update={"name": f"Basalt {each.kind}"}) for each in one.devices)
+    told = {"cpu_model": "Basalt 1", "governor": "powersave", **system}
+    return one.model_copy(update={"devices": devices, "system": one.system.model_copy(update=told)})
+
+
+def with_route(one: Result, **changed: Any) -> Result:
+    records = [each.model_copy(update={"route": each.route.model_copy(update=changed)}) for each in one.records]
+    return one.model_copy(update={"records": tuple(records)})
+
+
+def about(found: SideBySide, label: str = "B") -> dict[str, str]:
+    return {each.about: each.reason for each in found.uncompared if each.label == label}
+
+
+def test_machines_of_different_kinds_are_held_side_by_side_and_not_tested() -> None:
+    found = beside(runs([1_000_000])[0], on_another_machine(runs([500_000], 1)[0]))
+    assert [(one.label, one.cpu) for one in found.machines] == [("A", "Acme Quartz 9000"), ("B", "Basalt 1")]
+    [row] = found.rows
+    a, b = row.known
+    assert [a.units_per_s, b.units_per_s] == pytest.approx([1000, 2000], rel=0.01)
+    assert a.relative is None and b.relative is not None
+    assert b.relative.estimate == pytest.approx(2, rel=0.01)
+    assert b.relative.low is not None and b.relative.high is not None
+    assert b.relative.low < 2 < b.relative.high
+    assert found.verdicts == {"B": ()} and found.comparable
+    [cell] = [each for each in found.uncompared if each.differing]
+    assert cell.differing[0] == "device model: Acme Quartz 9000 and Basalt cpu"
+
+
+def test_cells_on_the_same_kind_of_device_are_tested_against_the_first() -> None:
+    fast, slow = several([1_000_000, 1_001_000, 1_002_000])[0], several([1_200_000, 1_201_000, 1_202_000], 9)[0]
+    found = beside(fast, slow, fast)
+    assert {label: [each.verdict for each in cells] for label, cells in found.verdicts.items()} == {
+        "B": ["slower"],
+        "C": ["same"],
+    }
+    assert found.rows[0].best[1] is not None and found.rows[0].best[1].runs == 3
+
+
+def test_a_copy_of_a_result_is_told() -> None:
+    fast, slow = several([1_000_000, 1_001_000, 1_002_000])[0], several([1_200_000, 1_201_000, 1_202_000], 9)[0]
+    found = beside(fast, slow, fast)
+    assert [each.copy_of for each in found.machines] == [None, None, "A"]
+    assert "C" in [note.labels for note in words.remarks(found) if "same measurement as A" in note.about]
+
+
+def test_the_best_route_is_the_fastest_valid_one() -> None:
+    onnx = run_of(500_000, 2, adapter="onnxruntime").model_copy(update={"key": "b", "phase": "b"})
+    wrong = Audit(gate=Gate(metric="error", at_most=0.1), finished=1, feeds=(0,), values=(0.5,))
+    cheat = run_of(100_000, 3, adapter="cheat").model_copy(update={"key": "c", "phase": "c", "audit": wrong})
+    found = beside(result(run_of(1_000_000, 1), onnx, cheat), runs([1_000_000])[0])
+    [row] = found.rows
+    assert [each.adapter for each in row.known] == ["onnxruntime", "torch"]
+    assert row.known[1].relative is not None
+    assert row.known[1].relative.estimate == pytest.approx(0.5, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"precision": "int8"}, "bits of a weight: 16 and 8"),
+        ({"tier": "smoke"}, "tier: edge and smoke"),
+        ({"suite_version": "2"}, "suite version: 1 and 2"),
+        ({"weights": "llama 1f3a"}, "weights: drawn and llama 1f3a"),
+        ({"suite_options": {"rows": "full"}}, "suite options: {} and {'rows': 'full'}"),
+    ],
+)
+def test_routes_that_do_other_work_never_share_a_row(changed: dict[str, Any], said: str) -> None:
+    found = beside(runs([1_000_000])[0], with_route(runs([500_000], 1)[0], **changed))
+    assert [len(row.known) for row in found.rows] == [1, 1]
+    assert not found.comparable
+    told = about(found)["resnet50, single-stream, 16-bit weights"]
+    assert told == f"B has none of the same work ({said})"
+
+
+def test_formats_of_one_weight_class_share_a_row() -> None:
+    found = beside(runs([1_000_000])[0], with_route(runs([500_000], 1)[0], precision="bf16"))
+    [row] = found.rows
+    assert [each.precision for each in row.known] == ["fp32", "bf16"] and found.comparable
+    assert found.verdicts == {"B": ()}, "but the cells are not alike, and not tested"
+
+
+def test_a_route_without_an_interval_still_has_a_speed() -> None:
+    short = result(record("a", "resnet50", "image", window(500_000, 1, feeds=10)))
+    found = beside(runs([1_000_000])[0], short)
+    [_, best] = found.rows[0].known
+    assert best.relative is not None and best.relative.low is None
+    assert best.relative.estimate == pytest.approx(2, rel=0.1)
+    assert best.relative.reason == (
+        "the window of B has no interval (it is short or not steady): several runs are needed"
+    )
+
+
+def test_what_failed_in_one_of_both_is_listed_with_its_reason() -> None:
+    failed = result(record("a", "resnet50", "image", error=Failure(kind="crashed", message="signal 11")))
+    found = beside(runs([1_000_000])[0], failed)
+    assert about(found)["resnet50, single-stream, 16-bit weights"] == (
+        "B has none: it has no figure: crashed: signal 11"
+    )
+    assert not found.comparable
+    other_way = beside(failed, runs([1_000_000])[0])
+    assert about(other_way)["resnet50, single-stream, 16-bit weights"].startswith("A has none: it has no figure")
+
+
+def test_scores_of_one_mix_are_compared_with_the_intervals_of_both() -> None:
+    found = beside(one_run(WATTS_AT_THE_WALL), on_another_machine(one_run(WATTS_AT_THE_WALL * 2, runs=3)))
+    first, second = found.machines
+    assert first.mixes_per_s and first.mixes_per_kj and second.mixes_per_kj
+    assert first.s_per_mix == pytest.approx(1 / first.mixes_per_s.estimate)
+    assert first.kj_per_mix == pytest.approx(1 / first.mixes_per_kj.estimate)
+    assert second.watts == pytest.approx(2 * WATTS_AT_THE_WALL, rel=0.01)
+    _, mx = found.mixes_per_kj
+    assert mx is not None and mx.low is not None and mx.high is not None
+    assert mx.estimate == pytest.approx(0.5, rel=0.01) and mx.low < mx.estimate < mx.high
+    assert mx.reason == "one run of A: how fresh processes differ is not in it"
+    assert "TX" not in about(found) and "MX" not in about(found)
+
+
+def test_a_quotient_has_the_half_widths_of_both_in_squares() -> None:
+    found = beside(one_run(WATTS_AT_THE_WALL), one_run(WATTS_AT_THE_WALL))
+    [one, _] = [each.mixes_per_s for each in found.machines]
+    relative = found.mixes_per_s[1]
+    assert one is not None and one.half_width is not None
+    assert relative is not None and relative.high is not None and relative.low is not None
+    assert relative.high == pytest.approx(1 + 2**0.5 * one.half_width, rel=1e-3)
+    assert relative.low * relative.high == pytest.approx(1)
+
+
+def in_eight_bits(one: Result) -> Result:
+    """The records, and the rates that the plan was made from, at another precision."""
+    phases = []
+    for phase in one.phases:
+        if phase.placement:
+            rates = tuple(each.model_copy(update={"precision": "int8"}) for each in phase.placement.rates)
+            phase = phase.model_copy(update={"placement": phase.placement.model_copy(update={"rates": rates})})
+        phases.append(phase)
+    return with_route(one, precision="int8").model_copy(update={"phases": tuple(phases)})
+
+
+def test_an_indicative_score_has_a_speed_and_no_interval() -> None:
+    found = beside(one_run(WATTS_AT_THE_WALL), one_run(WATTS_AT_THE_WALL).model_copy(update={"seed": 7}))
+    assert found.mixes_per_s[1] is not None and found.mixes_per_s[1].low is None
+    assert found.mixes_per_s[1].reason == "B is indicative, without an interval"
+
+
+@pytest.mark.parametrize("what", ["mix", "version", "weights", "boundary", "no meter", "no score"])
+def test_scores_of_different_things_are_never_compared(what: str) -> None:
+    a = one_run(WATTS_AT_THE_WALL)
+    assert a.mix is not None
+    said, b, only_mx = {
+        "mix": ("mix: edge-9 and mine", a.model_copy(update={"mix": a.mix.model_copy(update={"name": "mine"})}), False),
+        "version": ("version of llm: 1 and 2", with_route(a, suite_version="2"), False),
+        "weights": ("bits of a weight: 16 and 8", in_eight_bits(a), False),
+        "boundary": (
+            "the energy boundary: wall and node, which are never compared",
+            a.model_copy(update={"domains": tuple(each.model_copy(update={"boundary": "node"}) for each in a.domains)}),
+            True,
+        ),
+        "no meter": ("the efficiency of B was not measured: no meter was read", one_run(None), True),
+        "no score": ("B has no score: no mix was asked for", a.model_copy(update={"mix": None}), False),
+    }[what]
+    found = beside(a, b)
+    assert about(found)["MX"].startswith(said) and found.mixes_per_kj[1] is None
+    assert ("TX" in about(found)) is not only_mx and (found.mixes_per_s[1] is None) is not only_mx
+
+
+def test_results_of_one_folder_are_one_column_with_the_median_score() -> None:
+    ones = [
+        one_run(WATTS_AT_THE_WALL).model_copy(update={"created_utc": f"2026-01-0{day}T03:04:05+00:00"})
+        for day in (1, 2, 3)
+    ]
+    found = beside(ones[0], ones)
+    assert [one.results for one in found.machines] == [1, 3]
+    assert found.machines[1].mixes_per_s is not None
+
+
+@pytest.mark.parametrize("name", ["processor", "tier", "preset", "Mixmark"])
+def test_results_that_are_not_of_one_plan_are_not_merged(name: str) -> None:
+    [one] = runs([1_000_000])
+    other = {
+        "processor": on_another_machine(one),
+        "tier": one.model_copy(update={"tier": "smoke"}),
+        "preset": one.model_copy(update={"preset": "standard"}),
+        "Mixmark": one.model_copy(update={"system": one.system.model_copy(update={"mixmark": "9"})}),
+    }[name]
+    with pytest.raises(UsageError, match=f"results/1 holds results that cannot be merged: {name}: ") as caught:
+        beside(one, [one, other])
+    assert "give the folder of each result by itself" in caught.value.hint
+
+
+def test_a_copy_of_a_result_is_no_further_run() -> None:
+    [one] = runs([1_000_000])
+    with pytest.raises(UsageError, match="results/1 holds the same result twice"):
+        beside(one, [one, one.model_copy()])
+    assert beside(one, one).comparable, "but a result may be held against itself"
+
+
+def test_nothing_in_common_is_not_comparable() -> None:
+    llm = result(record("b", "llm", "token", window(1_000_000, 1)))
+    found = beside(runs([1_000_000])[0], llm)
+    assert not found.comparable
+    assert set(about(found)) >= {"resnet50, single-stream, 16-bit weights", "llm, single-stream, 16-bit weights"}
+    assert "TX" not in about(found), "nobody asked for a mix"
+
+
+def test_a_result_of_several_machines_and_devices_is_counted() -> None:
+    gpus = tuple(result().devices[1].model_copy(update={"id": f"gpu:{at}"}) for at in range(3))
+    one = runs([1_000_000])[0]
+    found = beside(one.model_copy(update={"devices": (one.devices[0], *gpus)}), one)
+    assert [machine.devices for machine in found.machines] == [("3 × Acme Topaz",), ("Acme Topaz",)]
+    assert GPU in [each.id for each in one.devices]
+
+
+def test_the_floor_of_the_verdicts_is_told_by_tier() -> None:
+    floor = NoiseFloor(share=0.03, tier="edge", created_utc="2025-12-21T03:04:05+00:00")
+    one = runs([1_000_000])[0].model_copy(update={"noise_floor": floor})
+    assert beside(one, one).floors == {"edge": floor}
+    assert beside(one.model_copy(update={"noise_floor": None}), *runs([1_000_000])).floors == {}
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "days"),
+    [
+        ("2026-01-01T00:00:00+00:00", "2026-01-13T23:59:00+00:00", 12),
+        ("2026-01-01", "2026-01-02", 1),
+        ("yesterday", "2026-01-02", None),
+        ("2026-01-01", "2026-01-02T00:00:00+00:00", None),
+    ],
+)
+def test_days_between_what_results_state(earlier: str, later: str, days: int | None) -> None:
+    assert days_between(earlier, later) == days
+
+
+def test_more_results_than_letters_have_labels() -> None:
+    [one] = runs([1_000_000])
+    labels = [each.label for each in beside(*[one] * 28).machines]
+    assert (labels[0], labels[25:]) == ("A", ["Z", "A2", "B2"])
+
+
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
+    """`mixmark compare` with words in the place of folders."""
+    [slow], [fast] = several([1_200_000, 1_201_000, 1_202_000], 9), several([1_000_000, 1_001_000, 1_002_000])
+    folders = {
+        "slow": [slow],
+        "fast": [fast],
+        "elsewhere": [on_another_machine(fast)],
+        "llm": [result(record("b", "llm", "token", window(1_000_000, 1)))],
+        "mixed up": [slow, on_another_machine(fast)],
+    }
+    monkeypatch.setattr(results, "_judged", lambda path: [judge(each) for each in folders[str(path)]])
+    return lambda *words: CliRunner().invoke(main, ["compare", *words])
+
+
+def test_compare_exits_with_1_only_on_a_proven_regression(compared: Callable[..., Outcome]) -> None:
+    gated = compared("fast", "slow", "--gate", "10")
+    assert (gated.exit_code, "of B is slower by more than 10 %" in gated.stderr) == (1, True)
+    assert "slower" in gated.stdout, "the comparison is printed all the same"
+    third = compared("fast", "fast", "slow", "--gate", "10")
+    assert (third.exit_code, "of C is slower" in third.stderr) == (1, True)
+    assert compared("fast", "slow").exit_code == 0
+    assert compared("fast", "slow", "--gate", "50").exit_code == 0
+    assert compared("slow", "fast", "--gate", "0").exit_code == 0
+
+
+@pytest.mark.parametrize("form", ["console", "markdown", "csv", "html", "json"])
+def test_compare_prints_each_form(form: str, compared: Callable[..., Outcome]) -> None:
+    done = compared("fast", "elsewhere", "--format", form)
+    assert (done.exit_code, "Basalt 1" in done.stdout) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("fast",), "compare needs at least two results"),
+        (("fast", "slow", "--format", "pdf"), "pdf"),
+        (("fast", "llm"), "nothing of these results can be compared"),
+        (("fast", "elsewhere", "--gate", "5"), "--gate found no cell to test"),
+        (("fast", "mixed up"), "mixed up holds results that cannot be merged: processor: "),
+    ],
+)
+def test_compare_of_what_cannot_be_is_misuse(
+    words: tuple[str, ...], said: str, compared: Callable[..., Outcome]
+) -> None:
+    done = compared(*words)
+    assert (done.exit_code, said in done.stderr) == (2, True), done.stderr
+    if "llm" in words:
+        assert "B has none" in done.stdout, "what differs is listed"

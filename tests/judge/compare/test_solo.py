@@ -1,0 +1,355 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mixmark.harness.contracts import seeds
+from mixmark.harness.contracts.arrivals import schedule
+from mixmark.harness.contracts.schema import (
+    Audit,
+    Completions,
+    Device,
+    Failure,
+    Gate,
+    LatencyLimits,
+    NoiseFloor,
+    RateTrial,
+    Record,
+    Result,
+    Route,
+)
+from mixmark.harness.judge.compare import solo
+from mixmark.harness.judge.compare.solo import Comparison, Ratio, Run, ratio_of_runs, ratio_of_windows, verdict_of
+from mixmark.harness.judge.judgement import judge
+from mixmark.harness.judge.statistics.intervals import Interval
+from mixmark.harness.judge.statistics.timestamps import latencies_ns
+from tests.golden.sample import GPU, closed_loop, probe, record, result
+
+SEED = 7
+FLOOR = 0.01  # a noise floor, with which one run on each side may say something
+LIMITS = LatencyLimits(percentile=0.9, total_ns=10**9, source="test")
+
+
+def window(step_ns: int, seed: int, feeds: int = 400, spread: float = 0.05) -> Completions:
+    noise = np.random.default_rng(seed).standard_normal(feeds)
+    return closed_loop([[int(step_ns * (1 + spread * each))] for each in noise])
+
+
+def run_of(step_ns: int, seed: int, **others: Any) -> Record:
+    return record("a", "resnet50", "image", window(step_ns, seed), **others)
+
+
+def runs(steps_ns: Sequence[int], first_seed: int = 0) -> list[Result]:
+    return [result(run_of(step_ns, first_seed + index)) for index, step_ns in enumerate(steps_ns)]
+
+
+def compared(a: Sequence[Result], b: Sequence[Result], noise_floor: float | None = None) -> tuple[Comparison, ...]:
+    known = None if noise_floor is None else NoiseFloor(share=noise_floor, tier="edge", created_utc="2026-01-01")
+    before, after = ([judge(each.model_copy(update={"noise_floor": known})) for each in side] for side in (a, b))
+    return solo.compare(before, after)
+
+
+def one(a: Sequence[Result], b: Sequence[Result], noise_floor: float | None = None) -> Comparison:
+    [comparison] = compared(a, b, noise_floor)
+    return comparison
+
+
+def server(done: Completions, rate_per_s: float = 5.0, **others: Any) -> Result:
+    """A server that takes as long for each feed as the closed loop did; its seed says when they are due."""
+    due = schedule(rate_per_s, seeds.arrivals(SEED), len(done))
+    ends = [0]
+    for when, took in zip(due.tolist(), latencies_ns(done).tolist(), strict=True):
+        ends.append(max(when, ends[-1]) + took)
+    issued = np.array(ends[1:]) - latencies_ns(done)
+    served = Completions(due, issued, np.arange(1, len(due) + 1), np.array(ends[1:]), np.ones(len(due), np.int64))
+    made = record("a", "llm", "token", served, scenario="server")
+    told = {"rate_per_s": rate_per_s, "seed": SEED, "latency_limits": LIMITS, "bracket_ns": (0, ends[-1]), **others}
+    return result(made.model_copy(update=told))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (1.03, 1.2, "faster"),
+        (1.01, 1.2, "ambiguous"),
+        (0.5, 0.97, "slower"),
+        (0.985, 1.015, "same"),
+        (0.97, 1.01, "ambiguous"),
+        (0.5, 2.0, "ambiguous"),
+    ],
+)
+def test_the_whole_interval_decides(low: float, high: float, verdict: str) -> None:
+    assert verdict_of(Ratio(low, 1, high), delta=0.02) == verdict
+
+
+def test_a_slower_run_is_called_slower_with_the_right_factor() -> None:
+    found = one(runs([1_000_000]), runs([1_250_000], 1), FLOOR)
+    assert found.verdict == "slower"
+    assert found.ratio is not None
+    assert found.ratio.estimate == pytest.approx(0.8, rel=0.01)
+    assert found.ratio.low < 0.8 < found.ratio.high
+    assert found.measure == "throughput"
+    assert found.reason == ""
+
+
+def test_one_run_on_each_side_says_nothing_without_a_noise_floor() -> None:
+    found = one(runs([1_000_000]), runs([1_250_000], 1))
+    assert (found.verdict, found.ratio is not None) == ("ambiguous", True)
+    assert "mixmark run --runs 5" in found.reason and "mixmark selftest" in found.reason
+
+
+def test_a_wrong_answer_is_not_compared_however_fast_it_is() -> None:
+    [a], [b] = runs([1_000_000]), runs([500_000], 1)
+    gate = Gate(metric="error", at_most=0.1)
+    audit = Audit(gate=gate, finished=1, feeds=(0,), values=(0.5,))
+    wrong = b.model_copy(update={"records": tuple(each.model_copy(update={"audit": audit}) for each in b.records)})
+    found = one([a], [wrong], FLOOR)
+    assert (found.verdict, found.ratio) == (None, None)
+    assert "of B is invalid: wrong answers" in found.reason
+
+
+def test_what_is_ambiguous_says_how_many_runs_would_tell() -> None:
+    a, b = runs([1_000_000, 1_020_000, 980_000]), runs([1_040_000, 1_060_000, 1_020_000], 9)
+    found = one(a, b)
+    assert found.verdict == "ambiguous"
+    assert re.search(r"about \d+ runs on each side would tell", found.reason)
+    assert solo.runs_that_would_tell(0.02, 0.03) == "about 5 runs on each side would tell"
+    assert solo.runs_that_would_tell(0.2, 0.001) == "even 100 runs on each side would hardly tell"
+
+
+def test_an_interval_of_a_factor_is_no_interval() -> None:
+    found = one(runs([1_000_000, 3_000_000]), runs([1_000_000, 4_000_000], 9))
+    assert (found.verdict, found.ratio) == (None, None)
+    assert "is not known: its ends are more than a factor of 2 apart" in found.reason
+
+
+def test_a_against_b_mirrors_b_against_a() -> None:
+    a, b = runs([1_000_000]), runs([1_100_000], 1)
+    assert (one(a, b, FLOOR).verdict, one(b, a, FLOOR).verdict) == ("slower", "faster")
+    assert (one(a, a, 0.05).verdict, one(b, b, 0.05).verdict) == ("same", "same")
+
+
+def test_the_noise_floor_of_the_machine_widens_what_is_the_same() -> None:
+    a, b = runs([1_000_000]), runs([1_050_000], 1)
+    assert (one(a, b, FLOOR).delta, one(a, b, FLOOR).verdict) == (0.01, "slower")
+    assert (one(a, b, 0.1).delta, one(a, b, 0.1).verdict) == (0.1, "same")
+
+
+def test_a_noise_floor_of_another_tier_says_nothing() -> None:
+    a, b = runs([1_000_000]), runs([1_050_000], 1)
+    smoke = NoiseFloor(share=0.1, tier="smoke", created_utc="2026-01-01")
+    edge = NoiseFloor(share=0.02, tier="edge", created_utc="2026-01-01")
+
+    def found(*floors: NoiseFloor) -> Comparison:
+        before, after = (
+            [judge(each.model_copy(update={"noise_floor": floor})) for each, floor in zip(side, floors, strict=True)]
+            for side in (a, b)
+        )
+        [comparison] = solo.compare(before, after)
+        return comparison
+
+    a, b = a * 2, b * 2
+    told = found(smoke, edge)
+    assert (told.delta, told.floor) == (0.02, edge), "the widest of the cell's tier"
+    assert (found(smoke, smoke).delta, found(smoke, smoke).floor) == (0.01, None)
+
+
+def test_several_runs_are_compared_by_how_they_scatter_not_by_their_blocks() -> None:
+    a = runs([1_000_000, 1_010_000, 990_000, 1_005_000, 995_000])
+    b = runs([1_100_000, 1_112_000, 1_090_000, 1_104_000, 1_095_000], 9)
+    found = one(a, b)
+    assert (found.verdict, found.reason, len(found.a), len(found.b)) == ("slower", "", 5, 5)
+    scattered = runs([1_000_000, 1_100_000, 950_000])
+    assert one(scattered, runs([1_050_000, 1_150_000, 1_000_000], 9)).verdict == "ambiguous"
+
+
+def test_runs_within_one_result_are_runs_too() -> None:
+    def of(steps_ns: Sequence[int]) -> Result:
+        made = (run_of(step_ns, index) for index, step_ns in enumerate(steps_ns))
+        return result(
+            *(each.model_copy(update={"key": f"k{n}", "phase": f"k{n}", "run": n + 1}) for n, each in enumerate(made)),
+        )
+
+    found = one([of([1_000_000, 1_001_000, 1_002_000])], [of([1_200_000, 1_201_000])])
+    assert (len(found.a), len(found.b), found.verdict) == (3, 2, "slower")
+
+
+def several(steps_ns: Sequence[int], first_seed: int = 0, **changed: Sequence[Any]) -> list[Result]:
+    """One result of several runs; `changed` alters a field of the record, or of its route, in each of them."""
+    made = []
+    for at, step_ns in enumerate(steps_ns):
+        told = {name: values[at] for name, values in changed.items()}
+        one = run_of(step_ns, first_seed + at)
+        route = one.route.model_copy(update={name: told.pop(name) for name in list(told) if name in Route.model_fields})
+        made.append(one.model_copy(update={"key": f"k{at}", "phase": f"k{at}", "run": at + 1, "route": route, **told}))
+    return [result(*made)]
+
+
+def test_runs_that_chose_different_batches_are_compared_and_the_remark_says_so() -> None:
+    a, b = [1_000_000, 1_001_000, 1_002_000], [1_200_000, 1_201_000, 1_202_000]
+    found = one(several(a, batch=(512, 1024, 512)), several(b, 9, batch=(1024, 1024, 1024)))
+    assert found.verdict == "slower"
+    assert found.reason == (
+        "the runs of A chose batches of 512, 1024: each searches for its best one, and the interval holds how the "
+        "choice scatters"
+    )
+    assert one(several(a, batch=(512, 512, 512)), several(b, 9, batch=(1024, 1024, 1024))).reason == ""
+
+
+def test_runs_of_different_things_are_not_merged() -> None:
+    a, b = [1_000_000, 1_001_000], [1_200_000, 1_201_000]
+    found = one(several(a, options=({}, {"threads": "1"})), several(b, 9))
+    assert (found.verdict, found.ratio) == (None, None)
+    assert found.reason == "the runs of A are not of one thing: adapter options: {} and {'threads': '1'}"
+    other = [each.model_copy(update={"system": each.system.model_copy(update={"mixmark": "9"})}) for each in runs(b)]
+    assert one(runs(a), [runs(b)[0], other[1]]).reason == ("the runs of B are not of one thing: Mixmark: 0.1.0 and 9")
+
+
+def test_welch_against_figures_worked_by_hand() -> None:
+    ratio = ratio_of_runs([100, 110], [120, 132, 145.2])
+    error = np.sqrt(np.log(1.1) ** 2 / 2 / 2 + np.log(1.1) ** 2 / 3)
+    assert ratio.estimate == pytest.approx(132 / np.sqrt(100 * 110))
+    assert np.log(ratio.high / ratio.estimate) / error == pytest.approx(3.6, abs=0.6)  # t at 2.3 degrees of freedom
+    assert ratio.low * ratio.high == pytest.approx(ratio.estimate**2)
+
+
+def test_a_single_run_is_taken_to_scatter_like_the_several_on_the_other_side() -> None:
+    several = [100.0, 102.0, 98.0, 101.0, 99.0]
+    assert verdict_of(ratio_of_runs(several, [50.0]), 0.01) == "slower"
+    wide, narrow = ratio_of_runs(several, [100.0]), ratio_of_runs(several, several)
+    assert wide.high / wide.low > narrow.high / narrow.low
+    with pytest.raises(ValueError, match="two single runs"):
+        ratio_of_runs([1], [1])
+
+
+def test_equal_figures_give_a_ratio_without_width() -> None:
+    assert ratio_of_runs([5, 5], [5, 5]) == Ratio(1, 1, 1)
+    assert ratio_of_windows(Interval(7, 7, 7), Interval(7, 7, 7)) == Ratio(1, 1, 1)
+    still = [result(record("a", "resnet50", "image", closed_loop([[1_000]] * 50)))]
+    assert one(still, still, FLOOR).verdict == "same"
+
+
+def test_a_ratio_of_windows_adds_relative_widths_in_squares() -> None:
+    ratio = ratio_of_windows(Interval(97, 100, 103), Interval(48, 50, 52))
+    assert (ratio.low, ratio.estimate, ratio.high) == pytest.approx((0.5 * np.exp(-0.05), 0.5, 0.5 * np.exp(0.05)))
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("precision", {"precision": "bf16"}),
+        ("scenario", {"scenario": "offline"}),
+        ("device model", {"device": GPU}),
+    ],
+)
+def test_unlike_records_are_refused_by_name(name: str, changed: dict[str, Any]) -> None:
+    found = one(runs([1_000_000]), [result(run_of(1_000_000, 1, **changed))])
+    assert (found.verdict, found.ratio) == (None, None)
+    assert f"{name}: " in found.reason
+
+
+@pytest.mark.parametrize(
+    ("field", "name", "other"),
+    [
+        ("tier", "tier", "server"),
+        ("suite_version", "suite version", "2"),
+        ("weights", "weights", "llama.safetensors 1f3a"),
+        ("suite_options", "suite options", {"steps": "8"}),
+    ],
+)
+def test_routes_that_do_other_work_are_refused_by_name(field: str, name: str, other: object) -> None:
+    changed = run_of(1_000_000, 1)
+    changed = changed.model_copy(update={"route": changed.route.model_copy(update={field: other})})
+    found = one(runs([1_000_000]), [result(changed)])
+    assert found.reason.startswith(f"not alike in {name}: ")
+    assert found.verdict is None
+
+
+def test_adapters_options_and_batches_may_differ() -> None:
+    a = run_of(1_000_000, 1, batch=8)
+    b = a.model_copy(update={"batch": 16, "route": a.route.model_copy(update={"options": {"threads": "1"}})})
+    cpu = result().devices[0]
+    assert solo.unlike(Run(a, cpu), Run(b, cpu)) == ()
+
+
+def test_a_device_that_was_set_otherwise_is_another_device() -> None:
+    [a] = runs([1_000_000])
+    saving = a.model_copy(update={"system": a.system.model_copy(update={"governor": "powersave"})})
+    assert one([a], [saving]).reason == "not alike in device state: governor performance and governor powersave"
+    gpu = Device(id="gpu:GPU-1", kind="gpu", name="Acme", memory_pool="gpu:GPU-1")
+    states = []
+    for watts in ("700000", "500000"):
+        facts = ({"id": "gpu:GPU-1", "power_limit_mw": watts, "ecc": "on"},)
+        states.append(solo._state(a.system.model_copy(update={"accelerators": facts}), gpu))
+    (record,) = a.records
+    capped = solo.unlike(Run(record, gpu, None, states[0]), Run(record, gpu, None, states[1]))
+    assert capped == (
+        "device state: power_limit_mw 700000, ecc on, mig None and power_limit_mw 500000, ecc on, mig None",
+    )
+
+
+def test_runs_that_are_unlike_within_one_side_are_refused() -> None:
+    changed = run_of(1_000_000, 1)
+    changed = changed.model_copy(update={"route": changed.route.model_copy(update={"tier": "server"})})
+    assert "tier: edge and server" in one([*runs([1_000_000]), result(changed)], runs([1_000_000])).reason
+
+
+def test_what_only_one_side_has_is_listed() -> None:
+    llm = result(record("b", "llm", "token", closed_loop([[10]])))
+    reasons = [each.reason for each in compared([*runs([1_000_000]), llm], runs([1_000_000], 1), 0.1)]
+    assert sorted(reasons) == ["", "only in A"]
+    assert [each.reason for each in compared([], [llm])] == ["only in B"]
+    assert compared([], []) == ()
+
+
+def test_probes_are_not_compared() -> None:
+    assert compared([result(probe("a", 10, 10))], [result(probe("a", 10, 10))]) == ()
+
+
+def test_a_failed_record_gives_its_reason() -> None:
+    failed = result(record("a", "resnet50", "image", error=Failure(kind="crashed", message="signal 11")))
+    found = one(runs([1_000_000]), [failed])
+    assert (found.verdict, found.reason) == (None, "a of B has no figure: crashed: signal 11")
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [([[0]], "did not tick"), ([[5]], "has no interval"), ([[5]] * 19, "has no interval")],
+)
+def test_too_little_was_measured(steps: list[list[int]], said: str) -> None:
+    short = [result(record("a", "resnet50", "image", closed_loop(steps)))]
+    found = one(short, short)
+    assert (found.verdict, found.ratio) == (None, None)
+    assert said in found.reason
+
+
+def test_servers_are_compared_by_their_response_times() -> None:
+    found = one([server(window(1_000_000, 1))], [server(window(1_200_000, 2))], FLOOR)
+    assert (found.verdict, found.measure) == ("slower", "speed of response at p90")
+    assert found.ratio is not None
+    assert found.ratio.estimate == pytest.approx(1 / 1.2, rel=0.02)
+
+
+def test_servers_at_different_rates_are_unlike() -> None:
+    found = one([server(window(1_000_000, 1))], [server(window(1_000_000, 2), rate_per_s=6.0)])
+    assert found.reason == "not alike in rate: 5.0 and 6.0"
+
+
+def test_a_server_with_too_few_feeds_has_no_percentile_to_compare() -> None:
+    few = [server(window(1_000_000, 1, feeds=63))]
+    assert one(few, few).reason == "a of A has no figure: p90 needs 64 feeds, there are 63"
+
+
+def test_highest_rates_need_several_runs() -> None:
+    trials = (RateTrial(rate_per_s=5, feeds=70, kept=True),)
+
+    def at(rate_per_s: float) -> Result:
+        return server(window(1_000_000, 1), rate_per_s=rate_per_s, rate_trials=trials)
+
+    assert "several runs" in one([at(5.0)], [at(6.0)]).reason
+    found = one([at(5.0), at(5.01), at(5.02)], [at(6.0), at(6.01), at(6.02)])
+    assert (found.verdict, found.measure) == ("faster", "highest rate")

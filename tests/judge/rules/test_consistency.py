@@ -1,0 +1,264 @@
+"""A folder whose parts contradict each other shows nothing: each forgery here was made in one place and forgotten in
+another."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.folders import Maker
+from mixmark.harness.contracts.schema import Completions, Failure, LatencyLimits, Record, Samples
+from mixmark.harness.judge.rules import consistency
+from mixmark.harness.judge.rules.consistency import NS_PER_S, contradictions
+from mixmark.harness.measure import metering
+from mixmark.harness.record import suite_claims
+
+RUNS = Maker().result(runs=3)
+FIRST_AT = next(at for at, each in enumerate(RUNS.records) if each.scenario == "mixed")
+FIRST = RUNS.records[FIRST_AT]
+SOLO = RUNS.records[1]
+
+
+def told(**changed: Any) -> list[str]:
+    return list(contradictions(RUNS.model_copy(update=changed), {}))
+
+
+def instead(**changed: Any) -> list[str]:
+    """What is said where the first record of a mixed phase is changed."""
+    return told(records=tuple(FIRST.model_copy(update=changed) if each is FIRST else each for each in RUNS.records))
+
+
+def alone(**changed: Any) -> list[str]:
+    """What is said where a record of a suite alone is changed."""
+    return told(records=tuple(SOLO.model_copy(update=changed) if each is SOLO else each for each in RUNS.records))
+
+
+def metered(**changed: Any) -> list[str]:
+    first, *others = RUNS.meterings
+    return told(meterings=(first.model_copy(update=changed), *others))
+
+
+def without(key: str) -> list[str]:
+    return told(records=tuple(each for each in RUNS.records if each.key != key))
+
+
+def moved(done: Completions, by_ns: int, times: float = 1) -> Completions:
+    """Stamps that begin later, or last longer."""
+    columns = ((column * times).astype(np.int64) + by_ns for column in (done.due_ns, done.issued_ns, done.marks_ns))
+    due_ns, issued_ns, marks_ns = columns
+    return Completions(due_ns, issued_ns, done.ends, marks_ns, done.units)
+
+
+def only(*runs: int) -> list[str]:
+    """The best mixed runs, say."""
+    gone = {f"mix{run}" for run in (1, 2, 3)} - {f"mix{run}" for run in runs}
+    return told(
+        phases=tuple(each for each in RUNS.phases if each.name not in gone),
+        records=tuple(each for each in RUNS.records if each.phase not in gone),
+        meterings=tuple(each for each in RUNS.meterings if each.phase not in gone),
+    )
+
+
+def audit(**changed: Any) -> list[str]:
+    assert FIRST.audit is not None
+    return instead(audit=FIRST.audit.model_copy(update=changed))
+
+
+def read(joules: float, took_ns: int = 1000, by_ns: int = 0) -> dict[str, Samples]:
+    """One reading of the package, at the begin of the first metering."""
+    at = np.array([RUNS.meterings[0].begin_ns + by_ns])
+    return {RUNS.domains[0].id: Samples(at, at + took_ns, np.array([joules]))}
+
+
+def test_what_was_measured_does_not_contradict_itself() -> None:
+    assert told() == []
+    failed = FIRST.model_copy(update={"completions": None, "audit": None, "error": Failure(kind="hung", message="…")})
+    assert told(records=tuple(failed if each is FIRST else each for each in RUNS.records)) == []
+    assert without(FIRST.key) == []  # a share of a mix that never got a turn
+    assert told(finished=False, records=RUNS.records[:4]) == []
+    later = told(records=(*RUNS.records[:5], *(again(each) for each in RUNS.records[5:])), meterings=(), resumed=(5,))
+    assert later == []  # the machine was restarted, and its clock with it
+
+
+def again(record: Record) -> Record:
+    """A record of a machine whose clock began anew."""
+    by_ns, done, bracket = -60 * NS_PER_S, record.completions, record.bracket_ns
+    assert done is not None and bracket is not None
+    return record.model_copy(
+        update={
+            "completions": moved(done, by_ns),
+            "bracket_ns": (bracket[0] + by_ns, bracket[1] + by_ns),
+            "conditions": tuple(
+                each.model_copy(update={"begin_ns": each.begin_ns + by_ns, "end_ns": each.end_ns + by_ns})
+                for each in record.conditions
+            ),
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("forged", "said"),
+    [
+        (told(tier="edge"), "a run of the edge tier holds something of the smoke tier"),
+        (told(domains=()), "in .* a meter read .*, which is not among the domains"),
+        (told(devices=RUNS.devices[:1]), r"ran on gpu:GPU-0, which is not among the devices"),
+        (told(devices=RUNS.devices * 2), "two of the devices have the same name"),
+        (told(domains=RUNS.domains * 2), "two of the domains have the same name"),
+        (told(phases=(*RUNS.phases, RUNS.phases[0])), "two of the phases have the same name"),
+        (told(meterings=RUNS.meterings * 2), "two of the meterings have the same name"),
+        (only(2, 3), "the mixed runs are numbered 2, 3: some were left out"),
+        (only(1, 3), "the mixed runs are numbered 1, 3: some were left out"),
+        (told(records=(*RUNS.records, FIRST.model_copy(update={"key": "again"}))), "again was not planned so in mix1"),
+        (instead(phase="mix2"), "was not planned so in mix2"),
+        (instead(bracket_ns=None), r"has stamps and no bracket_ns"),
+        (instead(feed_units=None), r"has stamps and no feed_units"),
+        (instead(skew_ns=None), r"has stamps and no skew_ns"),
+        (instead(bracket_ns=(0, 1)), r"was watched for .* s longer than it was measured|did not begin and end"),
+        (instead(batch=64), "was not planned"),
+        (instead(route=FIRST.route.model_copy(update={"precision": "int8"})), "in int8, which .* does not offer"),
+        (alone(scenario="server"), "was not planned"),
+        (alone(run=2), "was not planned"),
+        (without(SOLO.key), "was planned, and has neither stamps nor an error"),
+        (without(RUNS.records[0].key), "probe.* was planned, and has neither stamps nor an error"),
+        (told(finished=False, records=RUNS.records[1:3], meterings=()), "000.probe.* was left out"),
+        (told(records=RUNS.records[::-1]), "was measured before its turn"),
+        (alone(conditions=SOLO.conditions[::-1]), "do not follow each other"),
+        (alone(conditions=RUNS.records[2].conditions), "was watched at another time than it was measured"),
+        (alone(bracket_ns=(SOLO.conditions[0].begin_ns, SOLO.conditions[-1].end_ns)), "a canary ran inside the window"),
+        (told(meterings=(*RUNS.meterings[1:], RUNS.meterings[0].model_copy(update={"phase": "x"}))), "not planned"),
+        (metered(begin_ns=RUNS.meterings[0].end_ns), "was metered at another time than it was measured"),
+        (metered(idle_ns=((RUNS.meterings[0].begin_ns, RUNS.meterings[0].end_ns),)), "the machine was not at rest"),
+        (metered(samples=read(1e15)), "are none that a meter can have been given"),
+        (metered(samples=read(5, took_ns=2 * NS_PER_S + 1)), "are none that a meter can have been given"),
+        (metered(samples=read(5, by_ns=-9 * NS_PER_S)), "was read at another time than it was metered"),
+        (told(resumed=(99,)), "it was resumed after more records than there are"),
+    ],
+)
+def test_what_is_changed_in_one_place_only_is_found(forged: list[str], said: str) -> None:
+    assert any(re.search(said, each) for each in forged), forged[:3]
+
+
+def test_a_part_that_is_planned_twice_would_count_twice() -> None:
+    twin = FIRST.model_copy(update={"key": "twin"})
+    planned = next(each for each in RUNS.phases if each.name == FIRST.phase)
+    tasks = tuple(
+        task.model_copy(update={"shares": (*task.shares, share.model_copy(update={"key": "twin"}))})
+        if (share := next((each for each in task.shares if each.key == FIRST.key), None))
+        else task
+        for task in planned.tasks
+    )
+    phases = tuple(each.model_copy(update={"tasks": tasks}) if each is planned else each for each in RUNS.phases)
+    records = (*RUNS.records[: FIRST_AT + 1], twin, *RUNS.records[FIRST_AT + 1 :])
+    first, *_ = told(phases=phases, records=records)
+    assert re.fullmatch(r"\w+ ran twice at once on .* in mix1", first)
+
+
+def test_phases_do_not_overlap() -> None:
+    last = RUNS.phases[-1].name
+    squeezed = tuple(again(each) if each.phase == last else each for each in RUNS.records)
+    assert "mix3 began before mix2 was over" in told(records=squeezed, meterings=())
+
+
+def test_a_mix_is_as_long_as_it_was_planned() -> None:
+    assert FIRST.bracket_ns is not None and FIRST.completions is not None
+    begin_ns, end_ns = FIRST.bracket_ns
+    short = (begin_ns, begin_ns + (end_ns - begin_ns) // 3)
+    done = moved(FIRST.completions, begin_ns - begin_ns // 3, 1 / 3)
+    said = instead(completions=done, bracket_ns=short)
+    assert "mix1 lasted 4.0 s, which is shorter than planned" in said
+    assert not [
+        each for each in instead(bracket_ns=short, cut_short=Failure(kind="hung", message="…")) if "lasted" in each
+    ]
+
+
+def test_the_parts_of_a_mix_wait_for_the_last_feed() -> None:
+    """A slow feed of one part runs on after the phase was over, and the watch with it."""
+    by_ns = 20 * NS_PER_S
+    parts = [each for each in RUNS.records if each.phase == "mix3"]
+    slow, *others = parts
+    canary = slow.conditions[-1]
+    moved_canary = canary.model_copy(update={"begin_ns": canary.begin_ns + by_ns, "end_ns": canary.end_ns + by_ns})
+    block = slow.conditions[-2].model_copy(update={"end_ns": slow.conditions[-2].end_ns + by_ns})
+    conditions = (*slow.conditions[:-2], block, moved_canary)
+    done = slow.completions
+    assert done is not None
+    marks_ns = done.marks_ns.copy()
+    marks_ns[-1] += by_ns
+    late = Completions(done.due_ns, done.issued_ns, done.ends, marks_ns, done.units)
+    watched = [each.model_copy(update={"conditions": conditions}) for each in others]
+    before = tuple(each for each in RUNS.records if each.phase != "mix3")
+    waited = slow.model_copy(update={"conditions": conditions, "completions": late})
+    assert told(records=(*before, waited, *watched), meterings=()) == []
+    idle = slow.model_copy(update={"conditions": conditions})
+    assert "longer than it was measured" in told(records=(*before, idle, *watched), meterings=())[0]
+
+
+def test_a_copy_of_a_run_is_found_wherever_it_was_moved_to() -> None:
+    second = next(each for each in RUNS.records if each.key == FIRST.key.replace("mix1", "mix2"))
+    assert FIRST.completions is not None and second.completions is not None
+    by_ns = int(second.completions.issued_ns[0] - FIRST.completions.issued_ns[0])
+    copy = second.model_copy(update={"completions": moved(FIRST.completions, by_ns)})
+    [said] = told(records=tuple(copy if each is second else each for each in RUNS.records))
+    assert said == f"{second.key} has the stamps of {FIRST.key}"
+
+
+def test_the_limits_of_a_reading_are_those_that_hold_while_it_is_read() -> None:
+    assert consistency.ABSURD == metering.ABSURD
+    assert consistency.LONGEST_READ_NS == metering.PATIENCE_S * NS_PER_S
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"unit": "token"}, "counts 'token', and its suite counts sample"),
+        ({"feed_units": 8}, "has feeds of 8 units, and its suite makes feeds of 4"),
+        ({"costs": ()}, "has other costs than its suite"),
+        ({"latency_limits": LatencyLimits(percentile=0.5, source="mine")}, "has other latency limits than its suite"),
+    ],
+)
+def test_a_record_is_compared_with_the_code_of_its_suite(changed: dict[str, Any], said: str) -> None:
+    forged = SOLO.model_copy(update=changed)
+    promised, unknown = suite_claims.promises(RUNS)
+    assert unknown == {}
+    assert list(contradictions(RUNS, promised)) == []
+    records = tuple(forged if each is SOLO else each for each in RUNS.records)
+    assert list(contradictions(RUNS.model_copy(update={"records": records}), promised)) == [f"{SOLO.key} {said}"]
+
+
+def test_a_suite_that_is_not_here_is_not_compared() -> None:
+    foreign = SOLO.model_copy(update={"route": SOLO.route.model_copy(update={"suite_version": "9"})})
+    told = RUNS.model_copy(update={"records": (foreign,)})
+    assert suite_claims.promises(told) == (
+        {},
+        {SOLO.key: "it ran version 9 of dlrm, and version 2 is installed"},
+    )
+    stranger = SOLO.model_copy(update={"route": SOLO.route.model_copy(update={"suite": "acme"})})
+    assert suite_claims.promises(RUNS.model_copy(update={"records": (stranger,)}))[1] == {
+        SOLO.key: "the suite acme is not installed"
+    }
+    broken = SOLO.model_copy(update={"route": SOLO.route.model_copy(update={"suite_options": {"rows": "full"}})})
+    [why] = suite_claims.promises(RUNS.model_copy(update={"records": (broken,)}))[1].values()
+    assert why.startswith("the suite dlrm does not build: ")
+
+
+@pytest.mark.parametrize(
+    ("forged", "said"),
+    [
+        (audit(values=(0.1,) * 3), "has 3 values of 2 audited feeds"),
+        (audit(values=(0.1,)), "has 1 values of 2 audited feeds"),
+        (audit(feeds=(0, 0)), "drawn from"),
+        (audit(finished=1), "drawn from 1"),
+        (audit(finished=10**6), "finished .* feeds, and others are said to be audited"),
+        (audit(feeds=(-1, 0)), "others are said to be audited"),
+        (audit(feeds=(0, 10**6)), "others are said to be audited"),
+    ],
+)
+def test_an_audit_is_of_feeds_that_were_finished(forged: list[str], said: str) -> None:
+    assert len(forged) == 1 and re.search(said, forged[0])
+
+
+def test_an_audit_that_is_drawn_and_not_done_yet_is_no_contradiction() -> None:
+    assert audit(values=()) == []

@@ -1,0 +1,503 @@
+"""Each rule against a record that keeps it and one that does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mixmark.harness.contracts import seeds
+from mixmark.harness.contracts.arrivals import schedule
+from mixmark.harness.contracts.schema import (
+    NO_GATE,
+    NOT_ASKED,
+    AcceleratorConditions,
+    Audit,
+    Completions,
+    Conditions,
+    Cost,
+    Device,
+    Failure,
+    Finding,
+    Gate,
+    Limits,
+    Phase,
+    Record,
+    Share,
+    Task,
+)
+from mixmark.harness.judge.evidence import Evidence, gather
+from mixmark.harness.judge.rules import integrity
+from tests.golden.sample import GPU, closed_loop, probe, record, result
+
+Rule = Callable[[Evidence], Iterator[Finding]]
+GATE = Gate(metric="regret in standard deviations", at_most=0.1)
+COSTS = (Cost(name="prefill", flops=1e10, bytes=1e9, streamed_bytes=4e8), Cost(name="decode", flops=1e9, bytes=1e9))
+SECOND = 1_000_000_000
+
+
+def cell(steps: Sequence[Sequence[int]] = ((70, 400),) * 4, **changed: Any) -> Record:
+    """Feeds of two yields, a unit each, as fast as the probe below in what it multiplies and what it streams."""
+    plain = record("b", "llm", "token", closed_loop(steps), costs=COSTS)
+    return plain.model_copy(update={"feed_units": 2, **changed})
+
+
+def failed(**changed: Any) -> Record:
+    return cell(**changed).model_copy(update={"completions": None, "error": Failure(kind="hung", message="no unit")})
+
+
+def told(rule: Rule, changed: Record, caches: dict[str, str] | None = None) -> list[tuple[str, str]]:
+    about = result(probe("a", 70, 400), changed)
+    system = about.system.model_copy(update={"caches": caches or {"L2": "1024K", "L3": "32768K"}})
+    found = rule(gather(about.model_copy(update={"system": system})))
+    return [(each.severity, each.message) for each in found if each.about != "a"]
+
+
+def audit(*values: float, **changed: Any) -> Audit:
+    return Audit(gate=GATE, finished=9, feeds=tuple(range(len(values))), values=values, **changed)
+
+
+def test_every_audited_feed_counts_and_not_their_mean() -> None:
+    clean = "3 feeds were audited and all passed: too few to bound the error rate"
+    assert told(integrity.audited, cell(audit=audit(0.0, 0.1, 0.02))) == [("note", clean)]
+    assert "1 feed was audited and passed" in told(integrity.audited, cell(audit=audit(0.0)))[0][1]
+    [(_, bounded)] = told(integrity.audited, cell(audit=audit(*[0.0] * 9)))
+    assert bounded.endswith("with 95 % confidence at most 28 % of all feeds are wrong")
+    [(severity, message)] = told(integrity.audited, cell(audit=audit(0.0, 0.0, 0.0, 0.11)))
+    assert severity == "invalid"
+    assert "1 of 4 audited feeds fail; regret in standard deviations 0.11, at most 0.1" in message
+
+
+@pytest.mark.parametrize(
+    ("changed", "severity", "words"),
+    [
+        ({"audit": audit(problem="feed 3: 7 values that are not finite")}, "invalid", "feed 3: 7 values"),
+        ({"audit": Audit(gate=GATE, finished=9, feeds=(3,)), "unaudited": ""}, "invalid", "the run ended before"),
+        ({"unaudited": "torch is not installed"}, "invalid", "torch is not installed"),
+        ({"unaudited": NOT_ASKED}, "note", "not audited: not asked for"),
+        ({"unaudited": NO_GATE}, "note", "not audited: the suite has no gate"),
+    ],
+)
+def test_what_was_not_compared_counts_unless_nobody_asked_for_it(
+    changed: dict[str, Any], severity: str, words: str
+) -> None:
+    [(found, message)] = told(integrity.audited, cell(**changed))
+    assert (found, words in message) == (severity, True)
+
+
+def test_not_asked_for_is_no_excuse_where_the_plan_asks() -> None:
+    unaudited = cell(unaudited=NOT_ASKED)
+    for audits, severity in ((0, "note"), (1, "invalid")):
+        limits = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=1, min_feeds=1, audits=audits)
+        share = Share(key=unaudited.key, route=unaudited.route, scenario="single-stream", limits=limits)
+        phase = Phase(name="b", purpose="solo", tasks=(Task(device=unaudited.route.device, shares=(share,)),))
+        planned = result(unaudited).model_copy(update={"phases": (phase,)})
+        assert [each.severity for each in integrity.audited(gather(planned))] == [severity]
+
+
+def test_nothing_lives_on_after_a_worker() -> None:
+    assert told(integrity.alone, cell()) == []
+    message = "2 processes lived on after the workers of the phase, and had to be killed: python3, sh"
+    assert told(integrity.alone, cell(left_behind=("sh", "python3"))) == [("invalid", message)]
+    message = "1 process worked for the adapter outside of its worker, and lived on: acmed"
+    assert told(integrity.alone, cell(helpers=("acmed",))) == [("note", message)]
+
+
+@pytest.mark.parametrize(("feeds", "share"), [(1, 0.95), (3, 0.632), (30, 0.0950), (3000, 0.000998)])
+def test_what_clean_feeds_exclude(feeds: int, share: float) -> None:
+    assert integrity.excluded(feeds) == pytest.approx(share, rel=1e-3)
+
+
+def test_every_feed_has_its_units_and_yields() -> None:
+    assert told(integrity.units_counted, cell()) == []
+    [(severity, message)] = told(integrity.units_counted, cell(feed_units=1))
+    assert (severity, message) == ("invalid", "2 to 2 units were counted for feeds of 1")
+    [(severity, message)] = told(integrity.units_counted, cell(((470,),) * 4, feed_units=1))
+    assert (severity, message) == ("invalid", "feeds of 2 yields came in 1 at the least")
+
+
+def test_the_parents_clock_brackets_the_workers() -> None:
+    ten = cell(((SECOND, SECOND),) * 5)  # ten seconds from 1,000 ns on
+    assert told(integrity.clock_bracketed, ten.model_copy(update={"bracket_ns": (900, 10 * SECOND + 100_000)})) == []
+    slowed = ten.model_copy(update={"bracket_ns": (900, 20 * SECOND)})
+    assert told(integrity.clock_bracketed, slowed) == [
+        ("invalid", "the worker's clock tells 10.00 s of a window that took 20.00 s")
+    ]
+    shifted = ten.model_copy(update={"bracket_ns": (5 * SECOND, 15 * SECOND)})
+    assert [severity for severity, _ in told(integrity.clock_bracketed, shifted)] == ["invalid"]
+
+
+def served(count: int = 40, rate_per_s: float = 4.0, seed: int = 7, begin_ns: int = 0, each_ns: int = 1000) -> Record:
+    """A server whose feeds each wait for nothing, and are due when its seed says."""
+    due = schedule(rate_per_s, seeds.arrivals(seed), count) + begin_ns
+    done = Completions(due, due, np.arange(1, count + 1), due + each_ns, np.ones(count, np.int64))
+    plain = record("b", "llm", "token", done, costs=COSTS).model_copy(update={"scenario": "server"})
+    bracket = (begin_ns - SECOND // 100, int(done.marks_ns[-1]) + SECOND // 100)
+    return plain.model_copy(update={"rate_per_s": rate_per_s, "seed": seed, "bracket_ns": bracket})
+
+
+def test_the_parents_clock_brackets_a_server_from_the_begin_of_its_window() -> None:
+    """The first feed may come late, and a busy machine be slow to tell."""
+    honestly = served(rate_per_s=0.5, begin_ns=5 * SECOND)
+    assert told(integrity.clock_bracketed, honestly) == []
+    bracket = honestly.bracket_ns
+    assert bracket is not None
+    late = honestly.model_copy(update={"bracket_ns": (bracket[0] - SECOND // 10, bracket[1] + SECOND // 10)})
+    assert told(integrity.clock_bracketed, late) == []
+    slowed = honestly.model_copy(update={"bracket_ns": (bracket[0], bracket[0] + 4 * (bracket[1] - bracket[0]))})
+    [(severity, message)] = told(integrity.clock_bracketed, slowed)
+    assert (severity, "of a window that took" in message) == ("invalid", True)
+
+
+def test_a_servers_feeds_are_due_when_its_seed_says() -> None:
+    assert told(integrity.on_schedule, served()) == []
+    for changed in ({"seed": 8}, {"rate_per_s": 2.0}):
+        [(severity, message)] = told(integrity.on_schedule, served().model_copy(update=changed))
+        assert (severity, message) == ("invalid", "the feeds were not due when the window's seed says")
+    for unknown in ({"seed": None}, {"rate_per_s": 1e-12}):
+        [(severity, message)] = told(integrity.on_schedule, served().model_copy(update=unknown))
+        assert (severity, "nobody can tell" in message) == ("invalid", True)
+    assert told(integrity.on_schedule, cell()) == []
+
+
+def test_a_server_leaves_no_feed_of_its_window_out() -> None:
+    def found(count: int) -> list[str]:
+        one = served(count)
+        limits = Limits(warmup_ns=0, search_ns=0, min_ns=10 * SECOND, max_ns=20 * SECOND, min_feeds=1)
+        share = Share(key=one.key, route=one.route, scenario="server", limits=limits)
+        phase = Phase(name=one.phase, purpose="solo", tasks=(Task(device=one.route.device, shares=(share,)),))
+        return [
+            each.message for each in integrity.on_schedule(gather(result(one).model_copy(update={"phases": (phase,)})))
+        ]
+
+    due = int(np.searchsorted(schedule(4.0, seeds.arrivals(7), 100), 10 * SECOND))
+    assert found(due) == []
+    [message] = found(due - 1)
+    assert message.startswith("it left the feed out that was due after 9.") and "of a window of 10.00 s" in message
+
+
+def test_the_parents_clock_may_differ_by_a_quarter_of_a_second_and_a_hundredth() -> None:
+    ten = cell(((SECOND, SECOND),) * 5)
+    slack = 350_000_000 - 1_000  # of ten seconds, which begin at 1,000 ns
+    for begin, end, severity in (
+        (1_000, 10 * SECOND + slack, []),
+        (1_000, 10 * SECOND + slack + 5_000_000, ["invalid"]),  # the window is told too short
+        (slack, 10 * SECOND + slack, []),
+        (slack + 5_000_000, 10 * SECOND + slack, ["invalid"]),  # it began before it was asked for
+        (1_000, 10 * SECOND - slack + 10_000_000, []),
+        (1_000, 10 * SECOND - slack - 10_000_000, ["invalid"]),  # it ended after it was told to be over
+    ):
+        found = told(integrity.clock_bracketed, ten.model_copy(update={"bracket_ns": (begin, end)}))
+        assert [each for each, _ in found] == severity, (begin, end)
+    assert told(integrity.clock_bracketed, cell(bracket_ns=None)) == []
+    assert told(integrity.clock_bracketed, failed(bracket_ns=(0, 1))) == []
+
+
+def test_one_feed_with_a_unit_too_many_is_enough() -> None:
+    done = cell().completions
+    assert done is not None
+    units = done.units.copy()
+    units[-1] += 1
+    padded = type(done)(done.due_ns, done.issued_ns, done.ends, done.marks_ns, units)
+    [(severity, message)] = told(integrity.units_counted, cell(completions=padded))
+    assert (severity, message) == ("invalid", "2 to 3 units were counted for feeds of 2")
+    merged = cell(((70, 400), (470,), (70, 400)))  # one feed comes in one piece, with its two units
+    assert merged.completions is not None
+    whole = merged.completions
+    pieces = np.where(whole.ends[:, None] == 3, 2, 1).repeat(whole.ends - whole.starts, axis=0).ravel()
+    at_once = type(whole)(whole.due_ns, whole.issued_ns, whole.ends, whole.marks_ns, pieces)
+    [(severity, message)] = told(integrity.units_counted, merged.model_copy(update={"completions": at_once}))
+    assert (severity, message) == ("invalid", "feeds of 2 yields came in 1 at the least")
+    assert told(integrity.units_counted, cell(costs=())) == []  # no cost model: nobody knows how many yields there are
+    assert told(integrity.units_counted, cell(feed_units=None)) == []
+
+
+def overlapping(feeds: int, **changed: Any) -> Record:
+    """Each takes 100 ns and is issued 100 / feeds behind the one before."""
+    issued = 1_000 + 100 // feeds * np.arange(8)
+    done = Completions(issued, issued, np.arange(1, 9), issued + 100, np.ones(8, np.int64))
+    return cell(completions=done, feed_units=1, costs=(), scenario="offline", **changed)
+
+
+def test_a_device_has_as_many_feeds_in_flight_as_it_takes() -> None:
+    assert told(integrity.in_turn, overlapping(1)) == []
+    assert told(integrity.in_turn, overlapping(4, slots=4)) == []
+    assert told(integrity.in_turn, overlapping(4, slots=3)) == [
+        ("invalid", "4 feeds were in flight at once on cpu:0, which takes 3")
+    ]
+    alone = overlapping(2, slots=2).model_copy(update={"scenario": "single-stream"})
+    assert told(integrity.in_turn, alone) == [("invalid", "2 feeds were in flight at once on cpu:0, which takes 1")]
+
+
+def test_suites_that_share_a_device_take_turns() -> None:
+    def played(key: str, phase: str = "mix1", device: str = "cpu:0", later_ns: int = 0) -> Record:
+        done = closed_loop(((100,),) * 4)
+        columns = done.due_ns + later_ns, done.issued_ns + later_ns, done.ends, done.marks_ns + later_ns, done.units
+        each = record(key, "llm", "token", Completions(*columns), device=device)
+        return each.model_copy(update={"scenario": "mixed", "phase": phase})
+
+    def seen(*records: Record) -> list[tuple[str, str]]:
+        return [(each.about, each.message) for each in integrity.in_turn(gather(result(*records)))]
+
+    assert seen(played("a"), played("b", later_ns=400)) == []
+    assert seen(played("a"), played("b", phase="mix2")) == []
+    assert seen(played("a"), played("b", device=GPU)) == []
+    assert seen(played("a"), played("b")) == [("a", "2 feeds were in flight at once on cpu:0, which takes 1")]
+
+
+def test_work_between_feeds_shows() -> None:
+    busy = cell()
+    assert told(integrity.little_between, busy) == []
+    done = busy.completions
+    assert done is not None
+    late = done.marks_ns + 400 * (done.marks_ns > done.issued_ns[2])
+    issued = done.issued_ns + 400 * (done.issued_ns >= done.issued_ns[2])
+    paused = type(done)(issued, issued, done.ends, late, done.units)
+    assert told(integrity.little_between, cell(completions=paused)) == [
+        ("warning", "18 % of the window lies between feeds, where nothing is timed")
+    ]
+
+
+def test_no_more_lies_between_feeds_than_making_them_takes() -> None:
+    """Twenty feeds of 10 ms and of gaps that make the window a second longer."""
+
+    def paused(gap_ms: int) -> Completions:
+        issued = np.arange(20) * (10 + gap_ms) * 1_000_000
+        return Completions(issued, issued, np.arange(1, 21), issued + 10_000_000, np.ones(20, np.int64))
+
+    def found(gap_ms: int, **changed: Any) -> list[tuple[str, str]]:
+        return told(integrity.little_between, cell(completions=paused(gap_ms), **changed))
+
+    share = "warning", "83 % of the window lies between feeds, where nothing is timed"
+    assert found(50) == [share]  # nothing is known of what a gap takes
+    assert found(50, gap_ns=12_000_000) == [share]  # four times 12 ms, and some slack: an honest one on a busy machine
+    assert found(50, gap_ns=10_000) == [
+        ("invalid", "0.95 s of the window lie between feeds, where nothing is timed; making the feeds takes 0.00 s")
+    ]
+    assert found(1, gap_ns=10_000) == []
+    assert found(50, gap_ns=10_000, scenario="mixed") == []  # its window counts all time
+
+
+def test_slots_that_wait_for_their_feeds_show() -> None:
+    """Two slots, of which one has each of the feeds and the other one stands."""
+    waiting = "its slots stood without a feed for 50 % of their time"
+    assert told(integrity.well_fed, cell()) == []
+    assert told(integrity.well_fed, overlapping(2, slots=2)) == []
+    [(severity, message)] = told(integrity.well_fed, cell(scenario="offline", slots=2))
+    assert severity == "warning" and message.startswith(waiting) and message.endswith("may set the rate")
+
+
+@pytest.mark.parametrize(
+    ("device", "gap_ns", "share"),
+    [("cpu:0", 9, 0), ("cpu:0", 11, 11), ("host1/cpu:0", 11, 11), (GPU, 79, 0), (GPU, 81, 81)],
+)
+def test_the_feeds_of_a_mix_that_take_long_to_make_show(device: str, gap_ns: int, share: int) -> None:
+    """A feed of 100 ns after the other."""
+    done = closed_loop(((100,),) * 4)
+    solo = record("a", "llm", "token", done, device=device).model_copy(update={"gap_ns": gap_ns})
+    mixed = record("b", "llm", "token", done, device=device).model_copy(update={"scenario": "mixed", "phase": "mix1"})
+    found = [(each.about, each.message) for each in integrity.well_fed(gather(result(solo, mixed)))]
+    message = f"making the feeds of {device} takes {share} % of its time, {integrity.HARNESS}"
+    assert found == ([("b", message)] if share else [])
+
+
+def test_what_fell_back_to_the_cpu_is_invalid() -> None:
+    assert told(integrity.on_device, cell(facts={"nodes of see": "cuda 9", "elsewhere": ""})) == []
+    [(severity, message)] = told(integrity.on_device, cell(facts={"elsewhere": "see: 2 Conv by CPUExecutionProvider"}))
+    assert (severity, message) == ("invalid", "not all of it ran on cpu:0: see: 2 Conv by CPUExecutionProvider")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "words"),
+    [
+        ({"utilization_pct": 4, "own_listed": True}, ""),
+        ({"utilization_pct": None, "own_listed": None}, ""),
+        ({"utilization_pct": 0}, "was idle in all 4 blocks of the window"),
+        ({"utilization_pct": 90, "own_listed": False}, "lists processes, and none of them is ours"),
+    ],
+)
+def test_a_gpu_that_is_idle_or_works_for_others_shows(gpu: dict[str, Any], words: str) -> None:
+    on_gpu = cell(((SECOND, SECOND),) * 2)
+    blocks = [
+        Conditions(
+            begin_ns=second * SECOND, end_ns=(second + 1) * SECOND, accelerators=(AcceleratorConditions(id=GPU, **gpu),)
+        )
+        for second in range(4)
+    ]
+    route = on_gpu.route.model_copy(update={"device": GPU})
+    found = told(integrity.on_device, on_gpu.model_copy(update={"route": route, "conditions": tuple(blocks)}))
+    assert [(severity, words in message) for severity, message in found] == ([("warning", True)] if words else [])
+    elsewhere = told(integrity.on_device, on_gpu.model_copy(update={"conditions": tuple(blocks)}))
+    assert elsewhere == []  # the record is of the CPU
+    brief = on_gpu.model_copy(update={"route": route, "conditions": tuple(blocks[:1])})
+    assert not [message for _, message in told(integrity.on_device, brief) if "idle" in message]
+
+
+def test_a_gpu_that_is_idle_for_three_whole_blocks_shows_and_what_lies_outside_does_not_count() -> None:
+    window = cell(((SECOND, SECOND),) * 2, conditions=())  # from 1 µs to 4 s
+    window = window.model_copy(update={"route": window.route.model_copy(update={"device": GPU})})
+
+    def seen(*busy_pct: int, first: int = 0) -> list[str]:
+        blocks = tuple(
+            Conditions(begin_ns=at * SECOND + 1_000, end_ns=(at + 1) * SECOND + 1_000, accelerators=(one_gpu(pct),))
+            for at, pct in enumerate(busy_pct, first)
+        )
+        return [message for _, message in told(integrity.on_device, window.model_copy(update={"conditions": blocks}))]
+
+    def one_gpu(pct: int) -> AcceleratorConditions:
+        return AcceleratorConditions(id=GPU, utilization_pct=pct)
+
+    assert seen(0, 0) == []
+    assert seen(0, 0, 0) == [f"{GPU} was idle in all 3 blocks of the window"]
+    assert seen(0, 0, 0, 1) == []
+    assert seen(1, 0, 0, 0) == []
+    assert seen(9, 9, 0, 0, 0, 0, 9, 9, first=-2) == [f"{GPU} was idle in all 4 blocks of the window"]
+
+
+def test_a_group_of_gpus_is_idle_where_one_of_its_parts_is() -> None:
+    window = cell(((SECOND, SECOND),) * 2)
+    window = window.model_copy(update={"route": window.route.model_copy(update={"device": "gpu:both"})})
+    states = tuple(AcceleratorConditions(id=id, utilization_pct=pct) for id, pct in (("gpu:0", 50), ("gpu:1", 0)))
+    blocks = tuple(Conditions(begin_ns=at * SECOND, end_ns=(at + 1) * SECOND, accelerators=states) for at in range(4))
+    both = Device(id="gpu:both", kind="gpu", memory_pool="gpu:both", parts=("gpu:0", "gpu:1"))
+    about = result(window.model_copy(update={"conditions": blocks})).model_copy(update={"devices": (both,)})
+    [found] = integrity.on_device(gather(about))
+    assert found.message == "gpu:1 was idle in all 4 blocks of the window"
+
+
+def test_a_record_that_failed_is_no_ones_fraud() -> None:
+    lost = failed(facts={"elsewhere": "see"}, audit=audit(9.0))
+    assert [finding for rule in integrity.RULES for finding in told(rule, lost)] == []
+
+
+def test_nothing_is_faster_than_light() -> None:
+    """The probe reaches 1e10 FLOP in 70 ns and 4e9 bytes in 400."""
+    assert told(integrity.slower_than_light, cell()) == []
+    [(severity, message)] = told(integrity.slower_than_light, cell(((25, 30),) * 4))
+    assert severity == "warning"
+    assert "1.40 × the FLOP/s" in message
+
+
+def test_a_probe_is_audited_like_everything_else() -> None:
+    def found(**changed: Any) -> list[tuple[str, str]]:
+        probed = probe("a", 70, 400).model_copy(update=changed)
+        return [(each.severity, each.message) for each in integrity.audited(gather(result(probed)))]
+
+    assert [severity for severity, _ in found()] == ["note"]
+    [(severity, message)] = found(audit=audit(0.0, 5.0))
+    assert (severity, "wrong answers: 1 of 2" in message) == ("invalid", True)
+    [(severity, message)] = found(audit=None, unaudited="torch is not installed")
+    assert (severity != "note", "torch is not installed" in message) == (True, True)
+
+
+def by(adapter: str, gemm_ns: int, read_ns: int, **changed: Any) -> Record:
+    """An adapter's probe, whose read is proved."""
+    plain = probe(adapter, gemm_ns, read_ns)
+    costs = tuple(cost.model_copy(update={"streamed_bytes": cost.bytes}) for cost in plain.costs)
+    route = plain.route.model_copy(update={"adapter": adapter})
+    return plain.model_copy(update={"route": route, "costs": costs, **changed})
+
+
+def test_a_fake_probe_hides_nothing() -> None:
+    """Weights of four bits under a declared 16 read four times as fast as the memory. A probe that leaves its work out
+    would set a ceiling under which that passes."""
+    fast = cell(((10, 20),) * 4)
+    fake, honest_one = by("acme", 1, 1), by("torch", 70, 400)
+
+    def found(*probes: Record) -> list[tuple[str, str]]:
+        told = result(*probes, fast)
+        system = told.system.model_copy(update={"caches": {"L3": "32768K"}})
+        light = integrity.slower_than_light(gather(told.model_copy(update={"system": system})))
+        return [(each.about, each.message) for each in light]
+
+    assert found(fake) == []  # nobody else probed the device: that its answers are right is all that is known
+    assert [about for about, _ in found(honest_one)] == ["b", "b"]
+    assert found(honest_one, fake) == found(honest_one)  # the built-in adapter's probe counts, not the best one
+    assert found(honest_one, by("onnxruntime", 10, 100)) == [], "it proved four times the bytes and seven the FLOPs"
+    wrong = fake.model_copy(update={"audit": audit(0.0, 1.0)})
+    assert found(wrong) == []
+    assert unprobed(wrong, fast) == [("b", "no probe of cpu:0 in fp32 passed its audit, so a score has no rank")]
+    assert unprobed(fake, fast) == []
+    modest = by("slow", 70, 400)
+    assert [about for about, _ in found(wrong, modest)] == ["b", "b"]  # the best one that was audited
+    costs = Cost(name="gemm", flops=1e10, bytes=0), Cost(name="copy", flops=0, bytes=4e9)
+    lazy = by("acme", 70, 1, costs=costs)  # a copy proves no stream
+    assert [about for about, _ in found(lazy, modest)] == ["b", "b"]
+
+
+def unprobed(*records: Record) -> list[tuple[str, str]]:
+    return [(each.about, each.message) for each in integrity.probed(gather(result(*records)))]
+
+
+def test_the_ceiling_of_another_precision_is_none_of_flops() -> None:
+    """The built-in adapter does not compute in every precision: then the best audited probe in it counts."""
+    narrow = by("acme", 10, 400)
+    narrow = narrow.model_copy(update={"route": narrow.route.model_copy(update={"precision": "int8"})})
+    fast = cell(((17, 400),) * 4)
+    fast = fast.model_copy(update={"route": fast.route.model_copy(update={"precision": "int8"})})
+    assert list(integrity.slower_than_light(gather(result(by("torch", 70, 400), narrow, fast)))) == []
+    assert unprobed(by("torch", 70, 400), narrow, fast) == []
+    assert unprobed(by("torch", 70, 400), fast) != []
+
+
+def test_a_clever_algorithm_is_no_fraud() -> None:
+    winograd = Cost(name="image", flops=4e10, least_flops=1e10, bytes=0)
+    once = {"costs": (winograd,), "feed_units": 1}
+    assert told(integrity.slower_than_light, cell(((70,),) * 4, **once)) == []
+    assert told(integrity.slower_than_light, cell(((50,),) * 4, **once)) != []
+
+
+def test_what_comes_from_a_cache_is_no_fraud() -> None:
+    """Three times the bandwidth of memory, of a gigabyte a yield."""
+    streaming = {"costs": (Cost(name="decode", flops=0, bytes=1e9, streamed_bytes=1e9),), "feed_units": 1}
+    fast = cell(((33,),) * 4, **streaming)
+    assert told(integrity.slower_than_light, fast) != []
+    assert told(integrity.slower_than_light, fast, {"L3": "300M"}) == []
+    popular = cell(((33,),) * 4, costs=(Cost(name="rank", flops=0, bytes=1e9),), feed_units=1)
+    assert told(integrity.slower_than_light, popular) == []
+
+
+def test_feeds_in_flight_together_may_share_what_is_streamed() -> None:
+    streaming = {"costs": (Cost(name="decode", flops=0, bytes=1e9, streamed_bytes=1e9),), "feed_units": 1}
+    fast = cell(((33,),) * 4, scenario="offline", **streaming)
+    assert told(integrity.slower_than_light, fast) != []
+    assert told(integrity.slower_than_light, fast.model_copy(update={"slots": 4})) == []
+    alone = fast.model_copy(update={"slots": 4, "scenario": "single-stream"})
+    assert told(integrity.slower_than_light, alone) != []
+
+
+def test_the_last_level_is_the_largest_number() -> None:
+    assert integrity.last_level_bytes({"L1d": "32K", "L2": "1024K", "L3": "33792K"}) == 33792 << 10
+    assert integrity.last_level_bytes({}) is None
+
+
+def test_a_stamp_of_the_mixed_phase_lies_in_its_feeds_own_time() -> None:
+    part = cell(scenario="mixed", bracket_ns=(0, 100 * SECOND))  # each suite has a part of the window only
+    assert told(integrity.clock_bracketed, part.model_copy(update={"skew_ns": -5})) == []
+    [(severity, message)] = told(integrity.clock_bracketed, part.model_copy(update={"skew_ns": SECOND}))
+    assert (severity, message) == ("invalid", "a stamp lies 1.00 s outside of the time that its feed took here")
+
+
+def test_a_given_seed_is_told() -> None:
+    drawn = gather(result(cell()))
+    assert list(integrity.seed_drawn(drawn)) == []
+    [finding] = integrity.seed_drawn(gather(drawn.result.model_copy(update={"seed": 7})))
+    assert (finding.severity, finding.about) == ("warning", "run")
+    assert "the seed was given" in finding.message
+
+
+def test_feeds_of_the_mixed_phase_are_issued_while_it_lasts() -> None:
+    part = cell(((SECOND, SECOND),) * 20, scenario="mixed", skew_ns=-5)  # a feed every 2 s, from 1 µs to 40 s
+    brief = "feeds were issued when the phase was not on"
+    for bracket, severity in (
+        ((0, 40 * SECOND), []),
+        ((249_000_000, 40 * SECOND), []),
+        ((251_000_000 + 1_000, 40 * SECOND), [("invalid", brief)]),
+        ((0, 35 * SECOND), []),  # two feeds were queued when it stopped
+        ((0, 33 * SECOND), [("invalid", brief)]),
+    ):
+        assert told(integrity.clock_bracketed, part.model_copy(update={"bracket_ns": bracket})) == severity, bracket
+    queued = part.model_copy(update={"bracket_ns": (0, 33 * SECOND), "slots": 2})
+    assert told(integrity.clock_bracketed, queued) == []

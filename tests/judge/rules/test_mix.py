@@ -1,0 +1,184 @@
+"""The rules about the mix: what keeps them and what does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from mixmark.harness.contracts.schema import Result, ServiceLimits
+from mixmark.harness.judge.judgement import judge
+from mixmark.harness.judge.rules import mix
+from mixmark.harness.plan import mixes
+from mixmark.harness.plan.placement import place
+from tests.fakes.machine import (
+    EDGE,
+    GPU_AND_CPU,
+    MIX,
+    QUANTA,
+    WATTS_AT_THE_WALL,
+    Machine,
+    device,
+    one_run,
+    recorded,
+    solo,
+)
+from tests.fakes.machine import result as made_up
+from tests.judge.found import said
+
+
+@pytest.fixture(autouse=True)
+def _published(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
+
+
+def test_a_mix_that_came_whole_is_only_graded() -> None:
+    told = one_run(WATTS_AT_THE_WALL)
+    assert said(mix.mix_complete, told) == []
+    assert said(mix.mix_bounded, told) == []
+    assert said(mix.mix_graded, told) == [("note", "run", "the score is provisional, not official: 1 of 5 runs")]
+
+
+def test_a_mix_that_is_not_whole_has_no_score() -> None:
+    told = one_run(WATTS_AT_THE_WALL)
+    lacking = told.model_copy(update={"records": tuple(each for each in told.records if each.route.suite != "dlrm")})
+    assert said(mix.mix_complete, lacking) == [("invalid", "run", "no score: dlrm: no feed finished")]
+    assert said(mix.mix_graded, lacking) == []
+
+
+def test_a_mix_of_ones_own_is_never_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = one_run(WATTS_AT_THE_WALL)
+    assert told.mix
+    own = told.model_copy(update={"mix": told.mix.model_copy(update={"name": "mine"})})
+    assert said(mix.mix_graded, own)[-1][2] == "the score is not ranked: mine is a mix of one's own"
+    assert said(mix.mix_complete, own) == []
+    newer = told.model_copy(update={"mix": told.mix.model_copy(update={"name": "edge-10"})})
+    unknown = "the score is not ranked: edge-10 is none of the mixes that this version knows"
+    assert said(mix.mix_graded, newer)[-1][2] == unknown
+    small = told.mix.model_copy(update={"name": "smoke-1", "tier": "smoke"})
+    monkeypatch.setattr(mixes, "frozen", lambda: {"smoke-1": small})
+    smoke = told.model_copy(update={"mix": small})
+    assert said(mix.mix_graded, smoke)[-1][2].startswith("the score is not ranked: the smoke tier")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"units": {**MIX, "llm": 199.0}},
+        {"limits": {"dlrm": ServiceLimits(total_ns=1)}},
+        {"limits": {"dlrm": ServiceLimits(total_ns=3_600_000_000_000)}},
+        {"units": {suite: count for suite, count in MIX.items() if suite != "llm"}},
+    ],
+    ids=str,
+)
+def test_another_mix_under_a_published_name_has_no_score(change: dict[str, object]) -> None:
+    told = one_run(WATTS_AT_THE_WALL)
+    assert told.mix
+    forged = told.model_copy(update={"mix": told.mix.model_copy(update=change)})
+    false = ("invalid", "run", "no score: this is not the mix that was published as edge-9")
+    assert false in said(mix.mix_complete, forged)
+    found = judge(forged).score
+    assert found and (found.mixes_per_s, found.mixes_per_kj) == (None, None)
+
+
+def test_a_plan_has_the_rates_of_the_solo_records() -> None:
+    told = one_run(WATTS_AT_THE_WALL)
+    [phase] = told.phases
+    assert phase.placement
+    [first, *others] = phase.placement.rates
+    first = first.model_copy(update={"units_per_s": first.units_per_s * 2})
+    forged = place(MIX, [first, *others], told.devices)
+    flattered = told.model_copy(update={"phases": (phase.model_copy(update={"placement": forged}),)})
+    [(severity, _, message)] = said(mix.mix_complete, flattered)
+    assert (severity, message) == (
+        "invalid",
+        "no score: mixed.1: λ* is not proven: "
+        "the plan has llm on gpu:0 at 200 units/s, and its solo record 100 units/s",
+    )
+    lost = told.model_copy(update={"records": tuple(each for each in told.records if each.key != "solo.llm.gpu-0")})
+    [(severity, _, message)] = said(mix.mix_complete, lost)
+    assert (severity, message) == (
+        "invalid",
+        "no score: mixed.1: λ* is not proven: the plan has llm on gpu:0 at 100 units/s, and no solo record that passed",
+    )
+
+
+def sandbagged(told: Result, slower: Mapping[str, float]) -> Result:
+    """A machine that was so many times slower when these suites were measured alone."""
+    [phase] = told.phases
+    assert phase.placement
+    rates = [
+        rate.model_copy(update={"units_per_s": rate.units_per_s / slower.get(rate.suite, 1.0)})
+        for rate in phase.placement.rates
+    ]
+    played = [each for each in told.records if each.scenario == "mixed"]
+    return made_up([(played, place(MIX, rates, told.devices))], EDGE, None, 0, ("gpu:0", "cpu:0"))
+
+
+def test_a_rate_that_the_mix_exceeded_clearly_gives_way_in_the_bound() -> None:
+    honest = judge(one_run(WATTS_AT_THE_WALL)).diagnoses["mixed.1"]
+    told = sandbagged(one_run(WATTS_AT_THE_WALL), dict.fromkeys(MIX, 1.2))
+    seen = judge(told).diagnoses["mixed.1"]
+    assert seen.plan.bound_per_s == pytest.approx(honest.bound_per_s / 1.2, rel=1e-3)
+    assert seen.bound_per_s == pytest.approx(honest.bound_per_s, rel=5e-3)
+    assert seen.kappa.estimate == pytest.approx(honest.kappa.estimate, abs=5e-3)
+    assert {each.suite for each in seen.faster} == set(MIX)
+    [(severity, about, message)] = said(mix.mix_bounded, told)
+    assert (severity, about) == ("warning", "run")
+    assert message.startswith("mixed.1: faster in the mix than alone: llm on gpu:0 1.20 times, ")
+    one = judge(sandbagged(one_run(WATTS_AT_THE_WALL), {"dlrm": 1.2})).diagnoses["mixed.1"]
+    assert {each.suite for each in one.faster} == {"dlrm"}
+    assert one.kappa.estimate == pytest.approx(honest.kappa.estimate, abs=5e-3)
+
+
+def test_a_rate_within_the_intervals_stands_and_kappa_is_as_unsure_as_it() -> None:
+    """The solo records have one feed each, so their rates are unsure by 5 %, and κ with them."""
+    told = sandbagged(one_run(WATTS_AT_THE_WALL), dict.fromkeys(MIX, 1.04))
+    assert said(mix.mix_bounded, told) == []
+    seen = judge(told).diagnoses["mixed.1"]
+    assert (seen.faster, seen.bound_per_s) == ((), seen.plan.bound_per_s)
+    assert seen.bound_half_width == pytest.approx(0.05)
+    assert seen.kappa.estimate == pytest.approx(1.04, abs=5e-3)
+    assert seen.kappa.low and seen.kappa.low < 1 < seen.kappa.estimate
+
+
+def test_what_did_not_pass_its_audit_proves_no_rate_too_low() -> None:
+    told = sandbagged(one_run(WATTS_AT_THE_WALL), {"dlrm": 1.2})
+    records = tuple(
+        each.model_copy(update={"audit": None}) if (each.scenario, each.route.suite) == ("mixed", "dlrm") else each
+        for each in told.records
+    )
+    assert judge(told.model_copy(update={"records": records})).diagnoses["mixed.1"].faster == ()
+
+
+def test_feeds_that_overlap_more_than_alone_prove_no_rate_too_low() -> None:
+    """The device ran two feeds at a time in the mix, and one alone."""
+    machine = Machine(MIX, GPU_AND_CPU, QUANTA, slots=2)
+    machine.run(100)
+    half = place(MIX, solo({pair: rate / 2 for pair, rate in GPU_AND_CPU.items()}), [device("gpu:0"), device("cpu:0")])
+    records, _ = recorded(machine)
+    seen = judge(made_up([(records, half)], EDGE, None, machine.now_ns, ("gpu:0", "cpu:0"))).diagnoses["mixed.1"]
+    assert seen.estimate and seen.faster == ()
+    assert seen.kappa.estimate > 1.8
+
+
+def test_a_plan_that_lacks_a_suite_is_not_proven_whatever_the_mix_did() -> None:
+    told = sandbagged(one_run(WATTS_AT_THE_WALL), {"dlrm": 1.2})
+    [phase] = told.phases
+    assert phase.placement
+    fewer = tuple(rate for rate in phase.placement.rates if rate.suite != "llm")
+    false = phase.model_copy(update={"placement": phase.placement.model_copy(update={"rates": fewer})})
+    [(severity, _, message)] = said(mix.mix_complete, told.model_copy(update={"phases": (false,)}))
+    assert severity == "invalid" and "λ* is not proven" in message
+
+
+def test_a_score_whose_bound_is_not_proven_is_none() -> None:
+    told = one_run(WATTS_AT_THE_WALL)
+    [phase] = told.phases
+    assert phase.placement
+    false = phase.model_copy(update={"placement": phase.placement.model_copy(update={"bound_per_s": 0.3})})
+    honest, forged = judge(told), judge(told.model_copy(update={"phases": (false,)}))
+    assert honest.score and honest.score.mixes_per_kj and honest.exit_code == 0
+    assert forged.score and (forged.score.mixes_per_s, forged.score.mixes_per_kj) == (None, None)
+    assert forged.score.headline.startswith("NO SCORE: mixed.1: λ* is not proven")
+    assert forged.exit_code == 1

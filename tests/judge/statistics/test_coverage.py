@@ -1,0 +1,120 @@
+"""Do intervals hold the truth as often as they say, although the run stops once they are narrow? By simulation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bench import coverage
+from mixmark.harness.judge.compare.solo import Verdict, ratio_of_runs, ratio_of_windows, verdict_of
+from mixmark.harness.judge.statistics import intervals, steadiness
+from mixmark.harness.judge.statistics.timestamps import Floats
+from tests.judge.statistics.test_steadiness import noise
+
+TRIALS = 4000
+CAP = 240
+HALF_WIDTH = 0.02
+TRUTH = 100.0
+
+
+def stopped_at(rates: Floats) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    """[trials], the number of blocks at which `steady.stop_reason` ends each series of rates [blocks, trials]."""
+    checks = steadiness.checks(CAP)
+    narrow = [steadiness.precise(rates[:count], HALF_WIDTH) for count in checks]
+    stops = np.full(rates.shape[1], CAP)
+    for count, before, now in reversed(list(zip(checks[1:], narrow, narrow[1:], strict=False))):
+        stops[before & now] = count
+    return stops
+
+
+def test_the_simulation_stops_where_the_rule_does() -> None:
+    rates = TRUTH * (1 + 0.05 * noise(CAP, 0.5, seed=1, trials=8))
+    for series, stop in zip(rates.T, stopped_at(rates), strict=True):
+        asked = [steadiness.stop_reason(series[:count], HALF_WIDTH, CAP) for count in range(1, CAP + 1)]
+        assert next(count for count, reason in enumerate(asked, 1) if reason) == stop
+
+
+@pytest.mark.parametrize("phi", [0.0, 0.5], ids=["independent", "autocorrelated"])
+@pytest.mark.parametrize("spread", [0.02, 0.04, 0.06, 0.1], ids="blocks ± {}".format)
+def test_a_95_percent_interval_holds_the_truth_with_the_stopping_rule_active(spread: float, phi: float) -> None:
+    rates = TRUTH * (1 + spread * noise(CAP, phi, seed=round(1000 * (spread + phi)), trials=TRIALS))
+    stops = stopped_at(rates)
+    held = 0
+    for count in np.unique(stops).tolist():
+        stopped = rates[:count, stops == count]
+        held += int((np.abs(stopped.mean(axis=0) - TRUTH) <= intervals.mean_half_width(stopped)).sum())
+    assert 0.93 <= held / TRIALS <= 0.99
+    assert (stops < CAP).mean() > 0.05 or spread == 0.1  # the rule had a say
+
+
+@pytest.mark.parametrize("length_s", coverage.LENGTHS_S)
+@pytest.mark.parametrize("process", coverage.CATALOGUE, ids=lambda process: process.name)
+def test_where_steady_is_said_no_false_interval_stands(process: coverage.Process, length_s: int) -> None:
+    seen = coverage.simulate(process, length_s, 600, seed=1)
+    assert seen.false <= 0.07
+    if seen.given > 0.2:  # else the rate wanders too slowly for the window, and hardly any interval is given
+        assert seen.held >= 0.93
+
+
+@pytest.mark.parametrize("length_s", coverage.LENGTHS_S)
+def test_lasting_changes_and_stalls_are_not_steady_and_noise_is(length_s: int) -> None:
+    said = {each.name: coverage.simulate(each, length_s, 600, seed=2).steady for each in coverage.CATALOGUE}
+    for name in (
+        "one stall of 2 s",
+        "a third slower from somewhere in the last tenth",
+        "a warm-up that fades from 30 %",
+    ):
+        assert said[name] <= 0.03, name
+    assert said["a third slower in the first half"] == said["a third slower in the first third"] == 0
+    assert min(said["independent noise of 2 %"], said["AR(1) of 5 %, φ 0.5 a second"]) >= 0.95
+
+
+@pytest.mark.parametrize("turbo", [False, True], ids=["AR(1), φ 0.9 a second", "turbo every 20 s"])
+def test_a_false_interval_of_the_mix_is_rare(turbo: bool) -> None:
+    """Four streams of one machine whose speed wanders; each has noise of its own, which the others make up for."""
+    random = np.random.default_rng(21)
+    name = "turbo of 10% on and off every 20 s" if turbo else "AR(1) of 5 %, φ 0.9 a second"
+    [shared] = [each for each in coverage.CATALOGUE if each.name == name]
+    paces, truth = shared.rates(120, 600, random), shared.truth(120)
+    false = 0
+    for pace in paces.T:
+        own = 0.1 * random.standard_normal((60, 4))
+        progress = pace[:, None] * (1 + own - own.mean(axis=1, keepdims=True))
+        mean = progress.mean(axis=1)
+        if steadiness.is_steady(mean) and (interval := intervals.mean_interval(mean)) is not None:
+            false += not interval.low <= truth <= interval.high
+    assert false / 600 <= 0.07
+
+
+@pytest.mark.parametrize("phi", [0.0, 0.5], ids=["independent", "autocorrelated"])
+def test_windows_tell_a_tenth_slower_and_do_not_invent_it(phi: float) -> None:
+    spread = 0.03  # with which 60 blocks end at ± 0.8 % and ± 1.7 %
+    a, b = (TRUTH * (1 + spread * noise(60, phi, seed=seed, trials=200)) for seed in (11, 12))
+    alike: list[Verdict] = []
+    slowed: list[Verdict] = []
+    for before, after in zip(a.T, b.T, strict=True):
+        for verdicts, factor in ((alike, 1), (slowed, 0.9)):
+            around = [intervals.mean_interval(each, 0.99) for each in (before, factor * after)]
+            if around[0] and around[1]:
+                verdicts.append(verdict_of(ratio_of_windows(around[0], around[1]), delta=0.01))
+    assert sum(verdict in ("faster", "slower") for verdict in alike) <= 10
+    assert "faster" not in slowed
+    assert slowed.count("slower") >= 150
+
+
+def test_runs_tell_a_tenth_slower_and_do_not_invent_it() -> None:
+    runs = np.exp(0.02 * np.random.default_rng(13).standard_normal((2, 200, 5)))
+    alike = [verdict_of(ratio_of_runs(a.tolist(), b.tolist()), 0.01) for a, b in zip(*runs, strict=True)]
+    slowed = [verdict_of(ratio_of_runs(a.tolist(), (0.9 * b).tolist()), 0.01) for a, b in zip(*runs, strict=True)]
+    assert sum(verdict in ("faster", "slower") for verdict in alike) <= 10
+    assert slowed.count("slower") >= 190
+
+
+def test_intervals_of_a_ratio_of_runs_hold_it_as_often_as_they_say() -> None:
+    random = np.random.default_rng(14)
+    held = 0
+    for _ in range(2000):
+        a, b = np.exp(0.01 * random.standard_normal(5)), 1.1 * np.exp(0.04 * random.standard_normal(4))
+        ratio = ratio_of_runs(a.tolist(), b.tolist())
+        held += ratio.low <= 1.1 <= ratio.high
+    assert 0.93 <= held / 2000 <= 0.97

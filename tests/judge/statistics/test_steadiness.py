@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mixmark.harness.contracts.schema import Completions, Limits
+from mixmark.harness.judge.statistics import intervals, steadiness, timestamps
+from mixmark.harness.judge.statistics.timestamps import Floats
+from tests.golden.sample import closed_loop
+
+LIMITS = Limits(warmup_ns=0, search_ns=0, min_ns=1, max_ns=10**9, min_feeds=1, half_width=0.05)
+
+
+def noise(blocks: int, phi: float, seed: int, trials: int = 1) -> Floats:
+    """[blocks, trials] of AR(1) with variance 1."""
+    white = np.random.default_rng(seed).standard_normal((blocks, trials))
+    series = white.copy()
+    for block in range(1, blocks):
+        series[block] = phi * series[block - 1] + np.sqrt(1 - phi**2) * white[block]
+    return series
+
+
+def test_an_edge_inside_a_feed_counts_evenly_over_its_steps() -> None:
+    blocks = steadiness.block_rates(closed_loop([[10, 30], [20, 20], [20], [20], [20]]), 20)
+    assert blocks is not None
+    assert blocks.edges_ns.tolist() == [1000, 1020, 1040, 1060, 1080, 1100, 1120, 1140]
+    assert blocks.units == pytest.approx([1 + 1 / 3, 2 / 3, 1, 1, 1, 1, 1])
+    assert blocks.rates_per_s == pytest.approx(blocks.units / 20e-9)
+
+
+def test_blocks_are_no_shorter_than_the_median_feed() -> None:
+    for feeds in ([[100]] * 4, [[70, 20, 10]] * 4):
+        blocks = steadiness.block_rates(closed_loop(feeds, units=6), 1)
+        assert blocks is not None
+        assert blocks.units == pytest.approx([6 * len(feeds[0])] * 4)
+
+
+def test_three_feeds_of_an_llm_tell_nothing_and_all_are_taken() -> None:
+    done = closed_loop([[1_000, *[100] * 127]] * 3)
+    seen = steadiness.window(done)
+    assert seen is not None
+    assert (seen.steady, seen.stretch, len(seen.blocks)) == (None, None, 3)
+    assert seen.blocks.rates_per_s.mean() == pytest.approx(timestamps.throughput_per_s(done))
+    assert not steadiness.enough(LIMITS, done)
+
+
+def test_forty_feeds_of_an_llm_are_steady_with_every_prefill_in() -> None:
+    done = closed_loop([[5_000, *[100] * 127]] * 40)
+    seen = steadiness.window(done)
+    assert seen is not None
+    assert (seen.steady, seen.stretch, len(seen.blocks)) == (True, None, 40)
+    assert seen.blocks.rates_per_s.mean() == pytest.approx(timestamps.throughput_per_s(done))
+    assert steadiness.enough(LIMITS, done)
+
+
+def test_the_mean_of_the_blocks_is_the_throughput() -> None:
+    steps = np.random.default_rng(3).integers(1, 1_000, (200, 3)).tolist()
+    done = closed_loop(steps, units=7)
+    for block_ns in (1, 999, 12_345, 10**9):
+        blocks = steadiness.block_rates(done, block_ns)
+        assert blocks is not None
+        assert blocks.rates_per_s.mean() == pytest.approx(timestamps.throughput_per_s(done))
+        assert blocks.units.sum() == pytest.approx(4_200)
+
+
+def test_time_with_nothing_in_flight_is_cut_out() -> None:
+    issued = [0, 50, 500, 550]
+    columns = (issued, issued, [1, 2, 3, 4], [50, 100, 550, 600], [5, 5, 10, 20])
+    blocks = steadiness.block_rates(Completions(*(np.array(column) for column in columns)), 50)
+    assert blocks is not None
+    assert blocks.units == pytest.approx([5, 5, 10, 20])
+    assert blocks.edges_ns[[0, 1, 3, 4]].tolist() == [0, 50, 550, 600]
+
+
+def test_feeds_in_flight_together_add_up() -> None:
+    issued = [0, 0, 50, 60]
+    columns = (issued, issued, [1, 2, 3, 4], [50, 50, 100, 110], [10, 20, 10, 25])
+    blocks = steadiness.block_rates(Completions(*(np.array(column) for column in columns)), 55)
+    assert blocks is not None
+    assert blocks.units == pytest.approx([30 + 1, 9 + 25])
+    assert blocks.in_flight_ns == 55
+
+
+def test_one_feed_is_one_block() -> None:
+    blocks = steadiness.block_rates(closed_loop([[7]]), 1)
+    assert blocks is not None
+    assert blocks.rates_per_s.tolist() == [1e9 / 7]
+    assert steadiness.is_steady(blocks.rates_per_s) is None
+    assert intervals.mean_interval(blocks.rates_per_s) is None
+
+
+def test_a_clock_that_does_not_tick_gives_no_blocks() -> None:
+    assert steadiness.block_rates(closed_loop([[0]]), 10) is None
+    assert steadiness.block_rates(closed_loop([[0, 0], [0]]), 10) is None
+
+
+def test_a_step_in_which_the_clock_did_not_tick_still_counts() -> None:
+    blocks = steadiness.block_rates(closed_loop([[0, 40], [40, 0]], units=2), 40)
+    assert blocks is not None
+    assert blocks.units.tolist() == [4, 4]
+
+
+def test_equal_latencies_are_steady_and_exact() -> None:
+    blocks = steadiness.block_rates(closed_loop([[50]] * 40), 50)
+    assert blocks is not None
+    assert steadiness.is_steady(blocks.rates_per_s)
+    interval = intervals.mean_interval(blocks.rates_per_s)
+    assert interval is not None
+    assert interval.half_width == pytest.approx(0, abs=1e-9)
+    assert steadiness.stop_reason(blocks.rates_per_s, 0.02, cap=100) == "precision"
+
+
+@pytest.mark.parametrize("phi", [0.0, 0.5])
+def test_noise_about_a_level_is_steady(phi: float) -> None:
+    series = 100 + 3 * noise(60, phi, seed=1, trials=200)
+    assert np.mean([steadiness.is_steady(rates) for rates in series.T]) >= 0.93
+
+
+@pytest.mark.parametrize("phi", [0.0, 0.5])
+def test_a_ramp_is_refused(phi: float) -> None:
+    ramp = np.linspace(100, 130, 60)[:, None]
+    series = ramp + 1.5 * noise(60, phi, seed=2, trials=200)
+    assert np.mean([steadiness.is_steady(rates) for rates in series.T]) <= 0.05
+    for blocks in (20, 60, 600):
+        clean = np.linspace(100, 130, blocks)
+        assert not steadiness.is_steady(clean)
+        assert not steadiness.is_steady(clean[::-1])
+
+
+def test_a_stall_is_found_where_it_is_and_what_it_costs_is_told() -> None:
+    rates = np.full(60, 100.0) + noise(60, 0, seed=8)[:, 0]
+    rates[17:21] = 0
+    found = steadiness.other_level(rates)
+    assert found is not None
+    assert (found.begin, found.end, found.relative) == (17, 21, 0)
+    assert found.moved == pytest.approx(4 / 56, abs=1e-3)
+
+
+def test_a_third_less_in_the_first_half_is_refused_and_named() -> None:
+    found = steadiness.other_level(np.concatenate((np.full(30, 67.0), np.full(30, 100.0))))
+    assert found is not None
+    assert (found.begin, found.end) in ((0, 30), (30, 60))
+    assert found.moved == pytest.approx(33 / 83.5 / 2)
+
+
+@pytest.mark.parametrize("at", range(30, 60, 3))
+def test_a_third_less_for_the_rest_of_the_window_is_refused(at: int) -> None:
+    series = np.concatenate((np.full(at, 100.0), np.full(60 - at, 67.0)))
+    assert not steadiness.is_steady(series)
+    assert not steadiness.is_steady(series + 2 * noise(60, 0, seed=at)[:, 0])
+
+
+def test_a_warm_up_in_the_window_is_refused_and_not_cut_off() -> None:
+    found = steadiness.other_level(100 - 40 * np.exp(-np.arange(80) / 5) + noise(80, 0, seed=4)[:, 0])
+    assert found is not None
+    assert found.begin == 0 and found.end < 40 and found.relative < 1
+
+
+def test_a_step_that_moves_the_mean_by_less_than_half_a_percent_is_of_no_concern() -> None:
+    assert steadiness.is_steady(np.concatenate((np.full(30, 100.0), np.full(30, 100.9))))
+    assert not steadiness.is_steady(np.concatenate((np.full(30, 100.0), np.full(30, 101.2))))
+
+
+def test_a_window_in_which_nothing_finished_is_not_steady() -> None:
+    assert steadiness.is_steady(np.zeros(40)) is False
+
+
+def test_too_few_blocks_tell_nothing() -> None:
+    assert steadiness.is_steady(np.full(19, 5.0)) is None
+    assert steadiness.is_steady(np.full(20, 5.0)) is True
+    assert steadiness.is_steady(np.empty(0)) is None
+
+
+def test_what_is_trimmed_off_the_squares_is_what_normal_noise_has_there() -> None:
+    from scipy.stats import chi2
+
+    assert pytest.approx(chi2.cdf(chi2.ppf(0.9, 1), 3) / 0.9, abs=1e-4) == steadiness.TRIMMED
+
+
+def test_looks_at_the_interval_are_few_and_wider_apart_each_time() -> None:
+    assert steadiness.checks(150) == [20, 30, 45, 68, 102]
+    assert steadiness.checks(19) == []
+
+
+def test_a_quiet_run_stops_when_two_looks_in_turn_are_narrow_enough() -> None:
+    rates = 100 + noise(60, 0, seed=5)[:, 0]
+    asked = {count: steadiness.stop_reason(rates[:count], 0.02, cap=60) for count in (1, 20, 29, 30, 31)}
+    assert asked == {1: None, 20: None, 29: None, 30: "precision", 31: "precision"}
+
+
+def test_a_noisy_run_stops_at_the_cap() -> None:
+    rates = 100 + 30 * noise(60, 0, seed=6)[:, 0]
+    assert steadiness.stop_reason(rates[:59], 0.02, cap=60) is None
+    assert steadiness.stop_reason(rates, 0.02, cap=60) == "cap"
+    assert steadiness.stop_reason(rates[:1], 0.02, cap=1) == "cap"

@@ -1,0 +1,44 @@
+"""Figures of one record from its stamps."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mixmark.harness.contracts.schema import Completions
+from mixmark.harness.judge.statistics import timestamps
+from tests.golden.sample import closed_loop
+
+
+def test_a_feed_of_three_tokens_has_all_its_times() -> None:
+    done = closed_loop([[100, 10, 12], [200, 20, 23]])
+    assert timestamps.units(done) == 6
+    assert timestamps.in_flight_ns(done) == 365
+    assert timestamps.throughput_per_s(done) == 6e9 / 365
+    assert timestamps.latencies_ns(done).tolist() == [122, 243]
+    assert timestamps.first_mark_ns(done).tolist() == [100, 200]
+    assert timestamps.time_per_unit_ns(done).tolist() == [11, 21]  # 22 / 2, 43 / 2 rounded down
+
+
+def test_feeds_in_flight_together_count_the_time_once() -> None:
+    columns = ([0, 5], [0, 5], [1, 2], [100, 40], [1, 3])
+    done = Completions(*(np.array(column) for column in columns))
+    assert timestamps.in_flight_ns(done) == 100
+    assert timestamps.latencies_ns(done).tolist() == [100, 35]
+
+
+def test_making_the_next_feed_is_not_in_flight() -> None:
+    columns = ([0, 150, 160, 300], [0, 150, 160, 300], [1, 2, 3, 4], [100, 250, 200, 330], [1, 1, 1, 1])
+    done = Completions(*(np.array(column) for column in columns))
+    assert timestamps.in_flight_ns(done) == 100 + 100 + 30
+    assert timestamps.throughput_per_s(done) == 4e9 / 230
+
+
+def test_time_per_unit_divides_by_the_units_behind_the_first_mark() -> None:
+    columns = ([0, 0], [0, 0], [2, 3], [10, 40, 50], [5, 3, 4])
+    done = Completions(*(np.array(column) for column in columns))
+    assert timestamps.time_per_unit_ns(done).tolist() == [10]  # 30 / 3; the second feed has one mark
+    assert timestamps.time_per_unit_ns(closed_loop([[5], [6]])).tolist() == []
+
+
+def test_no_rate_while_the_clock_stands_still() -> None:
+    assert timestamps.throughput_per_s(closed_loop([[0]])) is None

@@ -1,0 +1,587 @@
+"""Hosts that are led: what each measures, and what is lost with one that dies, stalls, lies or cannot go on."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mixmark.harness.contracts.schema import (
+    Connection,
+    Domain,
+    Failure,
+    Hosts,
+    Metering,
+    Mix,
+    Phase,
+    Rate,
+    Record,
+    Samples,
+    Share,
+    Task,
+)
+from mixmark.harness.judge.judgement import judge
+from mixmark.harness.measure.cluster import agents, executor, launchers, link, messages
+from mixmark.harness.measure.cluster.agents import Remotes
+from mixmark.harness.measure.cluster.executor import Cluster
+from mixmark.harness.measure.executor import Order
+from mixmark.harness.plan.placement import place
+from mixmark.harness.record import store
+from mixmark.harness.worker.messages import Message
+from tests.fakes.stand_ins import LIMITS, Host, Launcher, device, rate, share, solo
+from tests.golden import sample
+
+SECOND = 1_000_000_000
+MIX = Mix(name="duo", tier="smoke", units={"low": 10, "high": 10})
+OPEN = LIMITS.model_copy(update={"min_ns": 60 * SECOND, "max_ns": 60 * SECOND})  # the stand-ins end it earlier
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agents, "PING_S", 0.02)
+    monkeypatch.setattr(agents, "TICK_S", 0.02)
+    monkeypatch.setattr(executor, "TICK_S", 0.02)
+    monkeypatch.setattr(executor, "EVERY_S", 0.05)
+
+
+@contextmanager
+def led(folder: Path, **hosts: Host | str) -> Iterator[Cluster]:
+    launcher = Launcher(folder, hosts)
+    (folder / "out/raw").mkdir(parents=True)
+    with Remotes(launcher, launcher.hosts, folder) as there:
+        yield Cluster(there, (), {"low": "sample", "high": "sample"}, folder / "out", {each: [each] for each in hosts})
+
+
+def measured(
+    cluster: Cluster, phase: Phase, stage: Callable[[Share, str], None] = lambda share, stage: None
+) -> tuple[dict[str, Record], list[Connection]]:
+    """The records by their hosts' names and suites, and the connections."""
+    kept: list[tuple[Sequence[Record], Sequence[Connection]]] = []
+    devices = [device(task.device) for task in phase.tasks]
+    order = Order(
+        phase=phase,
+        idle_s=0,
+        mix=MIX,
+        planner=lambda: partial(place, devices=devices),
+        stage=stage,
+        keep=lambda records, connections: kept.append((records, connections)),
+    )
+    assert cluster.measure(order) is None
+    ((records, connections),) = kept
+    return {f"{each.route.device} {each.route.suite}": each for each in records}, [*connections]
+
+
+def mixed(*hosts: str) -> Phase:
+    devices = [device(f"{host}/npu:a") for host in hosts]
+    rates = [rate(suite, each.id) for each in devices for suite in MIX.units]
+    tasks = tuple(
+        Task(
+            device=each.id,
+            shares=tuple(share("mix1", suite, each.id).model_copy(update={"limits": OPEN}) for suite in MIX.units),
+        )
+        for each in devices
+    )
+    return Phase(name="mix1", purpose="mixed", tasks=tasks, placement=place(MIX.units, rates, devices))
+
+
+def failures(records: Mapping[str, Record]) -> dict[str, str]:
+    return {name: each.error.message for name, each in records.items() if each.error}
+
+
+def test_each_host_measures_its_own_and_all_is_of_the_run(tmp_path: Path) -> None:
+    stages: list[tuple[str, str]] = []
+    begin_ns = time.monotonic_ns()
+    with led(tmp_path, left=Host(), right=Host()) as cluster:
+        records, connections = measured(
+            cluster, mixed("left", "right"), lambda share, stage: stages.append((share.route.device, stage))
+        )
+    assert sorted(records) == ["left/npu:a high", "left/npu:a low", "right/npu:a high", "right/npu:a low"]
+    assert set(stages) == {("left/npu:a", "measuring"), ("right/npu:a", "measuring")}
+    for record in records.values():
+        assert record.completions is not None
+        issued_ns, ended_ns = record.completions.issued_ns[0], record.completions.marks_ns[-1]
+        assert begin_ns - 100_000_000 < issued_ns < ended_ns < time.monotonic_ns(), "the hosts are 5 s ahead"
+        assert ended_ns - issued_ns == pytest.approx(30_000_000, rel=0.002), "but for the drift"
+    assert [(each.phase, each.host, each.sent_bytes) for each in connections] == [
+        ("mix1", "left", 10),
+        ("mix1", "right", 10),
+    ]
+    for each in connections:
+        assert abs(each.clock.offset_ns - 5 * SECOND) <= each.clock.bound_ns < SECOND
+    assert not [*(tmp_path / "out/raw").iterdir()], "the result keeps the stamps itself"
+
+
+class Dying(Host):
+    """Its agent is killed while it measures."""
+
+    def attend(self, request: messages.Attend) -> Message | None:
+        if request.phase.placement is not None:
+            self.ready(request)
+            self.told.get()
+            self.tally(request, feeds=7)
+        self.die()
+        return None
+
+
+class Lasting(Host):
+    """It measures until it does everything alone."""
+
+    def mix(self, request: messages.Attend) -> None:
+        self.ready(request)
+        while (granted := self.told.get()).units != pytest.approx(MIX.units):
+            self.parts = granted.units
+            self.tally(request)
+
+
+WHY = "the host left did not measure it: it closed the connection; its agent was killed by signal 9"
+
+
+def test_a_host_that_dies_alone_costs_its_own_phases_and_nothing_else(tmp_path: Path) -> None:
+    with led(tmp_path, left=Dying(), right=Host()) as cluster:
+        records, connections = measured(cluster, solo("solo1", "left/npu:a"))
+        assert failures(records) == {"left/npu:a low": WHY}
+        error = records["left/npu:a low"].error
+        assert error is not None and error.kind == "crashed"
+        assert connections == []
+        records, connections = measured(cluster, solo("solo2", "right/npu:a"))
+        assert failures(records) == {} and records["right/npu:a low"].completions is not None
+        assert [each.host for each in connections] == ["right"]
+        again, _ = measured(cluster, solo("solo3", "left/npu:a"))
+        assert failures(again) == {"left/npu:a low": WHY}, "it is not waited for"
+        both, _ = measured(cluster, mixed("left", "right"))
+        assert failures(both) == {"left/npu:a low": WHY, "left/npu:a high": WHY}
+        assert cluster.pool_bytes(()) == {"right/npu:a": 8 << 30}
+
+
+def test_the_others_do_what_a_host_would_have_done_that_dies_in_the_mix(tmp_path: Path) -> None:
+    right = Lasting()
+    with led(tmp_path, left=Dying(), right=right) as cluster:
+        phase = mixed("left", "right")
+        records, connections = measured(cluster, phase)
+    assert 0 < sum(right.parts.values()) < sum(MIX.units.values()), "at first it had a part of the mix"
+    assert failures(records) == {"left/npu:a low": WHY, "left/npu:a high": WHY}
+    assert {name for name, each in records.items() if each.completions} == {"right/npu:a low", "right/npu:a high"}
+    told = [
+        f"{each.about} {each.message}"
+        for each in judge(
+            sample.result().model_copy(
+                update={
+                    "mix": MIX,
+                    "tier": "smoke",
+                    "phases": (phase,),
+                    "records": tuple(records.values()),
+                    "devices": tuple(device(f"{host}/npu:a") for host in ("left", "right")),
+                    "hosts": (Hosts(names=("left", "right"), system=sample.system()),),
+                    "connections": tuple(connections),
+                    "meterings": (),
+                    "domains": (),
+                }
+            )
+        ).findings
+        if each.severity == "invalid"
+    ]
+    assert any("left" in each and "killed by signal 9" in each for each in told), told
+
+
+class Silent(Host):
+    """From the measurement on nothing is heard of it, though its connection stands."""
+
+    silent = False
+
+    def attend(self, request: messages.Attend) -> Message | None:
+        self.silent = True
+        return None
+
+    def pong(self, ping: messages.Ping) -> None:
+        if not self.silent:
+            super().pong(ping)
+
+
+def test_a_host_of_which_nothing_is_heard_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agents, "SILENT_S", 1)
+    with led(tmp_path, left=Silent(), right=Host()) as cluster:
+        records, _ = measured(cluster, mixed("left", "right"))
+        assert set(failures(records).values()) == {"the host left did not measure it: nothing was heard of it for 1 s"}
+        assert failures(records).keys() == {"left/npu:a low", "left/npu:a high"}
+
+
+def test_no_host_is_given_up_because_the_leading_process_did_something_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as to audit for minutes, or to stand still as a whole."""
+    monkeypatch.setattr(agents, "SILENT_S", 0.2)
+    with led(tmp_path, left=Host(), right=Host()) as cluster:
+        measured(cluster, solo("solo1", "left/npu:a"))
+        time.sleep(0.5)
+        assert cluster.pool_bytes(()).keys() == {"left/npu:a", "right/npu:a"}
+
+
+class Proxy:
+    """Between the two ends of a stream: every byte takes a while, and none passes while it is cut."""
+
+    def __init__(self, delay_s: float) -> None:
+        self.delay_s = delay_s
+        self.passes = threading.Event()
+        self.passes.set()
+        self.near, inside = socket.socketpair()
+        outside, self.far = socket.socketpair()
+        for source, sink in ((inside, outside), (outside, inside)):
+            late: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()
+            threading.Thread(target=self._take, args=(source, late), daemon=True).start()
+            threading.Thread(target=self._give, args=(sink, late), daemon=True).start()
+
+    def _take(self, source: socket.socket, late: queue.SimpleQueue[tuple[float, bytes]]) -> None:
+        data = b"-"
+        while data:
+            data = b""
+            with suppress(OSError):
+                data = source.recv(1 << 16)
+            late.put((time.monotonic() + self.delay_s, data))
+
+    def _give(self, sink: socket.socket, late: queue.SimpleQueue[tuple[float, bytes]]) -> None:
+        while True:
+            due_s, data = late.get()
+            time.sleep(max(0.0, due_s - time.monotonic()))
+            self.passes.wait()
+            with suppress(OSError):
+                sink.sendall(data)
+            if not data:
+                sink.close()
+                return
+
+
+def test_a_link_of_50_ms_that_is_cut_for_a_second_and_comes_back_loses_nothing(tmp_path: Path) -> None:
+    proxy = Proxy(0.05)
+
+    class Far(Host):
+        def sockets(self) -> tuple[socket.socket, socket.socket]:
+            return proxy.near, proxy.far
+
+        def mix(self, request: messages.Attend) -> None:
+            self.ready(request)
+            self.told.get()
+            proxy.passes.clear()
+            for _ in range(5):
+                self.tally(request)
+                time.sleep(0.2)
+            proxy.passes.set()
+
+    left = Far()
+    with led(tmp_path, left=left, right=Host()) as cluster:
+        records, connections = measured(cluster, mixed("left", "right"))
+    assert failures(records) == {} and len(records) == 4
+    (clock,) = (each.clock for each in connections if each.host == "left")
+    assert clock.bound_ns >= 50_000_000, "half of the shortest round trip"
+    assert (
+        abs(clock.offset_ns + clock.drift * (time.monotonic_ns() - clock.at_ns) - left.ahead_ns) <= clock.bound_ns * 1.1
+    )
+
+
+def test_a_clock_that_steps_in_a_phase_is_told_by_its_bound(tmp_path: Path) -> None:
+    class Stepping(Host):
+        def mix(self, request: messages.Attend) -> None:
+            self.ready(request)
+            self.told.get()
+            time.sleep(0.3)
+            self.ahead_ns += SECOND
+            time.sleep(0.3)
+
+    with led(tmp_path, left=Stepping(), right=Host()) as cluster:
+        records, connections = measured(cluster, mixed("left", "right"))
+    bounds = {each.host: each.clock.bound_ns for each in connections}
+    assert bounds["left"] > SECOND // 4 > bounds["right"]
+    assert failures(records) == {}
+
+
+def swapped(phase: Phase) -> Phase:
+    """The same as if it had been another one."""
+    other = [each.model_copy(update={"key": "solo9"}) for each in phase.shares]
+    tasks = (phase.tasks[0].model_copy(update={"shares": tuple(other)}),)
+    return phase.model_copy(update={"name": "solo9", "tasks": tasks})
+
+
+def far(phase: Phase) -> list[Share]:
+    """Its shares as if they were of a device that the host does not have."""
+    return [
+        each.model_copy(update={"route": each.route.model_copy(update={"device": "npu:b"})}) for each in phase.shares
+    ]
+
+
+ODD: dict[str, tuple[Callable[[Host, Phase], Message | None], str]] = {
+    "a line without an end": (
+        lambda host, phase: host.theirs.sendall(b"x" * 100_000),
+        "it said what no agent says: it sent more than 65536 bytes without an end of line",
+    ),
+    "a line that is no message": (
+        lambda host, phase: host.send(b"hello\n"),
+        "it said what no agent says: ",
+    ),
+    "a message that there is not": (
+        lambda host, phase: host.send(b'{"Hello": {}}\n'),
+        "it said what no agent says: ",
+    ),
+    "a line of a stranger": (
+        lambda host, phase: host.theirs.sendall(b"0" * 64 + b" {}\n"),
+        "it said what no agent says: line ",
+    ),
+    "a file of another folder": (
+        lambda host, phase: host.blob("../../out/raw/solo1.npz", b"x"),
+        "it said what no agent says: no file is called '../../out/raw/solo1.npz'",
+    ),
+    "a file with an endless name": (
+        lambda host, phase: host.blob("x" * 5000 + ".npz", b"x"),
+        "it said what no agent says: no file is called 'xxxxx",
+    ),
+    "a part that is no base64": (
+        lambda host, phase: host.say(messages.Blob(name="solo1.npz", base64="#é")),
+        "it said what no agent says: ",
+    ),
+    "stamps that have another hash": (
+        lambda host, phase: host.attended(phase).model_copy(update={"sha256": {"solo1.npz": "0" * 64}}),
+        "what it sent cannot be used: ",
+    ),
+    "no stamps": (
+        lambda host, phase: messages.Attended(
+            records=(host.record(phase.name, phase.shares[0]).model_dump(mode="json"),),
+            sha256={},
+            sent_bytes=0,
+            received_bytes=0,
+        ),
+        "what it sent cannot be used: ",
+    ),
+    "another phase": (lambda host, phase: host.attended(swapped(phase)), "what it sent cannot be used: solo9 was not"),
+    "another device": (
+        lambda host, phase: host.sent([host.record(phase.name, each) for each in far(phase)]),
+        "what it sent cannot be used: solo1 was not asked for",
+    ),
+    "another run": (
+        lambda host, phase: host.sent([host.record(phase.name, phase.shares[0]).model_copy(update={"pilot": True})]),
+        "what it sent cannot be used: solo1 was not asked for",
+    ),
+    "nothing": (
+        lambda host, phase: messages.Attended(records=(), sha256={}, sent_bytes=0, received_bytes=0),
+        "what it sent cannot be used: solo1 is missing",
+    ),
+    "no record": (
+        lambda host, phase: messages.Attended(records=({"key": 1},), sha256={}, sent_bytes=0, received_bytes=0),
+        "what it sent cannot be used: ",
+    ),
+    "an answer to a ping that was not sent": (
+        lambda host, phase: host.say(messages.Pong(sent_ns=1, theirs_ns=1)),
+        "it said what no agent says: an answer to a ping that was not sent",
+    ),
+    "a stage of another": (
+        lambda host, phase: host.say(messages.Staged(key="solo9", stage="measuring")),
+        "it said what no agent says: a stage of what it does not measure",
+    ),
+    "that it cannot": (
+        lambda host, phase: messages.Refused(message="OSError: No space left on device", hint="free some"),
+        "OSError: No space left on device; free some",
+    ),
+}
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_what_no_agent_says_costs_its_host_and_is_told(
+    tmp_path: Path, odd: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "LONGEST_BYTES", 1 << 16)
+    does, reason = ODD[odd]
+
+    class Odd(Host):
+        def attend(self, request: messages.Attend) -> Message | None:
+            return does(self, request.phase)
+
+    with led(tmp_path, left=Odd(), right=Host()) as cluster:
+        records, _ = measured(cluster, solo("solo1", "left/npu:a"))
+        (message,) = failures(records).values()
+        assert message.startswith(f"the host left did not measure it: {reason}"), message
+        assert not message.isspace() and message.isprintable()
+        records, _ = measured(cluster, solo("solo2", "right/npu:a"))
+        assert failures(records) == {}
+    assert not [each for each in (tmp_path / "out").rglob("*") if each.is_file()], "nothing of it is kept"
+
+
+def test_a_host_that_ran_out_of_disk_goes_on_when_it_can(tmp_path: Path) -> None:
+    class Full(Host):
+        tries = itertools.count()
+
+        def attend(self, request: messages.Attend) -> Message | None:
+            if next(self.tries) == 0:
+                self.blob("solo1.npz", b"the part that there was room for")
+                return messages.Refused(message="OSError: No space left on device")
+            return super().attend(request)
+
+    with led(tmp_path, left=Full()) as cluster:
+        records, _ = measured(cluster, solo("solo1", "left/npu:a"))
+        assert [*failures(records).values()] == ["the host left did not measure it: OSError: No space left on device"]
+        records, _ = measured(cluster, solo("solo1", "left/npu:a"))
+        assert failures(records) == {}
+
+
+def rates_of(request: messages.Attend) -> tuple[Rate, ...]:
+    """The rates of the plan of a mix."""
+    assert request.phase.placement is not None
+    return request.phase.placement.rates
+
+
+ODD_IN_THE_MIX: dict[str, Callable[[Host, messages.Attend], Any]] = {
+    "rates that were not planned": lambda host, request: host.say(
+        messages.Ready(rates=(rate("low", "npu:z"),), quanta=(1,), slots={"npu:z": 1})
+    ),
+    "rates without quanta": lambda host, request: host.say(
+        messages.Ready(rates=rates_of(request), quanta=(), slots={"npu:a": 1})
+    ),
+    "no slots": lambda host, request: host.say(messages.Ready(rates=rates_of(request), quanta=(1, 1), slots={})),
+    "sums of another suite": lambda host, request: host.say(
+        messages.Tallied(finished={"mid": 1}, handed_out={}, paces=(), feeds={}, running={})
+    ),
+    "a pace of another device": lambda host, request: host.say(
+        messages.Tallied(finished={}, handed_out={}, paces=(("low", "npu:z", 1.0),), feeds={}, running={})
+    ),
+    "a pace of nothing": lambda host, request: host.send(
+        b'{"Tallied": {"finished": {}, "handed_out": {}, "paces": [["low", "npu:a", 0]], "feeds": {}, "running": {}}}\n'
+    ),
+    "a colour for the terminal": lambda host, request: host.say(
+        messages.Tallied(finished={}, handed_out={}, paces=(), feeds={}, running={"npu:a": "\x1b[31m"})
+    ),
+}
+
+
+@pytest.mark.parametrize("odd", ODD_IN_THE_MIX)
+def test_sums_of_what_a_host_does_not_do_cost_that_host(tmp_path: Path, odd: str) -> None:
+    class Odd(Host):
+        def mix(self, request: messages.Attend) -> None:
+            ODD_IN_THE_MIX[odd](self, request)
+            self.told.get()  # for ever
+
+    with led(tmp_path, left=Odd(), right=Host()) as cluster:
+        records, _ = measured(cluster, mixed("left", "right"))
+        assert failures(records).keys() == {"left/npu:a low", "left/npu:a high"}
+        assert all("it said what no agent says" in each for each in failures(records).values())
+
+
+def test_a_host_without_a_task_can_say_what_it_likes(tmp_path: Path) -> None:
+    class Talking(Host):
+        def pong(self, ping: messages.Ping) -> None:
+            super().pong(ping)
+            self.say(messages.Refused(message="nobody asked"))
+            self.say(messages.Attended(records=(), sha256={}, sent_bytes=0, received_bytes=0))
+
+    with led(tmp_path, left=Host(), right=Talking()) as cluster:
+        records, _ = measured(cluster, solo("solo1", "left/npu:a"))
+        assert failures(records) == {}
+
+
+class Metered(Host):
+    """It reads a meter. told: the phase that it says it has read it in; empty: the one that is asked for."""
+
+    def __init__(self, told: str = "") -> None:
+        super().__init__()
+        self.phase = told
+
+    def drained(self, phase: str) -> messages.Drained:
+        now_ns = self.clock_ns()
+        stamps = np.array([now_ns - 50_000_000, now_ns - 10_000_000])
+        metering = Metering(
+            phase=self.phase or phase,
+            begin_ns=now_ns - 60_000_000,
+            end_ns=now_ns,
+            cpu_ns=1,
+            samples={"rapl:0": Samples(stamps, stamps + 1, np.array([1.0, 2.0]))},
+        )
+        made = self.folder / "metered"
+        (made / "raw").mkdir(parents=True)
+        store.Store(made).meter(metering)
+        for name in (sha256 := store.sums(made)):
+            self.blob(name, (made / "raw" / name).read_bytes())
+        return messages.Drained(metering=metering.model_dump(mode="json"), sha256=sha256)
+
+
+def test_meters_are_read_on_each_host_and_readings_that_are_none_cost_their_host(tmp_path: Path) -> None:
+    begin_ns = time.monotonic_ns()
+    with led(tmp_path, left=Metered(), right=Metered(told="solo9")) as cluster:
+        domain = Domain(
+            id="left/rapl:0",
+            meter="rapl",
+            covers=("left/npu:a",),
+            boundary="devices",
+            quantity="energy",
+            method="counter",
+            source="",
+        )
+        order = Order(solo("solo1", "left/npu:a"), idle_s=0.01, mix=None, planner=lambda: partial(place, devices=()))
+        metering = dataclasses.replace(cluster, domains=(domain,)).measure(order)
+        assert metering is not None and metering.samples.keys() == {"left/rapl:0"}
+        assert begin_ns - 100_000_000 < metering.samples["left/rapl:0"].before_ns[0] < time.monotonic_ns()
+        assert cluster.remotes.there == ["left"]
+        reason = "what it read from its meters cannot be used: the readings of solo9 were not asked for"
+        assert cluster.remotes["right"].gone == reason
+
+
+def test_a_mix_that_cannot_be_planned_is_told_and_what_comes_late_of_it_is_not_taken_for_the_next(
+    tmp_path: Path,
+) -> None:
+    class Lacking(Host):
+        """It has one suite loaded, and the other nobody has."""
+
+        def attend(self, request: messages.Attend) -> Message | None:
+            if request.phase.placement is None:
+                return super().attend(request)
+            (one,) = (each for each in request.phase.placement.rates if each.suite == "low")
+            self.say(messages.Ready(rates=(one,), quanta=(1,), slots={one.device: 1}))
+            begin = self.told.get()
+            time.sleep(0.2)
+            failure = Failure(kind="no result", message=begin.problem)
+            return self.sent(
+                [
+                    self.record(request.phase.name, each).model_copy(update={"completions": None, "error": failure})
+                    for each in request.phase.shares
+                ]
+            )
+
+    with led(tmp_path, left=Lacking(), right=Lacking()) as cluster:
+        records, _ = measured(cluster, mixed("left", "right"))
+        assert len(failures(records)) == 4
+        assert all(each.startswith("no device can run high") for each in failures(records).values())
+        records, _ = measured(cluster, solo("solo1", "left/npu:a"))
+        assert failures(records) == {}
+
+
+def test_a_host_whose_agent_cannot_be_started_is_not_missed(tmp_path: Path) -> None:
+    with led(tmp_path, left=Host(), right="its ssh failed: no route to host") as cluster:
+        assert cluster.remotes.refused == {"right": "its ssh failed: no route to host"}
+        assert cluster.remotes.there == ["left"]
+        records, _ = measured(cluster, solo("solo1", "left/npu:a"))
+        assert failures(records) == {}
+
+
+def test_agents_end_with_the_block_whatever_they_do(tmp_path: Path) -> None:
+    ended = threading.Event()
+
+    class Waiting(Host):
+        def serve(self, secret: bytes) -> None:
+            super().serve(secret)
+            ended.set()
+
+    class Leaving(Launcher):
+        def __exit__(self, *_: object) -> None:
+            for each in self.found.values():
+                if isinstance(each, Host):
+                    each.link.close()
+
+    launcher = Leaving(tmp_path, {"left": Waiting()})
+    with pytest.raises(KeyboardInterrupt), Remotes(launcher, [launchers.Host("left")], tmp_path):
+        raise KeyboardInterrupt
+    assert ended.wait(50)

@@ -1,0 +1,187 @@
+"""What the agents of a run found on their hosts, put together; and which hosts take no part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from mixmark.harness.contracts.errors import MixmarkError
+from mixmark.harness.contracts.schema import Absent, Domain, Environment
+from mixmark.harness.measure.cluster import launchers, messages
+from mixmark.harness.measure.cluster.agents import Remotes
+from mixmark.harness.measure.cluster.gather import Gathered, gather
+from mixmark.harness.plan.phases import Workload
+from mixmark.harness.worker.messages import Message
+from tests.fakes.stand_ins import Host, Launcher, device
+from tests.golden import sample
+
+LOOK = messages.Look(adapters=(), tier="smoke", weights=(), split_cpu=None, seed=None, timeout_s=60, measures=False)
+WORKLOADS = (Workload("low", "1", ("offline",)), Workload("high", "1", ("offline",)))
+CPU = {"kind": "cpu", "memory_pool": "host"}
+
+
+def gathered(folder: Path, found: Mapping[str, Host | str], **cores: tuple[int, ...]) -> Gathered:
+    launcher = Launcher(folder, found)
+    hosts = [launchers.Host(name, cores=cores.get(name, ())) for name in found]
+    with Remotes(launcher, hosts, folder) as remotes:
+        return gather(remotes, hosts, LOOK, WORKLOADS)
+
+
+def suites(**other: str) -> tuple[messages.SuiteThere, ...]:
+    fields = {"name": "low", "version": "1", "weights": "drawn", **other}
+    return (messages.SuiteThere(name="high", version="1", weights="drawn"), messages.SuiteThere(**fields))
+
+
+class Saying(Host):
+    """It says something else than others of what it has."""
+
+    def __init__(self, **other: object) -> None:
+        super().__init__()
+        self.other = other
+
+    def seen(self) -> messages.Seen:
+        return super().seen().model_copy(update=self.other)
+
+
+class Arriving(Host):
+    """Its first line is another."""
+
+    def __init__(self, **other: object) -> None:
+        super().__init__()
+        self.said = messages.arrived().model_copy(update=other)
+
+
+class Refusing(Host):
+    """It cannot do what is asked."""
+
+    def answer(self, request: Message) -> Message:
+        return messages.Refused(message="there is no file llm.safetensors", hint="copy it to every host")
+
+
+@pytest.mark.parametrize(
+    ("host", "reason"),
+    [
+        ("its ssh failed: connection refused", "its ssh failed: connection refused"),
+        (Arriving(mixmark="9.9"), "it has Mixmark 9.9 with protocol 1, and this host 0.1.0 with 1; install the same"),
+        (Arriving(protocol=99), "it has Mixmark 0.1.0 with protocol 99, and this host 0.1.0 with 1; install the same"),
+        (
+            Arriving(code="0" * 64),
+            "it has other files of Mixmark 0.1.0 than this host; install the same Mixmark on all",
+        ),
+        (Saying(suites=suites(version="2")), "it has version 2 of the suite low, and this host 1"),
+        (
+            Saying(suites=suites(weights="a sampled-sha256:1")),
+            "its weights of low are a sampled-sha256:1, and those of",
+        ),
+        (Saying(suites=suites(name="other")), "it has no suite low"),
+        (Refusing(), "there is no file llm.safetensors; copy it to every host"),
+    ],
+    ids=["unreached", "version", "protocol", "code", "suite", "weights", "lacking", "refusing"],
+)
+def test_a_host_that_has_something_else_takes_no_part(tmp_path: Path, host: Host | str, reason: str) -> None:
+    found = gathered(tmp_path, {"left": Host(), "right": host})
+    ((name, why),) = [(each.name, each.reason) for each in found.refused]
+    assert (name, why[: len(reason)]) == ("right", reason)
+    assert [way.device.id for way in found.found.ways] == ["left/npu:a"]
+    assert [each for each in found.found.absent if each.kind == "host"] == [*found.refused]
+    assert [each.names for each in found.hosts] == [("left",)]
+    with pytest.raises(MixmarkError, match="no host can be measured") as told:
+        gathered(tmp_path, {"right": "its ssh failed: connection refused"})
+    assert told.value.hint == "right: its ssh failed: connection refused"
+
+
+def test_agents_on_one_machine_need_cores_of_their_own(tmp_path: Path) -> None:
+    def both() -> dict[str, Host | str]:
+        return {name: Host(devices=[device("cpu:0", **CPU)], machine="m") for name in ("left", "right")}
+
+    for cores in ({}, {"left": (0,)}, {"left": (0, 1), "right": (1, 2)}):
+        found = gathered(tmp_path, both(), **cores)
+        reason = "it is the same machine as left: give each cores = … of its own"
+        assert [(each.name, each.reason) for each in found.refused] == [("right", reason)]
+        assert found.neighbours == {"left": ["left"]}
+    found = gathered(tmp_path, both(), left=(0, 1), right=(2, 3))
+    assert found.refused == ()
+    assert [way.device.id for way in found.found.ways] == ["left/cpu:0", "right/cpu:0"]
+    assert found.neighbours == {"left": ["left", "right"], "right": ["left", "right"]}
+
+
+def test_an_accelerator_that_two_agents_on_a_machine_see_counts_once(tmp_path: Path) -> None:
+    def host(machine: str, *names: str, **other: tuple[str, ...]) -> Host:
+        groups = [device(name, parts=parts) for name, parts in other.items()]
+        return Host(devices=[*map(device, names), *groups], machine=machine)
+
+    found = gathered(
+        tmp_path,
+        {
+            "left": host("m", "npu:a"),
+            "right": host("m", "npu:a", "npu:b", **{"npu:both": ("npu:a", "npu:b")}),
+            "far": host("n", "npu:a"),
+        },
+        left=(0,),
+        right=(1,),
+    )
+    assert [way.device.id for way in found.found.ways] == ["left/npu:a", "right/npu:b", "far/npu:a"]
+    reason = "it is the same device as left/npu:a"
+    assert [(each.kind, each.name, each.reason) for each in found.found.absent] == [
+        ("device", "right/npu:a", reason),
+        ("device", "right/npu:both", reason),
+    ]
+
+
+def test_equal_hosts_are_described_once_and_software_by_host_where_it_differs(tmp_path: Path) -> None:
+    new, old = (
+        Environment(origin="built in", spec="band:Band", python=each, mixmark="0.1.0") for each in ("3.12.9", "3.12.1")
+    )
+    other = sample.system().model_copy(update={"cpu_model": "Acme Flint"})
+    found = gathered(
+        tmp_path,
+        {
+            "one": Saying(environments={"band": new}),
+            "two": Saying(environments={"band": old}, system=other),
+            "three": Saying(environments={"band": new}),
+        },
+    )
+    assert [(each.names, each.system.cpu_model) for each in found.hosts] == [
+        (("one", "three"), "Acme Quartz 9000"),
+        (("two",), "Acme Flint"),
+    ]
+    assert found.found.environments == {"band": new, "two/band": old}
+
+
+def test_the_first_host_of_a_machine_reads_its_meters_for_all(tmp_path: Path) -> None:
+    package = Domain(
+        id="rapl:0",
+        meter="rapl",
+        covers=("cpu:0",),
+        boundary="devices",
+        quantity="energy",
+        method="counter",
+        source="",
+    )
+
+    class Metered(Host):
+        def answer(self, request: Message) -> Message | None:
+            if isinstance(request, messages.Cover):
+                lacks = Absent(kind="meter", name="nvml", reason="no driver")
+                return messages.Covered(domains=(package,), absent=(lacks,))
+            return super().answer(request)
+
+    class Blind(Host):
+        def answer(self, request: Message) -> Message | None:
+            if isinstance(request, messages.Cover):
+                return messages.Refused(message="PermissionError: /sys is not for you")
+            return super().answer(request)
+
+    hosts: dict[str, Host | str] = {
+        "left": Metered(machine="m"),
+        "right": Metered(machine="m"),
+        "far": Blind(),
+    }
+    found = gathered(tmp_path, hosts, left=(0,), right=(1,))
+    assert [(each.id, each.covers) for each in found.domains] == [("left/rapl:0", ("left/cpu:0", "right/cpu:0"))]
+    assert [(each.name, each.reason) for each in found.found.absent if each.kind == "meter"] == [
+        ("left/nvml", "no driver"),
+        ("far/meters", "PermissionError: /sys is not for you"),
+    ]

@@ -1,0 +1,232 @@
+"""A whole run that ends with its mix, as a person types it: two suites on two devices that sleep as long as told."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mixmark.harness.contracts.schema import Audit, Cost, Device, Gate, Mix, Record
+from mixmark.harness.judge.judgement import judge
+from mixmark.harness.measure.audit import kept_at
+from mixmark.harness.plan import phases as plan
+from mixmark.harness.plan.phases import Way, Workload
+from mixmark.harness.record import store
+from tests.cli.test_commands import ROOT, Shell
+from tests.golden import sample
+
+pytestmark = pytest.mark.slow
+
+BAND = f"{ROOT / 'tests/fakes/band.py'}:Band"
+OPTIONS = {"s.a.low": 0.01, "s.a.high": 0.05, "s.b.low": 0.05, "s.b.high": 0.01}
+SUITES = """
+class Low(Null):
+    name = "low"
+class High(Null):
+    name = "high"
+"""
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    made = Shell(tmp_path)
+    null = (ROOT / "tests/fakes/null.py").read_text()  # whole, since the auditor loads the suite's own module alone
+    (tmp_path / "site/duo.py").write_text(null + SUITES)
+    (tmp_path / "site/null_suite-1.dist-info/entry_points.txt").write_text(
+        "[mixmark.suites]\nlow = duo:Low\nhigh = duo:High\n"
+    )
+    (tmp_path / "duo.toml").write_text('[duo]\ntier = "smoke"\nunits = { low = 10, high = 10 }\n')
+    return made
+
+
+def run(shell: Shell, *words: str, **options: Any) -> Any:
+    lines = "".join(f'"{key}" = {value!r}\n' for key, value in {**OPTIONS, **options}.items())
+    (shell.folder / "mixmark.toml").write_text(f"[adapter.band]\n{lines}")
+    suites = ("--suite", "low", "--suite", "high")
+    return shell("run", *suites, "--adapter", BAND, "--tier", "smoke", "--mix", "duo.toml", "--out", "out", *words)
+
+
+def result(shell: Shell) -> dict[str, Any]:
+    return dict(json.loads((shell.folder / "out/result.json").read_text()))
+
+
+def test_a_run_ends_with_its_mix(shell: Shell) -> None:
+    done = run(shell, **{"parts.both": "a+b", "s.both.low": 0.008})
+    assert done.returncode == 0, done.stderr
+    told = result(shell)
+    assert told["finished"]
+    group = next(device for device in told["devices"] if device["id"] == "npu:both")
+    assert group["parts"] == ["npu:a", "npu:b"]
+    alone = {record["route"]["device"] for record in told["records"] if record["scenario"] == "offline"}
+    assert alone == {"npu:a", "npu:b", "npu:both"}
+    assert told["mix"]["name"] == "duo"
+    (phase,) = [phase for phase in told["phases"] if phase["placement"]]
+    shares = phase["placement"]["shares"]
+    assert shares["low"]["npu:a"] > 0.5  # each what it does best; real rates differ, so the faster one helps out
+    assert shares["high"]["npu:b"] > 0.5
+    parts = [record for record in told["records"] if record["phase"] == phase["name"]]
+    assert {record["scenario"] for record in parts} == {"mixed"}
+    assert {record["route"]["device"] for record in parts} == {"npu:a", "npu:b"}  # and their group was not even loaded
+    assert phase["placement"]["device_prices"].keys() == {"npu:a or npu:both", "npu:b or npu:both"}
+    assert all(record["audit"]["values"] == [0.0] for record in parts)  # by the adapter that is the reference
+    assert "in the mix, low on npu:a" in done.stderr
+    assert shell("report", "out").returncode == 0
+
+
+def test_each_weight_class_has_a_mix_and_what_was_measured_alone_is_measured_once(shell: Shell) -> None:
+    (shell.folder / "duo.toml").write_text('[duo]\ntier = "smoke"\nunits = { low = 10 }\n')
+    (shell.folder / "mixmark.toml").write_text('[adapter.band]\n"s.a.low" = 0.02\nint8 = 0.5\n')
+    words = ("--suite", "low", "--adapter", BAND, "--tier", "smoke", "--mix", "duo.toml", "--out", "out")
+    done = shell("run", *words, "--bits", "16,8")
+    assert done.returncode == 0, done.stderr
+    high, low = (store.open(shell.folder / name) for name in ("out", "out-8-bit"))
+    assert (high.bits, [phase.purpose for phase in high.phases if phase.purpose != "probe"]) == (16, ["solo", "mixed"])
+    assert low.bits == 8
+    assert [phase.purpose for phase in low.phases if phase.purpose != "probe"] == ["solo", "scout", "solo", "mixed"]
+    assert low.records[-1].route.precision == "int8"
+    assert high.records[1].model_dump() == low.records[1].model_dump()
+    assert kept_at(shell.folder / "out-8-bit", low.records[1].key).exists()
+    assert done.stdout.count("TX ") == 2
+    assert "16-bit weights" in done.stdout and "8-bit weights" in done.stdout
+    assert judge(low).exit_code == 0
+
+
+def test_no_mix_is_planned_from_wrong_answers(shell: Shell, tmp_path: Path) -> None:
+    wrong = (tmp_path / "site/duo.py").read_text() + "    def reference(self):\n        return Low(self.tier, {})\n"
+    wrong += "    def quality(self, answer, reference):\n        return 9.0\n"
+    (tmp_path / "site/duo.py").write_text(wrong)
+    done = run(shell)
+    assert done.returncode == 1
+    told = result(shell)
+    assert told["finished"]
+    assert not [phase for phase in told["phases"] if phase["placement"]]
+    reason = next(each["reason"] for each in told["absent"] if (each["kind"], each["name"]) == ("mix", "duo"))
+    assert reason.startswith("no device can run high")
+    assert "NO SCORE: no device can run high" in done.stdout
+    for form in ("markdown", "html", "csv", "json"):
+        assert shell("report", "out", "--format", form).returncode == 1
+
+
+def test_a_mix_that_cannot_be_is_told_before_anything_runs(shell: Shell) -> None:
+    (shell.folder / "duo.toml").write_text('[duo]\ntier = "smoke"\nunits = { low = 10, hihg = 10 }\n')
+    done = run(shell)
+    assert (done.returncode, "high" in done.stderr) == (2, True)
+    (shell.folder / "duo.toml").write_text('[duo]\ntier = "smoke"\nunits = { low = 0, high = 10 }\n')
+    done = run(shell)
+    assert (done.returncode, "above 0" in done.stderr) == (2, True)
+    done = shell("run", "--suite", "low", "--adapter", BAND, "--tier", "smoke", "--mix", "smoke-1")
+    assert (done.returncode, "smoke-1" in done.stderr) == (2, True)
+    (shell.folder / "duo.toml").write_text('[duo]\ntier = "smoke"\nunits = { low = 10, high = 10 }\n')
+    (shell.folder / "out-8-bit").mkdir()
+    (shell.folder / "out-8-bit/kept").touch()
+    done = run(shell, "--bits", "16,8")
+    assert (done.returncode, "out-8-bit exists and is not an empty folder" in done.stderr) == (2, True)
+    assert not (shell.folder / "out").exists()
+
+
+def test_an_interrupted_mix_is_played_again(shell: Shell) -> None:
+    lines = "".join(f'"{key}" = {value}\n' for key, value in OPTIONS.items())
+    (shell.folder / "mixmark.toml").write_text(f"[adapter.band]\n{lines}")
+    words = ("--suite", "low", "--suite", "high", "--adapter", BAND, "--tier", "smoke", "--mix", "duo.toml")
+    process = shell.start("run", *words, "--out", "out")
+    journal = shell.folder / "out/journal.jsonl"
+    deadline = time.monotonic() + 100
+    while not (journal.exists() and '{"phases"' in journal.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    for _ in range(3):  # an impatient hand
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.02)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, "Traceback" in err) == (130, False), (process.returncode, err)
+    before = result(shell)
+    assert not before["finished"]
+    assert "mixed" not in {record["scenario"] for record in before["records"]}
+    assert [phase["name"] for phase in before["phases"] if phase["placement"]] == ["mix1"]
+    again = shell("run", "--resume", "out", "--adapter", BAND)
+    assert again.returncode == 0, again.stderr
+    after = result(shell)
+    assert after["finished"]
+    assert [phase["name"] for phase in after["phases"] if phase["placement"]] == ["mix1"]
+    assert len([record for record in after["records"] if record["scenario"] == "mixed"]) >= 2
+
+
+def measured_alone(folder: Path, devices: str) -> None:
+    """A run that was interrupted before its mix: what each device did alone is made up."""
+    ways = [
+        Way(
+            Device(id=f"npu:{name}", kind="npu", memory_pool=name, memory_bytes=8 << 30, precisions=("fp32",)),
+            "band",
+            {},
+        )
+        for name in devices
+    ]
+    phases = plan.solo(
+        ways, [Workload(name, "1", ("offline",)) for name in ("low", "high")], "smoke", plan.PRESETS["quick"]
+    )
+    header = sample.result().model_copy(
+        update={
+            "tier": "smoke",
+            "devices": tuple(way.device for way in ways),
+            "phases": phases,
+            "mix": Mix(name="duo", tier="smoke", units={"low": 10, "high": 10}),
+            "finished": False,
+        }
+    )
+    audit = Audit(gate=Gate(metric="difference", at_most=0.5), finished=9, feeds=(0,), values=(0.0,))
+    keeper = store.create(folder, header)
+    costs = (Cost(name="nothing", flops=2, bytes=16),)
+    for number, phase in enumerate(phases, 1):
+        (share,) = phase.shares
+        done = sample.closed_loop([[20_000_000]] * 9, 2, number * 1_000_000_000)
+        alone = {"key": share.key, "phase": phase.name, "route": share.route, "scenario": share.scenario}
+        made_up = sample.record(share.key, share.route.suite, "sample", done, batch=2, costs=costs)
+        fields = vars(made_up) | {"completions": done, "audit": audit}
+        befores, answers = np.zeros((1, 16), np.uint8), np.zeros((1, 2), np.int64)
+        np.savez(kept_at(folder, share.key), serials=np.array([0]), befores=befores, answers=answers)
+        keeper.append(Record.model_validate({**fields, **alone}))
+
+
+def test_faults_in_the_mix_are_named_and_what_was_done_is_kept(shell: Shell) -> None:
+    """One device dies, one raises, one hangs, and at first the disk is full when that is to be written."""
+
+    def play(**faults: str) -> None:
+        options = {f"s.{device}.{suite}": 0.01 for device in "abc" for suite in ("low", "high")}
+        options |= {f"{how}.{device}": 20 for device, how in faults.items()}  # feeds; the warm-up takes some of them
+        lines = "".join(f'"{key}" = {value}\n' for key, value in options.items())
+        (shell.folder / "mixmark.toml").write_text(f"[adapter.band]\n{lines}")
+
+    measured_alone(shell.folder / "out", "abc")
+    play(a="die", b="raise", c="die")
+    again = ("run", "--resume", "out", "--adapter", BAND, "--timeout", "6")
+    for device, suite in [*itertools.product("abc", ("low", "high"))][1:]:  # what comes first can be written
+        (shell.folder / f"out/raw/.mix1.{suite}.band.npu-{device}.fp32.npz.part").symlink_to("/dev/full")
+    full = shell(*again)
+    assert full.returncode == 2, full.stderr
+    assert "cannot write record mix1." in full.stderr
+    assert "No space left on device" in full.stderr
+    assert "free disk space or fix the permissions; continue with: mixmark run --resume out" in full.stderr
+    assert len(store.open(shell.folder / "out").records) == 6  # nothing of the mix, rather than a part of it
+    for left in (shell.folder / "out/raw").glob(".*"):
+        left.unlink()
+    play(a="die", b="raise", c="hang")
+    done = shell(*again)
+    assert done.returncode == 1, done.stderr
+    told = store.open(shell.folder / "out")
+    assert told.finished
+    parts = [record for record in told.records if record.phase == "mix1"]
+    assert {record.route.device for record in parts if record.completions} == {"npu:a", "npu:b", "npu:c"}
+    lost = {record.route.device: record.cut_short for record in parts if record.completions}
+    assert {device: failure and failure.kind for device, failure in lost.items()} == {
+        "npu:a": "crashed",
+        "npu:b": "raised",
+        "npu:c": "hung",
+    }
+    for words in ("NO SCORE: ", "SIGKILL", "a string broke", "no answer within 6 s"):
+        assert words in " ".join(done.stdout.split())

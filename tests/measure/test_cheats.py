@@ -1,0 +1,390 @@
+"""Engines that cheat, through the whole pipeline: a worker measures, the parent draws, a fresh worker compares.
+
+What each of them gains is told by a finding or a failure here, or in docs/method.md by name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mixmark.harness.contracts.schema import (
+    Finding,
+    Limits,
+    Mix,
+    Phase,
+    Placement,
+    Precision,
+    Rate,
+    Record,
+    Route,
+    ScenarioName,
+    Share,
+    Task,
+)
+from mixmark.harness.discover.config import AdapterConfig, Config
+from mixmark.harness.judge.evidence import gather
+from mixmark.harness.judge.rules import integrity
+from mixmark.harness.judge.rules.records import finished
+from mixmark.harness.judge.statistics import timestamps
+from mixmark.harness.measure import mixed, solo
+from mixmark.harness.measure.audit import kept_at
+from mixmark.harness.measure.benchmark import auditor
+from mixmark.harness.measure.phase import Equipment, attend
+from mixmark.harness.plan import placement
+from mixmark.harness.plugins.registry import Plugin
+from tests.fakes import cheats
+from tests.fakes.cheats import DEVICE, TOKENS, WORK_S, Chain
+from tests.golden.sample import result
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+ROUTE = Route(suite="chain", tier="smoke", suite_version="1", device=DEVICE.id, adapter="cheats", precision="fp32")
+RATE_PER_S = 100.0
+LIMITS = Limits(
+    warmup_ns=20_000_000, search_ns=100_000_000, min_ns=200_000_000, max_ns=2 * 10**9, min_feeds=20, audits=30
+)
+MIX = Mix(name="solo", tier="smoke", units={"chain": 40})
+
+
+def equipment(options: Mapping[str, str]) -> Equipment:
+    """The suite comes from a module that is imported once, as the real ones do: to patch its class is to patch all."""
+    return Equipment(
+        adapters={"cheats": Plugin("adapters", "cheats", "tests.fakes.cheats:Cheats", "")},
+        suites={
+            "chain": Plugin("suites", "chain", "tests.fakes.cheats:Chain", ""),
+            "probe": Plugin("suites", "probe", "mixmark.suites.probe:Probe", ""),
+            "bulky": Plugin("suites", "bulky", "tests.fakes.cheats:Bulky", ""),
+        },
+        suite_options={},
+        units={"chain": "token", "bulky": "token", "probe": "kernel"},
+        devices={(DEVICE.id, "cheats"): DEVICE},
+        config=Config(adapters={"cheats": AdapterConfig(options=options)}),
+        seed=None,
+        timeout_s=60,
+    )
+
+
+def limits(scenario: ScenarioName, suite: str = "chain") -> Limits:
+    more = {"bulky": {"min_feeds": 60}, "server": {"min_ns": 500_000_000}}
+    return LIMITS.model_copy(update=more.get(suite) or more.get(scenario))
+
+
+def measured(
+    folder: Path,
+    engine: str,
+    batch: int | None = 1,
+    run: int = 1,
+    scenario: ScenarioName = "single-stream",
+    suite: str = "chain",
+    precision: Precision = "fp32",
+    **options: str,
+) -> Record:
+    """On its own."""
+    (folder / "raw").mkdir(parents=True, exist_ok=True)
+    share = Share(
+        key=f"{engine.lower()}.{suite}.{scenario}.{run}",
+        route=ROUTE.model_copy(update={"suite": suite, "precision": precision}),
+        scenario=scenario,
+        batch=batch,
+        rate_per_s=RATE_PER_S if scenario == "server" else None,
+        run=run,
+        limits=limits(scenario, suite),
+    )
+    key = share.key
+    phase = Phase(name=key, purpose="solo", tasks=(Task(device=DEVICE.id, shares=(share,)),))
+    (record,) = attend(phase, equipment({"as": engine, **options}), folder, solo.drive)
+    return record
+
+
+def served(folder: Path, engine: str) -> Record:
+    """On its own, where feeds arrive by themselves."""
+    return measured(folder, engine, scenario="server")
+
+
+def stored(folder: Path, engine: str) -> Record:
+    """On its own, with answers that outgrow the memory for them."""
+    return measured(folder, engine, scenario="offline", suite="bulky")
+
+
+def played(folder: Path, engine: str) -> Record:
+    """In the mixed phase."""
+    (folder / "raw").mkdir(parents=True, exist_ok=True)
+    rate = Rate(suite="chain", device=DEVICE.id, adapter="cheats", precision="fp32", batch=1, units_per_s=1 / WORK_S)
+    share = Share(key=f"mix.{engine.lower()}", route=ROUTE, scenario="mixed", batch=1, limits=LIMITS)
+
+    def planner(units: Mapping[str, float], rates: Sequence[Rate]) -> Placement:
+        return placement.place(units, rates, [DEVICE])
+
+    phase = Phase(
+        name=share.key,
+        purpose="mixed",
+        tasks=(Task(device=DEVICE.id, shares=(share,)),),
+        placement=planner(MIX.units, [rate]),
+    )
+    drive = mixed.alone(MIX, phase, planner)
+    (record,) = attend(phase, equipment({"as": engine}), folder, drive, ready=drive.ready)
+    return record
+
+
+WRONG = "audited feeds fail"
+CAUGHT = {
+    # less work
+    "Caching": ("audited", WRONG),
+    "Tiring": ("audited", WRONG),
+    "EverySecond": ("audited", WRONG),
+    "Early": ("audited", WRONG),
+    "Guessing": ("audited", WRONG),
+    "Cut": ("finished", "wrong answer: the runner yielded 2 units for a feed of 4"),
+    "Padding": ("finished", "wrong answer: the runner yielded at least 5 units for a feed of 4"),
+    "Bundling": ("units_counted", "feeds of 4 yields came in 1 at the least"),
+    # nonsense
+    "Wide": ("audited", "the answer is int64 (4, 2), but should be int64 (4,)"),
+    "Scalar": ("finished", "wrong answer: a runner yields arrays"),
+    "Narrow": ("audited", "the answer is int32 (4,), but should be int64 (4,)"),
+    "Double": ("finished", "wrong answer: a runner yields arrays of float32, int32 or int64"),
+    "NotANumber": ("audited", "answers hold values that are not finite"),
+    "Infinite": ("audited", "answers hold values that are not finite"),
+    "Nested": ("finished", "wrong answer: a runner yields arrays of float32, int32 or int64"),
+    "Attached": ("finished", "raised: RuntimeError: Can't call numpy() on Tensor that requires grad"),
+    "Hollow": ("finished", "wrong answer: the answer to a feed is empty"),
+    "Huge": ("finished", "wrong answer: a unit's answer has 1024 MiB"),
+    "Returning": ("finished", "raised: TypeError: 'NoneType' object is not iterable"),
+    "Nothing": ("finished", "wrong answer: a runner yields arrays"),
+    "Ragged": ("finished", "raised: ValueError"),
+    "Empty": ("finished", "wrong answer: the runner yielded 0 units for a feed of 4"),
+    "Growing": ("finished", "wrong answer: the answers to two feeds differ in shape"),
+    "Mute": ("finished", "wrong answer: the runner yielded nothing"),
+    "Endless": ("finished", "wrong answer: the runner yielded at least 5 units"),
+    "Breaking": ("finished", "raised: ConnectionError: the engine is gone"),
+    # a suite bent to suit
+    "Bending": ("audited", WRONG),
+    "BendingFeeds": ("audited", WRONG),
+    "BendingUnits": ("units_counted", "1 to 1 units were counted for feeds of 4"),
+    "Foreseeing": ("little_between", "; making the feeds takes 0.0"),
+    # a harness bent to suit
+    "SlowingTheLoop": ("clock_bracketed", "the worker's clock tells"),
+    "TurningBack": ("finished", "raised: ValueError: time runs backwards"),
+    "Amending": ("audited", "the answers are not those that were sealed when they were timed"),
+    "AmendingSooner": ("clock_bracketed", "the worker's clock tells"),
+    "Choosing": ("audited", "the worker handed over the digests of"),
+    "Loading": ("audited", WRONG),
+    "Forging": ("audited", "the worker handed over the digests of"),
+    "Babbling": ("finished", "cannot be read"),
+}
+"""By which rule, and in which words."""
+HARMLESS = ("Honest", "Overhearing", "SlowingTime", "TurningBackTime", "Owing", "Listed", "Reusing", "Stubborn")
+CAUGHT_IN_THE_MIX = {
+    "Narrow": CAUGHT["Narrow"],
+    "NotANumber": CAUGHT["NotANumber"],
+    "Huge": CAUGHT["Huge"],
+    "Growing": ("cut short", "wrong answer: the answers to two feeds differ in shape"),
+    "TurningBackTime": ("finished", "raised: ValueError: time runs backwards"),
+    "Owing": ("finished", "raised: ValueError: a mark without units"),
+    "Babbling": ("finished", "cannot be read"),
+    "Amending": CAUGHT["Amending"],
+    "AmendingSooner": ("audited", WRONG),
+    "Choosing": CAUGHT["Choosing"],
+}
+"""Where the parent hands out the feeds; the others are as they are alone."""
+CAUGHT_AS_SERVERS = {
+    "SlowingTheLoop": CAUGHT["SlowingTheLoop"],
+    "Shifting": ("on_schedule", "the feeds were not due when the window's seed says"),
+    "Quitting": ("on_schedule", "it left the feed out that was due after"),
+}
+CAUGHT_WITH_BULK = {
+    "Hiding": ("audited", "that it had to keep"),
+    "EverySecond": CAUGHT["EverySecond"],
+}
+"""Where the answers outgrow the memory for them."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def importable() -> Iterator[None]:
+    """The workers import this package."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", ""))))
+        yield
+
+
+@pytest.fixture(scope="module")
+def records(importable: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Record]:
+    """The records of all engines, some run at a time; one auditor compares their answers."""
+    folder = tmp_path_factory.mktemp("cheats")
+    alone, together = (*HARMLESS, *CAUGHT), ("Honest", "Overhearing", *CAUGHT_IN_THE_MIX)
+    servers, bulky = ("Honest", *CAUGHT_AS_SERVERS), ("Honest", *CAUGHT_WITH_BULK)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = {
+            **{each: pool.submit(measured, folder / each, each) for each in alone},
+            **{mixing(each): pool.submit(played, folder / mixing(each), each) for each in together},
+            **{
+                serving(each): pool.submit(measured, folder / serving(each), each, scenario="server")
+                for each in servers
+            },
+            **{with_bulk(each): pool.submit(stored, folder / with_bulk(each), each) for each in bulky},
+        }
+        kept = {name: each.result() for name, each in found.items()}
+    kept_at(folder, "all").parent.mkdir()
+    (folder / "logs").mkdir()
+    by_key = {record.key: engine for engine, record in kept.items()}
+    for key, engine in by_key.items():
+        with suppress(FileNotFoundError):  # of those that failed there is none
+            kept_at(folder / engine, key).rename(kept_at(folder, key))
+    auditor(equipment({}), folder, "smoke").run([*kept.values()], lambda each: kept.update({by_key[each.key]: each}))
+    return kept
+
+
+def mixing(engine: str) -> str:
+    return f"{engine} in the mix"
+
+
+def serving(engine: str) -> str:
+    return f"{engine} as a server"
+
+
+def with_bulk(engine: str) -> str:
+    return f"{engine} with bulk"
+
+
+def findings(record: Record) -> Iterator[Finding]:
+    """By the rules that a cheat breaks; a smoke run's disturbances are another matter."""
+    share = Share(key=record.key, route=record.route, scenario=record.scenario, limits=limits(record.scenario))
+    phase = Phase(name=record.phase, purpose="solo", tasks=(Task(device=DEVICE.id, shares=(share,)),))
+    for rule in (finished, *integrity.RULES):
+        yield from rule(gather(result(record).model_copy(update={"phases": (phase,)})))
+
+
+@pytest.mark.parametrize("engine", CAUGHT)
+def test_it_is_caught(records: dict[str, Record], engine: str) -> None:
+    rule, words = CAUGHT[engine]
+    found = [(each.rule, each.message) for each in findings(records[engine])]
+    assert [message for named, message in found if named == rule and words in message], (found, records[engine].error)
+
+
+@pytest.mark.parametrize("engine", CAUGHT_IN_THE_MIX)
+def test_it_is_caught_in_the_mixed_phase(records: dict[str, Record], engine: str) -> None:
+    rule, words = CAUGHT_IN_THE_MIX[engine]
+    record = records[mixing(engine)]
+    found = [(each.rule, each.message) for each in findings(record)]
+    if record.cut_short:
+        found.append(("cut short", f"{record.cut_short.kind}: {record.cut_short.message}"))
+    assert [message for named, message in found if named == rule and words in message], (found, record.error)
+
+
+@pytest.mark.parametrize("engine", [serving(each) for each in CAUGHT_AS_SERVERS])
+def test_it_is_caught_as_a_server(records: dict[str, Record], engine: str) -> None:
+    rule, words = CAUGHT_AS_SERVERS[engine.split()[0]]
+    found = [(each.rule, each.message) for each in findings(records[engine])]
+    assert [message for named, message in found if named == rule and words in message], (found, records[engine].error)
+
+
+@pytest.mark.parametrize("engine", [with_bulk(each) for each in CAUGHT_WITH_BULK])
+def test_it_is_caught_where_answers_are_dropped(records: dict[str, Record], engine: str) -> None:
+    rule, words = CAUGHT_WITH_BULK[engine.split()[0]]
+    audit, done = records[engine].audit, records[engine].completions
+    assert audit is not None and done is not None and audit.finished < len(done)
+    found = [(each.rule, each.message) for each in findings(records[engine])]
+    assert [message for named, message in found if named == rule and words in message], (found, records[engine].error)
+
+
+@pytest.mark.parametrize("engine", [*HARMLESS, mixing("Honest"), mixing("Overhearing"), serving("Honest")])
+def test_an_honest_engine_breaks_no_rule(records: dict[str, Record], engine: str) -> None:
+    """And one that patches the time module gains nothing, since the loop holds the clock that it was defined with;
+    nor does one that reads seeds, since those that it can read are of no feed that will be timed."""
+    assert [each for each in findings(records[engine]) if each.severity != "note"] == []
+    done = records[engine].completions
+    assert done is not None
+    assert timestamps.in_flight_ns(done) >= len(done) * TOKENS * WORK_S * 1e9
+
+
+def test_an_honest_engine_may_have_answers_dropped(records: dict[str, Record]) -> None:
+    record = records[with_bulk("Honest")]
+    assert record.audit is not None and record.audit.passed
+    assert record.audit.finished < len(record.completions or ())
+    assert not any(each.severity == "invalid" for each in findings(record))
+
+
+@pytest.mark.parametrize("engine", ["Honest", mixing("Honest")])
+def test_the_gate_is_that_of_the_declared_precision(records: dict[str, Record], engine: str) -> None:
+    audit = records[engine].audit
+    assert audit is not None
+    assert audit.gate == Chain("smoke", {}).gate("fp32") != Chain("smoke", {}).gate("int4")
+
+
+@pytest.mark.parametrize(("precision", "wrong", "passes"), [("int8", 1, True), ("int8", 2, False), ("fp32", 1, False)])
+def test_a_quantised_route_that_fails_its_gate_is_a_finding(
+    tmp_path: Path, precision: Precision, wrong: int, passes: bool
+) -> None:
+    """Not a crash: the cell is whole, and the finding says what failed."""
+    record = measured(tmp_path, "Slipping", precision=precision, wrong=str(wrong))
+    records: dict[str, Record] = {}
+    auditor(equipment({}), tmp_path, "smoke").run([record], lambda each: records.update({each.key: each}))
+    (judged,) = records.values()
+    assert judged.error is None and judged.completions
+    told = [each.message for each in findings(judged) if each.severity == "invalid"]
+    assert (told == []) is passes and all(WRONG in message for message in told), told
+
+
+def test_every_engine_is_tried() -> None:
+    classes = {
+        name for name, each in vars(cheats).items() if isinstance(each, type) and issubclass(each, cheats.Honest)
+    }
+    assert classes - {"Skipping", "Odd", "Slipping"} == {
+        *CAUGHT,
+        *HARMLESS,
+        *CAUGHT_AS_SERVERS,
+        *CAUGHT_WITH_BULK,
+        "Outliving",
+    }
+
+
+def test_answers_kept_for_the_next_process_are_never_asked_for(tmp_path: Path) -> None:
+    """No two feeds of a run are alike, in no repetition, warm-up included."""
+    for run in (1, 2):
+        assert measured(tmp_path, "Outliving", run=run, memory=str(tmp_path / "memory")).completions
+    assert len([*(tmp_path / "memory").iterdir()]) > 40
+    assert not (tmp_path / "memory/hits").exists()
+
+
+def test_each_share_has_feeds_of_its_own() -> None:
+    """Drawn when they are needed; or, where a seed was given, derived from it, so that they come again."""
+    shares = [Share(key=key, route=ROUTE, scenario="offline", limits=LIMITS) for key in ("a", "b")]
+    asked = [(share, use) for share in shares for use in ("preparation", "window")]
+    drawn, given = equipment({}), replace(equipment({}), seed=7)
+    assert len({drawn.drawn(*each) for each in (*asked, *asked)}) == 8
+    assert len({given.drawn(*each) for each in (*asked, *asked)}) == 4
+
+
+def test_an_endless_feed_ends_the_search_for_a_batch(tmp_path: Path) -> None:
+    error = measured(tmp_path, "Endless", batch=None).error
+    assert error is not None
+    assert (error.kind, "at least 5 units" in error.message) == ("wrong answer", True)
+
+
+def probed(folder: Path, engine: str) -> Record:
+    (folder / "raw").mkdir(parents=True, exist_ok=True)
+    limits = Limits(warmup_ns=0, search_ns=0, min_ns=10**8, max_ns=10**9, min_feeds=4, audits=4)
+    key, route = f"probe.{engine.lower()}", ROUTE.model_copy(update={"suite": "probe"})
+    share = Share(key=key, route=route, scenario="probe", batch=1, limits=limits)
+    phase = Phase(name=key, purpose="probe", tasks=(Task(device=DEVICE.id, shares=(share,)),))
+    using = equipment({"as": engine})
+    kept = attend(phase, using, folder, solo.drive)
+    auditor(using, folder, "smoke").run([*kept], lambda each: kept.__setitem__(0, each))
+    return kept[0]
+
+
+@pytest.mark.parametrize("engine", ["Boasting", "Squeezing"])
+def test_a_probe_that_leaves_work_out_sets_no_ceiling(tmp_path: Path, engine: str) -> None:
+    """It would raise what the device is believed to reach, and so hide a suite that leaves work out."""
+    record = probed(tmp_path, engine)
+    told = gather(result(record))
+    assert [each.severity for each in integrity.audited(told)] == ["invalid"]
+    assert WRONG in next(iter(integrity.audited(told))).message
+    assert (told.ceilings, told.light.flops_per_s, told.light.bytes_per_s) == ({}, {}, {})

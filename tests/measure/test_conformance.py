@@ -1,0 +1,206 @@
+"""The conformance kit: an honest adapter passes every check, and each check catches one that is broken."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import mixmark
+from mixmark.harness.cli import main
+from mixmark.harness.discover import setup
+from mixmark.harness.discover.config import AdapterConfig, Config
+from mixmark.harness.discover.devices import Found
+from mixmark.harness.measure.conformance import adapter, meter, readings
+from mixmark.harness.measure.conformance.adapter import CHECKS
+from mixmark.harness.measure.conformance.report import Failed, NotChecked, Report, verdict
+from mixmark.harness.measure.conformance.trials import Trials
+from mixmark.harness.plugins import registry
+from mixmark.harness.worker.process import orphans
+from tests.docs.test_pages import anchors
+from tests.fakes import conformance, gauge
+
+ROOT = Path(__file__).parents[2]
+ACME = f"{ROOT / 'tests/fakes/conformance.py'}:Acme"
+PAGE = (ROOT / "docs/vendors.md").read_text("utf-8")
+TYPED = re.findall(r"<!-- kit -->\n```sh\nmixmark (.*)\n```", PAGE)[0].split()
+"""What the page has a reader type."""
+GAUGE = f"{ROOT / 'tests/fakes/gauge.py'}:Gauge"
+CAUGHT = {
+    "discovery_is_quick": ("slow", r"it took \d+ s, and may take 0.2 s"),
+    "discovery_is_repeatable": ("forgets", "npu:acme0: another name the second time"),
+    "discovery_leaves_nothing": ("leaves", r"sleep went on; it listens on port \d+; it left TMPDIR/acme.probe"),
+    "devices_are_told_apart": ("twice", "npu:acme1: the adapter lists it twice"),
+    "options_are_refused": ("lax", "it took an option that nobody defined"),
+    "claims_run": ("raises", "sum on npu:acme0 by acme in bf16: raised: RuntimeError: acme: no kernel"),
+    "yields_fit_the_table": ("wide", "in fp16: a runner yields arrays of float32, int32 or int64.* got float64"),
+    "answers_pass_their_gates": ("wrong", "in int8: difference .*, at most 0.5 is allowed"),
+    "placement_is_truthful": ("elsewhere", "not all of it ran on npu:acme0: 2 of 3 nodes on cpu:0"),
+    "unclaimed_is_unsupported": ("obliging", "sum on npu:acme0 in int4 ran, and is not offered"),
+    "outputs_are_plain": ("lazy", "Lazy, and not a numpy array; .* waiting .*; 1 of 1 arrays were written over later"),
+    "feeds_can_be_broken_off": ("clings", "closing a feed behind its first yield took"),
+    "memory_returns": ("leaks", r"npu:acme0: \+\d\d.\d MiB a session, with weights of 0.0 MiB"),
+    "idle_burns_nothing": ("spins", r"npu:acme0: it used \d.\d\d CPUs while nobody called it"),
+    "a_killed_worker_leaves_nothing": ("spins", "npu:acme0: python.* lived on when the worker was killed"),
+    "slots_are_honoured": ("mixes up", r"in fp32: difference .*, at most 0.5 is allowed"),
+    "server_keeps_its_latency": ("stalls", "the limits at p90 are not kept"),
+    "devices_work_at_once": ("greedy", "raised: RuntimeError: acme: npu:acme. is in use"),
+    "noise_is_harmless": ("prints", r"\d+ kB were printed in \d+ feeds"),
+}
+"""What each check says to an adapter that has one of the faults."""
+
+
+@pytest.fixture
+def toys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """One tiny suite, and a reference that needs no framework."""
+    monkeypatch.setitem(registry.BUILT_IN, "suites", {"sum": "tests.fakes.conformance:Sum"})
+    fake = {**registry.BUILT_IN["adapters"], "torch": "tests.fakes.conformance:Reference"}
+    monkeypatch.setitem(registry.BUILT_IN, "adapters", fake)
+    monkeypatch.setattr(orphans, "GRACE_S", 0.1)
+    monkeypatch.setenv("MIXMARK_LOCK", str(tmp_path / "lock"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_an_honest_adapter_passes_every_check(toys: Path) -> None:
+    with subprocess.Popen(["sleep", "600"]) as server:  # it ran before and lives on, which is no fault
+        Path("mixmark.toml").write_text(f'[adapter.acme]\nserver = "{server.pid}"\n')
+        done = CliRunner().invoke(main, [*(ACME if word == "acme" else word for word in TYPED), "--json"])
+        server.kill()
+    told = json.loads(done.stdout)
+    assert {each["check"]: each["state"] for each in told["verdicts"]} == {
+        each.__name__: "passed" for each in CHECKS
+    }, done.output
+    assert (done.exit_code, told.pop("passed")) == (0, True)
+    report = Report.model_validate_json((toys / "acme.json").read_text())
+    assert report.model_dump(mode="json") == told
+    assert (report.name, report.source, len(report.sha256)) == ("acme", "conformance.py", 64)
+
+
+@pytest.mark.slow
+def test_each_check_catches_its_fault(toys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adapter, "DISCOVERS_WITHIN_S", 0.2)
+    monkeypatch.setattr(adapter, "CLOSES_WITHIN_S", 0.1)
+    options = {"broken": ",".join(conformance.FAULTS), "folder": str(toys)}
+    lines = [f"{name} = {json.dumps(value)}" for name, value in options.items()]
+    Path("mixmark.toml").write_text("\n".join(["[adapter.acme]", *lines]))
+    report = mixmark.check_adapter(ACME)
+    assert not report.passed
+    assert {fault for fault, _ in CAUGHT.values()} == set(conformance.FAULTS)
+    told = [each for each in report.verdicts if each.check != "sessions_follow_each_other"]
+    for each, (check, (_, said)) in zip(told, CAUGHT.items(), strict=True):
+        assert (each.check, each.state) == (check, "failed"), str(report)
+        assert re.search(said, each.message), str(each)
+        assert each.docs == f"docs/vendors/conformance.md#{check}"
+
+
+@pytest.mark.slow
+def test_what_needs_sessions_in_a_row_is_not_checked_where_they_fail(toys: Path) -> None:
+    chosen = Config(adapters={"acme": AdapterConfig(options={"broken": "once"})})
+    acme = registry.find("adapters", [ACME])["acme"]
+    tried = Trials(acme, chosen, setup.load_suites(chosen, "smoke"), toys / "kit", 60)
+    failed = verdict(adapter.sessions_follow_each_other, tried)
+    assert failed.state == "failed" and failed.message.startswith("raised: RuntimeError: acme: the driver is gone")
+    assert {verdict(each, tried).state for each in (adapter.memory_returns, adapter.idle_burns_nothing)} == {
+        "not checked"
+    }
+
+
+CAUGHT_IN_METERS = {
+    "domains_are_quick": ("slow", r"it took \d+ s, and may take 0.2 s"),
+    "domains_are_repeatable": ("forgets", "the second time it told other domains"),
+    "absent_sources_say_why": ("denied", "Permission denied.*: it lacks the command that makes it readable"),
+    "covers_are_known": ("strange", "gauge/strange covers fpga, which is no device"),
+    "parents_exist": ("orphan", "there is no gauge/none"),
+    "nothing_overlaps": ("again", "gauge/cpu and gauge/again cover the same"),
+    "reads_are_quick": ("lost", "gauge/lost: OSError: the gauge was pulled out"),
+    "counters_rise": ("falls", "gauge/falls: the counter jumped back"),
+    "power_is_plausible": ("flat", r"gauge/(cpu|again): 10.\d W at rest, 10.\d W under load: it follows no load"),
+}
+
+
+@pytest.fixture
+def gauges(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No adapter is asked for its devices, and readings take a moment."""
+    monkeypatch.setattr(setup, "look", lambda adapters, config: Found((), ()))
+    monkeypatch.setattr(readings, "READ_S", 1.0)
+    monkeypatch.setenv("MIXMARK_LOCK", str(tmp_path / "lock"))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.slow
+def test_an_honest_meter_passes_every_check(gauges: None) -> None:
+    done = CliRunner().invoke(main, ["meters", "check", GAUGE])
+    assert (done.exit_code, "meter gauge: 9 passed, 0 failed, 0 not checked" in done.output) == (0, True), done.output
+
+
+@pytest.mark.slow
+def test_each_check_of_a_meter_catches_its_fault(gauges: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meter, "ANSWERS_WITHIN_S", 0.2)
+    monkeypatch.setattr(meter, "BUSY_PERCENT", 101)
+    Path("mixmark.toml").write_text(f'[meter.gauge]\nbroken = "{",".join(gauge.FAULTS)}"')
+    report = mixmark.check_meter(GAUGE)
+    assert {fault for fault, _ in CAUGHT_IN_METERS.values()} == set(gauge.FAULTS)
+    for each, (check, (_, said)) in zip(report.verdicts, CAUGHT_IN_METERS.items(), strict=True):
+        assert (each.check, each.state) == (check, "failed"), str(report)
+        assert re.search(said, each.message), str(each)
+
+
+def test_a_meter_that_raises_is_no_source_that_is_absent(gauges: None) -> None:
+    found = registry.find("meters", [f"{ROOT / 'tests/fakes/meters.py'}:Joules"])["joules"]
+    options = Config(meters={"joules": {"mode": "broken driver"}})
+    told = verdict(meter.absent_sources_say_why, readings.Readings(found, options, ()))
+    assert (told.state, told.message.startswith("it raised RuntimeError: libjoules.so: cannot open")) == (
+        "failed",
+        True,
+    )
+
+
+def test_what_was_not_checked_is_no_failure_and_nothing_checked_is_no_pass() -> None:
+    def cannot(tried: None) -> str:
+        raise NotChecked("there is one device here")
+
+    def breaks(tried: None) -> str:
+        raise Failed("it broke")
+
+    def passes(tried: None) -> str:
+        return "fine"
+
+    def report(*checks: Any) -> Report:
+        facts = {"kind": "adapter", "name": "acme", "origin": "", "source": "", "sha256": "", "mixmark": "1"}
+        told = tuple(verdict(each, None) for each in checks)
+        return Report.model_validate({**facts, "created_utc": "", "devices": (), "verdicts": told})
+
+    assert report(cannot, passes).passed
+    assert not report(cannot).passed
+    assert not report(cannot, passes, breaks).passed
+    assert str(report(cannot, passes, breaks)).splitlines() == [
+        "adapter acme: 1 passed, 1 failed, 1 not checked",
+        "not checked: cannot: there is one device here (docs/vendors/conformance.md#cannot)",
+        "failed: breaks: it broke (docs/vendors/conformance.md#breaks)",
+    ]
+
+
+def test_an_adapter_that_is_not_here_is_bad_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MIXMARK_LOCK", str(tmp_path / "lock"))
+    done = CliRunner().invoke(main, ["adapters", "check", "toch"])
+    assert (done.exit_code, "did you mean torch?" in done.output) == (2, True)
+    done = CliRunner().invoke(main, ["adapters", "--json", "check", "torch"])
+    assert (done.exit_code, "--json stands before check" in done.output) == (2, True)
+    assert os.listdir(tmp_path) in ([], ["lock"])
+
+
+def test_every_check_has_its_place_in_the_docs() -> None:
+    page = (ROOT / "docs/vendors/conformance.md").read_text("utf-8")
+    from mixmark.harness.measure.conformance.meter import CHECKS as OF_METERS
+
+    names = [each.__name__ for each in (*CHECKS, *OF_METERS)]
+    assert [each for each in anchors(page) if "_" in each] == names

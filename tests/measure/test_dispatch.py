@@ -1,0 +1,261 @@
+"""The dispatcher drives simulated devices of known rates on a fake clock."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mixmark.harness.contracts.schema import Placement, Rate
+from mixmark.harness.measure.dispatch import Pair
+from mixmark.harness.plan.placement import Power, place
+from tests.fakes.machine import GPU_AND_CPU, MIX, QUANTA, SECOND, Machine, device, solo
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+def test_undisturbed_devices_reach_the_bound(slots: int) -> None:
+    machine = Machine(MIX, GPU_AND_CPU, QUANTA, slots=slots)
+    assert machine.run(1500) == pytest.approx(machine.dispatcher.placement.bound_per_s, rel=0.01)
+
+
+def test_a_device_stays_with_a_suite_for_a_while_and_loses_nothing_by_it() -> None:
+    """Brief feeds of two suites once took turns one by one: 2,178 changes in two minutes of edge-1 on two cores."""
+    units = {"llm": 50.2, "diffusion": 5.53, "dlrm": 234_000.0, "resnet50": 917.0}
+    of = {"llm": (10.0, 128), "diffusion": (0.75, 1), "dlrm": (27_000.0, 1024), "resnet50": (240.0, 4)}
+    machine = Machine(
+        units,
+        {(suite, "cpu:0"): rate for suite, (rate, _) in of.items()},
+        {(suite, "cpu:0"): units for suite, (_, units) in of.items()},
+    )
+    assert machine.run(300) == pytest.approx(machine.dispatcher.placement.bound_per_s, rel=0.02)
+    done = sorted((*times, suite) for (suite, _), feeds in machine.done.items() for times in feeds)
+    changes = sum(one[-1] != other[-1] for one, other in itertools.pairwise(done))
+    assert len(done) > 5000 and changes < 400
+
+
+@pytest.mark.parametrize("hit", [("llm", "gpu:0"), ("dlrm", "cpu:0"), "gpu:0", "cpu:0"], ids=str)
+def test_it_recovers_when_a_rate_halves_in_mid_run(hit: Pair | str) -> None:
+    """A single route's, or all of a device's."""
+
+    def actual(pair: Pair, at_s: float) -> float:
+        return GPU_AND_CPU[pair] * (0.5 if at_s > 600 and hit in (pair, pair[1]) else 1)
+
+    machine = Machine(MIX, GPU_AND_CPU, QUANTA, actual)
+    machine.run(630)
+    later = place(MIX, solo({pair: actual(pair, math.inf) for pair in GPU_AND_CPU}), [device("gpu:0"), device("cpu:0")])
+    assert machine.run(1200) == pytest.approx(later.mixes_per_s, rel=0.01)
+
+
+def test_it_takes_another_route_where_one_falls_to_a_tenth() -> None:
+    """The plan had the recommender on the CPU alone: without a new one, that would set the pace, at 0.075 mix/s."""
+
+    def actual(pair: Pair, at_s: float) -> float:
+        return GPU_AND_CPU[pair] * (0.1 if at_s > 600 and pair == ("dlrm", "cpu:0") else 1)
+
+    machine = Machine(MIX, GPU_AND_CPU, QUANTA, actual)
+    assert "gpu:0" not in machine.dispatcher.placement.shares["dlrm"]
+    machine.run(660)
+    later = place(MIX, solo({pair: actual(pair, math.inf) for pair in GPU_AND_CPU}), [device("gpu:0"), device("cpu:0")])
+    assert machine.run(1200) == pytest.approx(later.mixes_per_s, rel=0.02)
+
+
+def test_no_stream_leads_by_more_than_2_percent_or_the_feeds_that_devices_may_hold() -> None:
+    """The GPU does a tenth of what the plan believes, for ever: what the CPU did beyond that would be for nothing."""
+    rates = {("slow", "gpu:0"): 10.0, ("fast", "cpu:0"): 10.0}
+    units = {"slow": 1.0, "fast": 1.0}
+    plan = place(units, solo(rates), [device("gpu:0"), device("cpu:0")])
+    machine = Machine(
+        units,
+        rates,
+        dict.fromkeys(rates, 1),
+        lambda pair, at_s: 1.0 if pair[0] == "slow" else 10.0,
+        plan=lambda *_: plan,
+    )
+    for seconds, lead in ((100, 4), (1000, 20)):  # two feeds each may be at either device; 2 % of 1,000
+        machine.run(seconds)
+        done = machine.dispatcher.units
+        assert done["slow"] == pytest.approx(seconds, abs=2)
+        assert done["slow"] + lead - 3 <= done["fast"] <= done["slow"] + 2 + lead  # two of the GPU's are handed out
+
+
+def test_a_long_feed_on_one_device_lets_no_other_wait_while_rates_wander() -> None:
+    """On two halves of a CPU one once waited for 21 % of a window: its part of the plan had become a little smaller
+    than that of the other half, so it was to lead no stream, and the least advanced one stood still for 29 s."""
+    units = {"llm": 50.2, "diffusion": 5.53, "dlrm": 234_000.0, "resnet50": 917.0}
+    feeds = {"llm": 128, "diffusion": 1, "dlrm": 1024, "resnet50": 8}
+    rates = {
+        ("llm", "cpu:0.0"): 4.36,
+        ("diffusion", "cpu:0.0"): 0.382,
+        ("dlrm", "cpu:0.0"): 13_500.0,
+        ("dlrm", "cpu:0.1"): 13_800.0,
+        ("resnet50", "cpu:0.1"): 99.0,
+    }
+
+    def actual(pair: Pair, at_s: float) -> float:
+        return rates[pair] * (1 + 0.05 * math.sin(2 * math.pi * (at_s / 100 + pair[1].endswith("1") / 2)))
+
+    machine = Machine(units, rates, {pair: feeds[pair[0]] for pair in rates}, actual)
+    bound_per_s = machine.placement.bound_per_s
+    assert machine.run(1500) == pytest.approx(bound_per_s, rel=0.03)
+    assert min(machine.busy_ns.values()) > 0.97 * machine.now_ns
+
+
+def test_a_plan_for_efficiency_lets_devices_idle() -> None:
+    watts = dict(zip(GPU_AND_CPU, (280, 170, 350, 180, 150, 190, 320, 180), strict=True))
+    idle = {"gpu:0": 60.0, "cpu:0": 50.0}
+
+    def plan(mix_units: Mapping[str, float], rates: Sequence[Rate]) -> Placement:
+        return place(mix_units, rates, [device(id) for id in idle], "efficiency", power=Power(idle, 120))
+
+    machine = Machine(MIX, GPU_AND_CPU, QUANTA, plan=plan, watts=watts)
+    assert machine.run(1800) == pytest.approx(0.22222, rel=0.01)  # of method.md, part E
+    busy = {id: ns / machine.now_ns for id, ns in machine.busy_ns.items()}
+    assert busy == {"gpu:0": pytest.approx(1, abs=0.01), "cpu:0": pytest.approx(0.296, abs=0.01)}
+
+
+def test_a_device_that_dies_is_dropped_and_the_rest_goes_on() -> None:
+    machine = Machine(MIX, GPU_AND_CPU, QUANTA)
+    machine.run(300)
+    machine.lose("cpu:0")
+    assert machine.run(1500) == pytest.approx(1 / 6.5, rel=0.01)  # 2 + 2 + 2 + 0.5 s a mix on the GPU alone
+    machine.lose("gpu:0")
+    assert machine.dispatcher.next("gpu:0", machine.now_ns, None) is None
+    assert set(machine.dispatcher.abandoned) == set(MIX)
+
+
+def test_a_suite_without_a_device_is_given_up_and_the_others_go_on() -> None:
+    rates = {pair: rate for pair, rate in GPU_AND_CPU.items() if pair != ("diffusion", "cpu:0")}
+    machine = Machine(MIX, rates, QUANTA)
+    machine.run(300)
+    machine.lose("gpu:0")
+    assert machine.dispatcher.abandoned == ("diffusion",)
+    assert machine.run(1500) == pytest.approx(1 / (20 + 40 / 30 + 10), rel=0.02)
+
+
+def test_feeds_that_count_nothing_are_made_up_for() -> None:
+    """Each second feed of the GPU's diffusion breaks its limit."""
+    late = itertools.cycle((True, False))
+    machine = Machine(MIX, GPU_AND_CPU, QUANTA, counts=lambda pair: pair != ("diffusion", "gpu:0") or next(late))
+    machine.run(300)
+    done = machine.run(1500)
+    assert done == pytest.approx(0.1658, rel=0.02)  # λ* where that rate is half
+
+
+def test_what_is_planned_must_be_loaded() -> None:
+    with pytest.raises(ValueError, match="llm on cpu:0"):
+        Machine(MIX, GPU_AND_CPU, {pair: units for pair, units in QUANTA.items() if pair != ("llm", "cpu:0")})
+
+
+def test_a_feed_that_was_never_given_cannot_finish() -> None:
+    machine = Machine(MIX, GPU_AND_CPU, QUANTA)
+    with pytest.raises(ValueError, match=r"cpu:0 was given no feed of llm"):
+        machine.dispatcher.finished("cpu:0", "llm", 0, [1], [20], True)
+
+
+def test_no_device_holds_more_than_its_slots_and_one() -> None:
+    machine = Machine(MIX, GPU_AND_CPU, QUANTA, slots=2)
+    given = 0
+    while machine.dispatcher.next("gpu:0", 0, None):
+        given += 1
+    assert given == 3
+
+
+def window(end_s: float, known: bool = True, actual: float = 10.0, marks: int = 100) -> dict[str, float]:
+    """The mixes of each suite that one device stamps in a window. A mix takes 10 s of the coarse suite and 10 s of the
+    fine one, so λ* is 0.05 mix/s; a feed of the coarse suite holds 2 mixes and takes 20 s."""
+    rates = {("coarse", "cpu:0"): 10.0, ("fine", "cpu:0"): 10.0}
+    machine = Machine(
+        {"coarse": 100.0, "fine": 100.0},
+        rates,
+        {("coarse", "cpu:0"): 200, ("fine", "cpu:0"): 2},
+        lambda pair, at_s: actual if pair[0] == "coarse" else 10.0,
+        marks={"coarse": marks},
+        end_s=end_s if known else None,
+    )
+    machine.run(end_s)
+    machine.end_ns = int(end_s * SECOND)
+    return {suite: machine.stamped(suite) for suite in ("coarse", "fine")}
+
+
+def test_the_last_feed_of_a_coarse_suite_begins_as_late_as_the_window_allows() -> None:
+    """In 50 s the device can do 2.5 mixes, which is a feed and a quarter of the coarse suite."""
+    assert window(50, known=False) == {"coarse": 2.96, "fine": 2.04}
+    assert window(50) == {"coarse": 2.56, "fine": 2.44}  # it begins by 5 % of its 5 s too early
+    assert window(85, known=False) == {"coarse": 4.46, "fine": 4.04}
+    assert window(85) == {"coarse": 4.28, "fine": 4.22}
+
+
+def test_nothing_waits_where_whole_feeds_are_needed() -> None:
+    assert window(40) == window(40, known=False) == {"coarse": 2.0, "fine": 2.0}
+
+
+def test_units_that_come_all_at_once_are_not_cut_off() -> None:
+    """A second feed that comes in one piece counts only if it ends before the window does. A quarter of its units is
+    needed in 50 s, which is not worth all of its time, and a half in 62 s, which is."""
+    assert window(50, marks=1) == {"coarse": 2.0, "fine": 2.5}
+    assert window(62, marks=1) == window(62, known=False, marks=1) == {"coarse": 4.0, "fine": 2.2}
+
+
+def test_the_last_feed_begins_by_the_rates_of_the_window_and_not_by_the_solo_rates() -> None:
+    """A mix takes 22.5 s and 18 s there: λ* is 2.22 and 2.78 mixes in the window."""
+    assert window(50, actual=8) == {"coarse": 2.24, "fine": 2.18}
+    assert window(50, actual=12.5) == {"coarse": 2.82, "fine": 2.74}
+    assert window(50, known=False, actual=12.5) == {"coarse": 3.7, "fine": 2.04}
+
+
+def test_the_last_feed_does_not_wait_for_one_that_would_end_too_late() -> None:
+    """A feed of the suite `long` takes 4 s, and comes in one piece. 2.5 mixes fit into the window."""
+    rates = {("coarse", "cpu:0"): 40.0, ("long", "cpu:0"): 1.0, ("fine", "cpu:0"): 10.0}
+    units = {"coarse": 100.0, "long": 10.0, "fine": 75.0}
+    quanta = {("coarse", "cpu:0"): 200, ("long", "cpu:0"): 4, ("fine", "cpu:0"): 2}
+    machine = Machine(units, rates, quanta, marks={"coarse": 100}, end_s=50.0)
+    machine.run(50)
+    assert {suite: round(machine.stamped(suite), 2) for suite in units} == {"coarse": 2.88, "long": 2.4, "fine": 2.51}
+
+
+def test_a_coarse_suite_does_not_wait_while_nothing_else_is_ready() -> None:
+    """The fine suite runs on the other device: a device that waited would lose its time."""
+    rates = {("coarse", "gpu:0"): 10.0, ("fine", "cpu:0"): 10.0}
+    units = {"coarse": 100.0, "fine": 100.0}
+    machine = Machine(units, rates, {("coarse", "gpu:0"): 200, ("fine", "cpu:0"): 2}, marks={"coarse": 100}, end_s=50.0)
+    machine.run(50)
+    assert machine.busy_ns["gpu:0"] == 40 * SECOND and machine.running["gpu:0"] == 1
+
+
+@st.composite
+def machines(draw: st.DrawFn) -> Machine:
+    devices = [f"{draw(st.sampled_from(['cpu', 'gpu']))}:{index}" for index in range(draw(st.integers(1, 4)))]
+    suites = [f"s{index}" for index in range(draw(st.integers(1, 4)))]
+    pace = st.floats(0.1, 1000)
+    rates = {
+        (suite, device): draw(pace)
+        for suite in suites
+        for device in devices
+        if device == devices[0] or draw(st.booleans())
+    }
+    mix_units = {suite: draw(st.floats(0.1, 100)) for suite in suites}
+    quanta = {pair: draw(st.integers(1, 500)) for pair in rates}
+    wrong = {pair: draw(st.sampled_from([0.3, 1, 1, 2])) for pair in rates}
+
+    def actual(pair: Pair, at_s: float) -> float:
+        return rates[pair] * wrong[pair]
+
+    return Machine(mix_units, rates, quanta, actual, slots=draw(st.integers(1, 3)))
+
+
+@settings(max_examples=25, deadline=None)
+@given(machines(), st.data())
+def test_never_does_everybody_wait(machine: Machine, data: st.DataObject) -> None:
+    """`run` fails where nothing is in flight and no device is given anything, however wrong the rates were."""
+    for _ in range(40):
+        machine.hand_out()
+        assert machine.ends or not machine.queues
+        if not machine.ends:
+            return
+        machine.run(machine.ends[0][0] / SECOND)
+        if len(machine.queues) > 1 and data.draw(st.integers(0, 20)) == 0:
+            machine.lose(next(iter(machine.queues)))

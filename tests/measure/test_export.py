@@ -1,0 +1,180 @@
+"""Folders that `mixmark export` writes: what is in them, and what is left where something goes wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from mixmark.harness.cli import main
+from mixmark.harness.contracts.errors import MixmarkError, Unsupported, UsageError
+from mixmark.harness.measure import export
+from mixmark.harness.measure.export import Asked
+from mixmark.harness.plugins import registry
+from mixmark.harness.plugins.registry import Plugin
+
+PROBE = Plugin("suites", "probe", "mixmark.suites.probe:Probe", "built in")
+
+
+def asked(write: str = "write", **changed: Any) -> Asked:
+    form = Plugin("formats", "toy", f"{__name__}:{write}", "test")
+    drawn = {"suite": PROBE, "tier": "smoke", "options": {}, "weights": "drawn", "precision": "fp32", "samples": 0}
+    return Asked(**{"format": form, **drawn, **changed})
+
+
+def write(suite: Any, precision: str, folder: Path) -> None:
+    (folder / "inner").mkdir()
+    (folder / "inner/whole.bin").write_bytes(b"whole")
+
+
+def full(suite: Any, precision: str, folder: Path) -> None:
+    (folder / "half.bin").write_bytes(b"half")
+    with open("/dev/full", "wb") as disk:
+        disk.write(b"x")
+
+
+def dies(suite: Any, precision: str, folder: Path) -> None:
+    (folder / "half.bin").write_bytes(b"half")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def raises(suite: Any, precision: str, folder: Path) -> None:
+    raise LookupError("no such tensor")
+
+
+def waits(suite: Any, precision: str, folder: Path) -> None:
+    (folder / "half.bin").write_bytes(b"half")
+    time.sleep(60)
+
+
+def mixmark(*words: object) -> Result:
+    return CliRunner().invoke(main, [*map(str, words)])
+
+
+def test_a_folder_appears_with_its_manifest(tmp_path: Path) -> None:
+    stages: list[str] = []
+    manifest = export.export(asked(), tmp_path / "out/of/nowhere", stages.append)
+    assert json.loads((tmp_path / "out/of/nowhere/mixmark.json").read_text()) == manifest
+    digest = hashlib.sha256(b"whole").hexdigest()
+    assert manifest["files"] == [{"path": "inner/whole.bin", "bytes": 5, "sha256": digest}]
+    assert (manifest["suite"], manifest["weights"], manifest["format"]) == ("probe", "drawn", "toy")
+    assert stages[0] == "writing 0.01 GB of weights in fp32"
+    assert [path.name for path in (tmp_path / "out/of").iterdir()] == ["nowhere"]
+
+
+@pytest.mark.parametrize(
+    ("write", "complaint"),
+    [
+        pytest.param(
+            "full",
+            "whole cannot be written: No space left on device",
+            marks=pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full"),
+        ),
+        ("dies", "ended with exit code -9"),
+        ("raises", "toy of probe: LookupError: no such tensor"),
+        ("lacks", "does not load"),
+    ],
+)
+def test_what_goes_wrong_is_told_and_leaves_nothing(tmp_path: Path, write: str, complaint: str) -> None:
+    with pytest.raises(MixmarkError, match=complaint):
+        export.export(asked(write), tmp_path / "whole", print)
+    assert not list(tmp_path.iterdir())
+
+
+def test_ctrl_c_ends_the_process_and_leaves_nothing(tmp_path: Path) -> None:
+    def interrupt(stage: str) -> None:
+        while not (tmp_path / "whole.part/half.bin").exists():
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        export.export(asked("waits"), tmp_path / "whole", interrupt)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_there_is_not_written_over(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    with pytest.raises(UsageError, match="old exists already"):
+        export.export(asked(), tmp_path / "old", print)
+    (tmp_path / "new.part").mkdir()
+    with pytest.raises(UsageError, match=r"new\.part exists: another export writes to it, or one was killed"):
+        export.export(asked(), tmp_path / "new", print)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot be written: Not a directory"):
+        export.export(asked(), tmp_path / "file/new", print)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "new.part", "old"]
+
+
+def test_too_little_memory_or_disk_is_told_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite = PROBE.load()("smoke", {})
+    monkeypatch.setattr("mixmark.harness.discover.machine.memory.available_bytes", lambda: 1000)
+    with pytest.raises(UsageError, match=r"reference answers of probe at the tier smoke take 0\.5\d GB of memory"):
+        export._refuse_without_memory(suite)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1000}))
+    with pytest.raises(UsageError, match=r"takes 0\.01 GB in fp32, and the disk of .* has 0\.00 GB free"):
+        export._written(asked(), tmp_path, lambda stage: None)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_the_command_says_what_it_wrote(tmp_path: Path) -> None:
+    done = mixmark("export", "dlrm", "--tier", "smoke", tmp_path / "out", "--samples", 1, "--json")
+    assert done.exit_code == 0, done.output
+    files = {each["path"]: each for each in json.loads(done.stdout)["files"]}
+    assert list(files) == ["config.json", "model.safetensors", "samples/0.npz"]
+    for path, each in files.items():
+        content = (tmp_path / "out" / path).read_bytes()
+        assert (len(content), hashlib.sha256(content).hexdigest()) == (each["bytes"], each["sha256"])
+    suite = registry.find("suites")["dlrm"].load()("smoke", {})
+    with np.load(tmp_path / "out/samples/0.npz") as sample:
+        feed = suite.feeds(1, export.SEED)(0)
+        assert {*sample.files} == {*feed, "answer"}
+        assert all((sample[name] == feed[name]).all() for name in feed)
+        assert sample["answer"].shape == (1,)
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [(["lmm"], "there is no suite 'lmm'"), (["llm", "--format", "ggu"], "there is no format 'ggu'")],
+)
+def test_what_does_not_exist_is_refused(tmp_path: Path, words: list[object], complaint: str) -> None:
+    done = mixmark("export", *words, "--tier", "smoke", tmp_path / "out")
+    assert done.exit_code == 2
+    assert complaint in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("suite", "form", "changed", "complaint"),
+    [
+        ("dlrm", "gguf", {}, "GGUF files are written of Llama models, and dlrm is none"),
+        ("llm", "gguf", {"precision": "fp8"}, "GGUF has no type for fp8"),
+        ("llm", "safetensors", {"precision": "int4"}, "safetensors files are not written in int4"),
+        ("probe", "safetensors", {"options": {"weights": "x"}}, "probe takes no checkpoint"),
+    ],
+)
+def test_what_cannot_be_exported_is_refused(
+    tmp_path: Path, suite: str, form: str, changed: Mapping[str, Any], complaint: str
+) -> None:
+    told = asked(suite=registry.find("suites")[suite], format=registry.find("formats")[form], **changed)
+    with pytest.raises(Unsupported, match=complaint):
+        export._written(told, tmp_path, print)
+
+
+def test_nothing_heavy_is_loaded_into_the_process_of_the_command(tmp_path: Path) -> None:
+    before = set(sys.modules)
+    mixmark("export", "probe", "--tier", "smoke", tmp_path / "out", "--samples", 0)
+    assert (tmp_path / "out/model.safetensors").exists()
+    assert not {"torch", "onnx", "gguf", "mixmark.suites.formats.safetensors"} & (set(sys.modules) - before)

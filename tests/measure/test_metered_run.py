@@ -1,0 +1,121 @@
+"""A real process tells what a wall meter reads while `mixmark run` runs: joules a unit, or none and the reason."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mixmark.harness.contracts.schema import Domain, Metering
+from mixmark.harness.discover.config import Config
+from mixmark.harness.judge.energy.reading import reading
+from mixmark.harness.judge.judgement import judge
+from mixmark.harness.measure.metering import Meters
+from mixmark.harness.plugins.registry import find
+from mixmark.harness.record import store
+from mixmark.reporters.json import report
+from tests.cli.test_commands import ACME, Shell
+from tests.measure.test_metering import CPU
+
+pytestmark = pytest.mark.slow
+
+WATTS = 60.0
+METER = """
+import socket, sys, time
+kind, where, seconds, last = sys.argv[1:]
+if kind == "log":
+    out = open(where, "a")
+    print("timestamp,watts", file=out, flush=True)
+    print("is written", flush=True)
+else:
+    server = socket.create_server(("127.0.0.1", 0))
+    print(server.getsockname()[1], flush=True)
+    out = server.accept()[0].makefile("w")
+stamp, turn = time.time(), 0
+end = stamp + float(seconds)
+while stamp < end:
+    while stamp <= time.time():  # a reading each 10 ms, also of those that a busy machine let us sleep through
+        print(f"{stamp:.6f},{60 + (turn % 2 - 0.5) / 1e6}", file=out, flush=True)  # as one that is not frozen
+        stamp, turn = stamp + 0.01, turn + 1
+    time.sleep(0.005)
+print(last, file=out, flush=True)
+time.sleep(1000)
+"""
+
+
+@contextmanager
+def meter(folder: Path, kind: str, seconds: float = 1000, last: str = "") -> Iterator[dict[str, str]]:
+    """The options that read it. It tells 60 W for so long, then `last`, and then nothing."""
+    words = (kind, str(folder / "power.csv"), str(seconds), last)
+    process = subprocess.Popen([sys.executable, "-c", METER, *words], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    with process.stdout as said:
+        port = said.readline().strip()
+        try:
+            yield {"path": str(folder / "power.csv")} if kind == "log" else {"connect": f"127.0.0.1:{port}"}
+        finally:
+            process.kill()
+            process.wait()
+
+
+def run(folder: Path, options: dict[str, str]) -> dict[str, Any]:
+    """`mixmark run` of the null suite; its report as JSON, with the suite's own figures."""
+    shell = Shell(folder)
+    section = "".join(f"{name} = {json.dumps(value)}\n" for name, value in options.items())
+    (folder / "mixmark.toml").write_text(f"[adapter.acme]\nwork_s = 0.01\n[meter.external]\n{section}")
+    words = ("--suite", "null", "--adapter", ACME, "--tier", "smoke", "--scenario", "single-stream", "--out", "out")
+    done = shell("run", *words)
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(report(judge(store.open(folder / "out"))))
+    [key] = [each["key"] for each in told["result"]["records"] if each["route"]["suite"] == "null"]
+    return told | {"figures": told["derived"][key]}
+
+
+def test_a_wall_meter_s_log_gives_a_run_its_joules_a_unit(tmp_path: Path) -> None:
+    with meter(tmp_path, "log") as options:
+        told = run(tmp_path, options)
+    figures, used = told["figures"], told["figures"]["energy"]
+    assert used["boundary"] == "wall" and used["left_out"] == []
+    assert used["watts"] == pytest.approx(WATTS)
+    assert used["joules_per_unit"] == pytest.approx(used["joules"] / figures["units"])
+    assert str(tmp_path) not in json.dumps(told["result"]["domains"])
+
+
+def test_a_meter_that_sends_rubbish_costs_a_run_its_joules_and_nothing_else(tmp_path: Path) -> None:
+    with meter(tmp_path, "stream", seconds=0.5, last="~;;6O watts") as options:
+        told = run(tmp_path, options)
+    assert told["figures"]["status"] == "ok" and told["figures"]["throughput_per_s"] > 0
+    assert told["figures"]["energy"] is None
+    [said] = {each["message"] for each in told["findings"] if each["rule"] == "energy_valid"}
+    assert said.startswith("no energy of external: lost, TCP line protocol: line ")
+
+
+def read(options: dict[str, str], seconds: float) -> tuple[Domain, Metering]:
+    with Meters(Config(meters={"external": options}), (CPU,), {"external": find("meters")["external"]}) as meters:
+        meters.begin()
+        time.sleep(seconds)
+        drained = meters.drain("a")
+    assert drained is not None
+    return meters.domains[0], drained
+
+
+def test_a_stream_is_read_while_it_comes(tmp_path: Path) -> None:
+    with meter(tmp_path, "stream") as options:
+        domain, drained = read(options, seconds=1.0)
+    samples = drained.samples[domain.id]
+    found = reading(domain, samples, int(samples.before_ns[0]), int(samples.after_ns[-1]))
+    assert found.joules is not None and found.watts == pytest.approx(WATTS)
+
+
+def test_a_log_that_ends_too_early_has_no_joules_of_the_rest(tmp_path: Path) -> None:
+    with meter(tmp_path, "log", seconds=0.2, last="# out of battery") as options:
+        domain, drained = read(options, seconds=1.0)
+    found = reading(domain, drained.samples[domain.id], drained.begin_ns, drained.end_ns)
+    assert found.joules is None and "ended early" in found.reasons

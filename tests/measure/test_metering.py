@@ -1,0 +1,280 @@
+"""Meters are read while phases run; whatever one of them does costs only itself."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from click.testing import CliRunner
+
+from mixmark.harness import cli
+from mixmark.harness.cli import meters as command
+from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.schema import Absent, Device, Metering
+from mixmark.harness.discover import setup
+from mixmark.harness.discover.config import Config
+from mixmark.harness.judge.energy.reading import cumulative, reading
+from mixmark.harness.measure import metering
+from mixmark.harness.measure.metering import Meters
+from mixmark.harness.plugins import registry
+from mixmark.harness.plugins.registry import Plugin
+from tests.fakes.meters import WATTS
+
+FAKES = {name: Plugin("meters", name, f"tests.fakes.meters:{name.title()}", "test") for name in ("joules", "plug")}
+CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
+NPU = Device(id="npu:acme0", kind="npu", memory_pool="npu:acme0")
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(metering, "INTERVAL_S", 0.005)
+    monkeypatch.setattr(metering, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(metering, "ASKING_S", 0.3)
+    yield
+    assert not [each for each in threading.enumerate() if each.name == metering.NAME and not each.daemon]
+
+
+def read(config: Config, seconds: float = 0.4) -> tuple[Meters, Metering]:
+    with Meters(config, (CPU, NPU), FAKES) as meters:
+        meters.begin()
+        meters.rest(seconds)
+        drained = meters.drain("a")
+        assert drained is not None
+        return meters, drained
+
+
+def test_what_a_meter_counts_becomes_joules_of_a_window() -> None:
+    meters, drained = read(Config())
+    assert [each.id for each in meters.domains] == ["joules/cpu:0", "joules/npu:acme0"]
+    (begin, end), domain = drained.idle_ns[0], meters.domains[0]
+    samples = drained.samples[domain.id]
+    at_ns = samples.before_ns[[0, -1]]
+    joules = cumulative(domain, samples, at_ns)
+    assert joules is not None and joules[1] == pytest.approx(WATTS * (at_ns[1] - at_ns[0]) / 1e9, rel=0.1)
+    assert drained.begin_ns <= begin < end <= drained.end_ns
+    assert samples.before_ns[0] >= drained.begin_ns and samples.after_ns[-1] <= drained.end_ns
+    assert samples.after_ns[-1] >= end, "one last read"
+    assert 0 < drained.cpu_ns < drained.end_ns - drained.begin_ns
+
+
+def test_how_old_a_stamp_is_when_its_reading_is_seen_is_kept() -> None:
+    _, drained = read(Config(meters={"joules": {"mode": "late"}}))
+    assert set(drained.late_ns) == {"joules/cpu:0", "joules/npu:acme0"}
+    assert all(3e9 <= late_ns < 4e9 for late_ns in drained.late_ns.values())
+    _, drained = read(Config())
+    assert drained.late_ns == {}, "the harness stamps these"
+
+
+def test_while_it_reads_it_tells_what_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Meters(Config(), (CPU, NPU), FAKES) as meters:
+        assert meters.draw() is None, "nothing was read yet"
+        meters.begin()
+        meters.rest(0.4)
+        drawn = meters.draw()
+        assert drawn is not None
+        assert drawn.watts == pytest.approx(2 * WATTS, rel=0.1) and drawn.boundary == "devices"
+        monkeypatch.setattr(metering, "LOOK_BACK_S", 0.0)
+        assert meters.draw() is None, "what was long ago is not what is drawn now"
+        drained = meters.drain("a")
+        assert drained is not None and all(len(each.values) > 2 for each in drained.samples.values()), "none is taken"
+
+
+def test_each_phase_has_its_own_samples() -> None:
+    with Meters(Config(), (CPU,), FAKES) as meters:
+        drained = []
+        for phase in ("a", "b"):
+            meters.begin()
+            time.sleep(0.03)
+            drained.append(meters.drain(phase))
+        first, second = (each.samples["joules/cpu:0"] for each in drained if each)
+    assert len(first.values) >= 2 and len(second.values) >= 2
+    assert first.after_ns[-1] < second.before_ns[0]
+
+
+def test_a_meter_that_needs_a_section_is_asked_only_with_one() -> None:
+    with Meters(Config(), (CPU,), FAKES) as meters:
+        assert {each.meter for each in meters.domains} == {"joules"}
+    with Meters(Config(meters={"plug": {}}), (CPU,), FAKES) as meters:
+        assert {each.meter for each in meters.domains} == {"joules", "plug"}
+
+
+def test_without_a_domain_nothing_is_read_and_no_time_is_spent() -> None:
+    before = set(threading.enumerate())
+    with Meters(Config(), (), FAKES) as meters:
+        assert set(threading.enumerate()) <= before  # those of others may end meanwhile
+        meters.begin()
+        meters.rest(1000)
+        assert meters.drain("a") is None
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [
+        ("broken driver", "meter joules: RuntimeError: libjoules.so: cannot open shared object file"),
+        ("exits", "meter joules: SystemExit: joules: licence expired"),
+        ("absent", "meter joules: probe 2: not plugged in: plug it in"),
+    ],
+)
+def test_what_is_not_there_is_named_with_its_reason(mode: str, said: str) -> None:
+    meters = Meters(Config(meters={"joules": {"mode": mode}, "gone": {}}), (CPU,), FAKES)
+    assert [f"{each.label}: {each.reason}" for each in meters.absent] == [
+        "[meter.gone]: configured, but there is no such meter",
+        said,
+    ]
+    assert meters.domains == ()
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [
+        ("dies", "the probe was pulled out; plug it in again"),
+        ("nan", "ValueError: it read nan"),
+        ("1e300", "ValueError: it read 1e+300"),
+        ("leaves", "SystemExit: joules: licence expired"),
+        ("backwards", "ValueError: its stamps run backwards"),
+        ("hangs", "a read took longer than 0.3 s"),
+    ],
+)
+def test_a_meter_that_breaks_loses_its_domains_and_nobody_else_s(mode: str, said: str) -> None:
+    meters, drained = read(Config(meters={"joules": {"mode": mode}, "plug": {}}))
+    assert drained.lost and set(drained.lost.values()) == {said}
+    assert {id.split("/")[0] for id in drained.lost} == {"joules"}
+    assert len(drained.samples["plug/cpu:0"].values) > 10
+    lost = reading(meters.domains[0], drained.samples["joules/cpu:0"], drained.begin_ns, drained.end_ns, True)
+    assert lost.joules is None
+
+
+def test_a_meter_that_hangs_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Meters(Config(meters={"joules": {"mode": "hangs"}}), (CPU,), FAKES) as meters:
+        meters.begin()
+        time.sleep(0.1)
+        meters.drain("a")
+        monkeypatch.setattr(metering, "PATIENCE_S", 1000)
+        meters.begin()
+        drained = meters.drain("b")
+        assert drained and drained.lost and not len(drained.samples["joules/cpu:0"].values)
+
+
+def test_a_meter_that_never_says_what_it_covers_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.fakes.meters.Joules.domains", lambda self, devices: time.sleep(1000))
+    [absent] = Meters(Config(), (CPU,), FAKES).absent
+    assert "to say what it covers took longer than 0.3 s" in absent.reason
+
+
+def test_two_meters_with_the_same_domain_are_told_apart() -> None:
+    twin = Plugin("meters", "twin", FAKES["joules"].spec, "test")
+    meters = Meters(Config(), (CPU,), {"joules": FAKES["joules"], "twin": twin})
+    assert len(meters.domains) == 1
+    assert [each.reason for each in meters.absent] == ["another meter has a domain of this name"]
+
+
+def test_a_wrong_option_is_misuse(tmp_path: Path) -> None:
+    file = tmp_path / "strict.py"
+    file.write_text(
+        "from mixmark import UsageError\n"
+        "class Strict:\n"
+        "  name = 'strict'\n"
+        "  def domains(self, devices): ...\n"
+        "  def read(self, domain): ...\n"
+        "  def __init__(self, options): raise UsageError('strict takes no options')\n"
+    )
+    with pytest.raises(UsageError, match="takes no options"):
+        Meters(Config(), (CPU,), {"strict": Plugin("meters", "strict", f"{file}:Strict", "test")})
+
+
+def test_power_that_is_a_mean_is_not_read_more_often_than_it_renews_itself() -> None:
+    with Meters(Config(), (CPU,), FAKES) as meters:
+        mean = meters.domains[0].model_copy(update={"averaging_ns": 100_000_000})
+        reader = metering._Reader(meters._readers[0]._meter, [mean])
+        reader.start()
+        reader.begin()
+        time.sleep(0.2)
+        reader.finish()
+        reader.wait()
+        reader.end()
+    assert 2 <= len(reader.samples()[mean.id].values) <= 20, "every 25 ms, not every 5"
+
+
+ACME = f"{Path(__file__).parent / 'fakes' / 'acme.py'}:Acme"
+
+
+def test_devices_of_an_adapter_that_is_left_out_draw_power_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry.BUILT_IN, "adapters", {"torch": registry.BUILT_IN["adapters"]["torch"], "acme": ACME})
+    monkeypatch.setitem(registry.BUILT_IN, "meters", {"joules": FAKES["joules"].spec})
+    found = setup.metered((CPU,), ["torch"], Config())
+    assert [each.id for each in found.devices] == ["cpu:0", "npu:acme0"]
+    assert [each.id for each in found.domains] == ["joules/cpu:0", "joules/npu:acme0"]
+    assert setup.metered((CPU,), [], Config()).devices == (CPU,), "all were asked"
+    assert setup.metered((CPU,), ["torch"], Config(meters={"joules": {"mode": "absent"}})).devices == (CPU,)
+
+
+def typed(
+    monkeypatch: pytest.MonkeyPatch, *words: str, mode: str = "fine", sections: tuple[str, ...] = ("joules",)
+) -> str:
+    """What stands on stdout."""
+    specs = {name: plugin.spec for name, plugin in FAKES.items()}
+    monkeypatch.setitem(registry.BUILT_IN, "meters", specs)
+    monkeypatch.setitem(registry.BUILT_IN, "adapters", {})
+    monkeypatch.setattr(command, "LIVE_S", 0.3)
+    with TemporaryDirectory() as folder:
+        config = Path(folder) / "mixmark.toml"
+        config.write_text("".join(f'[meter.{each}]\nmode = "{mode}"\n' for each in sections))
+        done = CliRunner().invoke(cli.main, ["meters", "--adapter", ACME, "--config", str(config), *words])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_mixmark_meters_tells_what_is_read_and_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = typed(monkeypatch)
+    assert "joules/npu:acme0" in said and "counted" in said
+    assert "A run on this machine reports no efficiency.\nNo energy source covers: cpu:0" in said
+    assert "meter plug: it is read only if mixmark.toml has a section [meter.plug]" in said
+
+
+def test_mixmark_meters_tells_machines_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = json.loads(typed(monkeypatch, "--json"))
+    [domain] = told["domains"]
+    assert domain["watts"] == pytest.approx(WATTS, rel=0.2)
+    assert domain["period_ns"] > 0 and domain["resolution"] > 0
+    assert (domain["added"], told["boundary"], told["unmetered"]) == (True, None, ["cpu:0"])
+    assert [(each["kind"], each["name"]) for each in told["absent"]] == [("meter", "plug")]
+
+
+def test_a_driver_that_prints_does_not_get_into_the_answer(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert json.loads(typed(monkeypatch, "--json", mode="prints"))["domains"]
+    told = capfd.readouterr()
+    assert "libjoules" in told.err and "libjoules" not in told.out
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [
+        ("dies", "joules/npu:acme0 could not be read any more: the probe was pulled out; plug it in again"),
+        ("falls", "jumped back"),
+    ],
+)
+def test_mixmark_meters_says_what_is_wrong_with_one(monkeypatch: pytest.MonkeyPatch, mode: str, said: str) -> None:
+    told = typed(monkeypatch, mode=mode)
+    assert said in told and "counted" not in told
+
+
+def test_mixmark_meters_says_that_two_walls_need_a_declaration(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = typed(monkeypatch, mode="wall")
+    assert "A run on this machine reports its energy with the boundary wall." in one
+    two = typed(monkeypatch, mode="wall", sections=("joules.left", "joules.right"))
+    assert "A run on this machine reports no efficiency.\njoules/left and joules/right both claim to meter" in two
+
+
+def test_mixmark_meters_without_one_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "tests.fakes.meters.Joules.domains", lambda self, devices: [Absent(kind="meter", name="x", reason="gone")]
+    )
+    said = typed(monkeypatch)
+    assert "There is no energy source: no meter can read anything" in said and "meter joules: x: gone" in said

@@ -1,0 +1,199 @@
+"""The mixed phase with real workers: devices that sleep for as long as they are told, a real parent, real deaths."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mixmark.harness.contracts.schema import Device, Limits, Mix, Phase, Rate, Record, Route, Share, Task
+from mixmark.harness.discover.config import AdapterConfig, Config
+from mixmark.harness.judge.statistics import timestamps
+from mixmark.harness.measure import audit, mixed
+from mixmark.harness.measure.mixed import Snapshot
+from mixmark.harness.measure.phase import Equipment, attend
+from mixmark.harness.plan import placement
+from mixmark.harness.plugins.registry import Plugin
+
+pytestmark = pytest.mark.slow
+
+FAKES = Path(__file__).parent / "fakes"
+BAND = Plugin("adapters", "band", f"{FAKES / 'band.py'}:Band", "test")
+SECOND = 1_000_000_000
+MIX = Mix(name="duo", tier="smoke", units={"low": 10, "high": 10}, nominal_flops_per_s=1, nominal_bytes_per_s=1)
+SPEC = f"""
+import sys
+sys.path.insert(0, {str(FAKES.parent.parent)!r})
+from tests.fakes.null import Null
+class Low(Null):
+    name = "low"
+class High(Null):
+    name = "high"
+"""
+
+
+@dataclass
+class Stage:
+    """Two suites on devices whose seconds a sample are given, by device and suite."""
+
+    folder: Path
+    seconds: Mapping[str, Mapping[str, float]]
+    options: Mapping[str, str]
+    timeout_s: float = 20
+
+    def __post_init__(self) -> None:
+        (self.folder / "duo.py").write_text(SPEC)
+        (self.folder / "raw").mkdir()
+
+    def devices(self) -> list[Device]:
+        return [
+            Device(id=f"npu:{name}", kind="npu", memory_pool=name, memory_bytes=8 << 30, precisions=("fp32",))
+            for name in self.seconds
+        ]
+
+    def equipment(self) -> Equipment:
+        told = {f"s.{name}.{suite}": str(each) for name, of in self.seconds.items() for suite, each in of.items()}
+        suites = {
+            name: Plugin("suites", name, f"{self.folder / 'duo.py'}:{name.title()}", "test") for name in MIX.units
+        }
+        return Equipment(
+            adapters={"band": BAND},
+            suites=suites,
+            suite_options={},
+            units=dict.fromkeys(MIX.units, "sample"),
+            devices={(device.id, "band"): device for device in self.devices()},
+            config=Config(adapters={"band": AdapterConfig(options={**told, **self.options})}),
+            seed=7,
+            timeout_s=self.timeout_s,
+        )
+
+    def phase(self, max_s: float, min_feeds: int = 3) -> Phase:
+        rates = [
+            Rate(suite=suite, device=f"npu:{name}", adapter="band", precision="fp32", batch=2, units_per_s=1 / each)
+            for name, of in self.seconds.items()
+            for suite, each in of.items()
+        ]
+        limits = Limits(
+            warmup_ns=0, search_ns=0, min_ns=int(max_s * 5e8), max_ns=int(max_s * 1e9), min_feeds=min_feeds, audits=1
+        )
+        tasks = []
+        for device, own in itertools.groupby(rates, key=lambda rate: rate.device):
+            shares = tuple(
+                Share(
+                    key=f"mix1.{rate.suite}.{rate.device.replace(':', '-')}",
+                    route=Route(
+                        suite=rate.suite,
+                        tier="smoke",
+                        suite_version="1",
+                        device=device,
+                        adapter="band",
+                        precision="fp32",
+                    ),
+                    scenario="mixed",
+                    batch=2,
+                    limits=limits,
+                )
+                for rate in own
+            )
+            tasks.append(Task(device=device, shares=shares))
+        return Phase(
+            name="mix1",
+            purpose="mixed",
+            tasks=tuple(tasks),
+            placement=placement.place(MIX.units, rates, self.devices()),
+        )
+
+    def play(self, max_s: float = 3.0, **more: Any) -> dict[tuple[str, str], Record]:
+        def planner(units: Any, rates: Any) -> Any:
+            return placement.place(units, rates, self.devices())
+
+        phase = self.phase(max_s)
+        drive = mixed.alone(MIX, phase, planner, **more)
+        records = attend(phase, self.equipment(), self.folder, drive, ready=drive.ready)
+        return {(record.route.suite, record.route.device): record for record in records}
+
+
+def units(records: Mapping[tuple[str, str], Record], suite: str) -> int:
+    return sum(timestamps.units(r.completions) for (name, _), r in records.items() if name == suite and r.completions)
+
+
+def test_two_devices_play_what_each_does_best(tmp_path: Path) -> None:
+    """Alone each would need 0.06 s a unit of both; sharing the work they need 0.01 s."""
+    fast, slow = {"low": 0.01, "high": 0.05}, {"low": 0.05, "high": 0.01}
+    seen: list[Snapshot] = []
+    records = Stage(tmp_path, {"a": fast, "b": slow}, {}).play(watching=seen.append)
+    low, high = records["low", "npu:a"], records["high", "npu:b"]
+    assert low.completions is not None
+    assert high.completions is not None
+    assert low.bracket_ns == high.bracket_ns
+    begin_ns, stop_ns = low.bracket_ns or (0, 0)
+    assert low.completions.issued_ns.min() >= begin_ns
+    assert (low.completions.issued_ns > stop_ns).sum() <= 2  # what was just sent, and what was queued
+    # They play at the same time…
+    assert low.completions.issued_ns[-1] > high.completions.issued_ns[0]
+    assert high.completions.issued_ns[-1] > low.completions.issued_ns[0]
+    # … in the proportion of the mix, but for what may be in flight.
+    assert abs(units(records, "low") - units(records, "high")) <= 8
+    assert low.feed_units == 2
+    assert low.audit is not None
+    assert len(low.audit.feeds) == 1
+    assert audit.kept_at(tmp_path, low.key).is_file()
+    assert seen[-1].mixes > 0
+    assert set(seen[-1].running) == {"npu:a", "npu:b"}
+
+
+@pytest.mark.parametrize(
+    ("how", "kind", "words"),
+    [("die", "crashed", "SIGKILL"), ("raise", "raised", "a string broke"), ("hang", "hung", "")],
+)
+def test_a_device_that_is_lost_ends_its_part_and_the_others_go_on(
+    tmp_path: Path, how: str, kind: str, words: str
+) -> None:
+    even = {"low": 0.02, "high": 0.02}
+    stage = Stage(tmp_path, {"a": even, "b": even}, {f"{how}.a": "6"}, timeout_s=5)
+    records = stage.play(14 if how == "hang" else 5)  # a hang is noticed late
+    lost = [record for (_, device), record in records.items() if device == "npu:a"]
+    assert lost
+    for record in lost:
+        failure = record.cut_short or record.error
+        assert failure is not None
+        assert (failure.kind, words in failure.message) == (kind, True), failure
+    kept = [record for record in lost if record.completions]
+    assert kept  # what it had done before
+    assert all("gone before it handed over" in record.unaudited for record in kept)
+    left = {suite: records[suite, "npu:b"].completions for suite in ("low", "high")}
+    last_ns = max(int(done.marks_ns.max()) for record in kept if (done := record.completions))
+    for done in left.values():
+        assert done is not None
+        assert done.issued_ns.max() > last_ns
+
+
+def test_a_suite_that_does_not_load_is_planned_around(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, {"a": {"low": 0.01, "high": 0.02}, "b": {"low": 0.02, "high": 0.02}}, {})
+    phase = stage.phase(2)
+    stage.seconds = {"a": {"high": 0.02}, "b": stage.seconds["b"]}
+
+    def planner(units: Any, rates: Any) -> Any:
+        return placement.place(units, rates, stage.devices())
+
+    drive = mixed.alone(MIX, phase, planner)
+    found = attend(phase, stage.equipment(), tmp_path, drive, ready=drive.ready)
+    records = {(record.route.suite, record.route.device): record for record in found}
+    refused = records["low", "npu:a"].error
+    assert refused is not None
+    assert refused.kind == "unsupported"
+    assert units(records, "low") > 0
+    assert units(records, "high") > 0
+
+
+def test_nothing_that_loads_is_told_and_no_hang(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, {"a": {"low": 0.01, "high": 0.02}}, {})
+    phase = stage.phase(2)
+    stage.seconds = {"a": {"high": 0.02}}
+    drive = mixed.alone(MIX, phase, lambda units, rates: placement.place(units, rates, stage.devices()))
+    records = attend(phase, stage.equipment(), tmp_path, drive, ready=drive.ready)
+    assert {record.error.kind for record in records if record.error} == {"unsupported", "no result"}

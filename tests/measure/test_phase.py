@@ -1,0 +1,196 @@
+"""What surrounds a phase, of one share and of several: real workers of a fake adapter, and drives that do little."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mixmark.harness.contracts.schema import Limits, Phase, Record, Route, ScenarioName, Share, Task
+from mixmark.harness.discover.config import AdapterConfig, Config
+from mixmark.harness.measure import solo
+from mixmark.harness.measure.audit import kept_at
+from mixmark.harness.measure.phase import Equipment, Part, attend
+from mixmark.harness.plugins.registry import Plugin
+from tests.fakes.acme import DEVICE
+from tests.fakes.workers import ACME, FAKES
+
+pytestmark = pytest.mark.slow
+
+LIMITS = Limits(warmup_ns=0, search_ns=10**8, min_ns=0, max_ns=10**9, min_feeds=3, audits=1)
+SUITE = Plugin("suites", "null", f"{FAKES / 'null.py'}:Null", "test")
+
+
+def equipment(python: str = sys.executable, timeout_s: float = 20, **options: str) -> Equipment:
+    return Equipment(
+        adapters={"acme": ACME},
+        suites={"null": SUITE},
+        suite_options={},
+        units={"null": "sample"},
+        devices={(DEVICE.id, "acme"): DEVICE},
+        config=Config(adapters={"acme": AdapterConfig(python, options)}),
+        seed=7,
+        timeout_s=timeout_s,
+    )
+
+
+def share(key: str, scenario: ScenarioName = "single-stream", batch: int | None = 1) -> Share:
+    route = Route(suite="null", tier="smoke", suite_version="1", device=DEVICE.id, adapter="acme", precision="fp32")
+    return Share(key=key, route=route, scenario=scenario, batch=batch, limits=LIMITS)
+
+
+def phase(*shares: Share) -> Phase:
+    return Phase(name="one", purpose="solo", tasks=(Task(device=DEVICE.id, shares=shares),))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "raw").mkdir()
+    return tmp_path
+
+
+def attended(folder: Path, with_what: Equipment, scenario: ScenarioName = "single-stream") -> Record:
+    batch = None if scenario == "offline" else 1
+    (record,) = attend(phase(share("one", scenario, batch)), with_what, folder, solo.drive)
+    return record
+
+
+def test_a_share_alone_has_a_canary_on_either_side_and_its_answers_are_drawn(folder: Path) -> None:
+    stages: list[tuple[str, str]] = []
+    (record,) = attend(
+        phase(share("one", "offline", None)),
+        equipment(),
+        folder,
+        solo.drive,
+        lambda it, stage: stages.append((it.key, stage)),
+    )
+    done, bracket_ns = record.completions, record.bracket_ns
+    assert done is not None and bracket_ns is not None
+    before, *blocks, after = record.conditions
+    assert before.canary_ns and after.canary_ns and blocks and not any(each.canary_ns for each in blocks)
+    assert before.end_ns <= blocks[0].begin_ns <= done.issued_ns[0]
+    assert done.marks_ns[-1] <= bracket_ns[1] <= blocks[-1].end_ns <= after.begin_ns
+    assert record.feed_units == record.batch
+    assert record.search_ended_by is not None
+    assert record.batch in {trial.batch for trial in record.trials}  # how many there are depends on the machine's load
+    assert record.facts == {"engine": "acme 1"}
+    assert record.audit is not None and len(record.audit.feeds) == 1
+    assert kept_at(folder, "one").is_file()
+    assert not (folder / "scratch").exists()
+    assert {key for key, _ in stages} == {"one"}
+    assert [stage for _, stage in stages if stage.startswith("measur")] == ["measuring", "measured"]
+
+
+def test_shares_of_one_way_have_one_worker_and_a_record_each(folder: Path) -> None:
+    seen: list[int] = []
+
+    def drive(parts: Sequence[Part]) -> None:
+        seen.extend(part.worker.pid for part in parts)
+        solo.drive(parts)
+
+    first, second = attend(phase(share("a"), share("b", batch=2)), equipment(), folder, drive)
+    assert seen[0] == seen[1]
+    assert (first.key, second.key, second.feed_units) == ("a", "b", 2)
+    assert first.conditions == second.conditions
+    assert [each.name for each in (folder / "logs").iterdir()] == ["one.log"]
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [
+        ({"mode": "unsupported"}, "unsupported"),
+        ({"mode": "kill"}, "crashed"),
+        ({"mode": "hang"}, "hung"),
+        ({"mode": "memory"}, "out of memory"),
+        ({"python": "/opt/acme/python"}, "crashed"),
+    ],
+)
+def test_what_goes_wrong_before_the_drive_is_the_records_error(
+    folder: Path, options: dict[str, str], kind: str
+) -> None:
+    python = options.get("python", sys.executable)
+    record = attended(folder, equipment(python, 3 if kind == "hung" else 20, mode=options.get("mode", "fine")))
+    assert record.error is not None and record.error.kind == kind, record.error
+    assert len(record.conditions) == 2  # the canaries
+
+
+def test_what_a_drive_raises_is_the_error_of_every_part_that_finished_nothing(folder: Path) -> None:
+    def drive(parts: Sequence[Part]) -> None:
+        solo.drive(parts[:1])
+        raise RuntimeError("the plan is lost")
+
+    first, second = attend(phase(share("a"), share("b")), equipment(), folder, drive)
+    assert first.completions is not None and first.cut_short is not None
+    assert "the plan is lost" in first.cut_short.message
+    assert "gone before it handed over" in first.unaudited
+    assert second.error == first.cut_short
+
+
+def test_answers_that_are_not_handed_over_leave_no_number(folder: Path) -> None:
+    def drive(parts: Sequence[Part]) -> None:
+        solo.drive(parts)
+        parts[0].worker.kill()
+
+    (record,) = attend(phase(share("a")), equipment(), folder, drive)
+    assert record.completions is None
+    assert record.error is not None and record.error.kind == "crashed"
+
+
+def test_an_interrupt_passes_and_leaves_no_worker(folder: Path) -> None:
+    pids: list[int] = []
+
+    def drive(parts: Sequence[Part]) -> None:
+        pids.append(parts[0].worker.pid)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        attend(phase(share("a")), equipment(), folder, drive)
+    assert not Path(f"/proc/{pids[0]}").exists()
+    assert not (folder / "scratch").exists()
+
+
+BUSY = "import time\nend = time.monotonic() + 60\nwhile time.monotonic() < end: pass"
+
+
+@pytest.fixture
+def server() -> Iterator[int]:
+    """A process that is no child of the worker, and keeps one core busy."""
+    process = subprocess.Popen([sys.executable, "-c", BUSY])
+    yield process.pid
+    process.kill()
+    process.wait()
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="CPU time is counted on Linux")
+def test_the_processes_that_a_runner_names_count_as_ours(folder: Path, server: int) -> None:
+    def own_share(record: Record) -> float:
+        blocks = [each for each in record.conditions if not each.canary_ns and each.own_ns is not None]
+        took_ns = sum(each.end_ns - each.begin_ns for each in blocks)
+        return sum(each.own_ns or 0 for each in blocks) / took_ns
+
+    named = equipment(helper=str(server), work_s="0.3")
+    strange = equipment(work_s="0.3")
+    assert own_share(attended(folder, named)) > own_share(attended(folder, strange)) + 0.1
+
+
+@pytest.mark.parametrize(
+    ("scenario", "use"), [("single-stream", "single-stream, 1 in flight"), ("offline", "offline, all slots")]
+)
+def test_an_adapter_is_told_what_it_is_opened_for(folder: Path, scenario: ScenarioName, use: str) -> None:
+    assert attended(folder, equipment(mode="two slots", tells="use"), scenario).facts["use"] == use
+
+
+def test_a_batch_size_is_prepared_outside_of_the_window(folder: Path) -> None:
+    """The engine compiles for 0.3 s a shape, of a search of 0.1 s."""
+    record = attended(folder, equipment(compile_s="0.3"), "offline")
+    assert record.batch is not None and record.batch > 1
+    assert sorted(map(int, record.facts["compiled"].split(","))) == [trial.batch for trial in record.trials]
+    done = record.completions
+    assert done is not None
+    assert np.diff(np.append(done.issued_ns, done.marks_ns[-1])).max() < 250_000_000
+    assert os.path.exists(kept_at(folder, "one"))

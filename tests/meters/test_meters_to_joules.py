@@ -1,0 +1,223 @@
+"""From a source to joules on made-up machines that follow a known power curve: right to 0.1 %, or none with the reason.
+
+No real machine's counters were here: the trees of files and the NVML library are laid out as their documentation says.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mixmark.harness.contracts.errors import MixmarkError
+from mixmark.harness.contracts.protocols import Meter
+from mixmark.harness.contracts.schema import Absent, Device, Domain, Metering, Samples
+from mixmark.harness.judge.energy.reading import Reading, reading
+from mixmark.harness.judge.energy.total import Total, boundary, disagreements, total
+from mixmark.harness.judge.rules.energy import CROSS_CHECK
+from mixmark.harness.meters.nvml import Nvml
+from mixmark.harness.meters.rapl import Rapl
+from tests.golden.sample import result
+from tests.meters.test_nvml import HOPPER, ONE, Library, busy_mj, found
+from tests.meters.test_rapl import CPU, RANGE_UJ, tree
+
+S, MS = 1_000_000_000, 1_000_000
+END_NS = 130 * S
+WINDOW = (4 * S + 33 * MS, 125 * S + 71 * MS)
+ZONES = {
+    "intel-rapl:0": "package-0",
+    "intel-rapl:0:0": "core",
+    "intel-rapl:0:1": "dram",
+    "intel-rapl:1": "psys",
+    "intel-rapl-mmio:0": "package-0",
+}
+
+
+def package_j(at_ns: float) -> float:
+    """180 W, and 120 W more or less in a sine of 11 s."""
+    seconds = at_ns / S
+    return 180 * seconds + 120 * 11 / (2 * math.pi) * (1 - math.cos(2 * math.pi * seconds / 11))
+
+
+def dram_j(at_ns: float) -> float:
+    return 22.5 * at_ns / S
+
+
+CURVES: dict[str, Callable[[float], float]] = {
+    "intel-rapl:0": package_j,
+    "intel-rapl:0:0": lambda at_ns: 0.8 * package_j(at_ns),
+    "intel-rapl:0:1": dram_j,
+    "intel-rapl:1": lambda at_ns: package_j(at_ns) + dram_j(at_ns) + 30 * at_ns / S,
+    "intel-rapl-mmio:0": package_j,
+}
+
+
+def sampled(
+    meter: Meter, domains: Sequence[Domain], turn: Callable[[int], None], period_ns: int = 100 * MS
+) -> Metering:
+    """Reads all domains again and again while `turn` sets the machine to a time; one that raises is lost."""
+    rows: dict[str, list[tuple[int, float]]] = {each.id: [] for each in domains}
+    lost: dict[str, str] = {}
+    for at_ns in range(0, END_NS, 100 * MS):
+        turn(at_ns)
+        for each in domains:
+            try:
+                rows[each.id] += [] if each.id in lost else [(at_ns, sample.value) for sample in meter.read(each)]
+            except (OSError, MixmarkError) as error:
+                lost[each.id] = str(error)
+    samples = {}
+    for id, read in rows.items():
+        at, values = np.array([at for at, _ in read], np.int64), np.array([value for _, value in read], np.float64)
+        samples[id] = Samples(at, at + 30_000, values)
+    return Metering(phase="a", begin_ns=0, end_ns=END_NS, cpu_ns=0, samples=samples, lost=lost)
+
+
+@contextmanager
+def powercap(root: Path) -> Iterator[tuple[Callable[[int], None], dict[str, Callable[[float], float]]]]:
+    """A tree of zones, a way to set it to a time, and the curves that it follows, which a test may change."""
+    folder = tree(root, ZONES) / "sys/class/powercap"
+    curves = dict(CURVES)
+    files = {zone: os.open(folder / zone / "energy_uj", os.O_WRONLY) for zone in curves}  # opening takes longest
+
+    def turn(at_ns: int) -> None:
+        for zone, curve in curves.items():
+            microjoules = round((curve(at_ns) + 255_000) * 1e6)  # it wraps after half a minute
+            os.pwrite(files[zone], f"{microjoules % RANGE_UJ:>16}\n".encode(), 0)
+
+    turn(0)
+    yield turn, curves
+    for file in files.values():
+        os.close(file)
+
+
+def of_the_machine(domains: tuple[Domain, ...], metering: Metering, *devices: Device) -> Total:
+    whole = result().model_copy(update={"devices": devices, "domains": domains, "meterings": (metering,)})
+    return total(whole, "a", *WINDOW)
+
+
+def read_tree(root: Path, change: Callable[[dict[str, Callable[[float], float]]], None] | None = None) -> Total:
+    with powercap(root) as (turn, curves):
+        if change:
+            change(curves)
+        meter = Rapl({}, root)
+        domains = tuple(each for each in meter.domains([CPU]) if isinstance(each, Domain))
+        return of_the_machine(domains, sampled(meter, domains, turn), CPU)
+
+
+def test_powercap_gives_packages_and_memory_once_through_every_wrap(tmp_path: Path) -> None:
+    """psys, core and the MMIO mirror count the same joules again."""
+    found = read_tree(tmp_path)
+    true = sum(curve(WINDOW[1]) - curve(WINDOW[0]) for curve in (package_j, dram_j))
+    assert found.joules == pytest.approx(true, rel=1e-3)
+    assert found.boundary == "devices"
+    assert set(found.domains) == {"rapl/intel-rapl:0", "rapl/intel-rapl:0:1"}
+    assert "memory" not in found.unmetered and "power supply" in found.unmetered
+
+
+@pytest.mark.parametrize(
+    ("curve", "why"),
+    [
+        (lambda at_ns: package_j(min(at_ns, 60 * S)), "stood still"),
+        (lambda at_ns: package_j(at_ns) - (package_j(60 * S) if at_ns > 60 * S else 0), "jumped ahead"),
+        (lambda at_ns: package_j(at_ns) - (3000 if at_ns > 60 * S else 0), "jumped back"),
+        (lambda at_ns: 5.0, "stood still"),
+    ],
+    ids=["stands still", "begins anew", "falls back", "never counts"],
+)
+def test_a_package_that_does_not_count_leaves_the_machine_without_joules(
+    tmp_path: Path, curve: Callable[[float], float], why: str
+) -> None:
+    found = read_tree(tmp_path, lambda curves: curves.update({"intel-rapl:0": curve}))
+    assert (found.boundary, found.joules) == (None, None)
+    assert [each.split(":")[0] for each in found.reasons] == ["rapl/intel-rapl"] and why in found.reasons[0]
+
+
+def test_a_package_that_may_not_be_read_leaves_the_machine_without_joules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.open
+
+    def opened(path: str | Path, flags: int, *rest: int) -> int:
+        if "intel-rapl:0/" in str(path) and not flags & os.O_WRONLY:
+            raise PermissionError(13, "Permission denied")
+        return real(path, flags, *rest)
+
+    monkeypatch.setattr(os, "open", opened)
+    with powercap(tmp_path) as (turn, _):
+        meter = Rapl({}, tmp_path)
+        told = list(meter.domains([CPU]))
+        domains = tuple(each for each in told if isinstance(each, Domain))
+        assert ["sudo chmod" in each.reason for each in told if isinstance(each, Absent)] == [True]
+        assert of_the_machine(domains, sampled(meter, domains, turn), CPU).reasons == ("cpu:0 is not metered",)
+
+
+def test_a_package_that_goes_away_is_lost(tmp_path: Path) -> None:
+    with powercap(tmp_path) as (turn, _):
+        meter = Rapl({}, tmp_path)
+        domains = tuple(each for each in meter.domains([CPU]) if isinstance(each, Domain))
+
+        def until(at_ns: int) -> None:
+            if at_ns < 60 * S:
+                turn(at_ns)
+            else:
+                (tmp_path / "sys/class/powercap/intel-rapl:0/energy_uj").unlink(missing_ok=True)
+
+        found = of_the_machine(domains, sampled(meter, domains, until), CPU)
+    assert found.joules is None
+    assert found.readings["rapl/intel-rapl:0"].reasons == ("lost",)
+
+
+GPU = Device(id=f"gpu:{ONE}", kind="gpu", memory_pool=f"gpu:{ONE}")
+
+
+def nvml(monkeypatch: pytest.MonkeyPatch, library: Library) -> tuple[Nvml, tuple[Domain, ...]]:
+    meter, domains, _ = found(monkeypatch, library, GPU)
+    return meter, tuple(domains.values())
+
+
+def test_nvml_counts_a_trace_to_a_thousandth_and_its_power_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = Library({ONE: HOPPER})
+    meter, domains = nvml(monkeypatch, library)
+    metering = sampled(meter, domains, lambda at_ns: setattr(library, "now_ms", at_ns // MS))
+    readings = {each.id: reading(each, metering.samples[each.id], *WINDOW) for each in domains}
+    counter, power = (readings[each.id] for each in domains)
+    true = (busy_mj(WINDOW[1] // MS) - busy_mj(WINDOW[0] // MS)) / 1e3
+    assert counter.joules == pytest.approx(true, rel=1e-3)
+    assert counter.period_ns == 100 * MS
+    assert power.joules == pytest.approx(true, rel=1e-2)
+    [(_, _, by)] = disagreements(domains, readings)
+    assert abs(by) < CROSS_CHECK
+
+
+def test_a_gpu_that_is_lost_has_no_joules(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = Library({ONE: HOPPER})
+    meter, domains = nvml(monkeypatch, library)
+
+    def turn(at_ns: int) -> None:
+        library.now_ms, library.broken = at_ns // MS, "GPU is lost" if at_ns > 60 * S else ""
+
+    metering = sampled(meter, domains, turn)
+    assert set(metering.lost.values()) == {"NVML: GPU is lost"}
+    found = of_the_machine(domains, metering, GPU)
+    assert found.joules is None
+    assert found.reasons == ("cpu:0 is not metered", *(f"{each.id}: lost, NVML: GPU is lost" for each in domains))
+
+
+def test_nvml_whose_driver_is_reloaded_has_no_joules_and_its_power_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = Library({ONE: HOPPER})
+    meter, domains = nvml(monkeypatch, library)
+
+    def turn(at_ns: int) -> None:
+        library.now_ms = at_ns // MS - (60_000 if at_ns > 60 * S else 0)
+
+    metering = sampled(meter, domains, turn)
+    assert reading(domains[0], metering.samples[domains[0].id], *WINDOW).reasons == ("jumped back",)
+    readings = {each.id: reading(each, metering.samples[each.id], *WINDOW) for each in domains}
+    package = Domain.model_validate(domains[0].model_dump() | {"id": "package", "covers": ("cpu:0",)})
+    readings["package"] = Reading("package", *WINDOW, "counter", 1.0)
+    assert boundary((*domains, package), readings, (GPU,)).domains[-1] == domains[1].id

@@ -1,0 +1,261 @@
+"""The cache of converted models: made once, found again, in use, in the way, killed in the middle, and no room."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from mixmark.harness.cli import main
+from mixmark.harness.contracts.errors import Unsupported, UsageError
+from mixmark.harness.plugins import model_cache
+from tests.fakes.null import Null
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(model_cache.FOLDER, str(tmp_path / "cache"))
+    monkeypatch.delenv(model_cache.LIMIT, raising=False)
+    return tmp_path / "cache"
+
+
+def writing(text: str) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        (folder / "model").write_text(text)
+
+    return write
+
+
+def make(name: str, size_bytes: int, age_s: float = 0) -> Path:
+    with model_cache.folder(name, size_bytes, lambda folder: writing("x" * size_bytes)(folder)) as path:
+        pass
+    used_s = time.time() - age_s
+    os.utime(path / model_cache.LOCK, (used_s, used_s))
+    return path
+
+
+def names() -> list[str]:
+    return [entry.path.name for entry in model_cache.entries()]
+
+
+def test_an_entry_is_made_once_and_found_again(root: Path) -> None:
+    with model_cache.folder("a b/c", 3, writing("one")) as path:
+        assert path == root / "a_b_c"
+        assert (path / "model").read_text() == "one"
+    with model_cache.folder("a b/c", 3, writing("two")) as path:
+        assert (path / "model").read_text() == "one"
+
+
+def test_the_name_holds_all_that_the_content_depends_on(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "model.safetensors"
+    checkpoint.write_text("weights")
+
+    def name(precision: str = "int4", engine: str = "acme 1.2", options: Mapping[str, str] | None = None) -> str:
+        suite = Null("smoke", options or {})
+        with model_cache.converted(suite, precision, engine, 1, writing("")) as path:
+            return path.name
+
+    first = name()
+    assert first.startswith("null-1-smoke-int4-acme_1.2-")
+    assert name() == first
+    with_checkpoint = {"weights": str(checkpoint)}
+    different = [first, name("int8"), name(engine="acme 1.3"), name(options=with_checkpoint)]
+    assert name(options=with_checkpoint) == different[-1]
+    checkpoint.write_text("other weights")
+    different.append(name(options=with_checkpoint))
+    assert len(set(different)) == len(different)
+
+
+def test_a_model_that_other_code_would_write_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The code may lie in a module beside that of the writer, or in the package around it."""
+    package = tmp_path / "acme_runtime" / "adapters" / "fast"
+    package.mkdir(parents=True)
+    for folder in (package, package.parent, package.parent.parent):
+        (folder / "__init__.py").write_text("")
+    (package / "convert.py").write_text("def write(folder): (folder / 'model').write_text('acme')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    write = importlib.import_module("acme_runtime.adapters.fast.convert").write
+
+    def name() -> str:
+        with model_cache.converted(Null("smoke", {}), "int4", "acme", 4, partial(write)) as path:
+            return path.name
+
+    found = [name()]
+    for file in (package / "convert.py", package / "layers.py", package.parent / "rounding.py"):
+        with file.open("a") as source:
+            source.write("\n# changed")
+        found.append(name())
+    assert len(set(found)) == len(found), "another model for each change"
+    (package.parent.parent / "unrelated.py").write_text("")
+    assert name() == found[-1]
+
+
+def test_a_writer_in_a_file_of_its_own_depends_on_that_file_only(tmp_path: Path) -> None:
+    (tmp_path / "other.py").write_text("x = 1")
+    (tmp_path / "acme_alone.py").write_text("def write(folder): pass")
+    spec = importlib.util.spec_from_file_location("acme_alone", tmp_path / "acme_alone.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert model_cache._sources(module.write) == b"def write(folder): pass"
+
+
+def test_two_processes_do_not_make_the_same_entry_twice(tmp_path: Path) -> None:
+    script = (
+        "import sys, time; from harness import cache\n"
+        "def write(folder):\n"
+        "    print('made', flush=True); time.sleep(0.3); (folder / 'model').write_text('whole')\n"
+        "sys.stdin.read(1)\n"
+        "with cache.folder('shared', 5, write) as path: print((path / 'model').read_text())"
+    )
+    two = [subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, text=True, stdin=-1, stdout=-1) for _ in range(2)]
+    for each in two:
+        assert each.stdin is not None
+        each.stdin.write("x")
+        each.stdin.flush()
+    told = [each.communicate()[0].split() for each in two]
+    assert sorted(told) == [["made", "whole"], ["whole"]]
+
+
+@pytest.mark.slow
+def test_what_a_killed_process_leaves_is_never_taken_for_whole(root: Path) -> None:
+    """A child makes and removes entries without end, and is killed at a random moment, again and again."""
+    script = (
+        "from harness import cache\n"
+        "def write(folder):\n"
+        "    for n in range(40): (folder / str(n)).write_text('x')\n"
+        "print('goes', flush=True)\n"
+        "while True:\n"
+        "    for name in 'ab':\n"
+        "        with cache.folder(name, 40, write): pass\n"
+        "    for entry in cache.entries(): cache.remove(entry)\n"
+    )
+    draw, unfinished = random.Random(1), 0
+    for _ in range(4):
+        child = subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, text=True, stdout=-1)
+        assert child.stdout is not None
+        child.stdout.readline()
+        time.sleep(draw.uniform(0, 0.05))
+        child.kill()
+        child.communicate()
+        found = model_cache.entries()
+        unfinished += sum(not entry.whole for entry in found)
+        for entry in found:
+            assert not entry.whole or entry.size_bytes == 40
+        with model_cache.folder("a", 40, writing("mine")) as path:
+            assert (path / "model").exists() or len(list(path.iterdir())) == 41
+        assert all(model_cache.remove(entry) for entry in model_cache.entries())
+        assert not list(root.iterdir())
+    assert unfinished, "no child was killed in the middle: this test has seen nothing"
+
+
+def test_what_was_not_used_for_longest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(model_cache.LIMIT, "0.0001")
+    for name, age_s in (("oldest", 300), ("old", 200), ("new", 100)):
+        make(name, 30_000, age_s)
+    with model_cache.folder("old", 30_000, writing("")):  # it is used now, and thus the youngest
+        make("next", 40_000)
+    assert set(names()) == {"old", "new", "next"}
+    with model_cache.folder("old", 0, writing("")), model_cache.folder("next", 0, writing("")):
+        make("last", 30_000)
+        assert set(names()) == {"old", "next", "last"}
+        with pytest.raises(Unsupported, match=r"takes 0\.0 GB, and what is in use takes 0\.0 GB"):
+            make("too much", 60_000)
+
+
+def test_a_model_beyond_the_limit_is_refused_with_the_command_that_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Unsupported) as refused:
+        make("large", 32_100_000_000)
+    assert str(refused.value) == "the converted model takes 32.1 GB, and the cache is limited to 20.0 GB"
+    assert refused.value.hint == "export MIXMARK_CACHE_GB=33"
+    monkeypatch.setenv(model_cache.LIMIT, "much")
+    with pytest.raises(UsageError, match="MIXMARK_CACHE_GB is 'much'"):
+        model_cache.limit_bytes()
+
+
+def test_a_small_disk_is_told_before_anything_is_written(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_cache, "_free", lambda: 3_000_000_000)
+    with pytest.raises(Unsupported) as refused:
+        make("large", 2_500_000_000)
+    assert str(refused.value) == (
+        f"the disk of {root} has 3.0 GB free, and the converted model takes 2.5 GB beside 1.1 GB that stay free"
+    )
+    assert refused.value.hint.startswith("mixmark cache --clear")
+    assert not list(root.iterdir())
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+def test_a_disk_that_fills_up_in_the_middle_leaves_nothing(root: Path) -> None:
+    def write(folder: Path) -> None:
+        (folder / "begun").write_text("some")
+        Path("/dev/full").write_text("more")
+
+    with pytest.raises(Unsupported, match=r"the disk of .* has"), model_cache.folder("x", 10, write):
+        pass
+    assert not list(root.iterdir())
+
+
+def test_what_the_writer_raises_is_raised_and_nothing_stays(root: Path) -> None:
+    def write(folder: Path) -> None:
+        (folder / "begun").write_text("some")
+        raise FileNotFoundError(2, "there is no checkpoint")
+
+    with pytest.raises(FileNotFoundError, match="no checkpoint"), model_cache.folder("x", 10, write):
+        pass
+    assert not list(root.iterdir())
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv(model_cache.FOLDER, str(tmp_path / "file"))
+    with pytest.raises(Unsupported, match="cannot be written: Not a directory") as refused:
+        make("x", 1)
+    assert refused.value.hint == "set MIXMARK_CACHE to a folder that can be written"
+
+
+def test_what_cannot_be_removed_stays_without_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    make("of-another-user", 3)
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    told = CliRunner().invoke(main, ["cache", "--clear"])
+    assert (told.exit_code, "Removed 0 of 1 entries" in told.output) == (0, True)
+    assert names() == ["of-another-user"]
+
+
+def test_the_command_lists_and_removes_what_is_not_in_use(root: Path) -> None:
+    run = CliRunner().invoke
+    assert run(main, ["cache"]).output == f"The cache {root} is empty.\n"
+    make("old", 30_000_000, age_s=3 * 86_400 + 5)
+    with model_cache.folder("used", 5, writing("12345")):
+        told = json.loads(run(main, ["cache", "--json"]).output)
+        assert told["folder"] == str(root)
+        assert (told["bytes"], told["limit_bytes"]) == (30_000_005, 20_000_000_000)
+        assert [(each["name"], each["bytes"], each["whole"]) for each in told["entries"]] == [
+            ("used", 5, True),
+            ("old", 30_000_000, True),
+        ]
+        table = run(main, ["cache"]).output.splitlines()
+        assert [" ".join(line.split()) for line in table] == [
+            "converted model size last used",
+            "used 0.00 GB just now",
+            "old 0.03 GB 3 days ago",
+            "",
+            f"0.03 GB of at most 20.00 GB in {root}",
+        ]
+        assert run(main, ["cache", "--clear"]).output.startswith("Removed 1 of 2 entries, 0.03 GB.\n")
+    assert names() == ["used"]

@@ -1,0 +1,130 @@
+"""Plugins come from the table, from entry points and from the command line; a broken one says why."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from mixmark.harness.contracts.errors import PluginError, UsageError
+from mixmark.harness.discover import setup
+from mixmark.harness.discover.config import AdapterConfig, Config
+from mixmark.harness.plugins import registry
+
+
+def test_built_ins_are_found_without_importing_them() -> None:
+    assert list(registry.find("adapters"))[:2] == ["torch", "onnxruntime"]
+    assert {"llm", "diffusion", "dlrm", "resnet50", "probe"} <= set(registry.find("suites"))
+    assert {"console", "json", "csv", "markdown"} <= set(registry.find("reporters"))
+
+
+def test_an_installed_package_brings_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real distribution on the path, as pip would leave it."""
+    (tmp_path / "acme_mixmark.py").write_text("def report(result): return 'acme'\n")
+    info = tmp_path / "acme_mixmark-1.2.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-mixmark\nVersion: 1.2\n")
+    (info / "entry_points.txt").write_text("[mixmark.reporters]\nacme = acme_mixmark:report\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    acme = registry.find("reporters")["acme"]
+    assert acme.origin == "acme-mixmark 1.2"
+    assert acme.load()(None) == "acme"
+
+
+def test_the_command_line_brings_an_adapter(tmp_path: Path) -> None:
+    file = tmp_path / "acme.py"
+    file.write_text("class Acme:\n  name = 'acme'\n  def discover(self): ...\n  def open(self): ...\n")
+    found = registry.find("adapters", [f"{file}:Acme"])["acme"]
+    assert (found.name, found.origin) == ("acme", "command line")
+    assert found.load().name == "acme"
+
+
+@pytest.mark.parametrize("name", ["Torch", "TORCH", "OnnxRuntime", "Törch"])
+def test_no_file_borrows_the_name_of_a_built_in_adapter(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "acme.py"
+    file.write_text(f"class {name}:\n  name = 'torch'\n  def discover(self): ...\n  def open(self): ...\n")
+    with pytest.raises(UsageError) as told:
+        registry.find("adapters", [f"{file}:{name}"])
+    assert ("is the name of a built-in adapter" in str(told.value)) == name.isascii()
+    assert told.value.hint == "give the class another name, and its `name` the same"
+
+
+def distribution(folder: Path, entries: str) -> str:
+    """Installs a distribution as pip would leave it. Returns its RECORD."""
+    (folder / "acme_borrowed.py").write_text("class Acme:\n  name = 'torch'\n")
+    info = folder / "acme_borrowed-1.2.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-borrowed\nVersion: 1.2\n")
+    (info / "entry_points.txt").write_text(entries)
+    (info / "RECORD").write_text("acme_borrowed.py,sha256=x,1\n")
+    return (info / "RECORD").read_text()
+
+
+def test_an_installed_package_borrows_no_name_and_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    distribution(tmp_path, "[mixmark.adapters]\nTorch = acme_borrowed:Acme\ntorch = acme_borrowed:Acme\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert registry.find("adapters")["torch"].origin == "built in"
+    assert "Torch" not in registry.find("adapters")
+    told = {each.name: each.reason for each in registry.refused("adapters")}
+    assert told["torch of acme-borrowed 1.2"] == "torch is the name of a built-in adapter, and reserved for it"
+    assert told["Torch of acme-borrowed 1.2"] == "Torch is the name of a built-in adapter, and reserved for it"
+
+
+def test_the_source_of_a_plugin_is_hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = distribution(tmp_path, "[mixmark.adapters]\nacme = acme_borrowed:Acme\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = registry.find("adapters", [f"{tmp_path / 'acme_borrowed.py'}:Other"])
+    digest = hashlib.sha256(record.encode()).hexdigest()
+    assert registry.source(found["acme"]) == ("RECORD of acme-borrowed 1.2", digest)
+    module = (tmp_path / "acme_borrowed.py").read_bytes()
+    assert registry.source(found["other"]) == ("acme_borrowed.py", hashlib.sha256(module).hexdigest())
+    assert registry.source(found["torch"])[0] == "torch.py"
+    assert registry.source(registry.Plugin("adapters", "x", "no_such_module:X", "")) == ("", "")
+    assert "acme_borrowed" not in sys.modules
+
+
+@pytest.mark.parametrize("spec", ["acme.py", ":Acme", "acme.py:", "acme.py:not a name"])
+def test_a_malformed_spec_is_misuse(spec: str) -> None:
+    with pytest.raises(UsageError, match="is not a plugin"):
+        registry.name_of(spec)
+
+
+def test_a_missing_file_is_misuse() -> None:
+    with pytest.raises(UsageError, match=r"there is no file \./acme\.py"):
+        registry.name_of("./acme.py:Acme")
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("mixmark.harness.nothing:X", "ModuleNotFoundError: No module named 'mixmark.harness.nothing'"),
+        ("mixmark.harness.contracts.errors:Nothing", "AttributeError"),
+        ("mixmark.harness.contracts.errors:MixmarkError", "lacks name, discover, open"),
+    ],
+)
+def test_a_broken_plugin_names_what_is_wrong(spec: str, words: str) -> None:
+    with pytest.raises(PluginError, match=words):
+        registry.Plugin("adapters", "x", spec, "test").load()
+
+
+def test_the_configuration_gives_an_adapter_other_names() -> None:
+    sections = {
+        "old": AdapterConfig("/opt/old/bin/python", {}, "onnxruntime"),
+        "mine": AdapterConfig(plugin="tests.fakes.acme:Acme"),
+        "elsewhere": AdapterConfig("/opt/old/bin/python"),
+    }
+    found = setup.known(Config(adapters=sections))
+    assert found["onnxruntime"].origin == "built in"
+    told = {name: (found[name].spec, found[name].origin, found[name].calls_itself) for name in sections}
+    assert told == {
+        "old": ("", "/opt/old/bin/python", "onnxruntime"),
+        "mine": ("tests.fakes.acme:Acme", sys.executable, "acme"),
+        "elsewhere": ("", "/opt/old/bin/python", ""),
+    }
+
+
+def test_a_section_lends_no_built_in_name_to_another_adapter() -> None:
+    with pytest.raises(UsageError, match=r"\[adapter.torch\] in the configuration: torch is the name of a built-in"):
+        setup.known(Config(adapters={"torch": AdapterConfig(plugin="onnxruntime")}))

@@ -1,0 +1,330 @@
+"""Forgeries of a whole result folder. Each is made with care: the journal and its hashes agree with what was changed,
+unless the story is about them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.folders import Maker, forge, write
+from mixmark.harness.contracts.errors import ResultError
+from mixmark.harness.judge.judgement import judge
+from mixmark.harness.record import store
+
+Content = dict[str, Any]
+WHOLE = Maker().result(runs=2)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made") / "run"
+    write(folder, WHOLE)
+    return folder
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "run"))
+
+
+def test_what_was_written_has_a_score(folder: Path) -> None:
+    found = judge(store.open(folder)).score
+    assert found is not None and found.mixes_per_kj is not None and not found.problems
+    forge(folder, lambda content: None)
+    again = judge(store.open(folder)).score
+    assert again is not None and again.mixes_per_kj == found.mixes_per_kj
+
+
+def stamps(folder: Path, key: str, /, **changed: Callable[[Any], Any]) -> None:
+    """Changes columns of the raw file of a record."""
+    path = folder / "raw" / f"{key}.npz"
+    with np.load(path) as arrays:
+        columns = {name: changed.get(name, lambda same: same)(arrays[name]) for name in arrays.files}
+    np.savez(path, **columns)
+
+
+def mixed(content: Content) -> list[Content]:
+    return [each for each in content["records"] if each["scenario"] == "mixed"]
+
+
+def alone(content: Content) -> Content:
+    return next(each for each in content["records"] if each["scenario"] == "offline")
+
+
+def share_of(content: Content, key: str) -> Content:
+    shares = (each for phase in content["phases"] for task in phase["tasks"] for each in task["shares"])
+    found: Content = next(each for each in shares if each["key"] == key)
+    return found
+
+
+def doubled(folder: Path) -> None:
+    """Units, feed units and answers of all parts of the mix."""
+
+    def change(content: Content) -> None:
+        for record in mixed(content):
+            record["feed_units"] *= 2
+            stamps(folder, record["key"], units=lambda units: units * 2)
+            stamps(folder, f"{record['key']}.answers", answers=lambda answers: np.concatenate((answers, answers), 1))
+
+    forge(folder, change)
+
+
+def squeezed(folder: Path) -> None:
+    """The stamps of the mix and the bracket around them, to half of their length."""
+
+    def change(content: Content) -> None:
+        for record in mixed(content):
+            begin_ns, end_ns = record["bracket_ns"]
+
+            def half(at: Any, begin_ns: int = begin_ns) -> Any:
+                return begin_ns + (at - begin_ns) // 2
+
+            record["bracket_ns"] = [begin_ns, half(end_ns)]
+            stamps(folder, record["key"], due_ns=half, issued_ns=half, marks_ns=half)
+
+    forge(folder, change)
+
+
+def copied(folder: Path, by_ns: int) -> None:
+    """The second mixed run is the first, moved by so much."""
+
+    def change(content: Content) -> None:
+        first, second = (phase["name"] for phase in content["phases"][-2:])
+        twins = {each["key"]: each for each in content["records"] if each["phase"] == second}
+        for record in [each for each in content["records"] if each["phase"] == first]:
+            key = record["key"].replace(first, second)
+            twin = json.loads(json.dumps(record)) | {"key": key, "phase": second, "run": 2}
+            twin["bracket_ns"] = [at + by_ns for at in twin["bracket_ns"]]
+            twin["conditions"] = [
+                each | {"begin_ns": each["begin_ns"] + by_ns, "end_ns": each["end_ns"] + by_ns}
+                for each in twin["conditions"]
+            ]
+            twins[key] |= twin
+            shutil.copy(folder / "raw" / f"{record['key']}.npz", folder / "raw" / f"{key}.npz")
+            stamps(
+                folder,
+                key,
+                key=lambda _: np.array(key),
+                **dict.fromkeys(("due_ns", "issued_ns", "marks_ns"), lambda at: at + by_ns),
+            )
+        content["meterings"] = content["meterings"][:-1]
+
+    forge(folder, change)
+
+
+def dropped(folder: Path) -> None:
+    forge(folder, lambda content: content["records"].remove(alone(content)))
+
+
+def crashed(folder: Path) -> None:
+    """A part that crashed is left out, and its phase is still planned."""
+
+    def change(content: Content) -> None:
+        record = alone(content)
+        content["records"].remove(record)
+        for metering in [each for each in content["meterings"] if each["phase"] == record["phase"]]:
+            content["meterings"].remove(metering)
+
+    forge(folder, change)
+
+
+def wide(folder: Path) -> None:
+    def change(content: Content) -> None:
+        for record in content["records"]:
+            if record["audit"]:
+                record["audit"]["gate"]["at_most"] = 1e6
+
+    forge(folder, change)
+
+
+def four_bit(folder: Path) -> None:
+    def change(content: Content) -> None:
+        for record in content["records"]:
+            if record["route"]["precision"] == "bf16":
+                record["route"]["precision"] = share_of(content, record["key"])["route"]["precision"] = "int4"
+        for device in content["devices"]:
+            device["precisions"] = [*device["precisions"], "int4"]
+
+    forge(folder, change)
+
+
+def called_a_pilot(content: Content) -> Content:
+    """A record with wrong answers is called a pilot, which nobody audits; returns its phase as it was."""
+    record = alone(content)
+    phase = next(each for each in content["phases"] if each["name"] == record["phase"])
+    before: Content = json.loads(json.dumps(phase))
+    phase["purpose"] = "scout"
+    share_of(content, record["key"])["limits"]["pilot"] = True
+    record |= {"pilot": True, "audit": None, "unaudited": "not asked for"}
+    return before
+
+
+def escaped(folder: Path) -> None:
+    def change(content: Content) -> None:
+        called_a_pilot(content)
+
+    forge(folder, change)
+
+
+def audited_pilot(folder: Path) -> None:
+    def change(content: Content) -> None:
+        audit = alone(content)["audit"]
+        record = alone(content)
+        content["candidates"] = [called_a_pilot(content)]
+        record["audit"] = audit
+
+    forge(folder, change)
+
+
+def slipped(folder: Path) -> None:
+    """A pilot that was faster is left out, and its route is still a candidate."""
+
+    def change(content: Content) -> None:
+        solo = [each for each in content["phases"] if each["purpose"] == "solo"]
+        faster = json.loads(json.dumps(solo[0]))
+        faster["tasks"][0]["shares"][0]["route"]["adapter"] = "onnxruntime"
+        content["candidates"] = [*solo, faster]
+
+    forge(folder, change)
+
+
+def unoffered(folder: Path) -> None:
+    def change(content: Content) -> None:
+        record = content["records"][0]
+        record["route"]["precision"] = share_of(content, record["key"])["route"]["precision"] = "fp16"
+
+    forge(folder, change)
+
+
+def probeless(folder: Path) -> None:
+    def change(content: Content) -> None:
+        content["records"] = [each for each in content["records"] if each["scenario"] != "probe"]
+
+    forge(folder, change)
+
+
+@pytest.mark.parametrize(
+    ("forgery", "said"),
+    [
+        (doubled, "has feeds of 8 units, and its suite makes feeds of 4"),
+        (squeezed, "mix1.* was watched for 6.0 s longer than it was measured"),
+        (lambda folder: copied(folder, 0), "mix2 began before mix1 was over"),
+        (lambda folder: copied(folder, 60 * 10**9), "mix2.* has the stamps of mix1"),
+        (dropped, "was planned, and has neither stamps nor an error"),
+        (crashed, "was planned, and has neither stamps nor an error"),
+        (wide, "has another gate than its suite"),
+        (four_bit, "has (another gate|other costs) than its suite"),
+        (unoffered, "ran in fp16, which cpu:0 does not offer"),
+        (escaped, "is of a route that was no candidate"),
+        (audited_pilot, "is a pilot, of which no answer is kept, and has an audit"),
+        (slipped, "was a candidate, and has neither a pilot nor a measurement"),
+        (probeless, "probe.* was planned, and has neither stamps nor an error"),
+    ],
+    ids=[
+        "doubled",
+        "squeezed",
+        "copied",
+        "moved",
+        "dropped",
+        "crashed",
+        "gate",
+        "int4",
+        "fp16",
+        "pilot",
+        "audited",
+        "slipped",
+        "probes",
+    ],
+)
+def test_a_forgery_is_refused(folder: Path, forgery: Callable[[Path], None], said: str) -> None:
+    forgery(folder)
+    with pytest.raises(ResultError, match=said):
+        store.open(folder)
+
+
+def test_a_record_that_is_called_a_pilot_with_all_that_belongs_to_one_is_invalid(folder: Path) -> None:
+    def change(content: Content) -> None:
+        solo = [json.loads(json.dumps(each)) for each in content["phases"] if each["purpose"] == "solo"]
+        called_a_pilot(content)
+        content["candidates"] = solo
+
+    forge(folder, change)
+    found = [each for each in judge(store.open(folder)).findings if each.rule == "best_measured"]
+    assert [each.severity for each in found] == ["invalid"]
+    assert "its pilot was the fastest of" in found[0].message
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"preset": "official"}, "preset"),
+        ({"seed": 8}, "seed"),
+        ({"created_utc": "2030-01-01T00:00:00+00:00"}, "created_utc"),
+        ({"absent": [{"kind": "meter", "name": "rapl", "reason": "none"}]}, "absent"),
+    ],
+)
+def test_what_is_relabelled_in_result_json_alone_is_refused(folder: Path, changed: Content, said: str) -> None:
+    path = folder / "result.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+    with pytest.raises(ResultError, match=f"differ in {said}"):
+        store.open(folder)
+
+
+def test_a_processor_that_is_relabelled_is_refused(folder: Path) -> None:
+    path = folder / "result.json"
+    path.write_text(path.read_text().replace("Acme Quartz", "Acme Diamond"))
+    with pytest.raises(ResultError, match="differ in devices"):
+        store.open(folder)
+
+
+def test_a_record_that_is_changed_or_left_out_in_result_json_is_named(folder: Path) -> None:
+    path = folder / "result.json"
+    content = json.loads(path.read_text())
+    content["records"][1]["slots"] = 64
+    path.write_text(json.dumps(content))
+    with pytest.raises(ResultError, match=r"differ in records: 001\.dlrm"):
+        store.open(folder)
+    del content["records"][1]
+    path.write_text(json.dumps(content))
+    with pytest.raises(ResultError, match="differ in the list of records"):
+        store.open(folder)
+
+
+def test_a_mix_that_could_not_be_planned_is_known_at_the_end_only(folder: Path) -> None:
+    path = folder / "result.json"
+    content = json.loads(path.read_text())
+    content["absent"].append({"kind": "mix", "name": "two", "reason": "no plan fits into memory"})
+    path.write_text(json.dumps(content))
+    assert store.open(folder).absent[-1].kind == "mix"
+
+
+def test_a_folder_without_its_journal_is_refused(folder: Path) -> None:
+    (folder / "journal.jsonl").unlink()
+    with pytest.raises(ResultError, match=r"has no journal\.jsonl"):
+        store.open(folder)
+
+
+def test_a_raw_file_of_another_run_is_refused(folder: Path) -> None:
+    stamps(folder, WHOLE.records[1].key, marks_ns=lambda at: at + 1)
+    with pytest.raises(ResultError, match=r"its hash is not the one in journal\.jsonl"):
+        store.open(folder)
+
+
+def test_a_suite_that_is_not_installed_has_no_rank(folder: Path) -> None:
+    def change(content: Content) -> None:
+        for record in content["records"]:
+            record["route"]["suite_version"] = share_of(content, record["key"])["route"]["suite_version"] = "9"
+
+    forge(folder, change)
+    found = judge(store.open(folder))
+    told = [each for each in found.findings if each.rule == "suites_known"]
+    assert len(told) == len(WHOLE.records)
+    assert "version 9 of probe, and version 2 is installed" in told[0].message
+    assert found.score is not None
+    assert any("was not compared with the code of its suite" in each for each in found.score.unranked)

@@ -1,0 +1,542 @@
+from __future__ import annotations
+
+import io
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.folders import forge
+from mixmark.harness.contracts.errors import ResultError
+from mixmark.harness.contracts.schema import (
+    SCHEMA,
+    Audit,
+    Failure,
+    Gate,
+    Limits,
+    Metering,
+    Phase,
+    Placement,
+    Record,
+    Result,
+    Samples,
+    Share,
+    Task,
+)
+from mixmark.harness.record import store
+from tests.golden.sample import DOMAINS, apart, closed_loop, phase, record, result, sample
+
+BEFORES = np.zeros((2, 16), np.uint8)
+"""The digests of the answers before two feeds."""
+
+
+def header(whole: Result) -> Result:
+    return whole.model_copy(update={"records": (), "meterings": (), "finished": False})
+
+
+def written(path: Path, whole: Result) -> store.Store:
+    keeper = store.create(path, header(whole))
+    for each in whole.records:
+        if each.audit:  # of two feeds of a probe of two kernels
+            kept, answers = path / "raw" / f"{each.key}.answers.npz", np.zeros((2, 2, 1), np.float32)
+            np.savez(kept, serials=np.array((0, 2)), befores=BEFORES, answers=answers)
+        keeper.append(each)
+    for metering in whole.meterings:
+        keeper.meter(metering)
+    return keeper
+
+
+def same(one: Result, other: Result) -> bool:
+    return one.model_dump() == other.model_dump() and raw(one) == raw(other)
+
+
+def raw(whole: Result) -> list[object]:
+    samples = [
+        {id: [getattr(each, name).tolist() for name in store.SAMPLES] for id, each in metering.samples.items()}
+        for metering in whole.meterings
+    ]
+    return [[each.completions and list(each.completions) for each in whole.records], samples]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A finished result of one record that ran, one that failed, and the energy of a phase."""
+    whole = small()
+    written(tmp_path / "run", whole).finish(whole)
+    return tmp_path / "run"
+
+
+def small() -> Result:
+    failure = Failure(kind="hung", message="no unit for 60 s")
+    whole = result(record("a", "llm", "token", closed_loop([[5, 6]])), record("b", "llm", "token", error=failure))
+    plug = DOMAINS[0].model_copy(update={"id": "plug"})
+    return apart(whole.model_copy(update={"domains": (DOMAINS[0], plug), "meterings": (metering("a"),)}))
+
+
+def at(hour: int, *records: Record) -> Record:
+    """A record of the version that `apart` gives to its route."""
+    whole = apart(result(*[record(f"x{each}", "llm", "token", closed_loop([[5]])) for each in range(hour)], *records))
+    return whole.records[-1]
+
+
+def metering(phase: str, joules: float = 7.5) -> Metering:
+    stamps = np.array([10, 2000], np.int64)
+    read = {
+        "rapl/intel-rapl:0": Samples(stamps, stamps + 1, np.array([5.0, joules])),
+        "plug": Samples(stamps[:0], stamps[:0], np.zeros(0)),
+    }
+    return Metering(phase=phase, begin_ns=5, end_ns=2500, cpu_ns=3, samples=read, lost={"plug": "its peer closed it"})
+
+
+def test_a_result_comes_back_as_it_was(tmp_path: Path) -> None:
+    whole = apart(sample())
+    written(tmp_path / "run", whole).finish(whole)
+    assert same(store.open(tmp_path / "run"), whole)
+    assert same(store.open(tmp_path / "run" / "result.json"), whole)
+
+
+def test_a_crash_costs_one_cell(tmp_path: Path) -> None:
+    whole = small()
+    written(tmp_path, whole)
+    with (tmp_path / "journal.jsonl").open("ab") as journal:
+        journal.write(b'{"records": [{"key": "torn')
+    assert same(store.open(tmp_path), whole.model_copy(update={"finished": False}))
+
+
+def test_a_resumed_run_goes_on_behind_the_torn_line(tmp_path: Path) -> None:
+    whole = small()
+    written(tmp_path, whole)
+    with (tmp_path / "journal.jsonl").open("ab") as journal:
+        journal.write(b'{"key": "torn')
+    again = at(1, record("b", "llm", "token", closed_loop([[7]])))
+    keeper = store.resume(tmp_path)
+    keeper.append(again)
+    assert [each.error for each in store.open(tmp_path).records] == [None, None]  # the retry replaced the failure
+    keeper.finish(store.open(tmp_path).model_copy(update={"finished": True}))
+    assert store.open(tmp_path).finished
+    with pytest.raises(ResultError, match="is finished"):
+        store.resume(tmp_path)
+
+
+def test_a_phase_that_is_planned_late_and_its_energy_are_replayed(tmp_path: Path) -> None:
+    whole = small()
+    keeper = written(tmp_path, whole)
+    route = whole.records[0].route
+    limits = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=0, min_feeds=1)
+    share = Share(key="again.llm", route=route, scenario="offline", limits=limits)
+    later = Phase(name="again", purpose="again", tasks=(Task(device="cpu:0", shares=(share,)),))
+    keeper.plan(later)
+    store.resume(tmp_path).meter(metering("again", joules=8))
+    store.resume(tmp_path).meter(metering("again", joules=9))
+    again = store.open(tmp_path)
+    assert again.phases == (*whole.phases, later)
+    assert again.resumed == (2, 2)
+    assert [each.phase for each in again.meterings] == ["a", "again"]
+    assert again.meterings[1].samples["rapl/intel-rapl:0"].values.tolist() == [5, 9], "the last one counts"
+
+
+def test_an_interrupted_result_is_continued_from_its_journal(tmp_path: Path) -> None:
+    whole = small()
+    keeper = store.create(tmp_path, header(whole))
+    keeper.append(whole.records[0])
+    keeper.finish(whole.model_copy(update={"records": whole.records[:1], "meterings": (), "finished": False}))
+    store.resume(tmp_path).append(whole.records[1])
+    assert len(store.open(tmp_path).records) == 2
+
+
+def test_a_folder_in_use_is_left_alone(folder: Path) -> None:
+    with pytest.raises(ResultError, match="not an empty folder"):
+        store.create(folder, header(small()))
+
+
+def test_a_disk_too_small_is_said_before_the_run(tmp_path: Path) -> None:
+    with pytest.raises(ResultError, match="GB free, but the run needs"):
+        store.create(tmp_path, header(small()), needs_bytes=1 << 60)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ResultError, match=r"cannot write results to .*file/run"):
+        store.create(tmp_path / "file" / "run", header(small()))
+
+
+FULL = """
+import sys
+import zipfile
+from pathlib import Path
+import resource
+from harness import store
+from mixmark.harness.contracts.errors import ResultError
+from tests.golden.sample import DOMAINS, closed_loop, record
+keeper = store.resume(Path(sys.argv[1]))
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+try:
+    short = record("c", "llm", "token", closed_loop([[5]]))
+    keeper.append(short, record("d", "llm", "token", closed_loop([[5] * int(sys.argv[3])])))
+except ResultError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="no file size limit on this system")
+@pytest.mark.parametrize("full", ["raw", "journal"])
+def test_a_disk_that_fills_up_loses_nothing_that_was_written(tmp_path: Path, full: str) -> None:
+    third, fourth = (
+        at(2, record("c", "llm", "token", closed_loop([[5]]))),
+        record("d", "llm", "token", closed_loop([[5]])),
+    )
+    whole = small()
+    planned = (*whole.phases, phase(third), phase(fourth))
+    written(tmp_path, whole.model_copy(update={"phases": planned}))
+    journal = (tmp_path / "journal.jsonl").read_bytes()
+    limit, marks = (4096, 10_000) if full == "raw" else (len(journal) + 120, 1)
+    command = [sys.executable, "-c", FULL, str(tmp_path), str(limit), str(marks)]
+    said = subprocess.run(
+        command, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": os.getcwd()}
+    )
+    assert "cannot write record c, d to " in said.stdout
+    assert [each.key for each in store.open(tmp_path).records] == ["a", "b"]  # none of what belongs together
+    assert (tmp_path / "journal.jsonl").read_bytes() == journal + b'{"resumed": [2]}\n'
+    assert not list((tmp_path / "raw").glob(".*"))
+    store.resume(tmp_path).append(third)
+    assert [each.key for each in store.open(tmp_path).records] == ["a", "b", "c"]
+
+
+def edited(folder: Path, **changes: object) -> None:
+    """Changes result.json, and the journal with it."""
+    forge(folder, lambda content: content.update(changes))
+
+
+def rehashed(folder: Path) -> None:
+    """Writes the hashes of the raw files as they are now into the journal."""
+    forge(folder, lambda content: None)
+
+
+def test_what_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ResultError, match="is not a folder"):
+        store.open(tmp_path / "absent")
+    with pytest.raises(ResultError, match="no Mixmark result"):
+        store.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"schema_version": SCHEMA + 1}, "written by a newer version of Mixmark"),
+        ({"schema_version": SCHEMA - 1}, "written by an older version of Mixmark"),
+        ({"schema_version": None}, "no schema_version"),
+        ({"records": 5}, "is not a journal line"),
+        ({"records": [5]}, "is not a journal line"),
+        ({"records": [{"key": "../../etc/passwd"}]}, "contradicts itself"),
+        ({"meterings": None}, "is not a journal line"),
+        ({"meterings": [5]}, "is not a journal line"),
+        ({"meterings": [{"phase": "../a", "begin_ns": 0, "end_ns": 1, "cpu_ns": 0}]}, "contradicts itself"),
+        ({"seed": -1}, "seed"),
+        ({"surprise": 1}, "surprise"),
+        ({"seed": float("nan")}, "NaN is not a number"),
+        ({"seed": 1 << 63}, "is larger than any number of a run"),
+        (
+            {"noise_floor": {"share": 1e100, "tier": "edge", "created_utc": ""}},
+            "is larger or smaller than any number of a run",
+        ),
+        (
+            {"noise_floor": {"share": 1e-300, "tier": "edge", "created_utc": ""}},
+            "is larger or smaller than any number of a run",
+        ),
+        ({"tier": "server"}, "contradicts itself: a run of the server tier holds something of the edge tier"),
+        ({"domains": []}, "in a a meter read plug, which is not among the domains"),
+    ],
+)
+def test_a_result_that_was_edited_is_refused(folder: Path, changes: dict[str, object], said: str) -> None:
+    edited(folder, **changes)
+    with pytest.raises(ResultError, match=said):
+        store.open(folder)
+
+
+def test_a_name_that_comes_twice_is_refused(folder: Path) -> None:
+    content = (folder / "result.json").read_bytes()
+    (folder / "result.json").write_bytes(content.replace(b'"tier": "edge"', b'"tier": "smoke", "tier": "edge"'))
+    with pytest.raises(ResultError, match="a name is repeated"):
+        store.open(folder)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"finished": true', b"\xff\xfe", b"[" * 100_000])
+def test_a_file_that_is_no_result_is_refused(folder: Path, content: bytes) -> None:
+    (folder / "result.json").write_bytes(content)
+    with pytest.raises(ResultError, match=r"result\.json"):
+        store.open(folder)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["{]", "{}", '{"key": "a"}', '{"records": 5}', '{"records": [5]}', '{"records": [], "phases": []}', '{"x": []}'],
+)
+def test_a_damaged_line_inside_the_journal_is_named(tmp_path: Path, line: str) -> None:
+    written(tmp_path, small())
+    journal = tmp_path / "journal.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join([lines[0], line.encode() + b"\n", lines[2]]))
+    with pytest.raises(ResultError, match="line 2 of"):
+        store.open(tmp_path)
+
+
+COLUMNS = {"due_ns": [0], "issued_ns": [0], "ends": [1], "marks_ns": [5], "units": [1]}
+
+
+SHUFFLED = {"due_ns": [90, 0], "issued_ns": [90, 0], "ends": [1, 2], "marks_ns": [95, 5], "units": [1, 1]}
+
+
+def hostile(raw: Path, case: str) -> None:
+    columns = {name: np.array(column) for name, column in COLUMNS.items()}
+    if case == "missing":
+        raw.unlink()
+    elif case == "truncated":
+        raw.write_bytes(raw.read_bytes()[:-40])
+    elif case == "flipped":
+        content = bytearray(raw.read_bytes())
+        content[len(content) // 2] ^= 0xFF
+        raw.write_bytes(content)
+    elif case == "another record's":
+        np.savez(raw, key=np.array("z"), **columns)  # type: ignore[arg-type]  # numpy's stub takes every name for allow_pickle
+    elif case == "without units":
+        del columns["units"]
+        np.savez(raw, key=np.array("a"), **columns)  # type: ignore[arg-type]  # as above
+    elif case == "pickled":
+        columns["units"] = np.array([{}], dtype=object)
+        np.savez(raw, key=np.array("a"), **columns)  # type: ignore[arg-type]  # as above
+    elif case == "floats":
+        columns["marks_ns"] = np.array([np.nan])
+        np.savez(raw, key=np.array("a"), **columns)  # type: ignore[arg-type]  # as above
+    elif case == "backwards":
+        columns["marks_ns"] = np.array([-5])
+        np.savez(raw, key=np.array("a"), **columns)  # type: ignore[arg-type]  # as above
+    elif case == "out of order":  # the time in flight would be that of the last feed alone
+        columns = {name: np.array(column) for name, column in SHUFFLED.items()}
+        np.savez(raw, key=np.array("a"), **columns)  # type: ignore[arg-type]  # as above
+    elif case == "beyond":
+        columns["marks_ns"] = np.array([1 << 60])
+        np.savez(raw, key=np.array("a"), **columns)  # type: ignore[arg-type]  # as above
+    elif case == "a million years of units":
+        columns |= {"ends": np.array([3]), "marks_ns": np.array([5, 6, 7]), "units": np.full(3, 1 << 59)}
+        np.savez(raw, key=np.array("a"), **columns)  # type: ignore[arg-type]  # as above
+    elif case == "device":
+        raw.unlink()
+        raw.symlink_to("/dev/zero")
+
+
+CASES = [
+    "missing",
+    "truncated",
+    "flipped",
+    "another record's",
+    "without units",
+    "pickled",
+    "floats",
+    "backwards",
+    "out of order",
+    "beyond",
+    "a million years of units",
+    "device",
+]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_stamps_that_are_not_the_records_are_refused(folder: Path, case: str) -> None:
+    hostile(folder / "raw" / "a.npz", case)
+    if case != "device":
+        rehashed(folder)
+    with pytest.raises(ResultError, match=r"a\.npz is (missing|damaged)"):
+        store.open(folder)
+
+
+SAMPLES = {"before_ns": [0], "after_ns": [1], "values": [5.0]}
+
+
+@pytest.mark.parametrize(
+    "case", ["missing", "truncated", "another's", "a column short", "backwards", "beyond", "nan", "integers", "scalars"]
+)
+def test_samples_that_are_not_the_meterings_are_refused(folder: Path, case: str) -> None:
+    path = folder / "raw" / "a.energy.npz"
+    columns = {f"{name}_0": np.array(column) for name, column in SAMPLES.items()}
+    key = "z" if case == "another's" else "a"
+    if case == "a column short":
+        del columns["values_0"]
+    elif case == "backwards":
+        columns["after_ns_0"] = np.array([-1])
+    elif case == "beyond":
+        columns["after_ns_0"] = np.array([1 << 60])
+    elif case == "nan":
+        columns["values_0"] = np.array([np.nan])
+    elif case == "scalars":
+        columns = {name: np.array(column[0]) for name, column in columns.items()}
+    elif case == "integers":
+        columns["values_0"] = np.array([5])
+    content = path.read_bytes()
+    path.unlink()
+    if case == "truncated":
+        path.write_bytes(content[:-40])
+    elif case != "missing":
+        np.savez(path, key=np.array(key), domains=np.array(["d"]), **columns)  # type: ignore[arg-type]  # as above
+    rehashed(folder)
+    with pytest.raises(ResultError, match=r"a\.energy\.npz is (missing|damaged)"):
+        store.open(folder)
+
+
+GATE = Gate(metric="m", at_most=0.1)
+
+
+def audited(
+    path: Path,
+    serials: Sequence[int] = (0, 2),
+    shape: tuple[int, ...] = (2, 1, 3),
+    fill: float = 0.5,
+    befores: int = 2,
+) -> Path:
+    """A record of three feeds of a unit each, of which 0 and 2 were audited, and answers that were kept."""
+    audit = Audit(gate=GATE, finished=3, feeds=(0, 2), values=(0.0, 0.0))
+    done = record("a", "llm", "token", closed_loop([[5]] * 3)).model_copy(update={"audit": audit, "feed_units": 1})
+    whole = apart(result(done))
+    written(path, whole).finish(whole)
+    answers = np.full(shape, fill, np.float32)
+    np.savez(path / "raw" / "a.answers.npz", serials=np.array(serials), befores=BEFORES[:befores], answers=answers)
+    rehashed(path)
+    return path
+
+
+def test_answers_that_were_audited_lie_beside_the_stamps(tmp_path: Path) -> None:
+    assert store.open(audited(tmp_path)).records[0].audit is not None
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        ({"serials": (0, 1)}, "does not hold the answers to the audited feeds 0, 2"),
+        ({"serials": (0,)}, "does not hold the answers to the audited feeds 0, 2"),
+        ({"befores": 1}, "a digest of 16 bytes for each answer"),
+        ({"shape": (1, 1, 3)}, "does not hold the answers to the audited feeds 0, 2"),
+        ({"shape": (2, 2, 3)}, "an answer has 2 units, but a feed has 1"),
+        ({"shape": (2,)}, "an answer has no units, but a feed has 1"),
+        ({"fill": float("nan")}, "an answer is not finite"),
+    ],
+    ids=str,
+)
+def test_answers_that_cannot_be_those_that_were_audited_are_refused(
+    tmp_path: Path, answers: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ResultError, match=said):
+        store.open(audited(tmp_path, **answers))
+
+
+def test_answers_that_were_audited_may_not_be_left_out(tmp_path: Path) -> None:
+    (audited(tmp_path) / "raw" / "a.answers.npz").unlink()
+    with pytest.raises(ResultError, match=r"a\.answers\.npz is missing"):
+        store.open(tmp_path)
+
+
+def test_answers_of_texts_are_refused(tmp_path: Path) -> None:
+    answers = np.array([["a"], ["b"]])
+    np.savez(audited(tmp_path) / "raw" / "a.answers.npz", serials=np.array([0, 2]), befores=BEFORES, answers=answers)
+    rehashed(tmp_path)
+    with pytest.raises(ResultError, match="damaged"):
+        store.open(tmp_path)
+
+
+def test_stamps_beyond_any_run_are_not_unpacked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "MAX_RAW_BYTES", 100)
+    with pytest.raises(ResultError, match="bytes of arrays, and the folder may hold 100 more"):
+        store.open(folder)
+
+
+def packed(header: bytes, values: bytes, pack: int = zipfile.ZIP_STORED) -> bytes:
+    """A raw file whose answers have this header."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", pack) as archive:
+        for name, column in (("serials", np.array([0, 2])), ("befores", BEFORES)):
+            saved = io.BytesIO()
+            np.save(saved, column)
+            archive.writestr(f"{name}.npy", saved.getvalue())
+        begin = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little")
+        archive.writestr("answers.npy", begin + header + values)
+    return buffer.getvalue()
+
+
+PLAIN = b"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 1, 3), }  \n"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (packed(PLAIN.replace(b"(2, 1, 3)", b"()"), bytes(4)), "does not hold the answers"),
+        (packed(b"{'descr': " + b"(" * 500 + b"\n", b""), "is not that of a plain array"),
+        (packed(PLAIN.replace(b"False", b"True"), bytes(24)), "is not that of a plain array"),
+        (packed(PLAIN.replace(b"'<f4'", b"'|O'"), bytes(24)), "is not that of a plain array"),
+        (packed(PLAIN.replace(b"'<f4'", b"'<c8'"), bytes(48)), "holds complex64, and not numbers"),
+        (packed(PLAIN.replace(b"(2, ", b"(2000000000, "), bytes(24)), "has another size than its header says"),
+        (packed(PLAIN + b" " * 2000, bytes(24)), "does not begin as an array does"),
+        (packed(PLAIN, bytes(24), zipfile.ZIP_LZMA), "neither stored nor deflated"),
+        (packed(PLAIN, bytes(24)) + b"x", "does not end as a raw file does"),
+        (b"", "does not end as a raw file does"),
+    ],
+    ids=["scalar", "nested", "fortran", "pickled", "complex", "longer", "long header", "lzma", "tail", "empty"],
+)
+def test_an_array_is_looked_at_before_it_is_read(tmp_path: Path, content: bytes, said: str) -> None:
+    (audited(tmp_path) / "raw" / "a.answers.npz").write_bytes(content)
+    rehashed(tmp_path)
+    with pytest.raises(ResultError, match=said):
+        store.open(tmp_path)
+
+
+def test_an_array_that_is_looked_at_is_read_where_it_is_plain(tmp_path: Path) -> None:
+    (audited(tmp_path) / "raw" / "a.answers.npz").write_bytes(packed(PLAIN, bytes(24)))
+    rehashed(tmp_path)
+    assert store.open(tmp_path).records[0].audit is not None
+
+
+@pytest.mark.parametrize("half", [b'"\\ud800"', b'"\xed\xa0\x80"'], ids=["escaped", "encoded"])
+def test_half_a_character_is_refused(folder: Path, half: bytes) -> None:
+    content = (folder / "result.json").read_bytes()
+    (folder / "result.json").write_bytes(content.replace(b'"quick"', half))
+    with pytest.raises(ResultError, match="is not valid JSON"):
+        store.open(folder)
+
+
+def test_more_objects_than_a_run_has_are_not_parsed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "MAX_JSON_OBJECTS", 10)
+    with pytest.raises(ResultError, match="holds more than 10 objects"):
+        store.open(folder)
+
+
+def test_a_bound_of_zero_is_no_plan() -> None:
+    with pytest.raises(ValueError, match="bound_per_s"):
+        Placement(
+            objective="throughput",
+            rates=(),
+            shares={},
+            mixes_per_s=0,
+            bound_per_s=0,
+            bound_shares={},
+            suite_prices={},
+            device_prices={},
+        )
+
+
+def test_a_moved_folder_still_opens(folder: Path, tmp_path: Path) -> None:
+    shutil.move(folder, tmp_path / "elsewhere")
+    assert same(store.open(tmp_path / "elsewhere"), small())
+
+
+def test_the_json_schema_names_every_field_of_a_stored_result(folder: Path) -> None:
+    schema = store.export_json_schema()
+    stored = json.loads((folder / "result.json").read_text())
+    assert set(stored) == set(schema["properties"])
+    assert set(stored["records"][0]) == set(schema["$defs"]["Record"]["properties"])

@@ -1,0 +1,150 @@
+"""What a worker does when it is asked, in a real process of the fake adapter."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.worker import messages
+from mixmark.harness.worker.failures import WorkerFailed
+from mixmark.harness.worker.handle import Worker
+from tests.fakes.acme import DEVICE
+from tests.fakes.workers import ACME, LIMITS, NULL, measured, opened, worker
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_worker_discovers_opens_and_measures(tmp_path: Path) -> None:
+    stages: list[str] = []
+    with worker(tmp_path) as acme:
+        assert acme.call(messages.Discover(), 30).devices == (DEVICE,)
+        assert opened(acme).facts == {"engine": "acme 1"}
+        answer = measured(acme, tmp_path, scenario="offline", batch=None, on_stage=stages.append)
+        assert acme.call(messages.Close(), 30) == messages.Closed()
+    done = acme.completions(tmp_path / "stamps.npz")
+    assert len(done) >= 3
+    assert set(done.units) == {answer.batch}
+    with np.load(tmp_path / "answers.npz") as handed:
+        assert handed["serials"].tolist() == list(range(len(done)))
+        assert handed["answers"].shape == (len(done), answer.batch)
+    assert [trial.batch for trial in answer.trials if trial.batch in (1, 4, 16)] == [1, 4, 16]
+    assert stages[:4] == ["preparing a batch size", "searching the best batch"] * 2
+    assert stages[-3:] == ["warming up", "measuring", "measured"]
+    assert acme.peak_pss_bytes > 1 << 20
+
+
+def test_two_slots_are_two_feeds_in_flight(tmp_path: Path) -> None:
+    with worker(tmp_path, "two slots", work_s="0.02") as acme:
+        opened(acme)
+        measured(acme, tmp_path, scenario="offline")
+    done = acme.completions(tmp_path / "stamps.npz")
+    assert (done.issued_ns[1:] < done.marks_ns[done.ends - 1][:-1]).any()
+
+
+@pytest.mark.parametrize(("mode", "told"), [("no slots", "0 slots"), ("endless slots", "1000000000 slots")])
+def test_slots_are_a_number_of_threads(tmp_path: Path, mode: str, told: str) -> None:
+    with worker(tmp_path, mode) as acme, pytest.raises(WorkerFailed, match=told):
+        opened(acme)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_single_feeds_come_one_by_one_and_their_answers_are_handed_over(tmp_path: Path, ahead: bool) -> None:
+    with worker(tmp_path) as acme:
+        opened(acme)
+        acme.call(messages.Prepare(key="a", scenario="mixed", batch=2, seed=1, limits=LIMITS), 30)
+        acme.call(messages.Begin(key="a", pool=1, seed=None, ahead=ahead), 30)
+        acme.post(messages.Feed(key="a", serial=0, nonce=2))
+        acme.post(messages.Feed(key="a", serial=1, nonce=3))  # queued while the first one runs
+        first, second = acme.answer(messages.Fed, 30), acme.answer(messages.Fed, 30)
+        acme.call(messages.HandOver(key="a", answers=str(tmp_path / "answers.npz")), 30)
+    assert [(each.key, each.serial) for each in (first, second)] == [("a", 0), ("a", 1)]
+    assert first.issued_ns <= first.marks[0] <= second.issued_ns
+    assert first.marks[1] == 2
+    with np.load(tmp_path / "answers.npz") as handed:
+        assert handed["answers"].tolist() == [[2, 2], [3, 3]]  # the null suite's feeds hold their nonces
+
+
+def test_several_slots_overlap_feeds_of_one_suite_but_never_two_suites(tmp_path: Path) -> None:
+    with worker(tmp_path, "two slots", work_s="0.05") as acme:
+        for key in ("a", "b"):
+            assert opened(acme, key=key).slots == 2
+            acme.call(messages.Prepare(key=key, scenario="mixed", batch=1, seed=1, limits=LIMITS), 30)
+            acme.call(messages.Begin(key=key, pool=1, seed=None), 30)
+        for serial, key in enumerate(("a", "a", "b")):
+            acme.post(messages.Feed(key=key, serial=serial, nonce=serial))
+        spans: dict[str, list[tuple[int, int]]] = {"a": [], "b": []}
+        for _ in range(3):
+            done = acme.answer(messages.Fed, 30)
+            spans[done.key].append((done.issued_ns, done.marks[-2]))
+    (first, second), (other,) = spans["a"], spans["b"]
+    assert second[0] < first[1]
+    assert other[0] >= max(first[1], second[1])
+
+
+def test_what_does_not_fit_is_refused_before_loading(tmp_path: Path) -> None:
+    big = NULL.model_copy(update={"options": {"gib": "100"}})
+    with worker(tmp_path, "unsupported") as acme:  # would say so if it were asked
+        with pytest.raises(WorkerFailed) as told:
+            opened(acme, big, free_bytes=8 << 30)
+        assert told.value.failure.kind == "refused"
+        assert "needs 100.5 GiB of npu:acme0 memory, 8.0 GiB are free" in told.value.failure.message
+        with pytest.raises(WorkerFailed) as told:
+            opened(acme, big, free_bytes=101 << 30)
+        assert told.value.failure.kind == "unsupported"
+
+
+def test_a_server_is_fed_on_schedule_and_counts_from_the_due_time(tmp_path: Path) -> None:
+    with worker(tmp_path, work_s="0.002") as acme:
+        opened(acme)
+        measured(acme, tmp_path, scenario="server", rate_per_s=200.0)
+    done = acme.completions(tmp_path / "stamps.npz")
+    assert len(done) == 64  # what a p90 takes
+    gaps = (done.due_ns[1:] - done.due_ns[:-1]) / 1e6
+    assert 2.5 < gaps.mean() < 10  # 5 ms on average, by a fixed seed
+    assert (done.issued_ns >= done.due_ns).all()
+
+
+def test_the_highest_rate_lies_below_what_a_closed_loop_does(tmp_path: Path) -> None:
+    with worker(tmp_path, work_s="0.01") as acme:
+        opened(acme)
+        answer = measured(acme, tmp_path, 60, "server", None, search_ns=4 * 10**9, max_ns=10**10, warmup_ns=10**8)
+    assert 0 < (answer.rate_per_s or 0) < 100
+    assert {trial.kept for trial in answer.rate_trials} == {True, False}
+
+
+def test_a_rate_that_is_too_high_is_told(tmp_path: Path) -> None:
+    with worker(tmp_path, work_s="0.05") as acme:
+        opened(acme)
+        with pytest.raises(WorkerFailed, match="the queue grows"):
+            measured(acme, tmp_path, scenario="server", rate_per_s=1000.0, min_ns=10**9, max_ns=2 * 10**8)
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("import acme_driver", "ModuleNotFoundError: No module named 'acme_driver'"),
+        ("class Acme: name = 'acme'", "lacks discover, open"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+        ("def :", "SyntaxError"),
+        ("class Acme:\n  name = 'other'\n  def discover(self): ...\n  def open(self): ...", "calls itself other"),
+    ],
+)
+def test_a_broken_plugin_is_told(tmp_path: Path, source: str, words: str) -> None:
+    (tmp_path / "acme.py").write_text(source)
+    plugin = Plugin("adapters", "acme", f"{tmp_path}/acme.py:Acme", "test")
+    with worker(tmp_path, plugin=plugin) as acme, pytest.raises(WorkerFailed) as told:
+        acme.call(messages.Discover(), 30)
+    assert words in told.value.failure.message
+
+
+def test_a_slice_is_pinned_before_its_adapter_is_loaded(tmp_path: Path) -> None:
+    cores = sorted(os.sched_getaffinity(0))[:1]
+    with Worker(ACME, {"mode": "fine"}, tmp_path, tmp_path / "log", cores=cores) as acme:
+        assert opened(acme).facts == {"engine": "acme 1"}
+        threads = psutil.Process(acme.pid).threads()
+        assert {tuple(os.sched_getaffinity(each.id)) for each in threads} == {tuple(cores)}, "those of numpy too"

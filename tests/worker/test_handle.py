@@ -1,0 +1,138 @@
+"""Real processes: whatever a vendor's code does to itself, the parent gets an answer and goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mixmark.harness.contracts import seeds
+from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.worker import messages
+from mixmark.harness.worker.failures import WorkerFailed
+from mixmark.harness.worker.handle import Worker
+from mixmark.harness.worker.process import local
+from tests.fakes.null import Null
+from tests.fakes.workers import ACME, measured, opened, worker
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "words"),
+    [
+        ("kill", "crashed", "SIGKILL while warming up"),
+        ("segfault", "crashed", "SIGSEGV"),
+        ("exit", "crashed", "exit code 7"),
+        ("sys.exit", "raised", "licence expired"),
+        ("hang", "hung", "no answer within 2 s while warming up"),
+        ("hold the lock", "hung", "no answer within 2 s"),
+        ("memory", "out of memory", "no room for the activations"),
+        ("nothing", "wrong answer", "yielded nothing"),
+        ("text", "wrong answer", "float32, int32 or int64"),
+    ],
+)
+def test_what_goes_wrong_in_a_worker_is_told(tmp_path: Path, mode: str, kind: str, words: str) -> None:
+    with worker(tmp_path, mode) as acme:
+        opened(acme)
+        with pytest.raises(WorkerFailed) as told:
+            measured(acme, tmp_path, timeout_s=2 if kind == "hung" else 30)
+    assert (told.value.failure.kind, words in told.value.failure.message) == (kind, True), told.value.failure
+
+
+def test_an_audit_has_its_time_for_each_feed(tmp_path: Path) -> None:
+    feed, file = Null("smoke", {}).feeds(1, 0), tmp_path / "answers.npz"
+    np.savez(
+        file,
+        serials=np.arange(6),
+        befores=np.zeros((6, 16), np.uint8),
+        answers=np.array([feed(seeds.nonce(7, at))["x"] for at in range(6)]),
+    )
+    with worker(tmp_path, work_s="0.5") as acme:
+        opened(acme)
+        request = messages.Audit(key="a", batch=1, seed=7, answers=str(file))
+        assert acme.call(request, 2, each_stage=True).values == (0.0,) * 6
+        with pytest.raises(WorkerFailed, match="no answer within 2 s while auditing"):
+            acme.call(request, 2)
+
+
+def test_noise_on_stdout_is_harmless(tmp_path: Path) -> None:
+    with worker(tmp_path, "noisy") as acme:
+        opened(acme)
+        measured(acme, tmp_path)
+    assert len(acme.completions(tmp_path / "stamps.npz")) >= 3
+    log = (tmp_path / "log").read_text()
+    assert "noise of a child" in log
+    assert '{"failure": 1}' in log
+
+
+def test_a_killed_worker_is_noticed_from_outside(tmp_path: Path) -> None:
+    with worker(tmp_path, work_s="60") as acme:
+        opened(acme)
+        threading.Timer(0.5, os.kill, (acme.pid, signal.SIGKILL)).start()
+        with pytest.raises(WorkerFailed, match="SIGKILL"):
+            measured(acme, tmp_path)
+        with pytest.raises(WorkerFailed, match="SIGKILL"):  # and it stays gone
+            measured(acme, tmp_path)
+
+
+def test_a_missing_interpreter_is_told(tmp_path: Path) -> None:
+    with pytest.raises(WorkerFailed, match=r"cannot start /opt/acme/python: No such file"):
+        Worker(ACME, {}, tmp_path, tmp_path / "log", "/opt/acme/python")
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (b"Traceback (most recent call last)\n", "cannot be read: it is no message: Traceback"),
+        (b"\n", "cannot be read: it is no message"),
+        (b'{"Fed": {"key": 1}}\n', "cannot be read: a field is wrong"),
+        (b'{"Closed": {}}\n', "Discovered was due, Closed came"),
+        (b"x" * (messages.LONGEST_BYTES + (1 << 20)), "cannot be read: a line of more than 16 MiB"),
+    ],
+    ids=["text", "empty", "field", "order", "endless"],
+)
+def test_garbage_on_the_channel_is_a_failure_of_that_worker(tmp_path: Path, said: bytes, words: str) -> None:
+    (tmp_path / "said").write_bytes(said)
+    (tmp_path / "acme.py").write_text(
+        "import os, pathlib, stat\n"
+        "class Acme:\n"
+        "  name = 'acme'\n"
+        "  def __init__(self, options): ...\n"
+        "  def open(self): ...\n"
+        "  def discover(self):\n"
+        "    for number in range(3, 64):\n"
+        "      try:\n"
+        "        if stat.S_ISSOCK(os.fstat(number).st_mode): os.set_blocking(number, True); send(number)\n"
+        "      except OSError: pass\n"
+        "def send(number):\n"
+        f"  said = pathlib.Path({str(tmp_path / 'said')!r}).read_bytes()\n"
+        "  while said: said = said[os.write(number, said):]\n"
+    )
+    plugin = Plugin("adapters", "acme", f"{tmp_path}/acme.py:Acme", "test")
+    with worker(tmp_path, plugin=plugin) as acme:
+        with pytest.raises(WorkerFailed) as told:
+            acme.call(messages.Discover(), 30)
+        assert told.value.failure.kind == "crashed"
+        assert words in told.value.failure.message
+        with pytest.raises(WorkerFailed):  # and it is gone
+            acme.call(messages.Discover(), 30)
+
+
+def test_a_worker_that_hangs_up_and_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "ENDS_WITHIN_S", 0.2)
+    (tmp_path / "acme.py").write_text(
+        "import os, time\n"
+        "class Acme:\n"
+        "  name = 'acme'\n"
+        "  def __init__(self, options): ...\n"
+        "  def open(self): ...\n"
+        "  def discover(self): os.closerange(3, 64); time.sleep(600)\n"
+    )
+    plugin = Plugin("adapters", "acme", f"{tmp_path}/acme.py:Acme", "test")
+    with worker(tmp_path, plugin=plugin) as acme, pytest.raises(WorkerFailed, match="SIGKILL"):
+        acme.call(messages.Discover(), 30)

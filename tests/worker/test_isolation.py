@@ -1,0 +1,226 @@
+"""Nothing of a worker lives on, and nothing that is installed beside Mixmark reaches the auditor: real processes."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from mixmark.harness.contracts.schema import Phase, Record, Share, Task
+from mixmark.harness.judge.evidence import gather
+from mixmark.harness.judge.rules import integrity
+from mixmark.harness.measure import audit, solo
+from mixmark.harness.measure.audit import CPU, Auditor
+from mixmark.harness.measure.phase import Equipment, attend
+from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.worker import isolation
+from mixmark.harness.worker.process.local import Local, LocalProcess
+from tests.fakes.escapes import NAP
+from tests.fakes.workers import NULL
+from tests.golden.sample import result
+from tests.measure.test_audit import Run
+from tests.measure.test_cheats import LIMITS, ROUTE, equipment
+
+pytestmark = pytest.mark.slow
+linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has child subreapers and /proc")
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The workers import this package."""
+    root = str(Path(__file__).parents[2])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((root, os.environ.get("PYTHONPATH", ""))))
+
+
+def measured(folder: Path, what: str, **options: str) -> Record:
+    (folder / "raw").mkdir(parents=True, exist_ok=True)
+    plain = equipment({"as": what, **options})
+    plugin = Plugin("adapters", "escapes", "tests.fakes.escapes:Escapes", "")
+    (device,) = plain.devices.values()
+    equipped = Equipment(
+        **{
+            **vars(plain),
+            "adapters": {"escapes": plugin},
+            "devices": {(device.id, "escapes"): device},
+            "config": type(plain.config)(adapters={"escapes": plain.config.adapter("cheats")}),
+        }
+    )
+    route = ROUTE.model_copy(update={"adapter": "escapes"})
+    share = Share(key=what, route=route, scenario="single-stream", batch=1, limits=LIMITS)
+    phase = Phase(name=what, purpose="solo", tasks=(Task(device=device.id, shares=(share,)),))
+    (record,) = attend(phase, equipped, folder, solo.drive)
+    return record
+
+
+def told(record: Record) -> list[tuple[str, str]]:
+    return [(each.severity, each.message) for each in integrity.alone(gather(result(record)))]
+
+
+def naps() -> list[psutil.Process]:
+    """The processes of the fakes that live now."""
+    return [
+        each
+        for each in psutil.process_iter(["cmdline", "status"])
+        if NAP[-1] in (each.info["cmdline"] or ()) and each.info["status"] != psutil.STATUS_ZOMBIE
+    ]
+
+
+@linux
+@pytest.mark.parametrize("what", ["daemon", "session"])
+def test_what_left_the_workers_group_is_killed_and_told(tmp_path: Path, what: str) -> None:
+    record = measured(tmp_path, what)
+    assert record.completions is not None
+    [(severity, message)] = told(record)
+    assert severity == "invalid"
+    assert message.startswith("1 process lived on after the workers of the phase, and had to be killed: python")
+    assert naps() == []
+
+
+@pytest.mark.parametrize("what", ["server", "child"])
+def test_an_adapter_that_ends_what_it_started_is_not_accused(tmp_path: Path, what: str) -> None:
+    record = measured(tmp_path, what)
+    assert record.completions is not None
+    assert told(record) == []
+    assert naps() == []
+
+
+def test_a_helper_that_the_runner_named_lives_on_and_is_told(tmp_path: Path) -> None:
+    with subprocess.Popen(NAP, start_new_session=True) as helper:
+        record = measured(tmp_path, "helper", helper=str(helper.pid))
+        assert helper.poll() is None
+        helper.kill()
+    [(severity, message)] = told(record)
+    assert (severity, message[:24]) == ("note", "1 process worked for the")
+
+
+def test_a_process_that_this_one_started_itself_is_none_of_a_worker(tmp_path: Path) -> None:
+    with subprocess.Popen(NAP) as own, subprocess.Popen(NAP, start_new_session=True) as before:
+        assert told(measured(tmp_path, "child")) == []
+        assert (own.poll(), before.poll()) == (None, None)
+        own.kill()
+        before.kill()
+
+
+@linux
+def test_the_channel_is_a_socket_that_no_file_name_opens(tmp_path: Path) -> None:
+    code = "import os, sys, time; os.write(int(sys.argv[1]), b'here'); time.sleep(1000)"
+    process = LocalProcess(sys.executable, code, [], {}, tmp_path / "log", isolated=False, helps=False)
+    try:
+        assert process.receive(30) == b"here"
+        for pid in (process.pid, os.getpid()):
+            for link in [*Path(f"/proc/{pid}/fd").iterdir()]:
+                if os.path.lexists(link) and os.readlink(link).startswith("socket:"):
+                    with pytest.raises(OSError, match="No such device or address"):
+                        link.open("wb").close()
+        with socket.socket(fileno=os.dup(process._channel.fileno())) as channel:
+            assert channel.family == socket.AF_UNIX
+    finally:
+        process.close()
+
+
+PATCH = "open({mark!r}, 'a').write('ran')\n"
+AUDITED = """
+import sys
+from pathlib import Path
+from tests.measure.test_audit import Run
+from tests.worker.test_isolation import measured
+folder, mark = map(Path, sys.argv[1:])
+assert measured(folder / "a", "child").completions is not None
+assert mark.exists(), "it runs in a worker"
+mark.unlink()
+found = Run(folder).audited()
+assert found.audit.passed, found
+assert not mark.exists(), "it ran in the auditor"
+"""
+
+
+def test_no_hook_of_the_environment_runs_in_the_auditor(tmp_path: Path) -> None:
+    """The environment is another one, which has all packages of this one and a .pth file that runs code."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
+    (site,) = (tmp_path / "venv").glob("lib/python*/site-packages")
+    (site / "base.pth").write_text(f"import site; site.addsitedir({sysconfig.get_paths()['purelib']!r})\n")
+    (site / "acme_patch.py").write_text(PATCH.format(mark=str(tmp_path / "mark")))
+    (site / "acme_patch.pth").write_text("import acme_patch\n")
+    words = [str(tmp_path / "venv/bin/python"), "-c", AUDITED, str(tmp_path), str(tmp_path / "mark")]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_auditor_keeps_few_variables_and_attaches_to_no_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/nowhere")
+    monkeypatch.setenv("LD_PRELOAD", "")
+    monkeypatch.setenv("ACME_SECRET", "1")
+    seen: dict[str, object] = {}
+    start = Local.start
+
+    def noted(self: Local, *given: Any, **more: Any) -> LocalProcess:
+        seen["variables"], seen["isolated"] = given[3], given[5]
+        return start(self, *given, **more)
+
+    monkeypatch.setattr(Local, "start", noted)
+    assert Run(tmp_path).audited().audit is not None
+    assert seen["isolated"] is True
+    variables = seen["variables"]
+    assert isinstance(variables, dict)
+    assert not variables.keys() & {"PYTHONPATH", "LD_PRELOAD", "ACME_SECRET"}
+    assert variables["TORCH_DEVICE_BACKEND_AUTOLOAD"] == "0"
+
+
+def test_what_the_auditor_ran_is_in_the_result(tmp_path: Path) -> None:
+    found = Run(tmp_path).audited().audit
+    assert found is not None
+    assert len(found.code) == 64
+    assert {"python", "numpy", "torch"} == found.software.keys() | {"torch"}  # the null suite needs no torch
+    again = Run(tmp_path).audited().audit
+    assert again is not None
+    assert again.code == found.code
+
+
+def test_other_code_than_the_run_began_with_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    isolation.remember()
+    path = str(isolation.ROOT / "harness/worker/load_generator.py")
+    monkeypatch.setitem(isolation._HASHES, path, "0" * 64)
+    told = Run(tmp_path).audited()
+    assert "the auditor ran a drive.py that is not the one that the run began with" in told.unaudited
+    assert "mixmark audit FOLDER" in told.unaudited
+
+
+def test_a_compiled_file_that_differs_from_its_source_is_not_run(tmp_path: Path) -> None:
+    """A .pyc with the time and size of its source would be taken by the interpreter."""
+    suite = tmp_path / "borrowed.py"
+    suite.write_text("from tests.fakes.null import Null\n")
+    code = isolation.PRELUDE
+    script = (
+        f"TOPS = {{'borrowed': {str(tmp_path)!r}}}\nFOLDERS = []\n{code}\nimport borrowed\nprint(borrowed.word, *RAN)"
+    )
+    suite.write_text("word = 'true'\n")
+    caching = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    subprocess.run([sys.executable, "-c", "import borrowed"], cwd=tmp_path, env=caching, check=True)
+    (cached,) = (tmp_path / "__pycache__").glob("*.pyc")
+    stamp = suite.stat()
+    suite.write_text("word = 'fake'\n")
+    os.utime(suite, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    plain = subprocess.run(
+        [sys.executable, "-c", "import borrowed; print(borrowed.word)"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert plain.stdout == "true\n"  # from the cache
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == f"fake {suite}\n"
+    assert cached.exists()
+
+
+def test_a_suite_that_is_nowhere_is_told(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    gone = NULL.model_copy(update={"spec": "no_such_suite:Null"})
+    Auditor(tmp_path, lambda record: gone, CPU, 60).run([run.record], run.kept.append)
+    assert "there is no module no_such_suite" in run.kept[-1].unaudited
+    assert audit.pending(run.record)
