@@ -27,7 +27,7 @@ import numpy as np
 from mixmark.harness.contracts.protocols import Array, Feed, Runner, Use
 from mixmark.harness.judge.statistics import intervals
 from mixmark.harness.measure.audit import CPU, REFERENCE
-from mixmark.harness.plan.phases import PRESETS
+from mixmark.harness.plan.presets import PRESETS
 from mixmark.harness.plugins import registry
 from mixmark.harness.worker import load_generator
 from mixmark.harness.worker.outputs import Answers

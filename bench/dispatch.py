@@ -22,11 +22,12 @@ from pathlib import Path
 from mixmark.harness.contracts.schema import Limits, Mix, Phase, Rate, Record, Route, Share, Task
 from mixmark.harness.discover import setup
 from mixmark.harness.discover.config import Config
+from mixmark.harness.discover.equipment import Equipment
 from mixmark.harness.measure import mixed
 from mixmark.harness.measure import solo as cell
-from mixmark.harness.measure.phase import Equipment, attend
-from mixmark.harness.plan import phases
+from mixmark.harness.measure.phase import attend
 from mixmark.harness.plan import placement as place
+from mixmark.harness.plan import presets
 from mixmark.harness.plugins import registry
 from tests.fakes.machine import Machine
 
@@ -62,7 +63,7 @@ def reached(rates: dict[str, float], length_s: int, known: bool) -> float:
         end_s=length_s if known else None,
     )
     machine.run(length_s)
-    machine.end_ns = length_s * phases.SECOND
+    machine.end_ns = length_s * presets.SECOND
     return min(map(machine.stamped, EDGE_1)) / length_s / machine.placement.bound_per_s
 
 
@@ -90,8 +91,8 @@ def main() -> None:
         seed=1,
         timeout_s=600,
     )
-    ns = int(SECONDS * phases.SECOND)
-    limits = Limits(warmup_ns=phases.SECOND, search_ns=0, min_ns=ns, max_ns=ns, min_feeds=1)
+    ns = int(SECONDS * presets.SECOND)
+    limits = Limits(warmup_ns=presets.SECOND, search_ns=0, min_ns=ns, max_ns=ns, min_feeds=1)
     route = Route.model_validate(
         {
             "suite": suite,

@@ -37,6 +37,7 @@ from mixmark.harness.contracts.schema import (
 from mixmark.harness.judge import solo_rates
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.plan import phases as plan
+from mixmark.harness.plan import presets
 from mixmark.harness.plan.phases import Way, Workload
 from mixmark.harness.plan.placement import place
 from mixmark.harness.plugins import registry
@@ -104,7 +105,7 @@ class Maker:
             for name, suite in self.suites.items()
         }
         chosen = [work["dlrm"], work["resnet50"]]
-        phases = plan.solo(ways, chosen, "smoke", plan.PRESETS["quick"], probe=work["probe"])
+        phases = plan.solo(ways, chosen, "smoke", presets.PRESETS["quick"], probe=work["probe"])
         result = Result(
             created_utc="2026-01-02T03:04:05+00:00",
             tier="smoke",
@@ -131,7 +132,7 @@ class Maker:
             result = self.added(result, phase)
         placement = place(MIX.units, solo_rates.solo(gather(result), MIX, ()), DEVICES)
         for run in range(1, runs + 1):
-            mixed = plan.mixed(result, placement, plan.SMOKE_MIX, run, {})
+            mixed = plan.mixed(result, placement, presets.SMOKE_MIX, run, {})
             result = self.added(result.model_copy(update={"phases": (*result.phases, mixed)}), mixed)
         return result
 

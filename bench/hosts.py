@@ -22,6 +22,7 @@ import psutil
 from mixmark.harness.contracts.schema import Phase, Record, Result, Tier
 from mixmark.harness.discover import cpu_slices, setup
 from mixmark.harness.discover.config import Config
+from mixmark.harness.measure import next_phases
 from mixmark.harness.measure.cluster import messages
 from mixmark.harness.measure.cluster.agents import Remotes
 from mixmark.harness.measure.cluster.executor import Cluster
@@ -30,7 +31,7 @@ from mixmark.harness.measure.cluster.launchers import Host
 from mixmark.harness.measure.cluster.launchers.local import Local
 from mixmark.harness.measure.cluster.launchers.process import Process
 from mixmark.harness.measure.executor import Here, Order, Site
-from mixmark.harness.plan import phases
+from mixmark.harness.measure.metering import metered
 from mixmark.harness.record import store
 
 ADAPTER = "torch"
@@ -50,7 +51,7 @@ def mixes_per_s(site: Site, phase: Phase, before: Result) -> float:
             phase=phase,
             idle_s=0,
             mix=before.mix,
-            planner=lambda: phases.planner(before, "throughput"),
+            planner=lambda: next_phases.planner(before, "throughput"),
             keep=keep,
         )
     )
@@ -85,7 +86,7 @@ def main() -> None:
             )
         suites = setup.load_suites(Config(), cast(Tier, tier))
         bench = setup.prepare(Config(), suites, [ADAPTER], "2")
-        meters = stack.enter_context(setup.metered(bench.found.devices, [ADAPTER], Config()))
+        meters = stack.enter_context(metered(bench.found.devices, [ADAPTER], Config()))
         here = Here(bench.equipment(None, TIMEOUT_S), folder / "alone", meters)
         remotes = stack.enter_context(Remotes(Local(), hosts, folder / "agents"))
         look = messages.Look(

@@ -4,7 +4,7 @@
         declaration.json    what no measurement can tell: names, availability, price (Declaration)
         claim.json          the classes and figures as the maker computed them (Claim); a check computes them again
         README.md           the same for a person; it follows from the other files
-        conformance.X.json  optional: what the conformance kit says of the adapter X (mixmark.harness.measure.conformance.report)
+        conformance.X.json  optional: what the conformance kit says of the adapter X
         results/1/ …        the result folders, without names of hosts and users
         manifest.json       the size and the SHA-256 of each file above (Manifest)
         manifest.json.sig   optional: the signature of manifest.json by `ssh-keygen -Y sign`

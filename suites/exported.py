@@ -1,7 +1,8 @@
 """Graphs as ONNX models without their weights: shipped, cached, or exported from the PyTorch module on demand.
 
 A suite ships the graphs of its smoke and edge tiers in the folder `graphs` beside its code, so that an ONNX runtime
-works where torch is absent. After a change to a module, `python -m mixmark.suites.exported mixmark.suites.llm:Llm …` writes them again.
+works where torch is absent. After a change to a module, `python -m mixmark.suites.exported
+mixmark.suites.llm:Llm …` writes them again.
 """
 
 from __future__ import annotations

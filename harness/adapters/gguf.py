@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mixmark.harness.adapters.bfloat16 import round_to_bf16
 from mixmark.harness.adapters.lowbit import GROUP, Integers, in_groups, packed
+from mixmark.harness.contracts.bfloat16 import round_to_bf16
 from mixmark.harness.contracts.errors import PluginError, Unsupported
 from mixmark.harness.contracts.protocols import Array, Suite, Value
 from mixmark.harness.contracts.schema import Precision

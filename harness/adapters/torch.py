@@ -1,6 +1,6 @@
 """PyTorch: the CPU and every accelerator that the installed build of torch supports.
 
-The modules run eagerly; in bf16 on the CPU they run as graphs for oneDNN (`mixmark.harness.adapters.fused`).
+The modules run eagerly; in bf16 on the CPU they run as graphs for oneDNN (`adapters.fused`).
 CUDA, ROCm, XPU, MPS and out-of-tree backends (torch_npu, torch_musa, torch_mlu, …) are all used through
 `torch.accelerator`; docs/vendors/coverage.md says how each one loads. The authors have run only the CPU; the code for
 accelerators is written from the documentation.

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from mixmark.harness.contracts.schema import Limits, Phase, Record, Result, Share
-from mixmark.harness.plan.phases import SECOND, scales
+from mixmark.harness.plan.phases import scales
+from mixmark.harness.plan.presets import SECOND
 
 if TYPE_CHECKING:
     from mixmark.harness.measure.benchmark import Procedure

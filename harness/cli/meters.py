@@ -40,10 +40,11 @@ def meters(context: click.Context, adapters: tuple[str, ...], config: Path | Non
     from mixmark.harness.judge.energy.coverage import antichain, rivals, unmetered
     from mixmark.harness.judge.energy.total import CLAIM
     from mixmark.harness.measure import metering
+    from mixmark.harness.measure.metering import metered
 
     configured = configuration.load(config)
     asked = setup.look(adapters, configured).devices
-    with plugins_print_to_stderr(), setup.metered(asked, adapters, configured) as found:
+    with plugins_print_to_stderr(), metered(asked, adapters, configured) as found:
         seen = metering.live(found, LIVE_S)
     unasked = [
         Absent(kind="meter", name=name, reason=f"it is read only if mixmark.toml has a section [meter.{name}]")

@@ -33,7 +33,7 @@ class Progress:
     """Follows a run and shows its progress; a context manager around the run.
 
     A step is a cell, the comparison of answers with the reference, all routes that are measured once more, or a mixed
-    phase. What is told of the time left is decided in `mixmark.harness.cli.eta`.
+    phase. What is told of the time left is decided in `cli.eta`.
     """
 
     def __init__(

@@ -21,12 +21,12 @@ from mixmark.harness.contracts.text import plain
 if TYPE_CHECKING:
     from mixmark.harness.contracts.schema import Absent, Device, Domain, Phase, Result
     from mixmark.harness.discover.config import Config
+    from mixmark.harness.discover.equipment import Equipment
     from mixmark.harness.discover.setup import Suites, Workbench
     from mixmark.harness.judge.judgement import Judgement
     from mixmark.harness.measure.cluster.launchers import Host, Launcher
     from mixmark.harness.measure.cluster.messages import Look
     from mixmark.harness.measure.executor import Site
-    from mixmark.harness.measure.phase import Equipment
     from mixmark.harness.plan.phases import Workload
     from mixmark.harness.record.store import Store
 
@@ -188,7 +188,7 @@ def run(
     from mixmark.harness.discover import setup
     from mixmark.harness.judge.judgement import judge
     from mixmark.harness.measure.cluster import messages
-    from mixmark.harness.plan import mixes
+    from mixmark.harness.plan import mixes, presets
     from mixmark.harness.plan import phases as plan
     from mixmark.harness.record import store
 
@@ -256,7 +256,7 @@ def run(
             rate_per_s = None if rate == float("inf") else rate
 
             def routes(fewest_bits: Any) -> tuple[Phase, ...]:
-                how = plan.PRESETS[preset], precisions, scenarios, probe, rate_per_s, runs, fewest_bits
+                how = presets.PRESETS[preset], precisions, scenarios, probe, rate_per_s, runs, fewest_bits
                 return plan.solo(ways, workloads, tier, *how)
 
             candidates = routes(fewest)
@@ -352,6 +352,7 @@ def selftest(
     from mixmark.harness.measure.executor import Here
     from mixmark.harness.measure.metering import Meters
     from mixmark.harness.plan import phases as plan
+    from mixmark.harness.plan import presets
     from mixmark.harness.record import store
 
     configured = configuration.load(config)
@@ -362,8 +363,10 @@ def selftest(
     store.refuse_used(folder)
     with alone(folder, tier, wait_idle_s), plugins_print_to_stderr(), Meters(configuration.Config(), (), {}) as nothing:
         bench = setup.prepare(configured, existing, adapters)
-        phases = plan.solo(bench.ways(), workloads, tier, plan.SELFTEST, scenarios=("single-stream",), runs=2 * pairs)
-        header = bench.header(phases, tier, plan.SELFTEST.name)
+        phases = plan.solo(
+            bench.ways(), workloads, tier, presets.SELFTEST, scenarios=("single-stream",), runs=2 * pairs
+        )
+        header = bench.header(phases, tier, presets.SELFTEST.name)
         keeper = store.create(folder, header, needs_bytes=FREE_DISK_BYTES)
         with store.locked(folder):
             equipment = bench.equipment(header.seed, SELFTEST_TIMEOUT_S)
@@ -418,11 +421,11 @@ def _here(
     stack: ExitStack,
 ) -> _Where:
     """This machine. before: the run that goes on."""
-    from mixmark.harness.discover import setup
     from mixmark.harness.measure.executor import Here
+    from mixmark.harness.measure.metering import metered
 
     devices = before.devices if before else bench.found.devices
-    meters = stack.enter_context(setup.metered(devices, adapters, bench.config))
+    meters = stack.enter_context(metered(devices, adapters, bench.config))
     equipment = bench.equipment(seed, timeout_s)
     return _Where(bench, meters.devices, meters.domains, meters.absent, lambda folder: Here(equipment, folder, meters))
 

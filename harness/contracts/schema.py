@@ -53,6 +53,8 @@ HOST_PROCESSOR = "cpu:0"
 """The `Device.id` of the host's processor, also where no adapter reaches it."""
 NOT_ASKED, NO_GATE, HOSTED = "not asked for", "the suite has no gate", "a hosted service has weights of its own"
 """The reasons for which a record is not audited that are no fault."""
+DIGEST_BYTES = 16
+"""The length of the digest of an answer."""
 LARGEST = 1 << 60
 """The upper limit of any stored integer: 36 years in ns, so that sums and differences of stamps stay inside int64."""
 
@@ -716,8 +718,8 @@ class Metering(Fact):
 
 
 class Clock(Fact):
-    """Where another host's monotonic clock stands against that of the host that leads the run, as harness/measure/cluster/clocks.py
-    finds it: offset = theirs - ours = offset_ns + drift · (ours - at_ns)."""
+    """Where another host's monotonic clock stands against that of the host that leads the run, as
+    `measure.cluster.clocks` finds it: offset = theirs - ours = offset_ns + drift · (ours - at_ns)."""
 
     at_ns: int
     """The middle of the time in which it was looked at, on our clock."""

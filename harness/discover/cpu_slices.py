@@ -13,8 +13,8 @@ from pathlib import Path
 
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Device
-from mixmark.harness.discover.machine.files import ROOT
 from mixmark.harness.plan.phases import Way
+from mixmark.harness.worker.process.files import ROOT
 
 BY = ("numa", "type")
 

@@ -13,14 +13,15 @@ from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import HOST_PROCESSOR, Absent, Device, Environment
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.discover.config import Config
-from mixmark.harness.discover.machine import memory, processor
-from mixmark.harness.discover.machine.files import MAX_TEXT
+from mixmark.harness.discover.machine import processor
 from mixmark.harness.plan.phases import Way
 from mixmark.harness.plugins.calls import MAX_REASON
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker import messages
 from mixmark.harness.worker.failures import Misused, WorkerFailed
 from mixmark.harness.worker.handle import Worker, why
+from mixmark.harness.worker.process import memory
+from mixmark.harness.worker.process.files import MAX_TEXT
 
 TIMEOUT_S = 120.0  # a cold import of a vendor's framework from a slow disk
 

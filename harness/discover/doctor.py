@@ -1,7 +1,7 @@
 """What will disturb a measurement on this machine, and the command that would stop it. It reads and changes nothing.
 
-It uses the readers of `mixmark.harness.discover.machine`, which also watch the machine during a run. The vendors' watchers add the checks
-of their accelerators. Each interpreter that the configuration names is started once.
+It uses the readers of `discover.machine`, which also watch the machine during a run. The vendors' watchers add the
+checks of their accelerators. Each interpreter that the configuration names is started once.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from mixmark.harness.discover import noise_floor as noise
 from mixmark.harness.discover import setup
 from mixmark.harness.discover.config import Config
 from mixmark.harness.discover.devices import TIMEOUT_S
-from mixmark.harness.discover.machine import cgroups, disclosure, other_load
+from mixmark.harness.discover.machine import other_load
 from mixmark.harness.discover.machine.accelerators import Accelerators
 from mixmark.harness.discover.machine.counters import Machine, between
 from mixmark.harness.discover.machine.disclosure import disclose
-from mixmark.harness.discover.machine.files import ROOT, line, text
 from mixmark.harness.judge.compare.machines import days_between
 from mixmark.harness.judge.rules import interference
 from mixmark.harness.plugins.registry import Plugin
-from mixmark.harness.worker import messages
+from mixmark.harness.worker import messages, software
 from mixmark.harness.worker.failures import WorkerFailed
 from mixmark.harness.worker.handle import Worker, install, why
+from mixmark.harness.worker.process import cgroups
+from mixmark.harness.worker.process.files import ROOT, line, text
 
 SAMPLE_S = 1.0
 CPUS = "sys/devices/system/cpu"
@@ -306,7 +307,7 @@ def _interpreter(
 
 def _differences(hello: messages.Hello) -> Iterator[str]:
     """The versions of another interpreter that this one does not have."""
-    here = {"Python": disclosure.python(), **disclosure.packages()}
+    here = {"Python": software.python(), **software.packages()}
     for name, version in {"Python": hello.python, **hello.packages}.items():
         if here.get(name) != version:
             yield f"{name} {version.split()[-1]} ({f'here {here[name].split()[-1]}' if name in here else 'not here'})"

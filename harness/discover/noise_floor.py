@@ -16,7 +16,8 @@ from pydantic import BaseModel, ConfigDict
 
 from mixmark.harness.contracts.errors import ResultError
 from mixmark.harness.contracts.schema import NoiseFloor, Tier
-from mixmark.harness.discover.machine import memory, processor
+from mixmark.harness.discover.machine import processor
+from mixmark.harness.worker.process import memory
 
 IMPLAUSIBLE = 10.0  # a stored floor of more than 1000 % is damage
 OLD_DAYS = 30  # updates of the system, dust and seasons change what a machine repeats

@@ -17,12 +17,11 @@ from mixmark.harness.contracts.schema import Absent, Device, Hosts, Mix, Phase, 
 from mixmark.harness.discover import cpu_slices, noise_floor
 from mixmark.harness.discover.config import AdapterConfig, Config
 from mixmark.harness.discover.devices import Found, discover
+from mixmark.harness.discover.equipment import Equipment
 from mixmark.harness.discover.machine import processor
 from mixmark.harness.discover.machine.accelerators import Accelerators
 from mixmark.harness.discover.machine.disclosure import disclose
 from mixmark.harness.judge.rules.integrity import LARGEST_CACHE_BYTES, last_level_bytes
-from mixmark.harness.measure.metering import Meters
-from mixmark.harness.measure.phase import Equipment
 from mixmark.harness.plan.phases import Way, Workload
 from mixmark.harness.plan.placement import Objective
 from mixmark.harness.plugins import registry as plugins
@@ -217,18 +216,6 @@ def bystanders(adapters: Sequence[str], config: Config, seen: Iterable[Device]) 
     return tuple(
         each for each in discover(others, config).devices if not all(is_covered(part, silicon) for part in each.silicon)
     )
-
-
-def metered(devices: Sequence[Device], adapters: Sequence[str], config: Config) -> Meters:
-    """The meters of these devices. Where a meter reads each device by itself, they also cover the devices of the
-    adapters that the command line leaves out: those draw power too."""
-    meters = Meters(config, devices)
-    one_by_one = any(each.boundary == "devices" for each in meters.domains)
-    others = bystanders(adapters, config, devices) if one_by_one else ()
-    if not others:
-        return meters
-    meters.close()
-    return Meters(config, (*devices, *others))
 
 
 def load_suites(config: Config, tier: Tier, weights: Sequence[str] = ()) -> Suites:

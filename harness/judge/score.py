@@ -45,6 +45,7 @@ from mixmark.harness.judge.statistics.timestamps import (
     window_ns,
 )
 from mixmark.harness.plan import mixes
+from mixmark.harness.plan.presets import PROVISIONAL_FEEDS
 
 Grade = Literal["official", "provisional", "indicative"]
 NS_PER_S = 1_000_000_000
@@ -54,8 +55,6 @@ OFFICIAL_NS = 120 * NS_PER_S
 OFFICIAL_FEEDS = 100
 OFFICIAL_AUDITS = 30
 OFFICIAL_HALF_WIDTH = 0.02
-PROVISIONAL_FEEDS = 10
-STANDARD_MIX_NS = 900 * NS_PER_S  # the longest mix of the preset standard, which aims at a provisional score
 NOT_MEASURED = "EFFICIENCY NOT MEASURED"
 
 

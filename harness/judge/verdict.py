@@ -21,7 +21,8 @@ from mixmark.harness.judge.evidence import Evidence
 from mixmark.harness.judge.rows import Row
 from mixmark.harness.judge.rules.interference import speed_drifts
 from mixmark.harness.judge.rules.records import interval_known
-from mixmark.harness.judge.score import PROVISIONAL_FEEDS, STANDARD_MIX_NS, Score
+from mixmark.harness.judge.score import Score
+from mixmark.harness.plan.presets import PROVISIONAL_FEEDS, STANDARD_MIX_NS
 
 Verdict = Literal["solid", "fair", "disturbed", "invalid", "unfinished"]
 

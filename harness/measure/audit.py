@@ -2,7 +2,7 @@
 
 The worker hands over what was yielded; only then does this process draw, from the system's randomness, which answers
 are audited. Once no worker lives any more, a fresh process makes the feeds anew from the window's seed and runs the
-reference, by the built-in torch adapter in fp32. `mixmark.harness.worker.isolation` keeps that process apart from the vendor's code.
+reference, by the built-in torch adapter in fp32. `worker.isolation` keeps that process apart from the vendor's code.
 """
 
 from __future__ import annotations
@@ -24,15 +24,24 @@ import numpy as np
 import numpy.typing as npt
 
 from mixmark.harness.contracts.errors import PluginError, WrongAnswer
-from mixmark.harness.contracts.schema import HOST_POOL, HOST_PROCESSOR, Audit, Device, Failure, Gate, Record
-from mixmark.harness.discover.machine import memory
+from mixmark.harness.contracts.schema import (
+    DIGEST_BYTES,
+    HOST_POOL,
+    HOST_PROCESSOR,
+    Audit,
+    Device,
+    Failure,
+    Gate,
+    Record,
+)
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker import isolation, messages
 from mixmark.harness.worker.failures import WorkerFailed
 from mixmark.harness.worker.handle import Worker
 from mixmark.harness.worker.isolation import Isolation
-from mixmark.harness.worker.outputs import DIGEST_BYTES, Told, digest, most_kept
+from mixmark.harness.worker.outputs import Told, digest, most_kept
+from mixmark.harness.worker.process import memory
 
 REFERENCE = "torch"
 CPU = Device(id=HOST_PROCESSOR, kind="cpu", memory_pool=HOST_POOL, precisions=("fp32",))

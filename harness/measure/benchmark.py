@@ -12,12 +12,12 @@ from pathlib import Path
 
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.schema import Absent, Connection, Limits, Phase, Record, Result, Share, Tier
-from mixmark.harness.measure import audit
+from mixmark.harness.discover.equipment import Equipment
+from mixmark.harness.measure import audit, next_phases
 from mixmark.harness.measure.audit import Auditor
 from mixmark.harness.measure.executor import Order, Site
 from mixmark.harness.measure.mixed import Snapshot
-from mixmark.harness.measure.phase import Equipment
-from mixmark.harness.plan import phases as plan
+from mixmark.harness.plan import presets
 from mixmark.harness.record.store import Store
 
 
@@ -50,9 +50,9 @@ class Procedure:
 
 def procedure(header: Result) -> Procedure:
     """Returns the procedure of the header's preset; the smoke tier shortens it."""
-    preset = plan.PRESETS.get(header.preset, plan.SELFTEST)
+    preset = presets.PRESETS.get(header.preset, presets.SELFTEST)
     if header.tier == "smoke":
-        return Procedure(mix_limits=plan.SMOKE_MIX, mixes=preset.runs)
+        return Procedure(mix_limits=presets.SMOKE_MIX, mixes=preset.runs)
     return Procedure(mix_limits=preset.mix, mixes=preset.runs, again=preset.again, idle_s=preset.idle_s)
 
 
@@ -112,7 +112,7 @@ class Benchmark:
         how, result = self._procedure, self.result
         try:
             pool_bytes = self._site.pool_bytes(result.devices)
-            return plan.later(result, how.mix_limits, how.mixes, how.again, result.objective, pool_bytes)
+            return next_phases.later(result, how.mix_limits, how.mixes, how.again, result.objective, pool_bytes)
         except MixmarkError as error:
             assert result.mix is not None  # else nothing was planned
             reason = f"{error}; {error.hint}".removesuffix("; ")
@@ -125,7 +125,7 @@ class Benchmark:
             phase=phase,
             idle_s=0.0 if phase.purpose in ("probe", "scout") else self._procedure.idle_s,
             mix=self.result.mix,
-            planner=lambda: plan.planner(self.result, self.result.objective),
+            planner=lambda: next_phases.planner(self.result, self.result.objective),
             started=lambda: self._observer.started(phase.shares[0]),
             stage=self._observer.stage,
             mixing=self._observer.mixing,

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
 from math import fsum, isclose
 
 from mixmark.harness.contracts.errors import MixmarkError
-from mixmark.harness.contracts.schema import Placement, Rate
+from mixmark.harness.contracts.schema import Placement
+from mixmark.harness.plan.placement import Planner
 
 REBALANCE_NS = 5_000_000_000
 MEMORY_NS = 5_000_000_000  # half-life of an observation
@@ -30,8 +31,6 @@ SAME = 0.01  # relative change of a pace that needs no new plan
 
 Pair = tuple[str, str]
 """Suite, device."""
-Planner = Callable[[Mapping[str, float], Sequence[Rate]], Placement]
-"""A plan for a mix (units by suite) over these rates; `place.place` with the rest bound."""
 
 
 @dataclass(frozen=True)

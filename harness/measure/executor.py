@@ -1,4 +1,4 @@
-"""Where the phases of a run are measured: on this machine, or on the hosts of a cluster (`mixmark.harness.measure.cluster`)."""
+"""Where the phases of a run are measured: on this machine, or on the hosts of a cluster (`measure.cluster`)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Protocol
 
 from mixmark.harness.contracts.schema import HOST_POOL, Connection, Device, Metering, Mix, Phase, Record, Share
-from mixmark.harness.discover.machine import memory
+from mixmark.harness.discover.equipment import Equipment
 from mixmark.harness.judge.energy.total import Draw
 from mixmark.harness.measure import mixed as mix
 from mixmark.harness.measure import solo
-from mixmark.harness.measure.dispatch import Planner
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.measure.mixed import Snapshot
-from mixmark.harness.measure.phase import RESERVE, Equipment, attend
+from mixmark.harness.measure.phase import RESERVE, attend
+from mixmark.harness.plan.placement import Planner
+from mixmark.harness.worker.process import memory
 
 
 @dataclass(frozen=True)

@@ -33,12 +33,12 @@ from mixmark.harness import VERSION
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
 from mixmark.harness.contracts.protocols import Adapter, Suite, Use
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT
-from mixmark.harness.discover.machine import memory
 from mixmark.harness.measure.audit import CPU, REFERENCE
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker import load_generator
 from mixmark.harness.worker.child import needed_bytes
+from mixmark.harness.worker.process import memory
 
 Manifest = dict[str, Any]
 """What the folder holds, as its file `mixmark.json` says it."""

@@ -1,4 +1,4 @@
-"""Reads the meters while phases run. It only collects samples; `mixmark.harness.judge.energy` draws the conclusions.
+"""Reads the meters while phases run. It only collects samples; `judge.energy` draws the conclusions.
 
 Each meter is read by a thread of its own, so a meter that hangs costs only its own samples. Where there is no domain,
 no thread is started and nothing waits. A meter that the configuration gives an interpreter of its own is read by a
@@ -32,6 +32,7 @@ from mixmark.harness.contracts.protocols import Meter, Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain, Metering, Samples
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.discover.config import Config
+from mixmark.harness.discover.setup import bystanders
 from mixmark.harness.judge.energy.reading import Reading, power, reading
 from mixmark.harness.judge.energy.total import Draw, draw
 from mixmark.harness.measure.meter_process import Elsewhere
@@ -336,3 +337,15 @@ def _named(meter: str, source: str) -> str:
     """The name of a source as a reader is told it: with the name of its meter, once."""
     source = plain(source, calls.MAX_REASON)
     return source if source.startswith(meter) else f"{meter}: {source}"
+
+
+def metered(devices: Sequence[Device], adapters: Sequence[str], config: Config) -> Meters:
+    """The meters of these devices. Where a meter reads each device by itself, they also cover the devices of the
+    adapters that the command line leaves out: those draw power too."""
+    meters = Meters(config, devices)
+    one_by_one = any(each.boundary == "devices" for each in meters.domains)
+    others = bystanders(adapters, config, devices) if one_by_one else ()
+    if not others:
+        return meters
+    meters.close()
+    return Meters(config, (*devices, *others))

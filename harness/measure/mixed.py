@@ -5,7 +5,7 @@ no device waits for the parent or for its feed. Stamps come back with each feed:
 worker that dies takes with it what it was doing, and what it had done is kept.
 
 How the phase begins and ends is up to its `Lead`: `Alone` leads the phase of a run with one host. Where there are
-several, each is led by the process that leads the run: see `mixmark.harness.measure.cluster`.
+several, each is led by the process that leads the run: see `measure.cluster`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.schema import Completions, Failure, Limits, Mix, Phase, Placement, Rate, ServiceLimits
 from mixmark.harness.judge.statistics.timestamps import is_in_time
-from mixmark.harness.measure.dispatch import Dispatcher, Grant, Pair, Planner, Tally
+from mixmark.harness.measure.dispatch import Dispatcher, Grant, Pair, Tally
 from mixmark.harness.measure.phase import Part
+from mixmark.harness.plan.placement import Planner
 from mixmark.harness.worker import messages
 from mixmark.harness.worker.failures import WorkerFailed, failure_of
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from mixmark.harness.contracts.errors import MixmarkError, ResultError
 from mixmark.harness.contracts.schema import NO_GATE, NOT_ASKED, Gate, Record
 from mixmark.harness.discover.config import Config
+from mixmark.harness.discover.equipment import Equipment
 from mixmark.harness.measure import benchmark
-from mixmark.harness.measure.phase import Equipment
 from mixmark.harness.plugins import registry
 from mixmark.harness.record import store
 

@@ -6,12 +6,10 @@ import itertools
 import math
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from mixmark.harness.contracts.errors import MixmarkError, UsageError
+from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import (
     BITS_PER_WEIGHT,
     MIXES,
@@ -32,14 +30,9 @@ from mixmark.harness.contracts.schema import (
     WeightClass,
     weight_class,
 )
-from mixmark.harness.judge import solo_rates
-from mixmark.harness.judge.evidence import Evidence, gather
-from mixmark.harness.judge.rules import integrity
-from mixmark.harness.judge.score import PROVISIONAL_FEEDS, STANDARD_MIX_NS
-from mixmark.harness.measure.dispatch import Planner
-from mixmark.harness.plan.placement import Objective, Power, place, sharing
+from mixmark.harness.plan.placement import sharing
+from mixmark.harness.plan.presets import OUT_OF_CACHE, PILOT, PROBING, SMOKE, SMOKE_PILOT, Preset
 
-SECOND = 1_000_000_000
 RouteKey = tuple[str, str, str, str]
 """See `Route.key`."""
 
@@ -62,70 +55,6 @@ class Workload:
     scenarios: Sequence[ScenarioName]
     options: Mapping[str, str] = field(default_factory=dict)
     weights: str = "drawn"
-
-
-@dataclass(frozen=True)
-class Preset:
-    """How much to measure. quick: the native scenario of each suite; standard: its closed-loop ones.
-
-    A server is measured where `--scenario server` asks for it: finding a rate takes many feeds.
-    """
-
-    name: str
-    all_scenarios: bool
-    limits: Limits
-    mix: Limits
-    """The limits of the mixed phase. The warm-up is that of each suite alone."""
-    idle_s: float = 0.0
-    """How long the meters read an idle machine, before and after each phase."""
-    runs: int = 1
-    """Mixed phases, each with fresh workers."""
-    again: bool = True
-    """Whether the routes that the plan chose are measured once more, so that no lucky rate decides the bound."""
-
-
-def _limits(
-    warmup_s: float,
-    search_s: float,
-    min_s: float,
-    max_s: float,
-    min_feeds: int,
-    half_width: float | None = None,
-    audits: int = 0,
-) -> Limits:
-    warmup_ns, search_ns, min_ns, max_ns = (int(seconds * SECOND) for seconds in (warmup_s, search_s, min_s, max_s))
-    return Limits(
-        warmup_ns=warmup_ns,
-        search_ns=search_ns,
-        min_ns=min_ns,
-        max_ns=max_ns,
-        min_feeds=min_feeds,
-        half_width=half_width,
-        audits=audits,
-    )
-
-
-PRESETS = {
-    "quick": Preset(  # 45 s a cell together, one long feed excepted; the mix 4 minutes with loading and audits
-        "quick", False, _limits(5, 12, 10, 28, 1, 0.05, 1), _limits(3, 0, 120, 120, 1, audits=1), 5, again=False
-    ),
-    "standard": Preset(
-        "standard",
-        True,
-        _limits(10, 60, 30, 300, 3, 0.02, 3),
-        _limits(10, 0, 120, STANDARD_MIX_NS / SECOND, PROVISIONAL_FEEDS, audits=3),
-        10,
-    ),
-    "official": Preset(
-        "official", True, _limits(10, 60, 30, 300, 3, 0.02, 30), _limits(60, 0, 240, 36_000, 100, audits=30), 60, runs=5
-    ),
-}
-SMOKE = _limits(0.3, 1, 1, 5, 1, audits=1)  # the smoke tier is never ranked: it shows that everything works
-SMOKE_MIX = _limits(0.3, 0, 5, 15, 1, audits=1)
-SELFTEST = Preset("selftest", False, _limits(3, 0, 5, 10, 3), SMOKE_MIX)  # short and many: what repeats is the process
-PROBING = _limits(0, 0, 1.5, 10, 2, audits=2)
-PILOT = _limits(1, 3, 2, 4, 1).model_copy(update={"pilot": True})
-SMOKE_PILOT = _limits(0.1, 0.5, 0.3, 0.6, 1).model_copy(update={"pilot": True})
 
 
 def solo(
@@ -209,7 +138,7 @@ def _ceiling(device: Device, probe: Workload, precision: Precision) -> dict[str,
     """The options of a probe: it is told the bits of a weight, and to stream nothing where the matrices that exceed the
     cache take more than a quarter of the memory in fp32, in which the reference holds them."""
     options = {**probe.options, "bits": str(BITS_PER_WEIGHT[precision])} if "cache_bytes" in probe.options else {}
-    needed_bytes = integrity.OUT_OF_CACHE * int(options.get("cache_bytes", 0)) * 32 / BITS_PER_WEIGHT[precision]
+    needed_bytes = OUT_OF_CACHE * int(options.get("cache_bytes", 0)) * 32 / BITS_PER_WEIGHT[precision]
     if device.memory_bytes and needed_bytes > device.memory_bytes / 4:
         options["cache_bytes"] = "0"
     return {**probe.options, **options}
@@ -234,7 +163,7 @@ def scouts(candidates: Sequence[Phase], known: Sequence[Phase] = ()) -> tuple[Ph
     """
     before = {phase.shares[0].route.key for phase in known}
     pilots = []
-    for routes in _routes(candidates).values():
+    for routes in routes_of(candidates).values():
         for share in routes.values() if len(routes) > 1 else ():
             if share.route.key not in before:
                 limits = SMOKE_PILOT if share.route.tier == "smoke" else PILOT
@@ -247,7 +176,7 @@ def scouts(candidates: Sequence[Phase], known: Sequence[Phase] = ()) -> tuple[Ph
     return tuple(pilots)
 
 
-def _routes(candidates: Sequence[Phase]) -> Mapping[tuple[str, str], Mapping[RouteKey, Share]]:
+def routes_of(candidates: Sequence[Phase]) -> Mapping[tuple[str, str], Mapping[RouteKey, Share]]:
     """For each suite on each device, its routes, each with its first share."""
     found: dict[tuple[str, str], dict[RouteKey, Share]] = defaultdict(dict)
     for share in (phase.shares[0] for phase in candidates if phase.purpose == "solo"):
@@ -292,44 +221,6 @@ def carried(before: Result, bits: WeightClass, candidates: tuple[Phase, ...], al
     )
 
 
-def chosen(evidence: Evidence, invalid: Collection[str]) -> tuple[Phase, ...]:
-    """The phases that measure the fastest route of each suite on each device, by its pilot; where that one failed or
-    proved invalid, the next one. None where the fastest that is left was measured.
-
-    A route without a pilot counts with the speed at which it was measured; one that is alone needs neither.
-    invalid: the keys of the records that a rule of honesty found invalid.
-    """
-    result = evidence.result
-    alone = [each for each in evidence.measured if each.is_cell]
-    pilots = [each for each in evidence.measured if each.record.pilot]
-    speeds = {each.record.route.key: each.throughput_per_s or 0.0 for each in (*alone, *pilots)}
-    failed = {
-        record.route.key
-        for record in result.records
-        if record.error or record.key in invalid or (record.audit and not record.audit.passed)
-    }
-    planned = {phase.shares[0].route.key for phase in result.phases if phase.purpose != "scout"}
-    wanted: set[RouteKey] = set()
-    for routes in _routes(result.candidates).values():
-        left = [route for route in routes if route not in failed and (route in speeds or len(routes) == 1)]
-        wanted.update(sorted(left, key=lambda route: speeds.get(route, 0.0))[-1:])
-    wanted -= planned
-    ways = {tuple(way) for _, *way in wanted}
-    narrow = {(device, adapter) for device, adapter, bits in ways if BITS_PER_WEIGHT[bits] < 16}
-    probed = [phase.shares[0].route for phase in result.candidates if phase.purpose == "probe"]
-    ways |= {  # a probe of fewer than 16 bits tells no bandwidth
-        (route.device, route.adapter, route.precision)
-        for route in probed
-        if (route.device, route.adapter) in narrow and BITS_PER_WEIGHT[route.precision] >= 16
-    }
-    return tuple(
-        phase
-        for phase in result.candidates
-        for suite, *way in [phase.shares[0].route.key]
-        if (suite, *way) in wanted or (phase.purpose == "probe" and (suite, *way) not in planned and tuple(way) in ways)
-    )
-
-
 def _key(*words: str) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", ".".join(words).lower())
 
@@ -357,11 +248,11 @@ def again(result: Result, placement: Placement) -> tuple[Phase, ...]:
 
 
 def mixed(result: Result, placement: Placement, limits: Limits, run: int, pool_bytes: Mapping[str, int]) -> Phase:
-    """The phase in which all devices run at once: see `_of_mix`."""
-    return _of_mix(result, placement, limits, f"mix{run}", "mixed", run, pool_bytes)
+    """The phase in which all devices run at once: see `of_mix`."""
+    return of_mix(result, placement, limits, f"mix{run}", "mixed", run, pool_bytes)
 
 
-def _of_mix(
+def of_mix(
     result: Result,
     placement: Placement,
     limits: Limits,
@@ -407,81 +298,9 @@ def scales(result: Result) -> tuple[int, ...]:
     return tuple(1 << power for power in range(hosts.bit_length()) if 1 << power < hosts) if result.scaling else ()
 
 
-def _scaled(result: Result, limits: Limits, objective: Objective, pool_bytes: Mapping[str, int]) -> tuple[Phase, ...]:
-    """The next phase of the mix on a part of the hosts. Those hosts that cannot run every suite have none."""
-    assert result.mix is not None  # its caller saw to it
-    hosts = list(dict.fromkeys(device.host for device in result.devices))
-    known = {phase.name for phase in result.phases}
-    evidence = gather(result)
-    alone = solo_rates.solo(evidence, result.mix, integrity.invalid(integrity.findings(evidence)))
-    power = solo_rates.power(result)
-    for count in scales(result):
-        devices = [device for device in result.devices if device.host in hosts[:count]]
-        if (name := f"scaling{count}") in known:
-            continue
-        of_them = power and Power(
-            {device.id: power.idle_watts[device.id] for device in devices}, power.rest_watts * count / len(hosts)
-        )
-        with suppress(MixmarkError):
-            placement = place(
-                result.mix.units,
-                alone,
-                devices,
-                objective,
-                pool_bytes=pool_bytes,
-                host_share=solo_rates.host_share(evidence),
-                power=of_them,
-            )
-            return (_of_mix(result, placement, limits, name, "scaling", 1, pool_bytes),)
-    return ()
-
-
 def _share_of(result: Result, rate: Rate) -> Share:
     """The solo share of the route that has this rate."""
     for share in (share for phase in result.phases if phase.purpose == "solo" for share in phase.shares):
         if share.route.key == (rate.suite, rate.device, rate.adapter, rate.precision):
             return share
     raise ValueError(f"nothing was planned of {rate.suite} on {rate.device} by {rate.adapter}")
-
-
-def later(
-    result: Result,
-    limits: Limits,
-    runs: int,
-    measure_again: bool,
-    objective: Objective,
-    pool_bytes: Mapping[str, int],
-) -> tuple[Phase, ...]:
-    """What comes next of a run whose planned phases are all over: the routes that the pilots chose, these alone once
-    more, then the mixed phases, one by one, then those of a part of the hosts; nothing where there is no mix or all is
-    done. Raises MixmarkError where no plan can be made."""
-    mix = result.mix
-    planned = [phase.placement for phase in result.phases if phase.placement and phase.purpose == "mixed"]
-    if mix is None:
-        return ()
-    if len(planned) >= runs:
-        return _scaled(result, limits, objective, pool_bytes) if scales(result) else ()
-    if planned:  # runs of one plan can be compared
-        return (mixed(result, planned[0], limits, len(planned) + 1, pool_bytes),)
-    evidence = gather(result)
-    invalid = integrity.invalid(integrity.findings(evidence))
-    if phases := chosen(evidence, invalid):
-        return phases
-    placement = place(
-        mix.units,
-        solo_rates.solo(evidence, mix, invalid),
-        result.devices,
-        objective,
-        pool_bytes=pool_bytes,
-        host_share=solo_rates.host_share(evidence),
-        power=solo_rates.power(result),
-    )
-    if measure_again and not any(phase.purpose == "again" for phase in result.phases):
-        return again(result, placement)
-    return (mixed(result, placement, limits, 1, pool_bytes),)
-
-
-def planner(result: Result, objective: Objective) -> Planner:
-    """Plans anew while a mixed phase runs: over what is loaded, so that memory is no question any more."""
-    fixed: dict[str, Any] = {"host_share": solo_rates.host_share(gather(result)), "power": solo_rates.power(result)}
-    return lambda units, now: place(units, now, result.devices, objective, **fixed)

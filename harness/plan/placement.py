@@ -24,7 +24,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -38,6 +38,8 @@ from mixmark.harness.contracts.schema import Device, Placement, Rate
 Objective = Literal["throughput", "efficiency"]
 Shares = dict[str, dict[str, float]]
 """The share of its time that a device gives to a suite, as x[suite][device]; shares of 0 are left out."""
+Planner = Callable[[Mapping[str, float], Sequence[Rate]], Placement]
+"""A plan for a mix (units by suite) over these rates; `place` with the rest bound."""
 NOTHING = 1e-9  # a smaller share of a device's time is a rounding error of the solver
 GAP = 5e-3  # relative gap at which the integer program stops: the rates are known less exactly
 FEW = 500  # devices that the bound is first looked for on, of a machine that has more

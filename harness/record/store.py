@@ -34,6 +34,7 @@ from pydantic import ValidationError
 
 from mixmark.harness.contracts.errors import ResultError
 from mixmark.harness.contracts.schema import (
+    DIGEST_BYTES,
     SCHEMA,
     Audit,
     Completions,
@@ -49,7 +50,6 @@ from mixmark.harness.judge.rules.consistency import contradictions
 from mixmark.harness.plugins import locks
 from mixmark.harness.record import suite_claims
 from mixmark.harness.record.arrays import DAMAGE, Arrays, Budget
-from mixmark.harness.worker.outputs import DIGEST_BYTES
 
 PLAIN = frozenset(np.dtype(name) for name in ("float32", "int32", "int64"))
 COLUMNS = tuple(column.name for column in fields(Completions))

@@ -37,14 +37,14 @@ from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsuppor
 from mixmark.harness.contracts.protocols import Adapter, Discloses, Feed, Feeds, Helpers, Meter, Runner, Suite, Use
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Absent, Completions, Device, Failure, Limits, RateTrial
 from mixmark.harness.contracts.text import plain
-from mixmark.harness.discover.machine import memory
-from mixmark.harness.discover.machine.disclosure import packages, python
 from mixmark.harness.judge.statistics import intervals, steadiness, timestamps
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker import isolation, load_generator, messages, runner_check
 from mixmark.harness.worker.failures import WorkerFailed, failure_of
 from mixmark.harness.worker.outputs import Answers
+from mixmark.harness.worker.process import memory
+from mixmark.harness.worker.software import packages, python
 
 ReplyT = TypeVar("ReplyT", bound=messages.Reply)
 

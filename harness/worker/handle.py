@@ -1,8 +1,8 @@
 """The parent's handle on a worker: one process for one way onto one device, or for one meter.
 
 Whatever happens to the process (a crash, a kill, a hang, a full memory, garbage on its stream) reaches the parent as a
-`Failure`; nothing that a vendor's code does can take the run down with it. `mixmark.harness.worker.child` is the process,
-`mixmark.harness.worker.messages` the messages, `mixmark.harness.worker.process` where it runs.
+`Failure`; nothing that a vendor's code does can take the run down with it. `worker.child` is the process,
+`worker.messages` the messages, `worker.process` where it runs.
 """
 
 from __future__ import annotations

@@ -226,7 +226,7 @@ class Audited(Answer):
 
 
 class Examined(Answer):
-    """What `mixmark.harness.worker.runner_check` saw of a runner."""
+    """What `worker.runner_check` saw of a runner."""
 
     kinds: tuple[str, ...]
     yields: int

@@ -23,10 +23,10 @@ import numpy.typing as npt
 
 from mixmark.harness.contracts.errors import WrongAnswer
 from mixmark.harness.contracts.protocols import Array
+from mixmark.harness.contracts.schema import DIGEST_BYTES
 
 KEPT_BYTES = 128 << 20  # of answers: three minutes of images from this machine, seconds from a fast one
 AROUND_BYTES = 256  # of Python's objects, in which an answer lies
-DIGEST_BYTES = 16
 
 
 def digest(serial: int, answer: bytes) -> bytes:

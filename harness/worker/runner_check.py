@@ -1,6 +1,6 @@
 """Looks at what a runner yields and at how it lets a feed be broken off. Runs in the worker, for the conformance kit.
 
-Nothing here is a measurement for a result: `mixmark.harness.worker.load_generator` does those.
+Nothing here is a measurement for a result: `worker.load_generator` does those.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from mixmark.harness.adapters.bfloat16 import round_to_bf16
+from mixmark.harness.contracts.bfloat16 import round_to_bf16
 from mixmark.harness.contracts.errors import Unsupported
 from mixmark.harness.contracts.protocols import Array, Suite, Weights
 from mixmark.suites.formats.layouts import layout

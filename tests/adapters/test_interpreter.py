@@ -25,11 +25,11 @@ from mixmark.harness.contracts.protocols import Check
 from mixmark.harness.contracts.schema import Device
 from mixmark.harness.discover import config as configuration
 from mixmark.harness.discover import doctor
-from mixmark.harness.discover.machine import disclosure
 from mixmark.harness.measure import metering
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.plugins.registry import BUILT_IN, Plugin
 from mixmark.harness.record.store import open as open_result
+from mixmark.harness.worker import software
 from mixmark.harness.worker.messages import PROTOCOL
 from mixmark.harness.worker.process.local import Local, LocalProcess
 from tests.fakes.meters import WATTS
@@ -246,7 +246,7 @@ def test_doctor_starts_each_interpreter_and_tells_what_differs(complete: Environ
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: onnxruntime\nVersion: 1.2.3\n")
     found = {each.name: each for each in doctor.interpreters(configuration.load(None))}
     shutil.rmtree(info)
-    runs = f"it runs {disclosure.python()} with Mixmark {VERSION}; what differs from here: "
+    runs = f"it runs {software.python()} with Mixmark {VERSION}; what differs from here: "
     differs = f"onnxruntime 1.2.3 (here {version('onnxruntime')})"
     assert list(found) == [
         f"[{name}] python" for name in ("adapter.acme", "adapter.old", "adapter.gone", "meter.joules")
@@ -316,9 +316,10 @@ def test_a_crash_while_devices_are_discovered_tells_the_end_of_the_log(complete:
 
 SERVED = """
 import numpy as np
-from harness import plugins, serve
+from mixmark.harness.plugins import registry
+from mixmark.harness.worker import child
 from mixmark.harness.judge import intervals
-for name, plugin in plugins.find("suites").items():
+for name, plugin in registry.find("suites").items():
     suite = plugin.load()("smoke", {})
     weights = suite.weights()
     for each in weights.names():
@@ -326,7 +327,7 @@ for name, plugin in plugins.find("suites").items():
     assert all(graph.onnx() for graph in suite.graphs().values())
     suite.feeds(1, seed=1)(0)
     suite.gate("fp32"), suite.units(1), suite.costs("fp32", 1)
-    print(name, serve.needed_bytes(suite, "fp32"))
+    print(name, child.needed_bytes(suite, "fp32"))
 print(intervals.mean_half_width(np.arange(20.0)), intervals.early_stopping(np.arange(64), 0.9))
 """
 

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from mixmark.harness.adapters import openvino as adapter
-from mixmark.harness.adapters.bfloat16 import round_to_bf16
 from mixmark.harness.adapters.openvino import OpenVino
 from mixmark.harness.adapters.openvino.quantised import unit_of
 from mixmark.harness.adapters.torch import Torch
+from mixmark.harness.contracts.bfloat16 import round_to_bf16
 from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported, UsageError
 from mixmark.harness.contracts.protocols import Array, GraphRunner, Use
 from mixmark.harness.contracts.schema import Device

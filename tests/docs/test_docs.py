@@ -8,6 +8,7 @@ import math
 import re
 import tomllib
 from pathlib import Path
+from types import ModuleType
 from typing import Any, get_args
 
 import pytest
@@ -19,7 +20,7 @@ from mixmark.harness.judge import judgement, references
 from mixmark.harness.judge.energy import coverage, reading
 from mixmark.harness.judge.rules import interference
 from mixmark.harness.judge.statistics import intervals
-from mixmark.harness.plan import mixes, phases
+from mixmark.harness.plan import mixes, presets
 from mixmark.harness.plugins import registry
 from mixmark.harness.record import store
 from mixmark.harness.worker import child
@@ -109,10 +110,10 @@ def weights_m(suite: Any) -> str:
 
 
 def test_presets() -> None:
-    limits = {name: (preset.limits, preset.all_scenarios) for name, preset in phases.PRESETS.items()}
-    limits |= {"smoke tier, any preset": (phases.SMOKE, False), "probe, any preset": (phases.PROBING, False)}
-    limits |= {"pilot, any preset": (phases.PILOT, False), "pilot, smoke tier": (phases.SMOKE_PILOT, False)}
-    limits |= {"`mixmark selftest`": (phases.SELFTEST.limits, phases.SELFTEST.all_scenarios)}
+    limits = {name: (preset.limits, preset.all_scenarios) for name, preset in presets.PRESETS.items()}
+    limits |= {"smoke tier, any preset": (presets.SMOKE, False), "probe, any preset": (presets.PROBING, False)}
+    limits |= {"pilot, any preset": (presets.PILOT, False), "pilot, smoke tier": (presets.SMOKE_PILOT, False)}
+    limits |= {"`mixmark selftest`": (presets.SELFTEST.limits, presets.SELFTEST.all_scenarios)}
     rows = table(RULES, "preset", "scenarios")
     assert [row[0] for row in rows] == list(limits)
     for name, scenarios, *seconds, feeds, audits, half_width in rows:
@@ -144,12 +145,12 @@ def test_gates() -> None:
 
 def test_mixed_phases() -> None:
     *rows, smoke = table(RULES, "preset", "runs")
-    assert [row[0] for row in rows] == list(phases.PRESETS)
+    assert [row[0] for row in rows] == list(presets.PRESETS)
     for name, runs, again, *figures, idle_s in rows:
-        preset = phases.PRESETS[name]
+        preset = presets.PRESETS[name]
         assert (int(runs), again == "yes", float(idle_s)) == (preset.runs, preset.again, preset.idle_s)
         assert [float(each) for each in figures] == mix_figures(preset.mix), name
-    assert [float(each) for each in smoke[3:8]] == mix_figures(phases.SMOKE_MIX)
+    assert [float(each) for each in smoke[3:8]] == mix_figures(presets.SMOKE_MIX)
 
 
 def mix_figures(limits: schema.Limits) -> list[float]:
@@ -265,12 +266,18 @@ def test_mixes() -> None:
     assert table(RULES, "mix") == rows
 
 
+def imported(module: str) -> ModuleType:
+    """A module as the pages name it: a room of the harness, or another part of the product, by its name there."""
+    below = "mixmark" if module.split(".")[0] in ("suites", "reporters", "submissions") else "mixmark.harness"
+    return importlib.import_module(f"{below}.{module}")
+
+
 def test_constants() -> None:
     units = {"": 1, "s": 1, "days": 1, "ns": 1, "MiB": 1 << 20}
     for what, value, place in table(RULES, "what", "value"):
         module, _, name = place.strip("`").rpartition(".")
         number, _, unit = value.partition(" ")
-        assert float(number) * units[unit] == getattr(importlib.import_module(module), name), what
+        assert float(number) * units[unit] == getattr(imported(module), name), what
 
 
 NUMBER_OF_METHOD = re.compile(r'\[([\d.]+)( [a-zA-Z%]+)?\]\(rules\.md#constants "([\w.]+)"\)')
@@ -283,7 +290,7 @@ def test_the_numbers_of_the_method_are_those_of_the_code() -> None:
     assert len(found) == method.count('rules.md#constants "') >= 20
     for number, unit, place in found:
         module, _, name = place.rpartition(".")
-        constant = getattr(importlib.import_module(module), name)
+        constant = getattr(imported(module), name)
         scales = {"": 1, "ms": 1e6, "s": 1e9 if name.endswith("_NS") else 1, "MiB": 1 << 20, "kB": 1000, "%": 0.01}
         told = float(number) * scales[unit.strip()]
         assert constant in (pytest.approx(told), pytest.approx(1 + told) if unit == " %" else None), place

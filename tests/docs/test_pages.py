@@ -21,7 +21,7 @@ from mixmark.harness.discover import config
 from mixmark.harness.judge import score, verdict
 from mixmark.harness.judge.energy import coverage
 from mixmark.harness.judge.energy.reading import ENOUGH_PERIODS, FEWEST_PERIODS
-from mixmark.harness.plan import mixes, phases
+from mixmark.harness.plan import mixes, presets
 from mixmark.harness.plugins import registry
 from tests.docs import cli_page, tutorial_page
 
@@ -141,7 +141,7 @@ def test_the_glossary_is_in_order_and_knows_the_words_of_the_program() -> None:
         *get_args(verdict.Verdict),
         *get_args(score.Grade),
         *get_args(schema.Tier),
-        *phases.PRESETS,
+        *presets.PRESETS,
         *coverage.CLASSES,
     }
     assert not [word for word in words if f"*{word}*" not in page.lower()]
@@ -183,11 +183,11 @@ def test_each_declaration_of_a_meter_is_one_that_its_meter_takes(snippet: str, t
 def test_the_meters_page_says_how_often_a_meter_must_have_a_new_value() -> None:
     page = (DOCS / "meters.md").read_text("utf-8")
     spans = {
-        "mix of the presets quick and standard": phases.PRESETS["quick"].mix.min_ns,
-        "mix of the preset official": phases.PRESETS["official"].mix.min_ns,
-        "one measurement of the preset standard": phases.PRESETS["standard"].limits.min_ns,
+        "mix of the presets quick and standard": presets.PRESETS["quick"].mix.min_ns,
+        "mix of the preset official": presets.PRESETS["official"].mix.min_ns,
+        "one measurement of the preset standard": presets.PRESETS["standard"].limits.min_ns,
     }
-    assert phases.PRESETS["standard"].mix.min_ns == phases.PRESETS["quick"].mix.min_ns
+    assert presets.PRESETS["standard"].mix.min_ns == presets.PRESETS["quick"].mix.min_ns
     for what, span_ns in spans.items():
         seconds = span_ns / 1e9
         row = f"| {what}, {seconds:g} s | {seconds / FEWEST_PERIODS:g} s | {seconds / ENOUGH_PERIODS:g} s |"

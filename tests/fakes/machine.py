@@ -30,8 +30,8 @@ from mixmark.harness.contracts.schema import (
     Share,
     Task,
 )
-from mixmark.harness.measure.dispatch import Dispatcher, Pair, Planner
-from mixmark.harness.plan.placement import Power, place
+from mixmark.harness.measure.dispatch import Dispatcher, Pair
+from mixmark.harness.plan.placement import Planner, Power, place
 from tests.golden.sample import result as bare
 
 SECOND = 1_000_000_000

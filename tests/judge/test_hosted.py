@@ -12,7 +12,8 @@ from mixmark.harness.judge.judgement import Judgement, judge
 from mixmark.harness.judge.rules import integrity
 from mixmark.harness.judge.rules.consistency import contradictions
 from mixmark.harness.judge.solo_rates import solo as solo_rates
-from mixmark.harness.plan.phases import PRESETS, Way, Workload, solo
+from mixmark.harness.plan.phases import Way, Workload, solo
+from mixmark.harness.plan.presets import PRESETS
 from mixmark.harness.record import suite_claims
 from mixmark.reporters import figures, html
 from mixmark.reporters.summary import summary

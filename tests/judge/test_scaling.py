@@ -16,9 +16,11 @@ from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.judgement import judge
 from mixmark.harness.judge.scaling import Step
 from mixmark.harness.measure.benchmark import Procedure
+from mixmark.harness.measure.next_phases import later
 from mixmark.harness.plan import mixes
-from mixmark.harness.plan.phases import SMOKE_MIX, later, scales
+from mixmark.harness.plan.phases import scales
 from mixmark.harness.plan.placement import Power
+from mixmark.harness.plan.presets import SMOKE_MIX
 from mixmark.submissions.conclude import look
 from tests.fakes.hosts import cluster
 from tests.fakes.machine import EDGE, GPU_AND_CPU

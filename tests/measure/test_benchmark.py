@@ -16,6 +16,7 @@ from mixmark.harness.contracts.schema import Audit, Cost, Device, Gate, Mix, Rec
 from mixmark.harness.judge.judgement import judge
 from mixmark.harness.measure.audit import kept_at
 from mixmark.harness.plan import phases as plan
+from mixmark.harness.plan import presets
 from mixmark.harness.plan.phases import Way, Workload
 from mixmark.harness.record import store
 from tests.cli.test_commands import ROOT, Shell
@@ -168,7 +169,7 @@ def measured_alone(folder: Path, devices: str) -> None:
         for name in devices
     ]
     phases = plan.solo(
-        ways, [Workload(name, "1", ("offline",)) for name in ("low", "high")], "smoke", plan.PRESETS["quick"]
+        ways, [Workload(name, "1", ("offline",)) for name in ("low", "high")], "smoke", presets.PRESETS["quick"]
     )
     header = sample.result().model_copy(
         update={

@@ -29,6 +29,7 @@ from mixmark.harness.contracts.schema import (
     Task,
 )
 from mixmark.harness.discover.config import AdapterConfig, Config
+from mixmark.harness.discover.equipment import Equipment
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.rules import integrity
 from mixmark.harness.judge.rules.records import finished
@@ -36,7 +37,7 @@ from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.measure import mixed, solo
 from mixmark.harness.measure.audit import kept_at
 from mixmark.harness.measure.benchmark import auditor
-from mixmark.harness.measure.phase import Equipment, attend
+from mixmark.harness.measure.phase import attend
 from mixmark.harness.plan import placement
 from mixmark.harness.plugins.registry import Plugin
 from tests.fakes import cheats

@@ -119,7 +119,7 @@ def test_too_little_memory_or_disk_is_told_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     suite = PROBE.load()("smoke", {})
-    monkeypatch.setattr("mixmark.harness.discover.machine.memory.available_bytes", lambda: 1000)
+    monkeypatch.setattr("mixmark.harness.worker.process.memory.available_bytes", lambda: 1000)
     with pytest.raises(UsageError, match=r"reference answers of probe at the tier smoke take 0\.5\d GB of memory"):
         export._refuse_without_memory(suite)
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1000}))

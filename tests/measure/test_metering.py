@@ -16,11 +16,10 @@ from mixmark.harness import cli
 from mixmark.harness.cli import meters as command
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Absent, Device, Metering
-from mixmark.harness.discover import setup
 from mixmark.harness.discover.config import Config
 from mixmark.harness.judge.energy.reading import cumulative, reading
 from mixmark.harness.measure import metering
-from mixmark.harness.measure.metering import Meters
+from mixmark.harness.measure.metering import Meters, metered
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
 from tests.fakes.meters import WATTS
@@ -200,17 +199,17 @@ def test_power_that_is_a_mean_is_not_read_more_often_than_it_renews_itself() -> 
     assert 2 <= len(reader.samples()[mean.id].values) <= 20, "every 25 ms, not every 5"
 
 
-ACME = f"{Path(__file__).parent / 'fakes' / 'acme.py'}:Acme"
+ACME = f"{Path(__file__).parents[1] / 'fakes' / 'acme.py'}:Acme"
 
 
 def test_devices_of_an_adapter_that_is_left_out_draw_power_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.BUILT_IN, "adapters", {"torch": registry.BUILT_IN["adapters"]["torch"], "acme": ACME})
     monkeypatch.setitem(registry.BUILT_IN, "meters", {"joules": FAKES["joules"].spec})
-    found = setup.metered((CPU,), ["torch"], Config())
+    found = metered((CPU,), ["torch"], Config())
     assert [each.id for each in found.devices] == ["cpu:0", "npu:acme0"]
     assert [each.id for each in found.domains] == ["joules/cpu:0", "joules/npu:acme0"]
-    assert setup.metered((CPU,), [], Config()).devices == (CPU,), "all were asked"
-    assert setup.metered((CPU,), ["torch"], Config(meters={"joules": {"mode": "absent"}})).devices == (CPU,)
+    assert metered((CPU,), [], Config()).devices == (CPU,), "all were asked"
+    assert metered((CPU,), ["torch"], Config(meters={"joules": {"mode": "absent"}})).devices == (CPU,)
 
 
 def typed(

@@ -12,16 +12,17 @@ import pytest
 
 from mixmark.harness.contracts.schema import Device, Limits, Mix, Phase, Rate, Record, Route, Share, Task
 from mixmark.harness.discover.config import AdapterConfig, Config
+from mixmark.harness.discover.equipment import Equipment
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.measure import audit, mixed
 from mixmark.harness.measure.mixed import Snapshot
-from mixmark.harness.measure.phase import Equipment, attend
+from mixmark.harness.measure.phase import attend
 from mixmark.harness.plan import placement
 from mixmark.harness.plugins.registry import Plugin
 
 pytestmark = pytest.mark.slow
 
-FAKES = Path(__file__).parent / "fakes"
+FAKES = Path(__file__).parents[1] / "fakes"
 BAND = Plugin("adapters", "band", f"{FAKES / 'band.py'}:Band", "test")
 SECOND = 1_000_000_000
 MIX = Mix(name="duo", tier="smoke", units={"low": 10, "high": 10}, nominal_flops_per_s=1, nominal_bytes_per_s=1)

@@ -13,9 +13,10 @@ import pytest
 
 from mixmark.harness.contracts.schema import Limits, Phase, Record, Route, ScenarioName, Share, Task
 from mixmark.harness.discover.config import AdapterConfig, Config
+from mixmark.harness.discover.equipment import Equipment
 from mixmark.harness.measure import solo
 from mixmark.harness.measure.audit import kept_at
-from mixmark.harness.measure.phase import Equipment, Part, attend
+from mixmark.harness.measure.phase import Part, attend
 from mixmark.harness.plugins.registry import Plugin
 from tests.fakes.acme import DEVICE
 from tests.fakes.workers import ACME, FAKES

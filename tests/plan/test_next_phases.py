@@ -27,7 +27,9 @@ from mixmark.harness.contracts.schema import (
 from mixmark.harness.judge import solo_rates as rates
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.rules import integrity as honest
+from mixmark.harness.measure import next_phases
 from mixmark.harness.plan import phases as plan
+from mixmark.harness.plan import presets
 from mixmark.harness.plan.phases import Way, Workload
 from tests.golden.sample import closed_loop, result
 
@@ -51,7 +53,7 @@ def solo_rates(result: Result, mix: Mix) -> tuple[Rate, ...]:
 def solo(*devices: Device) -> Result:
     ways = [Way(device, "torch", {}) for device in devices]
     workloads = [Workload("llm", "1", ("single-stream",)), Workload("dlrm", "1", ("offline",))]
-    phases = plan.solo(ways, workloads, "edge", plan.PRESETS["quick"])
+    phases = plan.solo(ways, workloads, "edge", presets.PRESETS["quick"])
     header = result().model_copy(update={"devices": devices, "mix": MIX, "phases": phases, "finished": False})
     return header.model_copy(update={"records": tuple(record(header, phase.name) for phase in phases)})
 
@@ -225,7 +227,7 @@ def test_feeds_beyond_the_mixs_limits_are_no_rate() -> None:
 
 
 def later(before: Result, again: bool = False, runs: int = 1, **pools: int) -> Any:
-    return plan.later(
+    return next_phases.later(
         before, LIMITS, runs, again, "throughput", {name.replace("_", ":"): b for name, b in pools.items()}
     )
 

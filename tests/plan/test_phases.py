@@ -8,7 +8,8 @@ from pydantic import ValidationError
 from mixmark.harness.contracts.choices import pick
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Device, Phase, Precision, Share, Tier
-from mixmark.harness.plan.phases import PRESETS, PROBING, SMOKE, Way, Workload, solo
+from mixmark.harness.plan.phases import Way, Workload, solo
+from mixmark.harness.plan.presets import PRESETS, PROBING, SMOKE
 
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host", precisions=("fp32",))
 GPU = Device(id="gpu:GPU-4f", kind="gpu", memory_pool="gpu:GPU-4f", precisions=("bf16", "fp32"))

@@ -13,7 +13,9 @@ from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.judgement import judge
 from mixmark.harness.judge.rules.consistency import contradictions
 from mixmark.harness.judge.statistics.timestamps import pilot_per_s
+from mixmark.harness.measure import next_phases
 from mixmark.harness.plan import phases as plan
+from mixmark.harness.plan import presets
 from mixmark.harness.plan.phases import Way, Workload
 from mixmark.reporters.summary import summary
 from tests.golden.sample import result
@@ -35,7 +37,7 @@ def way(adapter: str, *precisions: Precision, dlrm: tuple[Precision, ...] = ("fp
 
 
 def candidates(*ways: Way, bits: Any = 16) -> tuple[Phase, ...]:
-    return plan.solo(ways, (LLM, DLRM), "edge", plan.PRESETS["quick"], probe=PROBE, bits=bits)
+    return plan.solo(ways, (LLM, DLRM), "edge", presets.PRESETS["quick"], probe=PROBE, bits=bits)
 
 
 def told(phases: tuple[Phase, ...]) -> list[tuple[str, str, str, str]]:
@@ -93,14 +95,14 @@ def test_a_device_below_the_class_is_left_out_and_told() -> None:
 def test_a_pilot_for_each_route_of_a_suite_that_has_several() -> None:
     routes = candidates(way("torch", "bf16"), way("onnxruntime", "fp32", dlrm=()))
     assert told(plan.scouts(routes)) == [("scout", "llm", "torch", "bf16"), ("scout", "llm", "onnxruntime", "fp32")]
-    assert {phase.shares[0].limits for phase in plan.scouts(routes)} == {plan.PILOT}
+    assert {phase.shares[0].limits for phase in plan.scouts(routes)} == {presets.PILOT}
     assert plan.scouts(candidates(way("torch", "bf16"))) == ()
 
 
 def test_a_pilot_of_a_server_is_a_closed_loop() -> None:
     server = Workload("llm", "1", ("single-stream", "server"))
     ways = way("torch", "bf16"), way("onnxruntime", "fp32")
-    routes = plan.solo(ways, (server,), "edge", plan.PRESETS["quick"], scenarios=("server",), rate_per_s=2.0)
+    routes = plan.solo(ways, (server,), "edge", presets.PRESETS["quick"], scenarios=("server",), rate_per_s=2.0)
     pilots = [phase.shares[0] for phase in plan.scouts(routes)]
     assert [(each.scenario, each.rate_per_s, each.batch) for each in pilots] == [("single-stream", None, 1)] * 2
     assert {phase.shares[0].scenario for phase in routes} == {"server"}
@@ -108,14 +110,14 @@ def test_a_pilot_of_a_server_is_a_closed_loop() -> None:
 
 def test_a_class_that_no_device_has_names_the_one_that_helps() -> None:
     with pytest.raises(UsageError) as told:
-        plan.solo((way("acme", "int8", dlrm=("int4",)),), (LLM, DLRM), "edge", plan.PRESETS["quick"])
+        plan.solo((way("acme", "int8", dlrm=("int4",)),), (LLM, DLRM), "edge", presets.PRESETS["quick"])
     assert told.value.hint == "the devices compute in int4, int8; --bits 8 uses that"
 
 
 def test_the_fastest_route_is_measured_and_a_suite_of_one_route_too() -> None:
     routes = candidates(way("torch", "bf16", dlrm=()), way("onnxruntime", "fp32"))
     after = went(began(routes), {"torch": 7, "onnxruntime": 5})
-    assert told(plan.chosen(gather(after), ())) == [
+    assert told(next_phases.chosen(gather(after), ())) == [
         ("probe", "probe", "torch", "bf16"),
         ("solo", "llm", "torch", "bf16"),
         ("probe", "probe", "torch", "bf16"),
@@ -129,11 +131,11 @@ def test_where_the_fastest_fails_its_audit_the_next_one_is_measured() -> None:
     routes = candidates(way("torch", "bf16", dlrm=()), way("onnxruntime", "fp32", dlrm=()))
     pilots = went(began(routes), {"torch": 7, "onnxruntime": 5})
     wrong = PASSED.model_copy(update={"values": (0.2,)})
-    failed = went(grown(pilots, *plan.chosen(gather(pilots), ())), {"torch": 7}, wrong)
-    assert ("solo", "llm", "onnxruntime", "fp32") in told(plan.chosen(gather(failed), ()))
-    right = went(grown(pilots, *plan.chosen(gather(pilots), ())), {"torch": 4})
-    assert plan.chosen(gather(right), ()) == ()  # measured slower than the other's pilot: pilots rank, once
-    assert plan.chosen(gather(right), {right.records[-2].key}) != ()  # a rule of honesty found it invalid
+    failed = went(grown(pilots, *next_phases.chosen(gather(pilots), ())), {"torch": 7}, wrong)
+    assert ("solo", "llm", "onnxruntime", "fp32") in told(next_phases.chosen(gather(failed), ()))
+    right = went(grown(pilots, *next_phases.chosen(gather(pilots), ())), {"torch": 4})
+    assert next_phases.chosen(gather(right), ()) == ()  # measured slower than the other's pilot: pilots rank, once
+    assert next_phases.chosen(gather(right), {right.records[-2].key}) != ()  # a rule of honesty found it invalid
 
 
 def test_a_lower_class_goes_on_from_what_a_higher_one_measured() -> None:
@@ -144,8 +146,8 @@ def test_a_lower_class_goes_on_from_what_a_higher_one_measured() -> None:
     assert (low.bits, len(low.records), low.finished) == (8, len(measured.records), False)
     assert told(low.phases)[len(high) :] == [("scout", "llm", "torch", "int8")]
     faster = went(low, {"torch": 12})
-    assert ("solo", "llm", "torch", "int8") in told(plan.chosen(gather(faster), ()))
-    assert plan.chosen(gather(went(low, {"torch": 6})), ()) == ()
+    assert ("solo", "llm", "torch", "int8") in told(next_phases.chosen(gather(faster), ()))
+    assert next_phases.chosen(gather(went(low, {"torch": 6})), ()) == ()
     whole = plan.carried(measured, 8, candidates(way("torch", "bf16", "int8", dlrm=()), bits=8), all_routes=True)
     assert told(whole.phases)[len(high) :] == [
         ("probe", "probe", "torch", "int8"),
@@ -174,7 +176,7 @@ def test_a_feed_that_was_broken_off_goes_on_at_its_pace() -> None:
 def test_a_scouted_route_is_shown_as_such() -> None:
     routes = candidates(way("torch", "bf16", dlrm=()), way("onnxruntime", "fp32", dlrm=()))
     pilots = went(began(routes), {"torch": 7, "onnxruntime": 5})
-    after = went(grown(pilots, *plan.chosen(gather(pilots), ())), {"torch": 8})
+    after = went(grown(pilots, *next_phases.chosen(gather(pilots), ())), {"torch": 8})
     judged = judge(after)
     assert [(row.record.route.adapter, row.status) for row in judged.rows] == [
         ("onnxruntime", "scouted"),

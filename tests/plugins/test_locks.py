@@ -51,7 +51,7 @@ def test_every_user_may_lock_the_file_whatever_the_umask(path: Path) -> None:
 
 def test_a_file_that_a_killed_run_left_behind_locks_nothing(path: Path) -> None:
     script = (
-        "import os, sys; from harness import locks; holder = locks.Holder(1, 'x', 'then')\n"
+        "import os, sys; from mixmark.harness.plugins import locks; holder = locks.Holder(1, 'x', 'then')\n"
         "with locks.machine(holder): print('held', flush=True); sys.stdin.read()"
     )
     held = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -114,7 +114,7 @@ def test_a_writer_in_a_file_of_its_own_depends_on_that_file_only(tmp_path: Path)
 
 def test_two_processes_do_not_make_the_same_entry_twice(tmp_path: Path) -> None:
     script = (
-        "import sys, time; from harness import cache\n"
+        "import sys, time; from mixmark.harness.plugins import model_cache as cache\n"
         "def write(folder):\n"
         "    print('made', flush=True); time.sleep(0.3); (folder / 'model').write_text('whole')\n"
         "sys.stdin.read(1)\n"
@@ -133,7 +133,7 @@ def test_two_processes_do_not_make_the_same_entry_twice(tmp_path: Path) -> None:
 def test_what_a_killed_process_leaves_is_never_taken_for_whole(root: Path) -> None:
     """A child makes and removes entries without end, and is killed at a random moment, again and again."""
     script = (
-        "from harness import cache\n"
+        "from mixmark.harness.plugins import model_cache as cache\n"
         "def write(folder):\n"
         "    for n in range(40): (folder / str(n)).write_text('x')\n"
         "print('goes', flush=True)\n"

@@ -175,7 +175,7 @@ import sys
 import zipfile
 from pathlib import Path
 import resource
-from harness import store
+from mixmark.harness.record import store
 from mixmark.harness.contracts.errors import ResultError
 from tests.golden.sample import DOMAINS, closed_loop, record
 keeper = store.resume(Path(sys.argv[1]))

@@ -32,7 +32,7 @@ from mixmark.harness.judge.energy.total import Draw
 from mixmark.harness.measure.benchmark import Observer, procedure
 from mixmark.harness.measure.dispatch import Tally
 from mixmark.harness.measure.mixed import Snapshot
-from mixmark.harness.plan import mixes
+from mixmark.harness.plan import mixes, presets
 from mixmark.harness.plan import phases as plan
 from tests.golden.sample import SUITES, closed_loop, record, system
 
@@ -70,7 +70,7 @@ def header(preset: str = "quick", tier: Tier = "edge", suites: Collection[str] =
         created_utc="2026-11-22T04:13:00+00:00",
         tier=tier,
         preset=preset,
-        phases=plan.solo(ways, workloads, tier, plan.PRESETS[preset], probe=probe),
+        phases=plan.solo(ways, workloads, tier, presets.PRESETS[preset], probe=probe),
         system=system(),
         devices=(ways[0].device,),
         suites=SUITES,

@@ -14,11 +14,12 @@ import psutil
 import pytest
 
 from mixmark.harness.contracts.schema import Phase, Record, Share, Task
+from mixmark.harness.discover.equipment import Equipment
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.rules import integrity
 from mixmark.harness.measure import audit, solo
 from mixmark.harness.measure.audit import CPU, Auditor
-from mixmark.harness.measure.phase import Equipment, attend
+from mixmark.harness.measure.phase import attend
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker import isolation
 from mixmark.harness.worker.process.local import Local, LocalProcess

@@ -151,7 +151,7 @@ def line(name: str, **body: Any) -> bytes:
             f"has Mixmark {VERSION} with protocol 70,",
         ),
         (line("Hello", mixmark="9", protocol="new", more=[]), "has Mixmark 9 with protocol 'new', but this is"),
-        (line("Missing", module="harness"), "has no Mixmark"),
+        (line("Missing", module="mixmark"), "has no Mixmark"),
         (line("Missing", module="mixmark.harness.worker.child"), "has no Mixmark"),
         (line("Missing", module="pydantic"), "lacks pydantic"),
     ],

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mixmark.harness.adapters import lowbit
-from mixmark.harness.adapters.bfloat16 import round_to_bf16
+from mixmark.harness.contracts.bfloat16 import round_to_bf16
 from mixmark.harness.contracts.errors import Unsupported
 from mixmark.harness.contracts.protocols import Array, Graph, Weights
 

@@ -15,9 +15,9 @@ from typing import TypeVar
 from mixmark.harness.contracts.protocols import AcceleratorState, Check, Watcher
 from mixmark.harness.contracts.schema import Absent, AcceleratorConditions
 from mixmark.harness.contracts.text import plain
-from mixmark.harness.discover.machine.files import MAX_TEXT
 from mixmark.harness.plugins import calls, registry
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.worker.process.files import MAX_TEXT
 
 OPEN_S = 30.0  # to load a library, and to ask what never changes: a driver may have to wake its devices
 READ_S = 5.0  # to read the states of all devices once

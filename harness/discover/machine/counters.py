@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mixmark.harness.contracts.schema import AcceleratorConditions, Conditions
-from mixmark.harness.discover.machine import cgroups
 from mixmark.harness.discover.machine.accelerators import Accelerators
-from mixmark.harness.discover.machine.files import ROOT, integer, text
+from mixmark.harness.worker.process import cgroups
+from mixmark.harness.worker.process.files import ROOT, integer, text
 
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 10_000_000
 MOSTLY = 0.5  # of an interval: a CPU that is busy for more carries the load

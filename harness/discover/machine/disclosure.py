@@ -7,7 +7,6 @@ that names a person or one copy of a machine: no host name, serial number or MAC
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import re
@@ -18,14 +17,12 @@ from pathlib import Path
 from mixmark.harness import VERSION
 from mixmark.harness.contracts.schema import System
 from mixmark.harness.contracts.text import plain
-from mixmark.harness.discover.machine import cgroups, memory, processor
-from mixmark.harness.discover.machine.files import MAX_TEXT, ROOT, line, table, text
+from mixmark.harness.discover.machine import processor
+from mixmark.harness.worker.process import cgroups, memory
+from mixmark.harness.worker.process.files import MAX_TEXT, ROOT, line, table, text
+from mixmark.harness.worker.software import packages, python
 
 CHECKOUT = Path(__file__).resolve().parents[3]
-PACKAGES = """
-    numpy torch triton onnxruntime onnxruntime-gpu onnx onnxscript openvino tensorrt safetensors
-    intel-extension-for-pytorch mkl nvidia-ml-py nvidia-cublas-cu12 nvidia-cudnn-cu12 pydantic psutil
-"""
 
 # Names, never patterns: nothing that could hold a secret may slip in.
 VARIABLES = """
@@ -92,16 +89,6 @@ def disclose(
     )
 
 
-def python() -> str:
-    """The implementation and version of this interpreter."""
-    return f"{platform.python_implementation()} {platform.python_version()}"
-
-
-def packages() -> dict[str, str]:
-    """The versions of PACKAGES that this interpreter's environment holds."""
-    return {name: version for name in PACKAGES.split() if (version := _version(name))}
-
-
 def git_commit(checkout: Path) -> str | None:
     """The commit that a checkout or worktree is at, from its files; None where this is no checkout."""
     git = checkout / ".git"
@@ -151,13 +138,6 @@ def _container(root: Path) -> str | None:
         return manager
     groups = text(root / "proc/self/cgroup") + text(root / "proc/1/cgroup")
     return next((name for name in ("kubepods", "docker", "libpod", "containerd", "lxc") if name in groups), None)
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return plain(importlib.metadata.version(distribution), 40)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _variables(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:

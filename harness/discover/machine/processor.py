@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from mixmark.harness.contracts.text import plain
-from mixmark.harness.discover.machine.files import MAX_TEXT, ROOT, integer, line, text
+from mixmark.harness.worker.process.files import MAX_TEXT, ROOT, integer, line, text
 
 Thread = Mapping[str, str]
 """The lines of /proc/cpuinfo about one hardware thread."""

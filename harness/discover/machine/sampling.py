@@ -12,8 +12,8 @@ from mixmark.harness.contracts.schema import Absent, Conditions
 from mixmark.harness.discover.machine import processor
 from mixmark.harness.discover.machine.accelerators import Accelerators
 from mixmark.harness.discover.machine.counters import Machine, between
-from mixmark.harness.discover.machine.files import ROOT
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.worker.process.files import ROOT
 
 INTERVAL_S = 1.0
 WATCH_SHARE = 0.005  # of one core: what watching may cost

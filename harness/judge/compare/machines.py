@@ -2,7 +2,7 @@
 
 Two things are told apart. A relative speed holds machines against each other: the mix, and of each suite the best route
 of each result, where both did the same work. A verdict (faster, slower, same) tests one cell on one kind of device, by
-`mixmark.harness.judge.compare.solo`. What can be held against nothing is listed with the reason.
+`judge.compare.solo`. What can be held against nothing is listed with the reason.
 """
 
 from __future__ import annotations

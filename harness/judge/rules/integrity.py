@@ -18,9 +18,9 @@ from mixmark.harness.judge.evidence import Evidence, Measured, is_cell
 from mixmark.harness.judge.hosts import AT_REST_BYTES_PER_S
 from mixmark.harness.judge.statistics.intervals import CONFIDENCE
 from mixmark.harness.judge.statistics.timestamps import most_in_flight
+from mixmark.harness.plan.presets import OUT_OF_CACHE
 
 LIGHT = 1.25  # times the best ceiling: the probe may miss it, and honest engines were seen at 1.13 of its bandwidth
-OUT_OF_CACHE = 4  # times the last-level cache: with less, a good part of what is streamed may come from it
 LARGEST_CACHE_BYTES = 256 << 20  # that any chip has, and so that of one which does not say: MI300X's
 SLACK_NS = 250_000_000  # between the worker's stamps and the parent's: a pipe and a busy machine's scheduler
 SLACK_SHARE = 0.01  # … and of the window

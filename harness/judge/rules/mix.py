@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from mixmark.harness.contracts.schema import Finding
 from mixmark.harness.judge.evidence import Evidence
 from mixmark.harness.judge.score import took_no_part
-from mixmark.harness.measure.cluster.clocks import LARGEST_SHARE
+
+LARGEST_SHARE = 0.001
+"""The largest part of a window that may be uncertain because the clocks of its hosts are: more is a finding."""
 
 
 def hosts_there(evidence: Evidence) -> Iterator[Finding]:

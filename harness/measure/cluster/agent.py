@@ -20,17 +20,18 @@ from mixmark.harness.contracts.schema import Device, Placement, Rate, Share
 from mixmark.harness.discover import config as configuration
 from mixmark.harness.discover import setup
 from mixmark.harness.discover.config import Config
+from mixmark.harness.discover.equipment import Equipment
 from mixmark.harness.measure import mixed as mix
 from mixmark.harness.measure import solo
 from mixmark.harness.measure.cluster import machine, messages
 from mixmark.harness.measure.cluster.coordinator import EVERY_S
 from mixmark.harness.measure.cluster.link import Link, Stranger
-from mixmark.harness.measure.dispatch import Grant, Planner
+from mixmark.harness.measure.dispatch import Grant
 from mixmark.harness.measure.executor import Here
-from mixmark.harness.measure.metering import Meters
+from mixmark.harness.measure.metering import Meters, metered
 from mixmark.harness.measure.mixed import Loaded, Snapshot
-from mixmark.harness.measure.phase import Drive, Equipment, Part, attend
-from mixmark.harness.plan.placement import place
+from mixmark.harness.measure.phase import Drive, Part, attend
+from mixmark.harness.plan.placement import Planner, place
 from mixmark.harness.plugins.calls import reason
 from mixmark.harness.record import store
 from mixmark.harness.record.store import Store
@@ -117,7 +118,7 @@ class Agent:
         if isinstance(request, messages.Look):
             return self._look(request)
         if isinstance(request, messages.Cover):
-            self._meters = setup.metered(self._devices, self._adapters, self._config)
+            self._meters = metered(self._devices, self._adapters, self._config)
             self._meters.__enter__()
             return messages.Covered(domains=self._meters.domains, absent=self._meters.absent)
         if self._equipment is None:

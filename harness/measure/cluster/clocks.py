@@ -24,7 +24,6 @@ from mixmark.harness.contracts.schema import Clock
 
 STRETCHES = 32  # parts of the observed time, of each of which the message with the shortest round trip counts
 FASTEST_DRIFT = 1e-3  # no clock that works runs away faster: it steps, or the delays of a short time look like a drift
-LARGEST_SHARE = 0.001  # of a window that may be uncertain: what lies above it is told
 
 
 @dataclass(frozen=True)

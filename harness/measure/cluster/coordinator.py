@@ -16,7 +16,8 @@ from contextlib import suppress
 
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.schema import Placement
-from mixmark.harness.measure.dispatch import SAME, Grant, Pair, Planner, Tally
+from mixmark.harness.measure.dispatch import SAME, Grant, Pair, Tally
+from mixmark.harness.plan.placement import Planner
 
 EVERY_S = 2.0  # how often hosts tell what they have done
 AHEAD_S = 6.0  # how much work a credit holds: a host that hears nothing for two messages does not wait

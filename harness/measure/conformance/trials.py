@@ -31,6 +31,7 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.discover.config import Config
 from mixmark.harness.discover.devices import Found, environment
+from mixmark.harness.discover.equipment import Equipment
 from mixmark.harness.discover.machine.accelerators import Accelerators
 from mixmark.harness.discover.setup import Suites, Workbench
 from mixmark.harness.judge.evidence import Evidence, gather
@@ -38,8 +39,8 @@ from mixmark.harness.judge.statistics.intervals import sample_needed
 from mixmark.harness.measure import solo
 from mixmark.harness.measure.benchmark import auditor
 from mixmark.harness.measure.conformance.report import NotChecked, trial
-from mixmark.harness.measure.phase import Equipment, Part, attend
-from mixmark.harness.plan import phases
+from mixmark.harness.measure.phase import Part, attend
+from mixmark.harness.plan import phases, presets
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker import child, messages
 from mixmark.harness.worker.failures import Misused, WorkerFailed, failure_of
@@ -186,7 +187,7 @@ class Trials:
             ways,
             [each for each in self._suites.workloads if each.name != "probe"],
             "smoke",
-            phases.PRESETS["quick"],
+            presets.PRESETS["quick"],
             precisions=tuple(precision for precision in PRECISIONS if self._offered(precision)),
             probe=self._suites.probe,
         )

@@ -1,5 +1,5 @@
 """Where a worker's process runs, and how its parent reaches it: on the machine of the parent, which starts it by
-`local`. On another machine of a run the parent is that machine's agent: see `mixmark.harness.measure.cluster.launchers`.
+`local`. On another machine of a run the parent is that machine's agent: see `measure.cluster.launchers`.
 """
 
 from __future__ import annotations

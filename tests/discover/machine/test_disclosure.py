@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from mixmark.harness.discover.machine import disclosure, memory
+from mixmark.harness.discover.machine import disclosure
+from mixmark.harness.worker.process import memory
 
 GIB = 1 << 30
 CPUINFO = """\

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from mixmark.harness.discover.config import Config
+from mixmark.harness.discover.equipment import Equipment
 from mixmark.harness.measure.cluster import agent, messages
 from mixmark.harness.measure.cluster.agent import Agent
 from mixmark.harness.measure.cluster.link import Link
-from mixmark.harness.measure.phase import Equipment
 from mixmark.harness.record import store
 from mixmark.harness.worker.messages import Message, read, write
 from tests.cli.test_commands import ROOT

@@ -25,8 +25,8 @@ MAX_SEEN = 40  # characters of a stranger's name
 
 
 def call(address: str, name: str) -> socket.socket:
-    """The agent's side: connects to a listener and says the name, so that the greeting of `mixmark.harness.measure.cluster.link` can follow.
-    Raises OSError or ValueError."""
+    """The agent's side: connects to a listener and says the name, so that the greeting of `measure.cluster.link`
+    can follow. Raises OSError or ValueError."""
     host, _, port = address.rpartition(":")
     stream = socket.create_connection((host.strip("[]"), int(port)), GREETS_WITHIN_S)
     stream.settimeout(None)

@@ -1,0 +1,91 @@
+"""How much a run measures: the presets, and the numbers that planning and judging share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mixmark.harness.contracts.schema import Limits
+
+SECOND = 1_000_000_000
+PROVISIONAL_FEEDS = 10
+"""How many feeds of each suite a mixed run must finish for a provisional score."""
+STANDARD_MIX_NS = 900 * SECOND
+"""The longest mixed phase of the preset standard, which aims at a provisional score."""
+OUT_OF_CACHE = 4
+"""How many times the last-level cache a probe streams: with less, a good part of it may come from the cache."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """How much to measure. quick: the native scenario of each suite; standard: its closed-loop ones.
+
+    A server is measured where `--scenario server` asks for it: finding a rate takes many feeds.
+    """
+
+    name: str
+    all_scenarios: bool
+    limits: Limits
+    mix: Limits
+    """The limits of the mixed phase. The warm-up is that of each suite alone."""
+    idle_s: float = 0.0
+    """How long the meters read an idle machine, before and after each phase."""
+    runs: int = 1
+    """Mixed phases, each with fresh workers."""
+    again: bool = True
+    """Whether the routes that the plan chose are measured once more, so that no lucky rate decides the bound."""
+
+
+def _limits(
+    warmup_s: float,
+    search_s: float,
+    min_s: float,
+    max_s: float,
+    min_feeds: int,
+    half_width: float | None = None,
+    audits: int = 0,
+) -> Limits:
+    warmup_ns, search_ns, min_ns, max_ns = (int(seconds * SECOND) for seconds in (warmup_s, search_s, min_s, max_s))
+    return Limits(
+        warmup_ns=warmup_ns,
+        search_ns=search_ns,
+        min_ns=min_ns,
+        max_ns=max_ns,
+        min_feeds=min_feeds,
+        half_width=half_width,
+        audits=audits,
+    )
+
+
+PRESETS = {
+    "quick": Preset(  # 45 s a cell together, one long feed excepted; the mix 4 minutes with loading and audits
+        "quick", False, _limits(5, 12, 10, 28, 1, 0.05, 1), _limits(3, 0, 120, 120, 1, audits=1), 5, again=False
+    ),
+    "standard": Preset(
+        "standard",
+        True,
+        _limits(10, 60, 30, 300, 3, 0.02, 3),
+        _limits(10, 0, 120, STANDARD_MIX_NS / SECOND, PROVISIONAL_FEEDS, audits=3),
+        10,
+    ),
+    "official": Preset(
+        "official", True, _limits(10, 60, 30, 300, 3, 0.02, 30), _limits(60, 0, 240, 36_000, 100, audits=30), 60, runs=5
+    ),
+}
+
+
+SMOKE = _limits(0.3, 1, 1, 5, 1, audits=1)  # the smoke tier is never ranked: it shows that everything works
+
+
+SMOKE_MIX = _limits(0.3, 0, 5, 15, 1, audits=1)
+
+
+SELFTEST = Preset("selftest", False, _limits(3, 0, 5, 10, 3), SMOKE_MIX)  # short and many: what repeats is the process
+
+
+PROBING = _limits(0, 0, 1.5, 10, 2, audits=2)
+
+
+PILOT = _limits(1, 3, 2, 4, 1).model_copy(update={"pilot": True})
+
+
+SMOKE_PILOT = _limits(0.1, 0.5, 0.3, 0.6, 1).model_copy(update={"pilot": True})
