@@ -42,7 +42,7 @@ STANDARD = PRESETS["standard"].limits
 class Null:
     """A runner that answers at once, with a thousand numbers for each unit."""
 
-    slots = 1
+    concurrency = 1
 
     def __init__(self, units: int) -> None:
         self.answer = np.zeros((units, 1000), np.float32)

@@ -80,13 +80,13 @@ def main() -> None:
     words = [*sys.argv[1:], *("resnet50", "smoke", "1", "3")[len(sys.argv) - 1 :]]
     suite, tier, batch, blocks = words[0], words[1], int(words[2]), int(words[3])
     found = setup.look(["onnxruntime"], Config())
-    way = next(way for way in found.ways if way.device.id == "cpu:0")
+    target = next(target for target in found.targets if target.device.id == "cpu:0")
     equipment = Equipment(
         adapters=setup.choose(["onnxruntime"], Config()),
         suites=registry.find("suites"),
         suite_options={},
         units={suite: "unit"},
-        devices={("cpu:0", "onnxruntime"): way.device},
+        devices={("cpu:0", "onnxruntime"): target.device},
         config=Config(),
         seed=1,
         timeout_s=600,
@@ -107,12 +107,12 @@ def main() -> None:
     bundle = Mix.model_validate({"name": "one", "tier": tier, "units": {suite: 1}})
     solo = Share(key="solo", route=route, scenario="single-stream", batch=batch, limits=limits)
     shared = solo.model_copy(update={"key": "mixed", "scenario": "mixed"})
-    placement = place.place(bundle.units, [rate], [way.device])
+    placement = place.place(bundle.units, [rate], [target.device])
     alone = Phase(name="solo", purpose="solo", tasks=(Task(device="cpu:0", shares=(solo,)),))
     together = Phase(
         name="mixed", purpose="mixed", tasks=(Task(device="cpu:0", shares=(shared,)),), placement=placement
     )
-    drive = mixed.alone(bundle, together, lambda units, rates: place.place(units, rates, [way.device]))
+    drive = mixed.alone(bundle, together, lambda units, rates: place.place(units, rates, [target.device]))
     pairs = []
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "raw").mkdir()

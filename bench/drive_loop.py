@@ -29,7 +29,7 @@ UNITS = 128
 class NullRunner:
     """A runner that answers at once, with `units` yields."""
 
-    slots = 1
+    concurrency = 1
 
     def __init__(self, units: int) -> None:
         self.units = units

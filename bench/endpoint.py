@@ -64,11 +64,11 @@ def bare(connection: http.client.HTTPConnection, body: bytes) -> list[int]:
     """The way of each token to a client that does nothing else."""
     connection.request("POST", "/completion", body, {"Content-Type": "application/json"})
     response = connection.getresponse()
-    ways = []
+    targets = []
     while line := response.readline():
         if found := ID.search(line):
-            ways.append((now_us() - int(found[1])) % WRAP)
-    return ways
+            targets.append((now_us() - int(found[1])) % WRAP)
+    return targets
 
 
 def through(runner: Runner, feed: Feed) -> list[int]:
@@ -95,19 +95,19 @@ def main() -> None:
     connection = http.client.HTTPConnection(address.host, address.port)
     feed = suite.feeds(1, 0)
     body = adapter.api.body("edge", feed(0)["ids"].tolist(), suite.units(1))
-    ways: dict[str, list[int]] = {"bare": [], "adapter": []}
+    targets: dict[str, list[int]] = {"bare": [], "adapter": []}
     with adapter.open(adapter.device, suite, "fp32", Use.of("single-stream")) as runner:
         for number in range(feeds):
-            ways["bare"] += bare(connection, json.dumps(body).encode())
-            ways["adapter"] += through(runner, feed(number))
+            targets["bare"] += bare(connection, json.dumps(body).encode())
+            targets["adapter"] += through(runner, feed(number))
     here.send(None)
     server.join()
-    for name, each in ways.items():
+    for name, each in targets.items():
         p50, p99 = np.percentile(each, (50, 99))
         print(
             f"{name:8} {len(each)} tokens: median {p50:.0f} µs, p99 {p99:.0f} µs, mean {statistics.mean(each):.0f} µs"
         )
-    added = statistics.mean(ways["adapter"]) - statistics.mean(ways["bare"])
+    added = statistics.mean(targets["adapter"]) - statistics.mean(targets["bare"])
     print(
         f"the adapter adds {added:.0f} µs a token: {'ok' if added <= GOAL_US else 'TOO MUCH'} (at most {GOAL_US:.0f})"
     )

@@ -71,7 +71,7 @@ class Sleeps:
 
     suite: Suite
     seconds: float
-    slots: int
+    concurrency: int
     facts: Mapping[str, str]
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
@@ -94,7 +94,7 @@ class Sleeps:
 
 
 class Sleeper:
-    """An adapter whose runner sleeps. options: `seconds` of each feed, `slots`."""
+    """An adapter whose runner sleeps. options: `seconds` of each feed, `concurrency`."""
 
     name = "sleeper"
 
@@ -106,7 +106,7 @@ class Sleeper:
 
     @contextmanager
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
-        yield Sleeps(suite, float(self.options.get("seconds", 0)), int(self.options.get("slots", 1)), {})
+        yield Sleeps(suite, float(self.options.get("seconds", 0)), int(self.options.get("concurrency", 1)), {})
 
 
 @contextmanager
@@ -161,11 +161,11 @@ def mixed(worker: Worker, scratch: Path) -> int:
     return units
 
 
-def null_rate(name: str, batch: int, slots: int, run: Callable[[Worker, Path], int]) -> tuple[float, float]:
+def null_rate(name: str, batch: int, concurrency: int, run: Callable[[Worker, Path], int]) -> tuple[float, float]:
     """Units a second of a runner that does nothing, and the worker's CPU seconds for each unit."""
     choice = messages.SuiteChoice(name=name, spec=registry.BUILT_IN["suites"][name], tier="server")
     scenario: ScenarioName = "offline" if batch > 1 else "single-stream"
-    with begun(choice, scenario, batch, told=run is alone, slots=str(slots)) as (worker, scratch):
+    with begun(choice, scenario, batch, told=run is alone, concurrency=str(concurrency)) as (worker, scratch):
         process = psutil.Process(worker.pid)
         begin_s, before = time.perf_counter(), process.cpu_times()
         units = run(worker, scratch)
@@ -202,11 +202,11 @@ def main() -> None:
     print("a runner that does nothing, server tier: units/s, × the nominal rate alone; cores for a second of server-1")
     for name, batch in NULL:
         for what, run in (("alone", alone), ("mixed", mixed)):
-            for slots in (1, 2) if batch > 1 else (1,):
-                rate, cpu_s = null_rate(name, batch, slots, run)
+            for concurrency in (1, 2) if batch > 1 else (1,):
+                rate, cpu_s = null_rate(name, batch, concurrency, run)
                 times, cores = rate / (QUARTER * nominal[name]), cpu_s * nominal[name]
                 told = f"{rate:12,.0f} {times:8.2f} × {cores:8.3f} cores"
-                print(f"  {name:10} batch {batch:5}, slots {slots}, {what:6} {told}", flush=True)
+                print(f"  {name:10} batch {batch:5}, slots {concurrency}, {what:6} {told}", flush=True)
 
 
 if __name__ == "__main__":

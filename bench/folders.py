@@ -38,7 +38,7 @@ from mixmark.harness.judge import solo_rates
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.plan import phases as plan
 from mixmark.harness.plan import presets
-from mixmark.harness.plan.phases import Way, Workload
+from mixmark.harness.plan.phases import Target, Workload
 from mixmark.harness.plan.placement import place
 from mixmark.harness.plugins import registry
 from mixmark.harness.record import store
@@ -99,13 +99,13 @@ class Maker:
 
     def result(self, runs: int = 1) -> Result:
         """The whole result of a finished run with so many mixed phases."""
-        ways = [Way(device, "torch", {}) for device in DEVICES]
+        targets = [Target(device, "torch", {}) for device in DEVICES]
         work = {
             name: Workload(name, suite.version, cast(Sequence[ScenarioName], suite.scenarios))
             for name, suite in self.suites.items()
         }
         chosen = [work["dlrm"], work["resnet50"]]
-        phases = plan.solo(ways, chosen, "smoke", presets.PRESETS["quick"], probe=work["probe"])
+        phases = plan.solo(targets, chosen, "smoke", presets.PRESETS["quick"], probe=work["probe"])
         result = Result(
             created_utc="2026-01-02T03:04:05+00:00",
             tier="smoke",

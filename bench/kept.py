@@ -48,7 +48,7 @@ def combined(before: Array, feed: Array, answers: Array) -> Array:
     return np.tensordot(np.linalg.solve(gram, before @ feed), answers, 1)
 
 
-def ways(feeds: list[Feed], answers: Array, at: int, kept: int) -> Iterator[tuple[str, Array]]:
+def targets(feeds: list[Feed], answers: Array, at: int, kept: int) -> Iterator[tuple[str, Array]]:
     """answers: [feeds, …] of each. at: the feed that is asked; those before it are kept."""
     earlier = answers[at - kept : at].astype(np.float64)
     if answers.dtype.kind != "f":
@@ -105,7 +105,7 @@ def main() -> None:
         answers = np.stack([np.concatenate([load_generator.plain(out) for out in runner(feed)]) for feed in feeds])
         referee = opened(stack, f"{REFERENCE}:fp32", suite.reference())
         for at in range(asked.kept, len(feeds)):
-            for name, answer in ways(feeds, answers, at, asked.kept):
+            for name, answer in targets(feeds, answers, at, asked.kept):
                 right = np.concatenate([load_generator.plain(out) for out in referee({**feeds[at], "answer": answer})])
                 found.setdefault(name, []).append(suite.quality(answer, right))
     print(f"| {asked.kept} earlier answers kept | least | median | most |\n|---|---|---|---|")

@@ -86,12 +86,12 @@ def main(devices: int, suites: int) -> int:
     cases: tuple[tuple[str, dict[str, Any]], ...] = (
         ("throughput", {}),
         ("… memory short", {"pool_bytes": pools}),
-        ("… host threads, memory short", {"pool_bytes": pools, "host_share": 0.5 / devices}),
+        ("… host threads, memory short", {"pool_bytes": pools, "host_fraction": 0.5 / devices}),
         ("efficiency", {"objective": "efficiency", "power": power}),
         ("… memory short", {"objective": "efficiency", "power": power, "pool_bytes": pools}),
         (
             "… host threads, memory short",
-            {"objective": "efficiency", "power": power, "pool_bytes": pools, "host_share": 0.5 / devices},
+            {"objective": "efficiency", "power": power, "pool_bytes": pools, "host_fraction": 0.5 / devices},
         ),
     )
     for name, options in cases:

@@ -34,8 +34,8 @@ ROUNDS = 5
 WINDOW_NS = 4_000_000_000
 TIMEOUT_S = 600
 TIER: Tier = "edge"
-PILOT = Limits(
-    warmup_ns=WINDOW_NS, search_ns=20_000_000_000, min_ns=WINDOW_NS, max_ns=WINDOW_NS, min_feeds=1, pilot=True
+SCREENING = Limits(
+    warmup_ns=WINDOW_NS, search_ns=20_000_000_000, min_ns=WINDOW_NS, max_ns=WINDOW_NS, min_feeds=1, screening=True
 )
 
 
@@ -98,17 +98,17 @@ def ours(row: Row) -> Iterator[tuple[Callable[[], float], str]]:
             )
             opened = worker.call(opening, TIMEOUT_S)
             batch = None if row.scenario == "offline" else 1
-            preparing = messages.Prepare(key="a", scenario=row.scenario, batch=batch, seed=0, limits=PILOT)
+            preparing = messages.Prepare(key="a", scenario=row.scenario, batch=batch, seed=0, limits=SCREENING)
             prepared = worker.call(preparing, TIMEOUT_S)
             worker.call(messages.Begin(key="a", pool=0, seed=0), TIMEOUT_S)
 
             def window() -> float:
-                worker.call(messages.Measure(key="a", limits=PILOT, out=str(out)), TIMEOUT_S)
+                worker.call(messages.Measure(key="a", limits=SCREENING, out=str(out)), TIMEOUT_S)
                 with np.load(out) as stamps:
                     return rate(row.suite, Completions(**stamps))
 
             peak = f"loaded in {opened.load_ns / 1e9:.1f} s, peak {worker.peak_pss_bytes / 2**30:.2f} GiB"
-            yield window, f"{opened.slots} × batch {prepared.batch}, {peak}"
+            yield window, f"{opened.concurrency} × batch {prepared.batch}, {peak}"
 
 
 def rate(suite: str, done: Completions) -> float:

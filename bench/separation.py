@@ -244,8 +244,8 @@ def main() -> None:
     def measured() -> Iterator[Row]:
         for name in asked.engines:
             yield engine(suite, name, nonces)
-        if asked.ways != "none":
-            yield from cheats.values(asked.tier, nonces, re.compile(asked.ways).search, **options)
+        if asked.targets != "none":
+            yield from cheats.values(asked.tier, nonces, re.compile(asked.targets).search, **options)
 
     rows = kept(asked.values, measured()) if asked.values else list(measured())
     if all(any(row.honest == honest for row in rows) for honest in (True, False)):

@@ -37,7 +37,7 @@ ROUNDS = 3
 class Sleeper:
     """A runner that answers each feed after a sleep, with one yield."""
 
-    slots = 1
+    concurrency = 1
 
     def __init__(self, sleep_s: float) -> None:
         self.sleep_s = sleep_s

@@ -4,7 +4,7 @@
     python -m bench.separation llm smoke --weights FOLDER
 
 No public checkpoint was available on which to measure the effect of rounding and of cheats on trained weights. These
-weights are trained, though briefly and on a toy source: unlike drawn weights they have outliers, correlations and
+weights are trained, though briefly and on a toy source: unlike synthetic weights they have outliers, correlations and
 unequal layers, but less pronounced ones than a large model has.
 """
 

@@ -46,8 +46,8 @@ HOSTED = "Hosted services: not audited, and in no score"
 
 def throughput(row: Row) -> tuple[str, ...]:
     """(4.11 tok/s, ±1.2 % of 5 runs, median 4.10 tok/s), as far as known; why not where there is none, or where it
-    counts for nothing. The speed of a pilot stands behind the word scouted."""
-    if row.status in ("invalid", "scouted") and row.throughput_per_s is not None:
+    counts for nothing. The speed of a screening run stands behind the word screened."""
+    if row.status in ("invalid", "screened") and row.throughput_per_s is not None:
         return row.status, rate(row.throughput_per_s, row.names.short)
     if row.status not in ("ok", "unaudited"):
         return (row.status,)

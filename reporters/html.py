@@ -95,11 +95,11 @@ class Panel:
 
 def _panel(row: Row, measured: Measured, found: Iterable[Finding]) -> Panel:
     about = tuple(finding for finding in found if finding.about == row.record.key)
-    pilot = row.record.pilot
+    screening = row.record.screening
     return Panel(
         row,
-        () if pilot else tuple(_figures(row)),
-        () if pilot else (*_charts(row, measured, about), *_power(measured)),
+        () if screening else tuple(_figures(row)),
+        () if screening else (*_charts(row, measured, about), *_power(measured)),
         tuple(finding for finding in about if finding.rule != "steady" or not _is_drawn(row, measured)),
         tuple(_facts(measured, row.names.short)),
     )

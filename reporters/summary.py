@@ -154,9 +154,9 @@ def _suites(judgement: Judgement) -> Iterator[Line]:
             rate += f" ±{figures.percent(first.half_width)}"
         if first.record.scenario == "server" and not first.record.rate_trials:
             others = []  # the rate is the one that was asked for, on every route
-        scouted = [row for row in own if row.status == "scouted" and row.throughput_per_s]
-        scouted = [row for row in scouted if row.record.scenario == first.record.scenario]
-        slower = sorted((*(each for each, *_ in others), *scouted), key=_rate, reverse=True)
+        screened = [row for row in own if row.status == "screened" and row.throughput_per_s]
+        screened = [row for row in screened if row.record.scenario == first.record.scenario]
+        slower = sorted((*(each for each, *_ in others), *screened), key=_rate, reverse=True)
         beside = [f"{significant(_rate(first) / _rate(each))} × {_route(each, names)}" for each in slower[:MOST_OTHERS]]
         if alike:
             times = significant(_rate(first) / _rate(alike[-1]))
@@ -206,12 +206,12 @@ def _rate(row: Row) -> float:
 
 def _route(row: Row, names: dict[str, str]) -> str:
     """torch bf16; with its device where the machine has several, with the arrivals of a server, and with a word where
-    only a pilot ran."""
+    only a screening run ran."""
     route = row.record.route
     device = f"{names[route.device]} " if len(names) > 1 else ""
     arrivals = f", {figures.work(row.record)}" if row.record.scenario == "server" else ""
-    pilot = " scouted" if row.status == "scouted" else ""
-    return f"{device}{figures.name(route.adapter)} {route.precision}{arrivals}{pilot}"
+    screening = " screened" if row.status == "screened" else ""
+    return f"{device}{figures.name(route.adapter)} {route.precision}{arrivals}{screening}"
 
 
 def _energy(judgement: Judgement) -> str:

@@ -120,7 +120,7 @@ def look(number: int, judgement: Judgement, journal_sha256: str) -> Seen:
         machine=_machine(result),
         domains=result.domains,
         doubled=tuple(_doubled(judgement)),
-        weights=frozenset(route.weights for route in mixed if route.weights != "drawn"),
+        weights=frozenset(route.weights for route in mixed if route.weights != "synthetic"),
         suite_options=tuple(dict.fromkeys(route.suite for route in mixed if route.suite_options)),
         foreign=tuple(foreign),
         settings=tuple(f"{adapter} on {device}" for (adapter, device), each in options.items() if len(each) > 1),
@@ -220,7 +220,7 @@ def total(price: Iterable[Item]) -> Total | None:
 
 
 def _division(seen: Sequence[Seen]) -> tuple[Division, tuple[str, ...]]:
-    """closed where everybody does the same work: a published mix, the suites as they are defined, drawn weights and
+    """closed where everybody does the same work: a published mix, the suites as they are defined, synthetic weights and
     inputs that nobody knew; and why it is open."""
     why: list[str] = []
     for each in seen:

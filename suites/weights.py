@@ -138,10 +138,10 @@ def _groups(raw: Words, starts: Words) -> npt.NDArray[np.int8]:
     exchanges between the words (32 bits), a rotation of each word (12 bits), exchanges again (32 bits). So 88 random
     bits determine a group, and 89.4 bits would number all permutations: no short index encodes a group.
     """
-    pick, swap = raw.reshape(-1, 2).T
-    words = starts[:, (pick & np.uint64(_STARTS - 1)).astype(np.intp)]  # [4, groups]
+    choose_by_name, swap = raw.reshape(-1, 2).T
+    words = starts[:, (choose_by_name & np.uint64(_STARTS - 1)).astype(np.intp)]  # [4, groups]
     _exchange(words, swap, 0)
-    turn: Words = ((pick >> _SHIFTS) & np.uint64(7)) << np.uint64(3)
+    turn: Words = ((choose_by_name >> _SHIFTS) & np.uint64(7)) << np.uint64(3)
     words = (words << turn) | (words >> ((np.uint64(64) - turn) & np.uint64(63)))
     _exchange(words, swap, 4)
     return np.ascontiguousarray(words.T).view(np.int8)

@@ -28,7 +28,7 @@ SEED = 1
 UNQUANTISED = ("time_emb", "add_embedding", "conv_in", "conv_out", "conv_shortcut")
 """Layers of the U-Net that published 8-bit recipes for Stable Diffusion keep in 16 bits, as text encoder and VAE."""
 EXACT = "int8, int4"
-"""What may be declared for ways that change no weight: the drawn weights are exact at four bits."""
+"""What may be declared for ways that change no weight: the synthetic weights are exact at four bits."""
 CRUDE = "fp8"
 """Ways in int8 that are as crude as fp8: the gate of int8 does not allow for them."""
 BY_ACTIVATIONS = {
@@ -42,7 +42,7 @@ BY_ACTIVATIONS = {
 MILDEST = 3
 """The number of branches of each kind in the table."""
 
-Way = AbstractContextManager[None]
+Target = AbstractContextManager[None]
 
 
 class Networks:
@@ -113,18 +113,20 @@ def rows(networks: Networks, wanted: Callable[[str], object]) -> Iterator[Row]:
             pairs = zip(answer(), image, strict=True)
             yield Row(name, declared, tuple(suite.quality(one[None], other[None]) for one, other in pairs), note)
 
-    def whole(*ways: Way) -> Callable[[], Array]:
+    def whole(*targets: Target) -> Callable[[], Array]:
         def answer() -> Array:
-            with together(ways):
+            with together(targets):
                 return networks.image(networks.latent(networks.context(ids), noise))
 
         return answer
 
-    def denoised(*ways: Way, context: tuple[torch.Tensor, ...] = context, steps: int = steps) -> Callable[[], Array]:
+    def denoised(
+        *targets: Target, context: tuple[torch.Tensor, ...] = context, steps: int = steps
+    ) -> Callable[[], Array]:
         """The image where the ways change only the U-Net's part; text encoder and VAE are honest."""
 
         def answer() -> Array:
-            with together(ways):
+            with together(targets):
                 changed = networks.latent(context, noise, steps)
             return networks.image(changed)
 
@@ -136,17 +138,17 @@ def rows(networks: Networks, wanted: Callable[[str], object]) -> Iterator[Row]:
         "uint8-tensor": "scale and zero point a tensor",
     }
     for precision, declared in BY_ACTIVATIONS.items():
-        ways = [activations(module, precision) for module in networks.all]
-        yield from row(f"{precision} activations everywhere", whole(*ways), declared, notes.get(precision, ""))
+        targets = [activations(module, precision) for module in networks.all]
+        yield from row(f"{precision} activations everywhere", whole(*targets), declared, notes.get(precision, ""))
     for precision in ("uint8-tensor", "int8-tensor", "fp8"):
         quantised = [layer for name, layer in layers(unet) if not any(part in name for part in UNQUANTISED)]
-        ways = [activations(layer, precision) for layer in quantised]
+        targets = [activations(layer, precision) for layer in quantised]
         declared = "fp8" if precision == "fp8" else EXACT
-        yield from row(f"{precision} activations in the U-Net", denoised(*ways), declared, "as published recipes do")
+        yield from row(f"{precision} activations in the U-Net", denoised(*targets), declared, "as published recipes do")
     yield from row("int8 weights", whole(*(whole_numbers(module, 8, None) for module in networks.all)), "int8")
     four = [whole_numbers(module, 4) for module in networks.all]
-    ways = [activations(module, "int8-tensor") for module in networks.all]
-    yield from row("int4 weights, int8-tensor activations", whole(*four, *ways), CRUDE)
+    targets = [activations(module, "int8-tensor") for module in networks.all]
+    yield from row("int4 weights, int8-tensor activations", whole(*four, *targets), CRUDE)
 
     for bits in (3, 2):
         yield from row(f"int{bits} weights", whole(*(whole_numbers(module, bits) for module in networks.all)))
@@ -173,16 +175,16 @@ def rows(networks: Networks, wanted: Callable[[str], object]) -> Iterator[Row]:
 
     first = networks.latent(tuple(part[:1] for part in context), noise[:1], steps=1)
 
-    def missed_in_a_step(way: Way) -> float:
-        with way:
+    def missed_in_a_step(target: Target) -> float:
+        with target:
             changed = networks.latent(networks.context(ids[:1]), noise[:1], steps=1)
         return distance(changed.numpy(), first.numpy())
 
-    def missed_in_decoding(way: Way) -> float:
-        with way:
+    def missed_in_decoding(target: Target) -> float:
+        with target:
             return distance(networks.image(latent[:1]), image[:1])
 
-    kinds: tuple[tuple[nn.Module, str, Callable[[Way], float]], ...] = (
+    kinds: tuple[tuple[nn.Module, str, Callable[[Target], float]], ...] = (
         (unet, "ResBlock Transformer", missed_in_a_step),
         (unet, "Attention FeedForward", missed_in_a_step),
         (networks.encode, "EncoderLayer", missed_in_a_step),
@@ -218,10 +220,10 @@ def layers(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 @contextmanager
-def together(ways: Iterable[Way]) -> Iterator[None]:
+def together(targets: Iterable[Target]) -> Iterator[None]:
     with ExitStack() as stack:
-        for way in ways:
-            stack.enter_context(way)
+        for target in targets:
+            stack.enter_context(target)
         yield
 
 
@@ -235,7 +237,7 @@ def replaced(module: nn.Module, attribute: str, value: Any) -> Iterator[None]:
         setattr(module, attribute, before)
 
 
-def skipped(module: nn.Module) -> Way:
+def skipped(module: nn.Module) -> Target:
     """Within the context, the branch is left out: the module returns its input, or zero where its caller adds."""
 
     def of_a_res_block(x: torch.Tensor, *_: object) -> torch.Tensor:
@@ -251,7 +253,7 @@ def skipped(module: nn.Module) -> Way:
     return replaced(module, "forward", forwards.get(type(module).__name__, lambda x, *_: x))
 
 
-def repeated(module: nn.Module, calls: Collection[int]) -> Way:
+def repeated(module: nn.Module, calls: Collection[int]) -> Target:
     """Within the context, these calls, counted from 0, return the result of the call before them."""
     forward = module.forward
     returned: list[Any] = []
@@ -263,7 +265,7 @@ def repeated(module: nn.Module, calls: Collection[int]) -> Way:
     return replaced(module, "forward", again)
 
 
-def to_every_other(attention: nn.Module) -> Way:
+def to_every_other(attention: nn.Module) -> Target:
     """Within the context, every other key is left out."""
     forward = attention.forward
 

@@ -32,7 +32,7 @@ MLP = "model.over_arch.model.0._mlp.{}._linear.weight"
 HEADS = np.cumsum((0, *HOTNESS))
 BAGS = [slice(*ends) for ends in pairwise(HEADS)]
 EXACT = "int8, int4"
-"""What may be declared for ways that change no weight: the drawn weights are exact at four bits."""
+"""What may be declared for ways that change no weight: the synthetic weights are exact at four bits."""
 CRUDE = "fp8"
 """Ways in int8 that are as crude as fp8: the gate of int8 does not allow for them."""
 MILDEST = 3
@@ -44,7 +44,7 @@ Change = Callable[[str, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class Way:
+class Target:
     """The inputs of an answer: weights, dense features [samples, 13] and indices [samples, 214].
 
     Each table is reduced to the rows in use, followed by their average over all lookups, which is the best substitute
@@ -65,15 +65,15 @@ class Way:
             logits = torch.cat([network(*part)[0] for part in parts])
         return np.asarray(logits.float().numpy())
 
-    def changed(self, change: Change) -> Way:
+    def changed(self, change: Change) -> Target:
         return replace(self, weights={name: change(name, weight) for name, weight in self.weights.items()})
 
-    def without(self, layer: str) -> Way:
+    def without(self, layer: str) -> Target:
         """Skips a layer: a cross layer with W = 0, and an MLP layer with the identity as weight, return their input."""
         off = torch.eye if layer.startswith("model.over_arch") else torch.zeros
         return self.changed(lambda name, weight: off(*weight.shape) if name == layer else weight)
 
-    def averaged(self, away: Mapping[int, Any]) -> Way:
+    def averaged(self, away: Mapping[int, Any]) -> Target:
         """Looks up the average in place of what `away` selects from a table's bag [samples, hotness]."""
         indices = self.indices.numpy().copy()
         for table, where in away.items():
@@ -81,7 +81,7 @@ class Way:
         return replace(self, indices=torch.from_numpy(indices))
 
 
-def opened(tier: str, nonces: Sequence[int]) -> tuple[Way, Array, Way]:
+def opened(tier: str, nonces: Sequence[int]) -> tuple[Target, Array, Target]:
     """The honest way, the ranks, and the way in which each table is hashed to a tenth of its rows.
 
     Both ways hold FIXED samples and then the feeds. The ranks are those of each index by popularity, from 0.
@@ -102,8 +102,8 @@ def opened(tier: str, nonces: Sequence[int]) -> tuple[Way, Array, Way]:
         average = whole[indices[:, bag]].mean((0, 1))[None]
         weights[TABLE.format(table)] = torch.from_numpy(np.concatenate((whole[used], average)))
     weights |= others(suite, seed=0)
-    way = Way(suite, weights, dense, torch.from_numpy(exact))
-    return way, ranks, replace(way, indices=torch.from_numpy(hashed))
+    target = Target(suite, weights, dense, torch.from_numpy(exact))
+    return target, ranks, replace(target, indices=torch.from_numpy(hashed))
 
 
 def others(suite: Dlrm, seed: int) -> dict[str, Tensor]:
@@ -148,26 +148,26 @@ def half_the_rank(name: str, weight: Tensor) -> Tensor:
     return weight * (torch.arange(rank) < rank // 2)
 
 
-def audits(way: Way, answer: Array, reference: Array) -> tuple[float, ...]:
+def audits(target: Target, answer: Array, reference: Array) -> tuple[float, ...]:
     """The suite's quality for each 256 samples after the fixed ones, which determine the variance."""
     variance = reference[:FIXED].var(keepdims=True)
     parts = zip(*(each[FIXED:].reshape(-1, SET_ASIDE) for each in (answer, reference)), strict=True)
-    return tuple(way.suite.quality(part, np.append(truth, variance)) for part, truth in parts)
+    return tuple(target.suite.quality(part, np.append(truth, variance)) for part, truth in parts)
 
 
 def values(tier: str, nonces: Sequence[int], wanted: Callable[[str], object]) -> Iterator[Row]:
-    way, ranks, hashed = opened(tier, nonces)
-    reference = way()
+    target, ranks, hashed = opened(tier, nonces)
+    reference = target()
 
     def row(name: str, answer: Callable[[], Array], declared: str = "", note: str = "") -> Iterator[Row]:
         if wanted(name):
-            yield Row(name, declared, audits(way, answer(), reference), note)
+            yield Row(name, declared, audits(target, answer(), reference), note)
 
-    yield from row("fp32, batch 32", partial(way, batch=32), "16 bits")
-    yield from row("bf16", partial(way, dtype=torch.bfloat16), "16 bits")
-    yield from row("fp16", partial(way, dtype=torch.float16), "16 bits")
+    yield from row("fp32, batch 32", partial(target, batch=32), "16 bits")
+    yield from row("bf16", partial(target, dtype=torch.bfloat16), "16 bits")
+    yield from row("fp16", partial(target, dtype=torch.float16), "16 bits")
     for bits, group in ((8, None), (4, GROUP)):
-        narrow = way.changed(to(bits, group))
+        narrow = target.changed(to(bits, group))
         yield from row(f"int{bits} weights and tables", narrow, f"int{bits}")
         with Rounded("int8"):
             yield from row(f"int{bits} weights and tables, int8 activations", narrow, f"int{bits}")
@@ -178,34 +178,36 @@ def values(tier: str, nonces: Sequence[int], wanted: Callable[[str], object]) ->
         ("fp8", "fp8 activations", "fp8"),
     ):
         with Rounded(precision):
-            yield from row(said, way, declared)
+            yield from row(said, target, declared)
 
     for bits in (3, 2):
-        yield from row(f"int{bits} weights and tables", way.changed(to(bits)))
+        yield from row(f"int{bits} weights and tables", target.changed(to(bits)))
     for part, said in (("t_cat", "tables"), ("arch.model", "MLPs"), ("kernels", "cross layers")):
-        yield from row(f"int3 {said}", way.changed(to(3, part=part)))
-    yield from row("two of four weights pruned, tables whole", way.changed(pruned))
+        yield from row(f"int3 {said}", target.changed(to(3, part=part)))
+    yield from row("two of four weights pruned, tables whole", target.changed(pruned))
     for layer in range(CROSS_LAYERS):
-        yield from row(f"cross layer {layer} skipped", way.without(CROSS.format(layer)))
-    yield from row("half the rank of the last cross layer", way.changed(half_the_rank))
-    yield from row("1024 × 1024 layer skipped", way.without(MLP.format(1)))
-    yield from row("dense features ignored", replace(way, dense=torch.zeros_like(way.dense)))
+        yield from row(f"cross layer {layer} skipped", target.without(CROSS.format(layer)))
+    yield from row("half the rank of the last cross layer", target.changed(half_the_rank))
+    yield from row("1024 × 1024 layer skipped", target.without(MLP.format(1)))
+    yield from row("dense features ignored", replace(target, dense=torch.zeros_like(target.dense)))
 
     tables = range(len(HOTNESS))
-    ignored = [each for table in tables for each in row(f"table {table} ignored", way.averaged({table: np.s_[:]}))]
+    ignored = [each for table in tables for each in row(f"table {table} ignored", target.averaged({table: np.s_[:]}))]
     ignored.sort(key=lambda row: row.extreme)
     yield from ignored[:MILDEST]
     yield from row("tables hashed to a tenth of their rows", hashed)
-    rows = zip(way.suite.shape.rows, BAGS, strict=True)
+    rows = zip(target.suite.shape.rows, BAGS, strict=True)
     tail = {table: ranks[:, bag] >= max(1, count // 10) for table, (count, bag) in enumerate(rows)}
-    yield from row("only the popular tenth of each table", way.averaged(tail))
-    first = way.averaged({table: np.s_[:, 1:] for table in tables})
+    yield from row("only the popular tenth of each table", target.averaged(tail))
+    first = target.averaged({table: np.s_[:, 1:] for table in tables})
     yield from row("first index of a bag only", first)
     half = {table: np.s_[:, -(-hot // 2) :] for table, hot in enumerate(HOTNESS)}
-    yield from row("half of every bag", way.averaged(half))
-    yield from row(f"half of the largest bag, {max(HOTNESS)} rows", way.averaged({LARGEST: half[LARGEST]}))
+    yield from row("half of every bag", target.averaged(half))
+    yield from row(f"half of the largest bag, {max(HOTNESS)} rows", target.averaged({LARGEST: half[LARGEST]}))
 
-    yield from row("other weights, tables kept", replace(way, weights={**way.weights, **others(way.suite, seed=1)}))
+    yield from row(
+        "other weights, tables kept", replace(target, weights={**target.weights, **others(target.suite, seed=1)})
+    )
     yield from row("the previous answer", lambda: np.roll(reference, 1))
     yield from row("a constant answer", lambda: np.full_like(reference, reference[:FIXED].mean()))
     lazy = np.random.default_rng(0).random(len(reference)) < 0.1

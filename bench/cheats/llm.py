@@ -23,11 +23,11 @@ from mixmark.suites.llm.network import Layer, Network, rotary, rotate
 from mixmark.suites.weights import Drawn
 
 SIXTEEN, EXACT = "16 bits", "int8, int4"
-"""What may be declared; the drawn weights are exact at four bits."""
+"""What may be declared; the synthetic weights are exact at four bits."""
 
 
 @dataclass(frozen=True)
-class Way:
+class Target:
     """A way to decode. into: the precision of the inputs of linear layers. on: that of all other values. None: fp32."""
 
     name: str
@@ -48,26 +48,26 @@ class Way:
     note: str = ""
 
 
-def ways(shape: Shape) -> list[Way]:
+def targets(shape: Shape) -> list[Target]:
     last, diffuse = shape.layers - 1, tuple(range(SHARP_LAYERS, shape.layers))
     quarter = shape.tokens_in + 3 * shape.tokens_out // 4
     return [
-        Way("fp32, another batch", SIXTEEN, note="of weights: also int4 and fp8, which are exact"),
-        Way("bf16", SIXTEEN, "bf16", "bf16"),
-        Way("fp16", SIXTEEN, "fp16", "fp16"),
-        Way("int8 activations by 32", EXACT, "int8-block", "fp16", note="as llama.cpp"),
-        Way("int8 activations by row", EXACT, "int8", "bf16", note="as int4 weights with int8 activations"),
-        Way("int8 activations, one scale a tensor", EXACT, "int8-tensor", "bf16"),
-        Way("fp8 activations, one scale a tensor", "fp8", "fp8", "bf16"),
-        Way("first layer skipped", skips=(0,)),
-        Way("middle layer skipped", skips=(shape.layers // 2,)),
-        Way("last layer skipped", skips=(last,)),
-        Way("last layer skipped, last quarter of the tokens", skips=(last,), skips_from=quarter),
-        Way("attention skipped where it is not sharp", skips_attention=diffuse),
-        Way("half of the vocabulary looked at", vocabulary=0.5),
-        Way("a tenth of the vocabulary looked at", vocabulary=0.1),
-        Way("window of half the prompt", window=shape.tokens_in // 2),
-        Way("first half of the prompt forgotten", forgets=shape.tokens_in // 2),
+        Target("fp32, another batch", SIXTEEN, note="of weights: also int4 and fp8, which are exact"),
+        Target("bf16", SIXTEEN, "bf16", "bf16"),
+        Target("fp16", SIXTEEN, "fp16", "fp16"),
+        Target("int8 activations by 32", EXACT, "int8-block", "fp16", note="as llama.cpp"),
+        Target("int8 activations by row", EXACT, "int8", "bf16", note="as int4 weights with int8 activations"),
+        Target("int8 activations, one scale a tensor", EXACT, "int8-tensor", "bf16"),
+        Target("fp8 activations, one scale a tensor", "fp8", "fp8", "bf16"),
+        Target("first layer skipped", skips=(0,)),
+        Target("middle layer skipped", skips=(shape.layers // 2,)),
+        Target("last layer skipped", skips=(last,)),
+        Target("last layer skipped, last quarter of the tokens", skips=(last,), skips_from=quarter),
+        Target("attention skipped where it is not sharp", skips_attention=diffuse),
+        Target("half of the vocabulary looked at", vocabulary=0.5),
+        Target("a tenth of the vocabulary looked at", vocabulary=0.1),
+        Target("window of half the prompt", window=shape.tokens_in // 2),
+        Target("first half of the prompt forgotten", forgets=shape.tokens_in // 2),
     ]
 
 
@@ -76,14 +76,14 @@ class Batch:
     """One network run in several ways at once; x is [ways, feeds, tokens, width]."""
 
     network: Network
-    ways: Sequence[Way]
+    targets: Sequence[Target]
 
     def decode(self, prompts: Array) -> Array:
         """prompts [feeds, tokens_in] -> answers [ways, feeds, tokens_out]."""
         shape, feeds = self.network.shape, len(prompts)
-        size = (shape.layers, 2, len(self.ways) * feeds, shape.kv_heads, shape.context, shape.head_dim)
+        size = (shape.layers, 2, len(self.targets) * feeds, shape.kv_heads, shape.context, shape.head_dim)
         self.cache = torch.zeros(size)
-        ids = torch.from_numpy(prompts).expand(len(self.ways), -1, -1)
+        ids = torch.from_numpy(prompts).expand(len(self.targets), -1, -1)
         answer: list[Tensor] = []
         for start in itertools.accumulate([0, shape.tokens_in, *[1] * (shape.tokens_out - 2)]):
             ids = self.next(ids, start)[..., None]
@@ -103,16 +103,16 @@ class Batch:
             x = self.on(x + mlp * self.kept(index, start))
         head = model.embed_tokens if self.network.shape.tied else self.network.lm_head
         logits = F.linear(self.into(self.on(model.norm(x[..., -1, :]))), head.weight)
-        looked_at = [part[:, : int(way.vocabulary * logits.shape[-1])] for way, part in self.each(logits)]
+        looked_at = [part[:, : int(target.vocabulary * logits.shape[-1])] for target, part in self.each(logits)]
         return torch.stack([part.argmax(-1) for part in looked_at])
 
     def attention(self, layer: Layer, index: int, x: Tensor, places: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
         shape, part = self.network.shape, layer.self_attn
-        ways, feeds, tokens, _ = x.shape
+        targets, feeds, tokens, _ = x.shape
         y = self.into(self.on(layer.input_layernorm(x)))
 
         def heads(projection: torch.nn.Linear, count: int) -> Tensor:
-            return self.on(projection(y)).view(ways * feeds, tokens, count, shape.head_dim)
+            return self.on(projection(y)).view(targets * feeds, tokens, count, shape.head_dim)
 
         q = rotate(heads(part.q_proj, shape.heads), rotation).transpose(1, 2)
         k = rotate(heads(part.k_proj, shape.kv_heads), rotation).transpose(1, 2)
@@ -120,10 +120,10 @@ class Batch:
         seen = int(places[-1]) + 1
         keys, values = self.cache[index, :, :, :, :seen]
         keys[:, :, places], values[:, :, places] = k, v
-        mask = torch.stack([self.sees(way, places, torch.arange(seen)) for way in self.ways])
+        mask = torch.stack([self.sees(target, places, torch.arange(seen)) for target in self.targets])
         mask = mask.repeat_interleave(feeds, 0)[:, None]
         out = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, enable_gqa=True)
-        out = out.transpose(1, 2).reshape(ways, feeds, tokens, -1)
+        out = out.transpose(1, 2).reshape(targets, feeds, tokens, -1)
         return F.linear(self.into(self.on(out)), part.o_proj.weight)
 
     def mlp(self, layer: Layer, x: Tensor) -> Tensor:
@@ -131,27 +131,27 @@ class Batch:
         gate, up = self.on(layer.mlp.gate_proj(y)), self.on(layer.mlp.up_proj(y))
         return self.on(layer.mlp.down_proj(self.into(self.on(F.silu(gate) * up))))
 
-    def sees(self, way: Way, places: Tensor, context: Tensor) -> Tensor:
+    def sees(self, target: Target, places: Tensor, context: Tensor) -> Tensor:
         distance = places[:, None] - context
-        seen = (distance >= 0) & (distance < (way.window or len(context) + 1))
-        return seen & ((context >= way.forgets) | (places[:, None] < way.forgets))
+        seen = (distance >= 0) & (distance < (target.window or len(context) + 1))
+        return seen & ((context >= target.forgets) | (places[:, None] < target.forgets))
 
     def kept(self, index: int, start: int, attention: bool = False) -> Tensor:
         """The factor of a branch, [ways, 1, 1, 1]: 0 where it is skipped, else 1."""
         left_out = [
-            start >= way.skips_from and (index in way.skips or (attention and index in way.skips_attention))
-            for way in self.ways
+            start >= target.skips_from and (index in target.skips or (attention and index in target.skips_attention))
+            for target in self.targets
         ]
         return torch.tensor([float(not out) for out in left_out])[:, None, None, None]
 
     def into(self, x: Tensor) -> Tensor:
-        return torch.stack([rounded(part, way.into) if way.into else part for way, part in self.each(x)])
+        return torch.stack([rounded(part, target.into) if target.into else part for target, part in self.each(x)])
 
     def on(self, x: Tensor) -> Tensor:
-        return torch.stack([rounded(part, way.on) if way.on else part for way, part in self.each(x)])
+        return torch.stack([rounded(part, target.on) if target.on else part for target, part in self.each(x)])
 
-    def each(self, x: Tensor) -> Iterator[tuple[Way, Tensor]]:
-        return zip(self.ways, x, strict=True)
+    def each(self, x: Tensor) -> Iterator[tuple[Target, Tensor]]:
+        return zip(self.targets, x, strict=True)
 
 
 def matrices(network: Network) -> Iterator[Tensor]:
@@ -198,7 +198,7 @@ def uncomputed(prompts: Array, right: Array) -> Iterator[tuple[str, Array]]:
 def values(
     tier: str, nonces: Sequence[int], wanted: Callable[[str], object], weights: str | None = None
 ) -> Iterator[Row]:
-    """The rows of the suite. weights: the path of a checkpoint that replaces the drawn weights."""
+    """The rows of the suite. weights: the path of a checkpoint that replaces the synthetic weights."""
     suite = Llm(tier, {"weights": weights} if weights else {})
     right, drawn = suite.weights(), Llm(tier, {}).weights()
     prompts = np.stack([feed["ids"] for feed in map(suite.feeds(1, 0), nonces)])
@@ -207,24 +207,24 @@ def values(
     assert isinstance(network, Network)
     assert isinstance(drawn, Drawn)
 
-    answers: list[tuple[Way, Array]] = []
-    changed: list[tuple[Way, Callable[[Tensor], Tensor]]] = [
-        (Way("int8 weights by row", "int8"), partial(integers, bits=8, group=None)),
-        (Way("int3 weights"), partial(integers, bits=3)),
-        (Way("int2 weights"), partial(integers, bits=2)),
+    answers: list[tuple[Target, Array]] = []
+    changed: list[tuple[Target, Callable[[Tensor], Tensor]]] = [
+        (Target("int8 weights by row", "int8"), partial(integers, bits=8, group=None)),
+        (Target("int3 weights"), partial(integers, bits=3)),
+        (Target("int2 weights"), partial(integers, bits=2)),
     ]
     if weights:
         four = partial(integers, bits=4)
         changed += [
-            (Way("bf16 weights", SIXTEEN, "bf16", "bf16"), partial(rounded, precision="bf16")),
-            (Way("fp8 weights, one scale a tensor", "fp8"), partial(rounded, precision="fp8")),
-            (Way("int4 weights", "int4", note="a scale per 32"), four),
-            (Way("int4 weights, int8 activations", "int4", "int8", "bf16"), four),
+            (Target("bf16 weights", SIXTEEN, "bf16", "bf16"), partial(rounded, precision="bf16")),
+            (Target("fp8 weights, one scale a tensor", "fp8"), partial(rounded, precision="fp8")),
+            (Target("int4 weights", "int4", note="a scale per 32"), four),
+            (Target("int4 weights, int8 activations", "int4", "int8", "bf16"), four),
         ]
-    for way, change in ((way, change) for way, change in changed if wanted(way.name)):
+    for target, change in ((target, change) for target, change in changed if wanted(target.name)):
         load(network, right, change)
-        answers.append((way, Batch(network, [way]).decode(prompts)[0]))
-    wrong = Way("wrong weights")
+        answers.append((target, Batch(network, [target]).decode(prompts)[0]))
+    wrong = Target("wrong weights")
     if wanted(wrong.name):
         load(network, replace(drawn, seed=1))
         answers.append((wrong, Batch(network, [wrong]).decode(prompts)[0]))
@@ -232,19 +232,19 @@ def values(
     if not weights:
         exact = all(torch.equal(integers(rows, 4), rows) for rows in matrices(network))
         assert exact, "int4 would need a row of its own"
-    first, *others = ways(suite.shape)  # the first is right, and what is not computed is made of right answers
-    everything = [first, *(way for way in others if wanted(way.name))]
+    first, *others = targets(suite.shape)  # the first is right, and what is not computed is made of right answers
+    everything = [first, *(target for target in others if wanted(target.name))]
     if weights:
-        everything = [replace(way, note="") for way in everything]  # the notes describe weights that are exact
+        everything = [replace(target, note="") for target in everything]  # the notes describe weights that are exact
     decoded = Batch(network, everything).decode(prompts)
     answers += zip(everything, decoded, strict=True)
-    answers += [(Way(name), answer) for name, answer in uncomputed(prompts, decoded[0]) if wanted(name)]
+    answers += [(Target(name), answer) for name, answer in uncomputed(prompts, decoded[0]) if wanted(name)]
 
     caches = [[int(size) for size in spec.shape] for spec in graph.state.values()]
-    for way, of_feeds in answers:
+    for target, of_feeds in answers:
         judged = []
         for prompt, answer in zip(prompts, of_feeds, strict=True):
             ids = torch.from_numpy(np.concatenate((prompt, answer[:-1])))
             (logits,) = network(ids, *(torch.zeros(size) for size in caches))
             judged.append(suite.quality(answer, logits.numpy()))
-        yield Row(way.name, way.declared, tuple(judged), way.note)
+        yield Row(target.name, target.declared, tuple(judged), target.note)

@@ -1,6 +1,6 @@
 """Batch norms folded into the convolutions before them, in an ONNX graph whose weights lie outside of it.
 
-The drawn weights are such that folding keeps them exact (suites/resnet50/calibrate.py). Those of a checkpoint are
+The synthetic weights are such that folding keeps them exact (suites/resnet50/calibrate.py). Those of a checkpoint are
 rounded once more.
 """
 

@@ -3,8 +3,8 @@
     matrices, the embedding included    the type that was asked for
     weights of norms, rope factors      F32
 
-Q8_0 and Q4_0 hold blocks of 32 integers along the contraction axis, each block with a scale in fp16. Drawn weights are
-integers from −8 to 7 times a power of two, so both types hold them exactly; those of a checkpoint are rounded.
+Q8_0 and Q4_0 hold blocks of 32 integers along the contraction axis, each block with a scale in fp16. Synthetic weights
+are integers from −8 to 7 times a power of two, so both types hold them exactly; those of a checkpoint are rounded.
 
 llama.cpp's server aborts where there is no tokenizer, and every one but RWKV's takes some token for the end. So the
 file names RWKV's, whose words are here the numbers of the tokens: " 17 4 2" is the text of the tokens 17, 4 and 2.

@@ -110,7 +110,7 @@ def _try_repacked(suite_class: Any, precision: str, kind: str, threads: int) -> 
 class Decoder:
     """A model and its KV cache. repacked: whether llama.cpp may copy the matrices into another order."""
 
-    slots = 1
+    concurrency = 1
 
     def __init__(self, library: Any, path: Path, suite: Suite, kind: str, threads: int, repacked: bool) -> None:
         config: Any = suite.config

@@ -1,9 +1,9 @@
 """Weights in 8 and 4 bits: integers and float32 scales, exact wherever the weights allow it. Pure numpy.
 
-Drawn weights are integers from −8 to 7 times a power of two (see suites/weights.py), and a batch norm that is folded in
-multiplies each output channel by a factor of its own. Both are exact in 8 and in 4 bits where the scale is the weight's
-own step. The step is found as the largest value divided by an integer from 1 to 8. Weights without such a step, such as
-trained ones, are rounded at the scale that their largest value needs.
+Synthetic weights are integers from −8 to 7 times a power of two (see suites/weights.py), and a batch norm that is
+folded in multiplies each output channel by a factor of its own. Both are exact in 8 and in 4 bits where the scale is
+the weight's own step. The step is found as the largest value divided by an integer from 1 to 8. Weights without such a
+step, such as trained ones, are rounded at the scale that their largest value needs.
 
 A coarse scale that is exact is taken even where finer ones were asked for: it is found in one pass, and a group of 32
 without the largest value would not show the step. Integers found in this way stay within ±8 in 8 bits too. This keeps
@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 GROUP = 32
-STEPS = (8, 1, 2, 3, 4, 5, 6, 7)  # how many steps the largest value may be; in drawn weights it is 8
+STEPS = (8, 1, 2, 3, 4, 5, 6, 7)  # how many steps the largest value may be; in synthetic weights it is 8
 ROUNDING = 2.0**-16  # of a step: float32's rounding of a weight that was folded is at most this much
 SAMPLE = 16  # values of a row that must agree with a step before all of them are tried
 FIRST = 1024  # rows of which one must have a step of its own before those of all rows are looked for

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 NVIDIA_DRIVER = Path("/sys/module/nvidia/version")
 GPUS = ("cuda", "xpu", "mps", "musa", "supa")
 """The device types of torch that are GPUs: the first also of ROCm, the last two of Moore Threads and Biren."""
-MOST_SLOTS = 8
+MAX_CONCURRENCY = 8
 """Feeds at once on the CPU, which share its threads: a thread that works alone waits for no other after each layer."""
 
 
@@ -88,20 +88,20 @@ class Torch:
                 f"torch computes natively in {' and '.join(precisions)} on {device.id}, not in {precision}"
             )
         facts: dict[str, str] = {"torch": torch.__version__, "device": device.name, "dtype": precision}
-        slots, threads = 1, None
+        concurrency, threads = 1, None
         if place == "cpu":
             # Asked once: the runs of a suite in slots change what torch tells.
             threads = self._threads = self._threads or torch.get_num_threads()
             torch.set_num_threads(threads)
             if use.in_flight is None and suite.scenarios[0] == "offline":
-                slots = min(threads, MOST_SLOTS)
-            facts |= {"threads": str(threads), "slots": str(slots)}
+                concurrency = min(threads, MAX_CONCURRENCY)
+            facts |= {"threads": str(threads), "concurrency": str(concurrency)}
         if place.startswith("cuda"):
             facts["tf32"] = _turn_off_tf32()
         dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
-        session = _Session(suite, torch.device(place), dtype, threads and threads // slots, facts)
+        session = _Session(suite, torch.device(place), dtype, threads and threads // concurrency, facts)
         try:
-            yield GraphRunner(suite, session, slots=slots, facts=facts)
+            yield GraphRunner(suite, session, concurrency=concurrency, facts=facts)
         finally:
             session.close()
 

@@ -42,7 +42,7 @@ def adapters(context: click.Context, adapters: tuple[str, ...], config: Path | N
             "origin": environment.origin if environment else plugin.origin,
             "python": configured.adapter(plugin.name).python,
             "options": dict(configured.adapter(plugin.name).options),
-            "devices": [way.device.id for way in found.ways if way.adapter == plugin.name],
+            "devices": [target.device.id for target in found.targets if target.adapter == plugin.name],
             "environment": environment.model_dump(mode="json") if environment else None,
         }
         for plugin in chosen.values()

@@ -53,8 +53,12 @@ def devices(
             {
                 "devices": [device.model_dump(mode="json") for device in found.devices],
                 "routes": [
-                    {"device": way.device.id, "adapter": way.adapter, "precisions": list(way.device.precisions)}
-                    for way in found.ways
+                    {
+                        "device": target.device.id,
+                        "adapter": target.adapter,
+                        "precisions": list(target.device.precisions),
+                    }
+                    for target in found.targets
                 ],
                 "absent": [each.model_dump() for each in found.absent],
             }
@@ -63,7 +67,9 @@ def devices(
     rows = []
     for device in found.devices:
         routes = [
-            f"{way.adapter} ({', '.join(way.device.precisions)})" for way in found.ways if way.device.id == device.id
+            f"{target.adapter} ({', '.join(target.device.precisions)})"
+            for target in found.targets
+            if target.device.id == device.id
         ]
         memory = "–" if device.memory_bytes is None else f"{device.memory_bytes / 2**30:.1f} GiB ({device.memory_pool})"
         rows.append((device.id, device.kind, plain(device.name), memory, "\n".join(routes)))

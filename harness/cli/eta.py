@@ -257,7 +257,7 @@ class Pace:
 
     def _mixes(self, ahead: Sequence[Phase]) -> bool:
         """Whether there is a mix, and each suite of it was measured or will be in one of these phases, or in one that
-        the pilots choose."""
+        the screening runs choose."""
         coming = {share.route.suite for phase in (*ahead, *self._header.candidates) for share in phase.shares}
         return self._header.mix is not None and self._header.mix.units.keys() <= self._measured | coming
 
@@ -278,12 +278,12 @@ class Pace:
     def _steps(self, phases: Sequence[Phase], waiting: Sequence[Share]) -> Iterator[tuple[float, list[Piece]]]:
         """The steps ahead: how long the meters rest before and after each one, and its pieces."""
         compared = list(waiting)
-        again = [phase for phase in phases if phase.purpose == "again"]
-        alone = [phase for phase in phases if phase.purpose in ("scout", "solo", "probe")]
+        again = [phase for phase in phases if phase.purpose == "confirmation"]
+        alone = [phase for phase in phases if phase.purpose in ("screening", "solo", "probe")]
         if self._header.candidates and not any(phase.purpose == "solo" for phase in self._phases):
             alone += self._likely()
         for phase in alone:
-            rests = phase.purpose not in ("probe", "scout")
+            rests = phase.purpose not in ("probe", "screening")
             yield (self._idle_s if rests else 0.0), _cell(phase.shares[0], phase.name)
             compared += phase.shares
         if not again and not any(phase.placement for phase in phases):
@@ -291,7 +291,7 @@ class Pace:
         if not self._mixes(phases):
             return
         known = {phase.purpose for phase in self._phases}
-        if again or (self._how.again and not known & {"again", "mixed"}):
+        if again or (self._how.confirm and not known & {"confirmation", "mixed"}):
             shares = [phase.shares[0] for phase in again] or list(self._likely_again())
             yield self._idle_s, self._together(shares, [phase.name for phase in again])
             yield from _comparing([*([] if not again else compared), *shares])
@@ -364,7 +364,8 @@ class Pace:
             yield from (share for share in phase.shares if share.route.suite in self._header.mix.units)
 
     def _likely(self) -> list[Phase]:
-        """The phases that pilots may choose: of each suite on each device the route that past runs measured, else the
+        """The phases that screening runs may choose: of each suite on each device the route that past runs measured,
+        else the
         first; and the probes of those."""
         likely: dict[tuple[str, str], Share] = {}
         for share in (phase.shares[0] for phase in self._header.candidates if phase.purpose == "solo"):
@@ -372,12 +373,12 @@ class Pace:
             if place not in likely or (known and _cell(likely[place], "")[1].row not in self._past):
                 likely[place] = share
         routes = {share.route.key for share in likely.values()}
-        ways = {route[1:] for route in routes}
+        targets = {route[1:] for route in routes}
         return [
             phase
             for phase in self._header.candidates
             for key in [phase.shares[0].route.key]
-            if key in routes or (phase.purpose == "probe" and key[1:] in ways)
+            if key in routes or (phase.purpose == "probe" and key[1:] in targets)
         ]
 
 
@@ -389,7 +390,7 @@ def clock(seconds: float) -> str:
 
 
 def _cell(share: Share, phase: str) -> list[Piece]:
-    row = f"{'scout' if share.limits.pilot else 'measure'} {share.route.label}, {share.scenario}"
+    row = f"{'screening' if share.limits.screening else 'measure'} {share.route.label}, {share.scenario}"
     guess_s = _guess_s(share.limits, share.scenario == "single-stream")
     return [_preparing(share, phase), Piece("measure", share.key, row, guess_s, like=share.scenario, phase=phase)]
 
@@ -400,7 +401,7 @@ def _preparing(share: Share, phase: str) -> Piece:
     start_s = PROBE_START_S if share.scenario == "probe" else START_S[share.route.tier]
     guess_s = start_s + (share.limits.warmup_ns + searches * share.limits.search_ns) / SECOND
     row = f"prepare {share.route.label}, {share.scenario}" + (", with a search" if searches else "")
-    row += ", as a pilot" if share.limits.pilot else ""
+    row += ", as a screening run" if share.limits.screening else ""
     return Piece("prepare", share.key, row, guess_s, phase=phase)
 
 

@@ -66,21 +66,21 @@ def export(
               mixmark export resnet50 --format onnx --precision fp16 resnet50-onnx
               mixmark export llm --tier smoke --format gguf --precision bf16 llama-gguf
     """
-    from mixmark.harness.contracts.choices import pick
+    from mixmark.harness.contracts.choices import choose_by_name
     from mixmark.harness.discover import config as configuration
     from mixmark.harness.discover import setup
     from mixmark.harness.measure import export as exporting
     from mixmark.harness.plugins import registry
 
     suites, formats = registry.find("suites"), registry.find("formats")
-    pick("suite", [suite], suites)
-    pick("format", [format_name], formats)
+    choose_by_name("suite", [suite], suites)
+    choose_by_name("format", [format_name], formats)
     checkpoint = {"weights": str(weights.resolve())} if weights else {}
     asked = exporting.Asked(
         suite=suites[suite],
         tier=tier,
         options={**configuration.load(config).suites.get(suite, {}), **checkpoint},
-        weights=setup.checkpoint_label(weights) if weights else "drawn",
+        weights=setup.checkpoint_label(weights) if weights else "synthetic",
         format=formats[format_name],
         precision=precision,
         samples=samples,

@@ -111,7 +111,7 @@ class Progress:
         self.snapshot = None
         number = self.pace.step_of(record.phase)
         self.pace.recorded(record, audit.pending(record), self.clock_s())
-        before = {"mixed": "in the mix, ", "again": "once more, ", "scout": "pilot, "}
+        before = {"mixed": "in the mix, ", "confirmation": "once more, ", "screening": "screening run, "}
         before["scaling"] = "in the mix on a part of the hosts, "
         where = before.get(self.purposes.get(record.phase, ""), "")
         self._say(f"{where}{record.route.label}: {self._outcome(record)}", number, tell=record.scenario != "mixed")

@@ -44,17 +44,17 @@ def report(
     Examples: mixmark report results/20261121-101500-edge-quick --format markdown
               mixmark report results/20261121-101500-edge-quick --format sql | sqlite3 results.sqlite
     """
-    from mixmark.harness.contracts.choices import pick
+    from mixmark.harness.contracts.choices import choose_by_name
     from mixmark.harness.judge.judgement import judge
     from mixmark.harness.plugins import registry
     from mixmark.harness.record import store
 
     reporters = registry.find("reporters")
     form = "json" if as_json else "full" if verbose and format_ == "console" else format_
-    (name,) = pick("format", [form], reporters)
+    (name,) = choose_by_name("format", [form], reporters)
     found = store.open(result)
     if baseline is not None:
-        (first,) = pick("device", [baseline], [device.id for device in found.devices])
+        (first,) = choose_by_name("device", [baseline], [device.id for device in found.devices])
         devices = tuple(sorted(found.devices, key=lambda device: device.id != first))
         found = found.model_copy(update={"devices": devices})
     judgement = judge(found, references(against, found.mix))
@@ -97,7 +97,7 @@ def compare(results: tuple[Path, ...], gate: float | None, format_: str, as_json
     Examples: mixmark compare results/main results/branch --gate 5
               mixmark compare results/laptop results/desktop results/server --format html > compare.html
     """
-    from mixmark.harness.contracts.choices import pick
+    from mixmark.harness.contracts.choices import choose_by_name
     from mixmark.harness.contracts.errors import UsageError
     from mixmark.harness.judge.compare.machines import side_by_side
     from mixmark.harness.plugins import registry
@@ -105,7 +105,7 @@ def compare(results: tuple[Path, ...], gate: float | None, format_: str, as_json
     if len(results) < 2:
         raise UsageError("compare needs at least two results", hint="for example: mixmark compare results/a results/b")
     forms = registry.find("comparisons")
-    (name,) = pick("format", ["json" if as_json else format_], forms)
+    (name,) = choose_by_name("format", ["json" if as_json else format_], forms)
     found = side_by_side([(str(path), _judged(path)) for path in results])
     click.echo(forms[name].load()(found), nl=False)
     tested = [(label, each) for label, compared in found.verdicts.items() for each in compared]

@@ -58,7 +58,7 @@ SELFTEST_TIMEOUT_S = 600
     "--all-routes",
     is_flag=True,
     help="Measure every route. Without it, a run that ends with a mix ranks the routes of a suite on a device by "
-    "pilots of a few seconds, and measures the fastest.",
+    "screening runs of a few seconds, and measures the fastest.",
 )
 @click.option(
     "--scenario",
@@ -181,7 +181,7 @@ def run(
     """
     from datetime import UTC, datetime
 
-    from mixmark.harness.contracts.choices import pick
+    from mixmark.harness.contracts.choices import choose_by_name
     from mixmark.harness.contracts.errors import ResultError, UsageError
     from mixmark.harness.contracts.schema import BITS_PER_WEIGHT
     from mixmark.harness.discover import config as configuration
@@ -192,7 +192,7 @@ def run(
     from mixmark.harness.plan import phases as plan
     from mixmark.harness.record import store
 
-    pick("precision", precisions, BITS_PER_WEIGHT)
+    choose_by_name("precision", precisions, BITS_PER_WEIGHT)
     if precisions and bits:
         raise UsageError("--precision and --bits both choose number formats", hint="leave one of them away")
     if as_json and len(bits) > 1:
@@ -252,17 +252,17 @@ def run(
             stack.enter_context(store.locked(folder))
             done = {folder: _performed(header, where.site(folder), equipment, store.resume(folder))}
         else:
-            ways, probe = bench.ways(devices), existing.probe
+            targets, probe = bench.targets(devices), existing.probe
             rate_per_s = None if rate == float("inf") else rate
 
             def routes(fewest_bits: Any) -> tuple[Phase, ...]:
                 how = presets.PRESETS[preset], precisions, scenarios, probe, rate_per_s, runs, fewest_bits
-                return plan.solo(ways, workloads, tier, *how)
+                return plan.solo(targets, workloads, tier, *how)
 
             candidates = routes(fewest)
-            pilots = plan.scouts(candidates) if chosen and not all_routes else ()
-            header = bench.header(pilots or candidates, tier, preset, seed, chosen, objective)
-            unused = plan.left_out(ways, candidates, fewest) if not precisions else ()
+            screenings = plan.screening_phases(candidates) if chosen and not all_routes else ()
+            header = bench.header(screenings or candidates, tier, preset, seed, chosen, objective)
+            unused = plan.left_out(targets, candidates, fewest) if not precisions else ()
             if chosen and objective == "efficiency" and not where.domains:
                 raise UsageError(
                     "--objective efficiency plans with watts, and no meter can be read",
@@ -271,7 +271,7 @@ def run(
             header = header.model_copy(
                 update={
                     "bits": None if precisions else fewest,
-                    "candidates": candidates if pilots else (),
+                    "candidates": candidates if screenings else (),
                     "devices": where.devices,
                     "domains": where.domains,
                     "scaling": scaling,
@@ -364,7 +364,7 @@ def selftest(
     with alone(folder, tier, wait_idle_s), plugins_print_to_stderr(), Meters(configuration.Config(), (), {}) as nothing:
         bench = setup.prepare(configured, existing, adapters)
         phases = plan.solo(
-            bench.ways(), workloads, tier, presets.SELFTEST, scenarios=("single-stream",), runs=2 * pairs
+            bench.targets(), workloads, tier, presets.SELFTEST, scenarios=("single-stream",), runs=2 * pairs
         )
         header = bench.header(phases, tier, presets.SELFTEST.name)
         keeper = store.create(folder, header, needs_bytes=FREE_DISK_BYTES)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from mixmark.harness.contracts.errors import UsageError
 
 
-def pick(what: str, asked: Sequence[str], existing: Iterable[str]) -> tuple[str, ...]:
+def choose_by_name(what: str, asked: Sequence[str], existing: Iterable[str]) -> tuple[str, ...]:
     """Returns the asked names without repetition, or all existing ones if none is asked. Raises UsageError for a name
     that does not exist, with the most similar name and all names in its hint."""
     names = tuple(existing)

@@ -155,7 +155,7 @@ class Runner(Protocol):
     """
 
     @property
-    def slots(self) -> int:
+    def concurrency(self) -> int:
         """How many feeds the runner takes at once, from 1 to 64. In all scenarios but single-stream as many threads
         of the harness call the runner at the same time. It does not change while the runner is open."""
 
@@ -406,7 +406,7 @@ class GraphRunner:
 
     suite: Suite
     session: Session
-    slots: int
+    concurrency: int
     facts: Mapping[str, str]
 
     def prepare(self, feed: Feed) -> None:

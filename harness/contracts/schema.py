@@ -11,8 +11,8 @@ the memory pool `host1/host`, the energy domain `host1/rapl:package-0`, which co
 # History of SCHEMA: 1 first shape; 2 a phase says its purpose, a probe is a scenario, what is absent has a kind,
 # the conditions of accelerators are the same for every vendor, each record has its window's seed; 3 a noise floor has a
 # tier and a date, a suite says what its units are called in a sentence; 4 a run has a weight class, and may rank its
-# routes by pilots before it measures the best of them; 5 a device may be a hosted service, and a record says what went
-# wrong when its suites were closed; 6 a run may have several hosts, each with its clock and its traffic.
+# routes by screening runs before it measures the best of them; 5 a device may be a hosted service, and a record says
+# what went wrong when its suites were closed; 6 a run may have several hosts, each with its clock and its traffic.
 
 from __future__ import annotations
 
@@ -38,8 +38,9 @@ Tier = Literal["smoke", "edge", "server"]
 ScenarioName = Literal["single-stream", "offline", "server", "mixed", "probe"]
 """How feeds are issued. Every record of a phase that runs a mix is `mixed`. A suite that measures the ceilings of a
 device has the scenario `probe`: as many feeds at a time as the runner has slots, and no result of its own."""
-Purpose = Literal["probe", "scout", "solo", "again", "mixed", "scaling"]
-"""Why a phase is run: to measure ceilings, to rank a route by a pilot of a few seconds, to measure a route alone, to
+Purpose = Literal["probe", "screening", "solo", "confirmation", "mixed", "scaling"]
+"""Why a phase is run: to measure ceilings, to rank a route by a screening run of a few seconds, to measure a route
+alone, to
 measure a route that the plan chose alone once more, to run the mix, or to run the mix on the first 1, 2, 4, … of
 several hosts, which shows how the rate grows with the hosts."""
 MIXES: tuple[Purpose, ...] = ("mixed", "scaling")
@@ -167,8 +168,9 @@ class Route(Fact):
     options: dict[str, str] = {}
     """The adapter's options, as configured."""
     suite_options: dict[str, str] = {}
-    weights: str = "drawn"
-    """`drawn` by the suite's generator, the checkpoint's name and hash, or `hosted: ` and a service's model."""
+    weights: str = "synthetic"
+    """`synthetic`, made by the suite's generator, the checkpoint's name and hash, or `hosted: ` and a service's
+    model."""
 
     @property
     def hosted(self) -> bool:
@@ -228,7 +230,7 @@ class Limits(Fact):
     None: not asked for."""
     audits: int = Field(default=0, ge=0)
     """The minimum number of feeds whose answers are compared with the reference. 0: no audit is asked for."""
-    pilot: bool = False
+    screening: bool = False
     """Whether the last feed of each lane is broken off once `max_ns` has passed and it has shown its pace."""
 
 
@@ -581,7 +583,7 @@ class Record(Fact):
     """The costs of the yields of one feed, in their order."""
     facts: dict[str, str] = {}
     """What ran where, in the adapter's words."""
-    slots: int = Field(default=1, gt=0)
+    concurrency: int = Field(default=1, gt=0)
     """The number of feeds that the runner may have in flight at once in all scenarios but single-stream."""
     load_ns: int | None = Field(default=None, ge=0)
     needed_bytes: int | None = Field(default=None, ge=0)
@@ -603,12 +605,13 @@ class Record(Fact):
     """What ended the window: it was precise enough, the longest time was reached, or no half-width was asked for."""
     feed_units: int | None = Field(default=None, gt=0)
     """The number of units in each feed."""
-    pilot: bool = False
-    """Whether this is the pilot of a route, which ranks it among the others and is no result. Its last feed may have
+    screening: bool = False
+    """Whether this is the screening run of a route, which ranks it among the others and is no result. Its last feed may
+    have
     been broken off, so that it lacks units."""
     bracket_ns: tuple[int, int] | None = None
     """The begin and end of the window, or of the dispatching of a mixed phase, on the parent's clock."""
-    gap_ns: int | None = Field(default=None, ge=0)
+    feed_overhead_ns: int | None = Field(default=None, ge=0)
     """The time from one feed to the next that making a feed and keeping an answer take, as the parent measured it after
     the window of a closed loop."""
     skew_ns: int | None = None
@@ -814,7 +817,7 @@ class Placement(Fact):
     """The mixes per second that the plan predicts."""
     bound_per_s: float = Field(gt=0)
     """λ*: the most mixes per second of any plan over these rates, without regard to memory and the objective."""
-    bound_shares: dict[str, dict[str, float]]
+    bound_fractions: dict[str, dict[str, float]]
     """The shares that reach the bound."""
     suite_prices: dict[str, float]
     """v_w: the dual price of a unit of each suite; Σ m_w v_w = 1."""
@@ -825,7 +828,7 @@ class Placement(Fact):
     """The predicted power of the energy boundary. None: not measured."""
     pool_bytes: dict[str, int] = {}
     """The free memory of each pool, which the plan does not exceed."""
-    host_share: float = Field(default=0, ge=0)
+    host_fraction: float = Field(default=0, ge=0)
     """The share of every CPU device's time that the host threads of one accelerator in use take."""
     idle_watts: dict[str, float] = {}
     """The idle power of each device in the boundary, as far as it was measured."""
@@ -948,8 +951,9 @@ class Result(Fact):
     phases: tuple[Phase, ...] = ()
     """The phases as planned. A share without a record was not reached."""
     candidates: tuple[Phase, ...] = ()
-    """The phases of all routes, where pilots decide which of them are measured: those are added to `phases` when the
-    pilots are over. Empty where every route is measured."""
+    """The phases of all routes, where screening runs decide which of them are measured: those are added to `phases`
+    when the
+    screening runs are over. Empty where every route is measured."""
     system: System
     """The machine; where there are several hosts, the first one."""
     hosts: tuple[Hosts, ...] = ()

@@ -13,30 +13,30 @@ from pathlib import Path
 
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Device
-from mixmark.harness.plan.phases import Way
+from mixmark.harness.plan.phases import Target
 from mixmark.harness.worker.process.files import ROOT
 
 BY = ("numa", "type")
 
 
-def split(ways: Sequence[Way], how: str, root: Path = ROOT) -> tuple[Way, ...]:
+def split(targets: Sequence[Target], how: str, root: Path = ROOT) -> tuple[Target, ...]:
     """The ways with each one onto the host's CPU replaced by one for each slice of it.
 
     how: a number of slices of as many cores each (the first ones one more), `numa` or `type`, by the kind of core.
     A group or a slice that an adapter itself made of the CPU stays as it is. Raises UsageError where there is nothing
     to split, or no way onto the CPU.
     """
-    if not any(_is_split(way.device) for way in ways):
+    if not any(_is_split(target.device) for target in targets):
         raise UsageError("--split-cpu: no adapter here reaches the CPU", hint="mixmark devices shows what there is")
     slices = cut(how, usable(), root)
-    made: list[Way] = []
-    for way in ways:
-        if not _is_split(way.device):
-            made.append(way)
+    made: list[Target] = []
+    for target in targets:
+        if not _is_split(target.device):
+            made.append(target)
             continue
         for number, cores in enumerate(slices):
-            id = f"{way.device.id}.{number}"
-            made.append(replace(way, device=_slice(way.device, id, cores)))
+            id = f"{target.device.id}.{number}"
+            made.append(replace(target, device=_slice(target.device, id, cores)))
     return tuple(made)
 
 

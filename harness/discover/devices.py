@@ -14,7 +14,7 @@ from mixmark.harness.contracts.schema import HOST_PROCESSOR, Absent, Device, Env
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.discover.config import Config
 from mixmark.harness.discover.machine import processor
-from mixmark.harness.plan.phases import Way
+from mixmark.harness.plan.phases import Target
 from mixmark.harness.plugins.calls import MAX_REASON
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker import messages
@@ -28,7 +28,7 @@ TIMEOUT_S = 120.0  # a cold import of a vendor's framework from a slow disk
 
 @dataclass(frozen=True)
 class Found:
-    ways: tuple[Way, ...]
+    targets: tuple[Target, ...]
     absent: tuple[Absent, ...]
     environments: Mapping[str, Environment] = field(default_factory=dict)
     """The software that each adapter runs in, by its name; an adapter that could not be asked is left out."""
@@ -37,9 +37,9 @@ class Found:
     def devices(self) -> tuple[Device, ...]:
         """Every device once, with the precisions of all ways onto it."""
         merged: dict[str, Device] = {}
-        for way in self.ways:
-            seen = merged.setdefault(way.device.id, way.device)
-            merged[seen.id] = _merged(seen, way.device)
+        for target in self.targets:
+            seen = merged.setdefault(target.device.id, target.device)
+            merged[seen.id] = _merged(seen, target.device)
         return tuple(merged.values())
 
 
@@ -50,7 +50,7 @@ def discover(adapters: Mapping[str, Plugin], config: Config) -> Found:
     """
     with tempfile.TemporaryDirectory(prefix="mixmark-") as folder, ThreadPoolExecutor(len(adapters) or 1) as pool:
         answers = list(pool.map(lambda adapter: _ask(adapter, config, Path(folder)), adapters.values()))
-    ways: list[Way] = []
+    targets: list[Target] = []
     absent: list[Absent] = []
     environments: dict[str, Environment] = {}
     for adapter, answer in zip(adapters.values(), answers, strict=True):
@@ -61,12 +61,12 @@ def discover(adapters: Mapping[str, Plugin], config: Config) -> Found:
         if not reached:
             absent.append(Absent(kind="adapter", name=adapter.name, reason="it finds no device here"))
         for device in reached:
-            way = Way(device, adapter.name, config.adapter(adapter.name).options)
-            if problem := unusable(way, [each for each in ways if each.device.id == device.id]):
+            target = Target(device, adapter.name, config.adapter(adapter.name).options)
+            if problem := unusable(target, [each for each in targets if each.device.id == device.id]):
                 absent.append(Absent(kind="device", name=f"{device.id} by {adapter.name}", reason=problem))
             else:
-                ways.append(way)
-    return Found(tuple(ways), tuple(absent), environments)
+                targets.append(target)
+    return Found(tuple(targets), tuple(absent), environments)
 
 
 def _ask(adapter: Plugin, config: Config, folder: Path) -> tuple[Environment, Sequence[Device]] | str:
@@ -85,20 +85,19 @@ def _ask(adapter: Plugin, config: Config, folder: Path) -> tuple[Environment, Se
         return why(failed.failure, log)
 
 
-def unusable(way: Way, others: Sequence[Way]) -> str:
+def unusable(target: Target, others: Sequence[Target]) -> str:
     """Why a device cannot be measured by a way; empty where it can. others: the ways onto it that came before."""
-    device = way.device
+    device = target.device
     if not device.precisions and not any(device.precisions_by_suite.values()):
         return "it offers no precision"
     if device.id == HOST_PROCESSOR and not device.on_host:
         return f"{HOST_PROCESSOR} is the host's processor, and not {_told(device)}"
     for other in others:
-        if other.adapter == way.adapter:
+        if other.adapter == target.adapter:
             return "the adapter lists it twice"
         if _told(other.device) != _told(device):
-            return (
-                f"{other.adapter} says that it is {_told(other.device)}, and {way.adapter} that it is {_told(device)}"
-            )
+            theirs, ours = _told(other.device), _told(device)
+            return f"{other.adapter} says that it is {theirs}, and {target.adapter} that it is {ours}"
     return ""
 
 

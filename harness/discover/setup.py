@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from mixmark.harness.contracts.choices import pick
+from mixmark.harness.contracts.choices import choose_by_name
 from mixmark.harness.contracts.device_ids import is_covered
 from mixmark.harness.contracts.errors import MixmarkError, Unsupported, UsageError
 from mixmark.harness.contracts.schema import Absent, Device, Hosts, Mix, Phase, Result, SuiteFacts, System, Tier
@@ -22,7 +22,7 @@ from mixmark.harness.discover.machine import processor
 from mixmark.harness.discover.machine.accelerators import Accelerators
 from mixmark.harness.discover.machine.disclosure import disclose
 from mixmark.harness.judge.rules.integrity import LARGEST_CACHE_BYTES, last_level_bytes
-from mixmark.harness.plan.phases import Way, Workload
+from mixmark.harness.plan.phases import Target, Workload
 from mixmark.harness.plan.placement import Objective
 from mixmark.harness.plugins import registry as plugins
 from mixmark.harness.plugins.calls import reason
@@ -44,9 +44,9 @@ class Suites:
     def chosen(self, asked: Sequence[str], scenarios: Sequence[str] = ()) -> list[Workload]:
         """The named suites, or all. Raises UsageError for a suite or a scenario that there is not, for a scenario that
         no chosen suite has, and where a suite was named that has none of the scenarios."""
-        names = pick("suite", asked, [each.name for each in self.workloads])
+        names = choose_by_name("suite", asked, [each.name for each in self.workloads])
         known = dict.fromkeys(one for each in self.workloads for one in each.scenarios if one != "probe")
-        pick("scenario", scenarios, known)
+        choose_by_name("scenario", scenarios, known)
         chosen = [each for each in self.workloads if each.name in names]
         idle = [each for each in chosen if asked and scenarios and set(scenarios).isdisjoint(each.scenarios)]
         lacking = [one for one in scenarios if not any(one in each.scenarios for each in chosen)]
@@ -79,14 +79,14 @@ class Workbench:
     hosts: tuple[Hosts, ...] = ()
     """The hosts that the devices belong to. Empty: this machine."""
 
-    def ways(self, devices: Sequence[str] = ()) -> list[Way]:
+    def targets(self, devices: Sequence[str] = ()) -> list[Target]:
         """The ways onto the named devices, or all. Raises MixmarkError where nothing can be measured, UsageError for a
         device that is not here."""
-        if not self.found.ways:
+        if not self.found.targets:
             reasons = "; ".join(f"{each.label}: {each.reason}" for each in self.found.absent)
             raise MixmarkError("no device can be measured here", hint=reasons or "mixmark adapters shows why")
-        ids = pick("device", devices, [device.id for device in self.found.devices])
-        return [way for way in self.found.ways if way.device.id in ids]
+        ids = choose_by_name("device", devices, [device.id for device in self.found.devices])
+        return [target for target in self.found.targets if target.device.id in ids]
 
     def header(
         self,
@@ -127,7 +127,9 @@ class Workbench:
             suites=self.suites.plugins,
             suite_options=self.suites.options,
             units={name: each.unit for name, each in self.suites.facts.items()},
-            devices={} if self.hosts else {(way.device.id, way.adapter): way.device for way in self.found.ways},
+            devices={}
+            if self.hosts
+            else {(target.device.id, target.adapter): target.device for target in self.found.targets},
             config=self.config,
             seed=seed,
             timeout_s=timeout_s,
@@ -135,10 +137,10 @@ class Workbench:
 
     def check_same(self, before: Result) -> None:
         """Raises UsageError where a run would go on with other devices, suites or weights than it began with."""
-        ways = {(way.device.id, way.adapter) for way in self.found.ways}
+        targets = {(target.device.id, target.adapter) for target in self.found.targets}
         now = {(each.name, each.version, each.weights) for each in self.suites.workloads}
         for route in (share.route for phase in before.phases for task in phase.tasks for share in task.shares):
-            if (route.device, route.adapter) not in ways:
+            if (route.device, route.adapter) not in targets:
                 raise UsageError(
                     f"the run began with {route.device} by {route.adapter}, which is not here now",
                     hint="resume it on the same machine with the same --adapter and --config"
@@ -187,7 +189,7 @@ def choose(asked: Sequence[str], config: Config) -> dict[str, Plugin]:
     """The adapters to use: all, or those that the command line names or brings along."""
     found = known(config, [each for each in asked if plugins.is_spec(each)], asked)
     names = [plugins.name_of(each) if plugins.is_spec(each) else each for each in asked]
-    return {name: found[name] for name in pick("adapter", names, found)}
+    return {name: found[name] for name in choose_by_name("adapter", names, found)}
 
 
 def look(adapters: Sequence[str], config: Config) -> Found:
@@ -221,7 +223,7 @@ def bystanders(adapters: Sequence[str], config: Config, seen: Iterable[Device]) 
 def load_suites(config: Config, tier: Tier, weights: Sequence[str] = ()) -> Suites:
     """Loads the suites. weights: SUITE=PATH each. Raises UsageError, also for an option that a suite refuses."""
     found = plugins.find("suites")
-    pick("suite in the configuration", list(config.suites), found)
+    choose_by_name("suite in the configuration", list(config.suites), found)
     checkpoints = checkpoint_paths(weights, found)
     workloads, facts, options, absent = [], {}, {}, [*plugins.refused("suites")]
     for name, plugin in found.items():
@@ -230,7 +232,7 @@ def load_suites(config: Config, tier: Tier, weights: Sequence[str] = ()) -> Suit
         except MixmarkError as error:
             absent.append(Absent(kind="suite", name=name, reason=str(error)))
             continue
-        label = checkpoint_label(checkpoints[name]) if name in checkpoints else "drawn"
+        label = checkpoint_label(checkpoints[name]) if name in checkpoints else "synthetic"
         configured = config.suites.get(name, {})
         if configured:
             try:
@@ -249,7 +251,7 @@ def prepare(config: Config, suites: Suites, adapters: Sequence[str], split_cpu: 
     """Asks the adapters for their devices. split_cpu: see `slices.split`. Raises UsageError."""
     found = look(adapters, config)
     if split_cpu:
-        found = replace(found, ways=cpu_slices.split(found.ways, split_cpu))
+        found = replace(found, targets=cpu_slices.split(found.targets, split_cpu))
     return Workbench(config, choose(adapters, config), suites, found)
 
 
@@ -260,7 +262,7 @@ def checkpoint_paths(given: Sequence[str], suites: Mapping[str, Plugin]) -> dict
         name, equals, path = each.partition("=")
         if not equals:
             raise UsageError(f"--weights {each!r} has no suite", hint="give it as SUITE=PATH, e.g. llm=./Llama-3.2-1B")
-        pick("suite", [name], suites)
+        choose_by_name("suite", [name], suites)
         if not Path(path).exists():
             raise UsageError(f"--weights {name}: there is no {path}", hint="give a checkpoint file or folder")
         found[name] = Path(path).resolve()

@@ -196,7 +196,7 @@ def _bound(plan: Placement, mix: Mix, known: Sequence[Known], devices: Sequence[
     if any(each.in_mix for each in known):
         with suppress(MixmarkError):  # a plan that lacks a suite is not proven in any case
             return bound(mix.units, [each.rate for each in known], devices)
-    return Bound(plan.bound_per_s, plan.bound_shares, plan.suite_prices, plan.device_prices)
+    return Bound(plan.bound_per_s, plan.bound_fractions, plan.suite_prices, plan.device_prices)
 
 
 def _half_width(limit: Bound, known: Sequence[Known]) -> float:

@@ -47,7 +47,7 @@ class Measured:
     @property
     def lanes(self) -> int:
         """How many feeds its runner may have had in flight at once."""
-        return 1 if self.record.scenario == "single-stream" else self.record.slots
+        return 1 if self.record.scenario == "single-stream" else self.record.concurrency
 
     @cached_property
     def window_ns(self) -> tuple[int, int]:
@@ -181,5 +181,6 @@ def gather(result: Result) -> Evidence:
 
 
 def is_cell(record: Record) -> bool:
-    """Whether a record measures a suite alone on a device: it is neither a probe, nor a pilot, nor a part of a mix."""
-    return not record.pilot and record.scenario not in ("probe", "mixed")
+    """Whether a record measures a suite alone on a device: it is neither a probe, nor a screening run, nor a part of a
+    mix."""
+    return not record.screening and record.scenario not in ("probe", "mixed")

@@ -42,7 +42,7 @@ LAST: tuple[Rule, ...] = (
     mix.clocks_close,
     records.precise,
     mix.mix_graded,
-    records.scouted,
+    records.screened,
     records.batch_found,
     records.closed,
     records.ceiling_known,

@@ -67,12 +67,14 @@ def ceilings(records: Iterable[Record], devices: Sequence[Device] = ()) -> dict[
     for (device, *_), top in best.items():
         if (top.bytes_per_s or 0) > (streams.get(device, Ceiling()).bytes_per_s or 0):
             streams[device] = top
-    for (device, *way), top in best.items():
+    for (device, *target), top in best.items():
         if not top.bytes_per_s and device in streams:
             of = streams[device]
-            best[device, way[0], way[1]] = Ceiling(top.flops_per_s, top.flops_kernel, of.bytes_per_s, of.bytes_kernel)
+            best[device, target[0], target[1]] = Ceiling(
+                top.flops_per_s, top.flops_kernel, of.bytes_per_s, of.bytes_kernel
+            )
     for adapter, precision in {(adapter, precision) for _, adapter, precision in best}:
-        known = {id: top for (id, *way), top in best.items() if way == [adapter, precision]}
+        known = {id: top for (id, *target), top in best.items() if target == [adapter, precision]}
         for group in devices:
             if group.id not in known and (members := _members(group, devices, known)):
                 flops, moved = [known[id].flops_per_s for id in members], [known[id].bytes_per_s for id in members]
@@ -149,7 +151,7 @@ def passes(record: Record) -> Iterator[tuple[str, Floats, Floats, Floats]]:
         [c.bytes * c.yields for c in each],
         [c.streamed_bytes * c.yields for c in each],
     )
-    rates = [_per_s(record.slots, begins, ends, of) for of in work]
+    rates = [_per_s(record.concurrency, begins, ends, of) for of in work]
     for at, cost in enumerate(each):
         timed = ends[:, at] > begins[:, at]
         if timed.any():
@@ -166,14 +168,14 @@ def _probed(record: Record) -> Iterator[tuple[str, float, float, float]]:
         yield kernel, flops, moved, streamed
 
 
-def _per_s(slots: int, begins: Int64s, ends: Int64s, work: Sequence[float]) -> Floats:
+def _per_s(concurrency: int, begins: Int64s, ends: Int64s, work: Sequence[float]) -> Floats:
     """[feeds, kernels]: the work per second of all feeds together while each step ran; 0 for a step without length.
 
     begins, ends: [feeds, kernels] in ns. work: of each kernel. A step's work is spread evenly over its time.
     """
     took = np.maximum(ends - begins, 1)
     done = np.broadcast_to(np.array(work, np.float64), took.shape)
-    if slots > 1:
+    if concurrency > 1:
         rates = (done / took).ravel()
         shared = done.copy()
         for feed, (row_begins, row_ends) in enumerate(zip(begins, ends, strict=True)):

@@ -78,18 +78,19 @@ class Row:
 
     @property
     def status(self) -> str:
-        """ok, invalid, failed, refused, or unsupported; scouted: a pilot showed that another route is faster;
+        """ok, invalid, failed, refused, or unsupported; screened: a screening run showed that another route is faster;
         unaudited: a hosted service has weights of its own."""
         error = self.record.error
         if error is not None:
             return "failed" if error.attempted else error.kind
         if self.invalid:
             return "invalid"
-        return "scouted" if self.record.pilot else "unaudited" if self.record.route.hosted else "ok"
+        return "screened" if self.record.screening else "unaudited" if self.record.route.hosted else "ok"
 
 
 def rows(evidence: Evidence, invalid: Collection[str]) -> tuple[Row, ...]:
-    """A row for each record but the probes' and the mix's, in the order of the run, suites kept together. The pilot of
+    """A row for each record but the probes' and the mix's, in the order of the run, suites kept together. The screening
+    run of
     a route that was measured afterwards has none.
 
     invalid: the keys of the records that a rule found invalid.
@@ -99,7 +100,7 @@ def rows(evidence: Evidence, invalid: Collection[str]) -> tuple[Row, ...]:
     records = [
         record
         for record in evidence.result.records
-        if is_cell(record) or (record.pilot and record.route.model_dump_json() not in whole)
+        if is_cell(record) or (record.screening and record.route.model_dump_json() not in whole)
     ]
     suites = list(dict.fromkeys(record.route.suite for record in records))
     records.sort(key=lambda record: suites.index(record.route.suite))
@@ -113,7 +114,7 @@ def rows(evidence: Evidence, invalid: Collection[str]) -> tuple[Row, ...]:
 
 def _row(evidence: Evidence, each: Measured, invalid: bool) -> Row:
     done = each.completions
-    if each.record.pilot:  # its feeds may lack units, so that nothing but its pace means anything
+    if each.record.screening:  # its feeds may lack units, so that nothing but its pace means anything
         return Row(
             each.record,
             unit_names(each.result, each.record),

@@ -60,12 +60,12 @@ def known(
 
 def _solo(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> dict[RouteKey, tuple[Rate, Measured]]:
     result = evidence.result
-    once_more = {phase.name for phase in result.phases if phase.purpose == "again"}
+    once_more = {phase.name for phase in result.phases if phase.purpose == "confirmation"}
     once_more &= {record.phase for record in result.records}
     best: dict[RouteKey, tuple[Rate, Measured]] = {}
     for each in evidence.measured:
         record = each.record
-        if record.scenario in ("mixed", "server") or record.pilot or record.route.suite not in mix.units:
+        if record.scenario in ("mixed", "server") or record.screening or record.route.suite not in mix.units:
             continue
         if (once_more and record.phase not in once_more) or not _counts(each, invalid):
             continue
@@ -133,7 +133,7 @@ def power(result: Result) -> Power | None:
     return Power({id: median(watts) for id, watts in idle.items()}, median(rest) if rest else 0.0)
 
 
-def host_share(evidence: Evidence) -> float:
+def host_fraction(evidence: Evidence) -> float:
     """The part of the host's CPU time that the worker of an accelerator uses: the largest over the solo records."""
     kinds = {device.id: device.kind for device in evidence.result.devices}
     shares = [0.0]

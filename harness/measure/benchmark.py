@@ -42,10 +42,11 @@ class Procedure:
     """How long each mixed phase may take."""
     mixes: int = 1
     """How many mixed phases there are, each with fresh workers."""
-    again: bool = False
+    confirm: bool = False
     """Whether the routes that the plan chose are measured once more before the first mixed phase."""
     idle_s: float = 0.0
-    """How long the meters read a machine that does nothing, before and after each phase but probes and pilots."""
+    """How long the meters read a machine that does nothing, before and after each phase but probes and screening
+    runs."""
 
 
 def procedure(header: Result) -> Procedure:
@@ -53,7 +54,7 @@ def procedure(header: Result) -> Procedure:
     preset = presets.PRESETS.get(header.preset, presets.SELFTEST)
     if header.tier == "smoke":
         return Procedure(mix_limits=presets.SMOKE_MIX, mixes=preset.runs)
-    return Procedure(mix_limits=preset.mix, mixes=preset.runs, again=preset.again, idle_s=preset.idle_s)
+    return Procedure(mix_limits=preset.mix, mixes=preset.runs, confirm=preset.confirm, idle_s=preset.idle_s)
 
 
 @contextmanager
@@ -112,7 +113,7 @@ class Benchmark:
         how, result = self._procedure, self.result
         try:
             pool_bytes = self._site.pool_bytes(result.devices)
-            return next_phases.later(result, how.mix_limits, how.mixes, how.again, result.objective, pool_bytes)
+            return next_phases.later(result, how.mix_limits, how.mixes, how.confirm, result.objective, pool_bytes)
         except MixmarkError as error:
             assert result.mix is not None  # else nothing was planned
             reason = f"{error}; {error.hint}".removesuffix("; ")
@@ -123,7 +124,7 @@ class Benchmark:
     def _measure(self, phase: Phase) -> None:
         order = Order(
             phase=phase,
-            idle_s=0.0 if phase.purpose in ("probe", "scout") else self._procedure.idle_s,
+            idle_s=0.0 if phase.purpose in ("probe", "screening") else self._procedure.idle_s,
             mix=self.result.mix,
             planner=lambda: next_phases.planner(self.result, self.result.objective),
             started=lambda: self._observer.started(phase.shares[0]),

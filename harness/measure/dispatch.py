@@ -96,7 +96,7 @@ class Dispatcher:
         mix_units: Mapping[str, float],
         placement: Placement,
         quanta: Mapping[Pair, int],
-        slots: Mapping[str, int],
+        concurrency: Mapping[str, int],
         plan: Planner,
         begin_ns: int,
     ) -> None:
@@ -104,21 +104,21 @@ class Dispatcher:
         slots: the number of feeds that each device runs at a time; one more may wait behind them.
         Raises ValueError if the placement uses a pair that is not loaded."""
         self._mix_units = dict(mix_units)
-        self._quanta, self._slots, self._plan = dict(quanta), dict(slots), plan
+        self._quanta, self._concurrency, self._plan = dict(quanta), dict(concurrency), plan
         solo = {(rate.suite, rate.device): rate for rate in placement.rates}
         self._solo = {pair: rate for pair, rate in solo.items() if pair in quanta}
-        unready = {pair for pair in _used(placement) if pair not in quanta or pair[1] not in slots}
+        unready = {pair for pair in _used(placement) if pair not in quanta or pair[1] not in concurrency}
         if unready:
             raise ValueError(f"planned, but not loaded: {', '.join(' on '.join(pair) for pair in sorted(unready))}")
         self._finished: dict[str, float] = dict.fromkeys(mix_units, 0.0)
         self._in_flight: Counter[Pair] = Counter()
-        self._held = dict.fromkeys(slots, 0)
+        self._held = dict.fromkeys(concurrency, 0)
         self._progress = dict.fromkeys(mix_units, 0.0)  # in mixes, what is in flight included
         self._of_pair: dict[Pair, _Observed] = {}
         self._of_device: dict[str, _Observed] = {}
         self._last: dict[str, str] = {}
         self._course: dict[Pair, tuple[list[int], list[int]]] = {}
-        self._busy_since_ns = dict.fromkeys(slots, begin_ns)
+        self._busy_since_ns = dict.fromkeys(concurrency, begin_ns)
         self._placement = placement
         self._begin_ns = self._checked_ns = begin_ns
         self._planned = dict.fromkeys(self._solo, 1.0)
@@ -151,7 +151,7 @@ class Dispatcher:
         end_ns: when the window ends; None where that is not known yet."""
         if now_ns - self._checked_ns >= REBALANCE_NS:
             self._rebalance(now_ns)
-        if device not in self._slots or self._held[device] > self._slots[device]:
+        if device not in self._concurrency or self._held[device] > self._concurrency[device]:
             return None
         progress = self._progress
         suites = sorted(self._suites_of.get(device, ()), key=lambda each: progress[each] - self._stays(each, device))
@@ -263,7 +263,7 @@ class Dispatcher:
         if kept:
             self._course[pair] = [at_ns - begin_ns for at_ns in stamps_ns], list(accumulate(units))
         due_s = count / self._solo[pair].units_per_s
-        took_s = (end_ns - begin_ns) / 1e9 / self._slots[device]
+        took_s = (end_ns - begin_ns) / 1e9 / self._concurrency[device]
         for seen in (
             self._of_pair.setdefault(pair, _Observed(PRIOR_S, PRIOR_S, self._begin_ns)),
             self._of_device.setdefault(device, _Observed(PRIOR_S, PRIOR_S, self._begin_ns)),
@@ -303,7 +303,7 @@ class Dispatcher:
         for (suite, holder), count in self._in_flight.items():
             if holder == device and suite in self._progress:
                 self._progress[suite] -= count * self._quanta[suite, device] / self._mix_units[suite]
-        del self._slots[device], self._held[device]
+        del self._concurrency[device], self._held[device]
         for table in (self._quanta, self._solo, self._in_flight):
             for pair in [pair for pair in table if pair[1] == device]:
                 del table[pair]
@@ -347,11 +347,12 @@ class Dispatcher:
         planned = {suite for suite, _ in pairs}
         pairs |= {pair for pair in self._solo if pair[0] in self._mix_units.keys() - planned}  # any is better than none
         self._placement = placement
-        self._suites_of: dict[str, list[str]] = {device: [] for device in self._slots}
+        self._suites_of: dict[str, list[str]] = {device: [] for device in self._concurrency}
         for suite, device in sorted(pairs):
             self._suites_of[device].append(suite)
         self._allowed = sum(
-            (self._slots[device] + 1) * max(self._quanta[suite, device] / self._mix_units[suite] for suite in suites)
+            (self._concurrency[device] + 1)
+            * max(self._quanta[suite, device] / self._mix_units[suite] for suite in suites)
             for device, suites in self._suites_of.items()
             if suites
         )

@@ -64,7 +64,7 @@ class Loaded:
     """The rate of each pair that is loaded, as the plan has it."""
     quanta: Mapping[Pair, int]
     """The units of a feed of each."""
-    slots: Mapping[str, int]
+    concurrency: Mapping[str, int]
     """The number of feeds that each device runs at a time."""
 
 
@@ -158,7 +158,7 @@ class _Stream:
     def may_have_behind(self, held: int) -> bool:
         """Whether, with so many feeds at a worker, one more may be sent behind this suite's."""
         brief = bool(self.done) and self.done[-1][1][-2] - self.done[-1][0] < BRIEF_NS
-        return held < self.part.slots or (brief and held == self.part.slots)
+        return held < self.part.concurrency or (brief and held == self.part.concurrency)
 
 
 class Drive:
@@ -208,16 +208,16 @@ class _Devices:
         self.running = dict.fromkeys(dict.fromkeys(device for _, device in self.streams), "")
         self.changed = threading.Condition()
         self.stopping = False
-        slots = dict.fromkeys(self.running, 1)
+        concurrency = dict.fromkeys(self.running, 1)
         for (_, device), stream in self.streams.items():
-            slots[device] = max(slots[device], stream.part.slots)
+            concurrency[device] = max(concurrency[device], stream.part.concurrency)
         quanta = {pair: stream.part.units for pair, stream in self.streams.items()}
-        loaded = Loaded(tuple(rate for rate in rates if (rate.suite, rate.device) in quanta), quanta, slots)
+        loaded = Loaded(tuple(rate for rate in rates if (rate.suite, rate.device) in quanta), quanta, concurrency)
         self.mix_units, placement, plan = lead.begin(loaded)
         self.feeds = dict.fromkeys(self.mix_units, 0)
         self.planned_per_s = placement.mixes_per_s
         self.begin_ns = time.monotonic_ns()
-        self.dispatcher = Dispatcher(self.mix_units, placement, quanta, slots, plan, self.begin_ns)
+        self.dispatcher = Dispatcher(self.mix_units, placement, quanta, concurrency, plan, self.begin_ns)
 
     def run(self) -> tuple[int, int]:
         """Returns when dispatching began and when it stopped, on this process's clock."""

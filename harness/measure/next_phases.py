@@ -11,36 +11,37 @@ from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Limits, Phase, Res
 from mixmark.harness.judge import solo_rates
 from mixmark.harness.judge.evidence import Evidence, gather
 from mixmark.harness.judge.rules import integrity
-from mixmark.harness.plan.phases import RouteKey, again, mixed, of_mix, routes_of, scales
+from mixmark.harness.plan.phases import RouteKey, confirmations, mixed, of_mix, routes_of, scales
 from mixmark.harness.plan.placement import Objective, Planner, Power, place
 
 
 def chosen(evidence: Evidence, invalid: Collection[str]) -> tuple[Phase, ...]:
-    """The phases that measure the fastest route of each suite on each device, by its pilot; where that one failed or
+    """The phases that measure the fastest route of each suite on each device, by its screening run; where that one
+    failed or
     proved invalid, the next one. None where the fastest that is left was measured.
 
-    A route without a pilot counts with the speed at which it was measured; one that is alone needs neither.
+    A route without a screening run counts with the speed at which it was measured; one that is alone needs neither.
     invalid: the keys of the records that a rule of honesty found invalid.
     """
     result = evidence.result
     alone = [each for each in evidence.measured if each.is_cell]
-    pilots = [each for each in evidence.measured if each.record.pilot]
-    speeds = {each.record.route.key: each.throughput_per_s or 0.0 for each in (*alone, *pilots)}
+    screenings = [each for each in evidence.measured if each.record.screening]
+    speeds = {each.record.route.key: each.throughput_per_s or 0.0 for each in (*alone, *screenings)}
     failed = {
         record.route.key
         for record in result.records
         if record.error or record.key in invalid or (record.audit and not record.audit.passed)
     }
-    planned = {phase.shares[0].route.key for phase in result.phases if phase.purpose != "scout"}
+    planned = {phase.shares[0].route.key for phase in result.phases if phase.purpose != "screening"}
     wanted: set[RouteKey] = set()
     for routes in routes_of(result.candidates).values():
         left = [route for route in routes if route not in failed and (route in speeds or len(routes) == 1)]
         wanted.update(sorted(left, key=lambda route: speeds.get(route, 0.0))[-1:])
     wanted -= planned
-    ways = {tuple(way) for _, *way in wanted}
-    narrow = {(device, adapter) for device, adapter, bits in ways if BITS_PER_WEIGHT[bits] < 16}
+    targets = {tuple(target) for _, *target in wanted}
+    narrow = {(device, adapter) for device, adapter, bits in targets if BITS_PER_WEIGHT[bits] < 16}
     probed = [phase.shares[0].route for phase in result.candidates if phase.purpose == "probe"]
-    ways |= {  # a probe of fewer than 16 bits tells no bandwidth
+    targets |= {  # a probe of fewer than 16 bits tells no bandwidth
         (route.device, route.adapter, route.precision)
         for route in probed
         if (route.device, route.adapter) in narrow and BITS_PER_WEIGHT[route.precision] >= 16
@@ -48,8 +49,9 @@ def chosen(evidence: Evidence, invalid: Collection[str]) -> tuple[Phase, ...]:
     return tuple(
         phase
         for phase in result.candidates
-        for suite, *way in [phase.shares[0].route.key]
-        if (suite, *way) in wanted or (phase.purpose == "probe" and (suite, *way) not in planned and tuple(way) in ways)
+        for suite, *target in [phase.shares[0].route.key]
+        if (suite, *target) in wanted
+        or (phase.purpose == "probe" and (suite, *target) not in planned and tuple(target) in targets)
     )
 
 
@@ -75,7 +77,7 @@ def _scaled(result: Result, limits: Limits, objective: Objective, pool_bytes: Ma
                 devices,
                 objective,
                 pool_bytes=pool_bytes,
-                host_share=solo_rates.host_share(evidence),
+                host_fraction=solo_rates.host_fraction(evidence),
                 power=of_them,
             )
             return (of_mix(result, placement, limits, name, "scaling", 1, pool_bytes),)
@@ -86,11 +88,12 @@ def later(
     result: Result,
     limits: Limits,
     runs: int,
-    measure_again: bool,
+    confirm: bool,
     objective: Objective,
     pool_bytes: Mapping[str, int],
 ) -> tuple[Phase, ...]:
-    """What comes next of a run whose planned phases are all over: the routes that the pilots chose, these alone once
+    """What comes next of a run whose planned phases are all over: the routes that the screening runs chose, these alone
+    once
     more, then the mixed phases, one by one, then those of a part of the hosts; nothing where there is no mix or all is
     done. Raises MixmarkError where no plan can be made."""
     mix = result.mix
@@ -111,15 +114,18 @@ def later(
         result.devices,
         objective,
         pool_bytes=pool_bytes,
-        host_share=solo_rates.host_share(evidence),
+        host_fraction=solo_rates.host_fraction(evidence),
         power=solo_rates.power(result),
     )
-    if measure_again and not any(phase.purpose == "again" for phase in result.phases):
-        return again(result, placement)
+    if confirm and not any(phase.purpose == "confirmation" for phase in result.phases):
+        return confirmations(result, placement)
     return (mixed(result, placement, limits, 1, pool_bytes),)
 
 
 def planner(result: Result, objective: Objective) -> Planner:
     """Plans anew while a mixed phase runs: over what is loaded, so that memory is no question any more."""
-    fixed: dict[str, Any] = {"host_share": solo_rates.host_share(gather(result)), "power": solo_rates.power(result)}
+    fixed: dict[str, Any] = {
+        "host_fraction": solo_rates.host_fraction(gather(result)),
+        "power": solo_rates.power(result),
+    }
     return lambda units, now: place(units, now, result.devices, objective, **fixed)

@@ -56,7 +56,7 @@ class Part:
     batch: int
     units: int
     """How many units a feed holds."""
-    slots: int
+    concurrency: int
     timeout_s: float
     scratch: Path
     stage: Callable[[str], None]
@@ -120,7 +120,7 @@ def attend(
     scratch.mkdir(exist_ok=True)
     logs.mkdir(exist_ok=True)
     shares = [share for task in phase.tasks for share in task.shares]
-    ways = {(share.route.device, share.route.adapter) for share in shares}
+    targets = {(share.route.device, share.route.adapter) for share in shares}
     workers: dict[tuple[str, str], Worker] = {}
     fields: dict[str, dict[str, Any]] = {
         share.key: {"batch": share.batch, "rate_per_s": share.rate_per_s} for share in shares
@@ -131,13 +131,13 @@ def attend(
     try:
         with contextlib.ExitStack() as stack:
             for share in shares:
-                way = share.route.device, share.route.adapter
-                name = phase.name if len(ways) == 1 else f"{phase.name}.{'.'.join(way).replace(':', '-')}"
+                target = share.route.device, share.route.adapter
+                name = phase.name if len(targets) == 1 else f"{phase.name}.{'.'.join(target).replace(':', '-')}"
                 try:
-                    if way not in workers:
+                    if target not in workers:
                         started = equipment.worker(share.route, scratch, logs / f"{name}.log")
-                        workers[way] = stack.enter_context(started)
-                    parts.append(_prepared(share, equipment, workers[way], scratch, fields[share.key], on_stage))
+                        workers[target] = stack.enter_context(started)
+                    parts.append(_prepared(share, equipment, workers[target], scratch, fields[share.key], on_stage))
                 except Exception as error:  # the worker's failure, or what a suite's own code raised in this process
                     fields[share.key]["error"] = failure_of(error)
             if parts:
@@ -146,7 +146,7 @@ def attend(
                 unwatched = watched.absent
             for part in parts:
                 _end(part, folder)
-            unclosed = {way: failure for way, worker in workers.items() if (failure := worker.finish())}
+            unclosed = {target: failure for target, worker in workers.items() if (failure := worker.finish())}
             for share in shares:
                 failure = unclosed.get((share.route.device, share.route.adapter))
                 if failure and not fields[share.key].keys() & {"error", "cut_short"}:
@@ -165,7 +165,7 @@ def attend(
                 "scenario": share.scenario,
                 "run": share.run,
                 "unit": equipment.units[share.route.suite],
-                "pilot": share.limits.pilot,
+                "screening": share.limits.screening,
                 "peak_pss_bytes": (worker and worker.peak_pss_bytes) or None,
                 "conditions": tuple(seen),
                 "unwatched": unwatched,
@@ -236,7 +236,7 @@ def _prepared(
         suite=suite,
         batch=batch,
         units=suite.units(batch),
-        slots=opened.slots,
+        concurrency=opened.concurrency,
         timeout_s=equipment.timeout_s,
         scratch=scratch,
         stage=stage,
@@ -293,7 +293,7 @@ def _end(part: Part, folder: Path) -> None:
         fields["audit"] = audit.draw(answers, gate, share.limits.audits, part.batch, done, part.told, into)
         if share.scenario not in ("mixed", "probe", "server") and into.exists():
             feeds = map(part.suite.feeds(part.batch, 0), itertools.count())
-            fields["gap_ns"] = feed_overhead.cost_ns(lambda: next(feeds), audit.answer_bytes(into))
+            fields["feed_overhead_ns"] = feed_overhead.cost_ns(lambda: next(feeds), audit.answer_bytes(into))
     except Exception as error:
         del fields["completions"]
         fields["error"] = failure_of(error)

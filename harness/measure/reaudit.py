@@ -117,7 +117,7 @@ def _auditable(record: Record, equipment: Equipment, checkpoints: Mapping[str, P
         )
     if record.seed is None:
         raise MixmarkError("it tells no seed, so its feeds cannot be made again")
-    if route.weights != "drawn" and route.suite not in checkpoints:
+    if route.weights != "synthetic" and route.suite not in checkpoints:
         raise MixmarkError(f"its weights are {route.weights}", f"give them: --weights {route.suite}=PATH")
     suite = equipment.suite(route)
     if suite.version != route.suite_version:

@@ -27,7 +27,7 @@ def _drive(part: Part) -> None:
     stamps = part.scratch / f"{part.share.key}.stamps.npz"
     longest_s = (limits.min_ns + limits.max_ns) / SECOND  # an open loop's last feed may wait as long as `max_ns`
     part.begin(tell=True)
-    lanes = 1 if part.share.scenario == "single-stream" else part.slots
+    lanes = 1 if part.share.scenario == "single-stream" else part.concurrency
     part.told.chains = lanes if part.share.scenario == "server" else lanes * chains(part.ahead)
     request = messages.Measure(key=part.share.key, limits=limits, out=str(stamps))
     measured = worker.call(request, part.timeout_s + longest_s, part.stage, replies=part.drop)

@@ -89,15 +89,15 @@ class Nvml:
             self._reads[name] = counter
             yield domain(name, (id,), "energy", f"nvmlDeviceGetTotalEnergyConsumption; {SOURCE}", parent)
             parent = name
-        ways = [
+        targets = [
             ("NVML_FI_DEV_POWER_INSTANT, scope GPU", _field(nvml, handle, POWER_INSTANT, GPU), None),
             ("NVML_FI_DEV_POWER_AVERAGE, scope GPU", _field(nvml, handle, POWER_AVERAGE, GPU), SECOND_NS),
         ]
         if not module:  # what it covers on a module is not documented
             usage = _reader(nvml, lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3)
-            ways.append(("nvmlDeviceGetPowerUsage", usage, _averaging_ns(nvml, handle)))
-        for source, way, averaging_ns in ways:
-            power = _works(way)
+            targets.append(("nvmlDeviceGetPowerUsage", usage, _averaging_ns(nvml, handle)))
+        for source, target, averaging_ns in targets:
+            power = _works(target)
             if power:
                 name = f"nvml/{uuid}/power"
                 self._reads[name] = power

@@ -93,8 +93,8 @@ class Redfish:
         for member in members[:MOST_CHASSIS] if isinstance(members, list) else ():
             path = _link(member)
             chassis = self._get(path) if path else {}
-            for way in ("EnvironmentMetrics", "Power"):
-                link = _link(chassis.get(way))
+            for target in ("EnvironmentMetrics", "Power"):
+                link = _link(chassis.get(target))
                 watts = _watts(self._get(link)) if link else None
                 if watts:
                     found[path.rstrip("/").split("/")[-1]] = link.rstrip("/")

@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mixmark.harness.contracts.choices import pick
+from mixmark.harness.contracts.choices import choose_by_name
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Mix, Tier
 
@@ -43,14 +43,14 @@ def load(asked: str | None, tier: Tier, suites: Collection[str]) -> Mix:
     if asked is not None and asked.endswith(".toml"):
         mix = _from_file(Path(asked))
     else:
-        (name,) = pick("mix", [asked or f"{tier}-1"], frozen())
+        (name,) = choose_by_name("mix", [asked or f"{tier}-1"], frozen())
         mix = frozen()[name]
     if mix.tier != tier:
         raise UsageError(
             f"the mix {mix.name} is for the tier {mix.tier}, not for {tier}",
             hint=f"give --tier {mix.tier} or another --mix",
         )
-    pick(f"suite for mix {mix.name}:", list(mix.units), suites)
+    choose_by_name(f"suite for mix {mix.name}:", list(mix.units), suites)
     return mix
 
 

@@ -31,14 +31,14 @@ from mixmark.harness.contracts.schema import (
     weight_class,
 )
 from mixmark.harness.plan.placement import sharing
-from mixmark.harness.plan.presets import OUT_OF_CACHE, PILOT, PROBING, SMOKE, SMOKE_PILOT, Preset
+from mixmark.harness.plan.presets import OUT_OF_CACHE, PROBING, SCREENING, SMOKE, SMOKE_SCREENING, Preset
 
 RouteKey = tuple[str, str, str, str]
 """See `Route.key`."""
 
 
 @dataclass(frozen=True)
-class Way:
+class Target:
     """A device as one adapter sees it."""
 
     device: Device
@@ -54,11 +54,11 @@ class Workload:
     version: str
     scenarios: Sequence[ScenarioName]
     options: Mapping[str, str] = field(default_factory=dict)
-    weights: str = "drawn"
+    weights: str = "synthetic"
 
 
 def solo(
-    ways: Sequence[Way],
+    targets: Sequence[Target],
     workloads: Sequence[Workload],
     tier: Tier,
     preset: Preset,
@@ -78,17 +78,19 @@ def solo(
     """
     phases: list[Phase] = []
 
-    def add(way: Way, workload: Workload, precision: Precision, scenario: ScenarioName, run: int) -> None:
+    def add(target: Target, workload: Workload, precision: Precision, scenario: ScenarioName, run: int) -> None:
         route = Route(
             suite=workload.name,
             tier=tier,
             suite_version=workload.version,
-            device=way.device.id,
-            adapter=way.adapter,
+            device=target.device.id,
+            adapter=target.adapter,
             precision=precision,
-            options=dict(way.options),
-            suite_options=_ceiling(way.device, workload, precision) if scenario == "probe" else dict(workload.options),
-            weights=f"hosted: {way.device.hosted}" if way.device.hosted else workload.weights,
+            options=dict(target.options),
+            suite_options=_ceiling(target.device, workload, precision)
+            if scenario == "probe"
+            else dict(workload.options),
+            weights=f"hosted: {target.device.hosted}" if target.device.hosted else workload.weights,
         )
         key = _key(f"{len(phases):03d}", route.suite, route.adapter, route.device, precision, scenario)
         limits = PROBING if scenario == "probe" else SMOKE if tier == "smoke" else preset.limits
@@ -104,12 +106,12 @@ def solo(
         purpose: Purpose = "probe" if scenario == "probe" else "solo"
         phases.append(Phase(name=key, purpose=purpose, tasks=(Task(device=route.device, shares=(share,)),)))
 
-    for run, way in itertools.product(range(1, runs + 1), ways):
-        chosen = {each.name: _precisions(way, each, precisions, bits) for each in workloads}
+    for run, target in itertools.product(range(1, runs + 1), targets):
+        chosen = {each.name: _precisions(target, each, precisions, bits) for each in workloads}
         measured = precisions or dict.fromkeys(one for several in chosen.values() for one in several)
-        streams = [each for each in way.device.offers(probe.name) if BITS_PER_WEIGHT[each] >= 16] if probe else []
+        streams = [each for each in target.device.offers(probe.name) if BITS_PER_WEIGHT[each] >= 16] if probe else []
         if probe and streams and any(chosen.values()) and all(BITS_PER_WEIGHT[each] < 16 for each in measured):
-            add(way, probe, streams[0], "probe", run)  # those of fewer bits tell no bandwidth
+            add(target, probe, streams[0], "probe", run)  # those of fewer bits tell no bandwidth
         for precision in measured:
             cells = [
                 (workload, scenario)
@@ -118,15 +120,17 @@ def solo(
                 if scenario != "probe" and precision in chosen[workload.name]
             ]
             alone = any("probe" in each.scenarios and precision in chosen[each.name] for each in workloads)
-            probing = [probe] if probe and precision in way.device.offers(probe.name) else []
+            probing = [probe] if probe and precision in target.device.offers(probe.name) else []
             for each in probing if cells else []:
-                add(way, each, precision, "probe", run)
+                add(target, each, precision, "probe", run)
             for workload, scenario in cells:
-                add(way, workload, precision, scenario, run)
+                add(target, workload, precision, scenario, run)
             for each in probing if cells or alone else []:
-                add(way, each, precision, "probe", run)
+                add(target, each, precision, "probe", run)
     if not phases:
-        have = sorted({each for way in ways for workload in workloads for each in way.device.offers(workload.name)})
+        have = sorted(
+            {each for target in targets for workload in workloads for each in target.device.offers(workload.name)}
+        )
         hint = f"precisions here: {', '.join(have) or 'none'}; `mixmark suites` shows the scenarios of each suite"
         if have and not precisions and (most := max(map(weight_class, have))) < bits:
             hint = f"the devices compute in {', '.join(have)}; --bits {most} uses that"
@@ -144,10 +148,12 @@ def _ceiling(device: Device, probe: Workload, precision: Precision) -> dict[str,
     return {**probe.options, **options}
 
 
-def _precisions(way: Way, workload: Workload, asked: Sequence[Precision], bits: WeightClass) -> Sequence[Precision]:
+def _precisions(
+    target: Target, workload: Workload, asked: Sequence[Precision], bits: WeightClass
+) -> Sequence[Precision]:
     """The precisions in which a way runs a suite: the asked ones that it offers, or the best one of each weight class
     of at least so many bits."""
-    offered = way.device.offers(workload.name)
+    offered = target.device.offers(workload.name)
     if asked:
         return [each for each in asked if each in offered]
     best: dict[WeightClass, Precision] = {}
@@ -156,24 +162,24 @@ def _precisions(way: Way, workload: Workload, asked: Sequence[Precision], bits: 
     return [each for its_class, each in best.items() if its_class >= bits]
 
 
-def scouts(candidates: Sequence[Phase], known: Sequence[Phase] = ()) -> tuple[Phase, ...]:
-    """A pilot for each route of a suite on a device that has several routes, suite by suite.
+def screening_phases(candidates: Sequence[Phase], known: Sequence[Phase] = ()) -> tuple[Phase, ...]:
+    """A screening run for each route of a suite on a device that has several routes, suite by suite.
 
-    known: the phases that were planned before; their routes need no pilot any more.
+    known: the phases that were planned before; their routes need no screening run any more.
     """
     before = {phase.shares[0].route.key for phase in known}
-    pilots = []
+    screenings = []
     for routes in routes_of(candidates).values():
         for share in routes.values() if len(routes) > 1 else ():
             if share.route.key not in before:
-                limits = SMOKE_PILOT if share.route.tier == "smoke" else PILOT
-                update = {"key": f"scout.{share.key}", "limits": limits}
+                limits = SMOKE_SCREENING if share.route.tier == "smoke" else SCREENING
+                update = {"key": f"screening.{share.key}", "limits": limits}
                 if share.scenario == "server":  # a rate of arrivals takes minutes to find
                     update |= {"scenario": "single-stream", "rate_per_s": None}
-                pilot = share.model_copy(update=update)
-                task = Task(device=pilot.route.device, shares=(pilot,))
-                pilots.append(Phase(name=pilot.key, purpose="scout", tasks=(task,)))
-    return tuple(pilots)
+                screening = share.model_copy(update=update)
+                task = Task(device=screening.route.device, shares=(screening,))
+                screenings.append(Phase(name=screening.key, purpose="screening", tasks=(task,)))
+    return tuple(screenings)
 
 
 def routes_of(candidates: Sequence[Phase]) -> Mapping[tuple[str, str], Mapping[RouteKey, Share]]:
@@ -184,11 +190,11 @@ def routes_of(candidates: Sequence[Phase]) -> Mapping[tuple[str, str], Mapping[R
     return found
 
 
-def left_out(ways: Sequence[Way], candidates: Sequence[Phase], bits: WeightClass) -> Iterator[Absent]:
+def left_out(targets: Sequence[Target], candidates: Sequence[Phase], bits: WeightClass) -> Iterator[Absent]:
     """The devices that no route uses since their formats have fewer bits than the run's weight class."""
     used = {phase.shares[0].route.device for phase in candidates}
-    for id in dict.fromkeys(way.device.id for way in ways if way.device.id not in used):
-        devices = [way.device for way in ways if way.device.id == id]
+    for id in dict.fromkeys(target.device.id for target in targets if target.device.id not in used):
+        devices = [target.device for target in targets if target.device.id == id]
         several = [each.precisions_by_suite.values() for each in devices]
         offered = {one for each in devices for one in each.precisions}.union(*(one for each in several for one in each))
         if classes := [weight_class(each) for each in offered]:
@@ -200,16 +206,16 @@ def carried(before: Result, bits: WeightClass, candidates: tuple[Phase, ...], al
     """The begin of a run of another weight class, with what a run of a higher one measured of its routes alone.
 
     candidates: the phases of all routes of the new class, those of the higher ones among them. all_routes: whether all
-    of them are measured, and not only the fastest by their pilots.
+    of them are measured, and not only the fastest by their screening runs.
     """
-    phases = tuple(phase for phase in before.phases if phase.purpose not in ("again", *MIXES))
+    phases = tuple(phase for phase in before.phases if phase.purpose not in ("confirmation", *MIXES))
     names, known = {phase.name for phase in phases}, {phase.shares[0].route.key for phase in phases}
     used = {("device", phase.shares[0].route.device) for phase in candidates}
     fresh = tuple(phase for phase in candidates if phase.shares[0].route.key not in known)
     return before.model_copy(
         update={
             "bits": bits,
-            "phases": (*phases, *(fresh if all_routes else scouts(candidates, phases))),
+            "phases": (*phases, *(fresh if all_routes else screening_phases(candidates, phases))),
             "candidates": () if all_routes else candidates,
             "records": tuple(record for record in before.records if record.phase in names),
             "meterings": tuple(each for each in before.meterings if each.phase in names),
@@ -233,17 +239,17 @@ def _scenarios(workload: Workload, preset: Preset, asked: Sequence[ScenarioName]
         yield from closed if preset.all_scenarios else closed[:1]
 
 
-def again(result: Result, placement: Placement) -> tuple[Phase, ...]:
+def confirmations(result: Result, placement: Placement) -> tuple[Phase, ...]:
     """The phases that measure the routes of a plan alone once more, with the batch that was found."""
     used = {(suite, device) for suite, parts in placement.shares.items() for device in parts}
     phases = []
     for rate in placement.rates:
         if (rate.suite, rate.device) in used:
             share = _share_of(result, rate)
-            name = f"again.{share.key}"
+            name = f"confirmation.{share.key}"
             limits = share.limits.model_copy(update={"search_ns": 0})
             share = share.model_copy(update={"key": name, "batch": rate.batch, "limits": limits})
-            phases.append(Phase(name=name, purpose="again", tasks=(Task(device=rate.device, shares=(share,)),)))
+            phases.append(Phase(name=name, purpose="confirmation", tasks=(Task(device=rate.device, shares=(share,)),)))
     return tuple(phases)
 
 

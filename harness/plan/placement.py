@@ -75,7 +75,7 @@ def place(
     objective: Objective = "throughput",
     *,
     pool_bytes: Mapping[str, int] | None = None,
-    host_share: float = 0.0,
+    host_fraction: float = 0.0,
     power: Power | None = None,
 ) -> Placement:
     """Returns the best plan. Its `rates` hold one route for each pair of suite and device: the route that the best plan
@@ -84,10 +84,9 @@ def place(
     rates: any number of routes for each pair; suites outside the mix and devices outside `devices` are ignored.
     pool_bytes: the free memory of each pool that is limited. All routes in use must fit into their pools, since each
     worker holds its own weights; a rate of unknown memory counts as 0 bytes.
-    host_share: the share of every CPU device's time that the host threads of one accelerator of its host take, if the
-    plan uses the accelerator.
-    power: required for the objective efficiency. For throughput it adds the predicted watts of the plan, if all rates
-    have watts.
+    host_fraction: the share of every CPU device's time that the host threads of one accelerator of its host take, if
+    the plan uses the accelerator. power: required for the objective efficiency. For throughput it adds the predicted
+    watts of the plan, if all rates have watts.
 
     Raises UsageError if no device runs a suite, or if efficiency is asked for without power. Raises MixmarkError if the
     mix does not fit into memory.
@@ -97,7 +96,7 @@ def place(
     _check(mix_units, wanted)
     if objective == "efficiency":
         _check_power(wanted, devices, power)
-    problem = _Problem(mix_units, wanted, devices, pool_bytes or {}, host_share)
+    problem = _Problem(mix_units, wanted, devices, pool_bytes or {}, host_fraction)
     if objective == "throughput" and not problem.binds:
         chosen = _fastest(wanted)
         limit = bound(mix_units, chosen, devices)
@@ -112,12 +111,12 @@ def place(
         shares=shares,
         mixes_per_s=mixes_per_s,
         bound_per_s=limit.mixes_per_s,
-        bound_shares=limit.shares,
+        bound_fractions=limit.shares,
         suite_prices=dict(limit.suite_prices),
         device_prices=dict(limit.device_prices),
         watts=predicted_watts(shares, chosen, devices, power),
         pool_bytes=dict(pool_bytes or {}),
-        host_share=host_share,
+        host_fraction=host_fraction,
         idle_watts=dict(power.idle_watts) if power else {},
         rest_watts=power.rest_watts if power else None,
     )
@@ -129,7 +128,7 @@ def _chosen(problem: _Problem, devices: Sequence[Device], power: Power | None) -
     chosen = _one_each(problem.rates, best)
     part_of = {id(rate): part for rate, part in zip(problem.rates, best, strict=True)}
     if math.fsum(part_of[id(rate)] for rate in chosen) < math.fsum(best):  # the plan had a pair on two routes
-        again = _Problem(problem.mix_units, chosen, devices, problem.pool_bytes, problem.host_share)
+        again = _Problem(problem.mix_units, chosen, devices, problem.pool_bytes, problem.host_fraction)
         return chosen, _best(again, power)
     return chosen, [part_of[id(rate)] for rate in chosen]
 
@@ -145,7 +144,7 @@ def replan(
         devices,
         objective,
         pool_bytes=placement.pool_bytes,
-        host_share=placement.host_share,
+        host_fraction=placement.host_fraction,
         power=power,
     )
 
@@ -337,7 +336,7 @@ def verify(placement: Placement, mix_units: Mapping[str, float], devices: Sequen
             problems.append(f"{device} is priced below what it earns with {suite}")
     dual = math.fsum(prices.values())
     for name, shares, claimed in (
-        ("the bound", placement.bound_shares, placement.bound_per_s),
+        ("the bound", placement.bound_fractions, placement.bound_per_s),
         ("the plan", placement.shares, placement.mixes_per_s),
     ):
         try:
@@ -507,11 +506,11 @@ class _Problem:
         rates: Sequence[Rate],
         devices: Sequence[Device],
         pool_bytes: Mapping[str, int],
-        host_share: float,
+        host_fraction: float,
     ) -> None:
         known = {device.id: device for device in devices}
         self.devices = devices
-        self.rates, self.mix_units, self.pool_bytes, self.host_share = rates, mix_units, pool_bytes, host_share
+        self.rates, self.mix_units, self.pool_bytes, self.host_fraction = rates, mix_units, pool_bytes, host_fraction
         self.ell, self.unit = _units(mix_units, rates)
         self.pools = [known[rate.device].memory_pool for rate in rates]
         self.of: dict[str, list[int]] = defaultdict(list)
@@ -520,7 +519,7 @@ class _Problem:
         beside: dict[str, list[str]] = defaultdict(list)
         for id in (id for id in self.of if known[id].kind != "cpu"):
             beside[known[id].host].append(id)
-        cpus = [id for id in self.of if known[id].kind == "cpu"] if host_share else []
+        cpus = [id for id in self.of if known[id].kind == "cpu"] if host_fraction else []
         self.hosts = {id: beside[known[id].host] for id in cpus}
         """The accelerators of its host for each CPU device, whose threads take some of its time."""
         self.helped = dict.fromkeys(id for helped in self.hosts.values() for id in helped)
@@ -548,7 +547,7 @@ class _Problem:
     def _crowd(self, id: str) -> float:
         """The share of a CPU device's time that the host threads of all accelerators of its host together would
         take."""
-        return self.host_share * len(self.hosts[id])
+        return self.host_fraction * len(self.hosts[id])
 
     def _budgeted(self, *pools: str) -> list[int]:
         return [k for k, rate in enumerate(self.rates) if self.pools[k] in pools and rate.memory_bytes]
@@ -571,10 +570,10 @@ class _Problem:
             if id not in self.hosts:
                 yield time, -math.inf, 1
             elif self._crowd(id) <= 1:
-                yield time | {at["used", each]: self.host_share for each in self.hosts[id]}, -math.inf, 1
+                yield time | {at["used", each]: self.host_fraction for each in self.hosts[id]}, -math.inf, 1
             else:  # where more threads are needed than there are, the host computes nothing
                 yield time | {at["free", id]: -1.0}, -math.inf, 0
-                taken = {at["used", each]: self.host_share for each in self.hosts[id]}
+                taken = {at["used", each]: self.host_fraction for each in self.hosts[id]}
                 yield time | taken | {at["free", id]: self._crowd(id) - 1}, -math.inf, self._crowd(id)
         for claim in self.claims:
             yield {at["used", id]: 1.0 for id in claim}, -math.inf, 1
@@ -633,7 +632,7 @@ class _Problem:
                 broken |= {("resident", k) for k in self._budgeted(pool)}
         for cpu, helped in self.hosts.items():
             time = sum(parts[k] for k in self.of[cpu])
-            taken = self.host_share * sum(any(parts[k] for k in self.of[id]) for id in helped)
+            taken = self.host_fraction * sum(any(parts[k] for k in self.of[id]) for id in helped)
             if time and time + taken > 1 + EXACT:
                 broken |= {name for name in self.columns if name[0] in ("used", "free")}
         return broken

@@ -31,7 +31,7 @@ class Preset:
     """How long the meters read an idle machine, before and after each phase."""
     runs: int = 1
     """Mixed phases, each with fresh workers."""
-    again: bool = True
+    confirm: bool = True
     """Whether the routes that the plan chose are measured once more, so that no lucky rate decides the bound."""
 
 
@@ -58,7 +58,7 @@ def _limits(
 
 PRESETS = {
     "quick": Preset(  # 45 s a cell together, one long feed excepted; the mix 4 minutes with loading and audits
-        "quick", False, _limits(5, 12, 10, 28, 1, 0.05, 1), _limits(3, 0, 120, 120, 1, audits=1), 5, again=False
+        "quick", False, _limits(5, 12, 10, 28, 1, 0.05, 1), _limits(3, 0, 120, 120, 1, audits=1), 5, confirm=False
     ),
     "standard": Preset(
         "standard",
@@ -85,7 +85,7 @@ SELFTEST = Preset("selftest", False, _limits(3, 0, 5, 10, 3), SMOKE_MIX)  # shor
 PROBING = _limits(0, 0, 1.5, 10, 2, audits=2)
 
 
-PILOT = _limits(1, 3, 2, 4, 1).model_copy(update={"pilot": True})
+SCREENING = _limits(1, 3, 2, 4, 1).model_copy(update={"screening": True})
 
 
-SMOKE_PILOT = _limits(0.1, 0.5, 0.3, 0.6, 1).model_copy(update={"pilot": True})
+SMOKE_SCREENING = _limits(0.1, 0.5, 0.3, 0.6, 1).model_copy(update={"screening": True})

@@ -18,7 +18,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from mixmark.harness.contracts.choices import pick
+from mixmark.harness.contracts.choices import choose_by_name
 from mixmark.harness.contracts.errors import PluginError, UsageError
 from mixmark.harness.contracts.protocols import Suite
 from mixmark.harness.contracts.schema import Absent
@@ -223,7 +223,7 @@ def load_suite(name: str, tier: str, options: Mapping[str, str] | None = None) -
     """Builds a suite by its name, to try an adapter by hand. Raises UsageError for a name that there is not, and
     Unsupported if the suite lacks the tier."""
     found = find("suites")
-    (chosen,) = pick("suite", [name], found)
+    (chosen,) = choose_by_name("suite", [name], found)
     built: Suite = found[chosen].load()(tier, dict(options or {}))
     return built
 

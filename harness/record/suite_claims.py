@@ -42,7 +42,7 @@ def _suite(route: Route, found: Mapping[str, Plugin]) -> Suite | str:
     plugin = found.get(route.suite)
     if plugin is None:
         return f"the suite {plain(route.suite, MAX_REASON)} is not installed"
-    plain_weights = route.hosted or route.weights == "drawn"
+    plain_weights = route.hosted or route.weights == "synthetic"
     options = dict(route.suite_options) | ({} if plain_weights else {"weights": route.weights})
     try:
         loaded = plugin.load()

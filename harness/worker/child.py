@@ -48,7 +48,7 @@ from mixmark.harness.worker.software import packages, python
 
 ReplyT = TypeVar("ReplyT", bound=messages.Reply)
 
-MOST_SLOTS = 64
+MAX_CONCURRENCY = 64
 MOST_TEXT = 200  # characters of a name or a value that an adapter discloses
 RUNTIME_BYTES = 512 << 20  # interpreter, framework and activations at batch 1, on top of weights and state
 
@@ -135,7 +135,7 @@ class Served:
         self.adapter: Adapter = loaded(setup.options)
         self.stack = contextlib.ExitStack()
         self.opened: dict[str, Opened] = {}
-        self.lanes = ThreadPoolExecutor(MOST_SLOTS)
+        self.lanes = ThreadPoolExecutor(MAX_CONCURRENCY)
         self.in_flight: list[Future[None]] = []
         self.running = ""
 
@@ -192,16 +192,18 @@ class Served:
             raise MixmarkError(f"open returned {opening!r:.80}, and not a context manager")
         runner = self.stack.enter_context(opening)
         took_ns = time.monotonic_ns() - begin
-        if missing := [name for name in ("slots", "facts", "__call__") if not hasattr(runner, name)]:
+        if missing := [name for name in ("concurrency", "facts", "__call__") if not hasattr(runner, name)]:
             raise MixmarkError(f"open gave {runner!r:.80}, which is no runner: it lacks {', '.join(missing)}")
-        if type(runner.slots) is not int or not 1 <= runner.slots <= MOST_SLOTS:
-            raise MixmarkError(f"the runner has {runner.slots!r} slots", f"give a whole number from 1 to {MOST_SLOTS}")
+        if type(runner.concurrency) is not int or not 1 <= runner.concurrency <= MAX_CONCURRENCY:
+            raise MixmarkError(
+                f"the runner has {runner.concurrency!r} slots", f"give a whole number from 1 to {MAX_CONCURRENCY}"
+            )
         self.opened[asked.key] = Opened(built, runner, asked.device, asked.suite.spec)
-        return messages.Opened(load_ns=took_ns, needed_bytes=need, facts=_facts(runner), slots=runner.slots)
+        return messages.Opened(load_ns=took_ns, needed_bytes=need, facts=_facts(runner), concurrency=runner.concurrency)
 
     def prepare(self, asked: messages.Prepare) -> messages.Prepared:
         it, seed, limits = self.opened[asked.key], asked.seed, asked.limits
-        it.lanes = Use.of(asked.scenario).in_flight or it.runner.slots
+        it.lanes = Use.of(asked.scenario).in_flight or it.runner.concurrency
         batch, rate_per_s = asked.batch, asked.rate_per_s
         found: load_generator.Search | None = None
         rate_trials: tuple[RateTrial, ...] = ()
@@ -250,10 +252,10 @@ class Served:
         return messages.Begun()
 
     def measure(self, asked: messages.Measure) -> messages.Measured:
-        """A closed loop, or an open one where there is a rate of arrivals. No answer of a pilot is kept."""
+        """A closed loop, or an open one where there is a rate of arrivals. No answer of a screening run is kept."""
         it, limits = self.opened[asked.key], asked.limits
         make, seed, units = it.feeds, it.seed, it.log.units
-        answers = None if limits.pilot else it.log.answers
+        answers = None if limits.screening else it.log.answers
         assert make is not None and seed is not None  # `begin` was told them
 
         def feeds(serial: int, before: bytes) -> Feed:
@@ -293,11 +295,13 @@ class Served:
             except Exception as error:
                 self.say(failed(error))
 
-        if it.runner.slots == 1 and not it.ahead:
+        if it.runner.concurrency == 1 and not it.ahead:
             run()
         else:
             self.in_flight = [each for each in self.in_flight if not each.done()]
-            if len(self.in_flight) >= it.runner.slots:  # what is sent ahead waits here: a runner has no more slots
+            if (
+                len(self.in_flight) >= it.runner.concurrency
+            ):  # what is sent ahead waits here: a runner has no more slots
                 self.in_flight = [*wait(self.in_flight, return_when=FIRST_COMPLETED).not_done]
             self.in_flight.append(self.lanes.submit(run))
 
@@ -466,7 +470,7 @@ def _highest_rate(it: Opened, bounds: Limits, seed: int) -> tuple[float, tuple[R
         feeds = load_generator.one_by_one(_untimed(it.suite, 1, seed, *use))
         arrivals = poisson(rate_per_s, seeds.derived(seed, *use, "arrivals"))
         try:
-            done = load_generator.open_loop(it.runner, feeds, arrivals, trial, lanes=it.runner.slots, units=units)
+            done = load_generator.open_loop(it.runner, feeds, arrivals, trial, lanes=it.runner.concurrency, units=units)
         except load_generator.Overloaded:
             return 0, False
         return len(done), bool(intervals.within_limits(done, limits))

@@ -167,7 +167,7 @@ def closed_loop(
 ) -> Completions:
     """Single-stream (one lane) and offline (as many lanes as the runner has slots): the next feed goes in when
     one comes out, until the window of `limits` is over. What a runner raises passes through. units, answers: see `Log`.
-    In a pilot, feeds that go on when the longest time has passed are broken off.
+    In a screening run, feeds that go on when the longest time has passed are broken off.
 
     ahead: each lane's next feed is made by another thread while the lane runs one. Its feeds then form two chains that
     take turns, in each of which a feed follows from the answer before. A feed that is made and not needed is dropped.
@@ -176,7 +176,7 @@ def closed_loop(
     would have the whole device and show half of its rate.
     """
     begin = clock()
-    until_ns = begin + limits.max_ns if limits.pilot else math.inf
+    until_ns = begin + limits.max_ns if limits.screening else math.inf
     lock = threading.Lock()
     issued = done = 0
     over = False

@@ -174,7 +174,7 @@ class Opened(Answer):
     needed_bytes: int
     """The memory budgeted for weights, state and runtime at batch 1."""
     facts: dict[str, str]
-    slots: int
+    concurrency: int
     """How many feeds the runner takes at once."""
 
 

@@ -114,7 +114,7 @@ AT_MOST = {
 """Gates by the tier and the declared precision, from docs/separation/llm.md. The server's are unmeasured."""
 TRAINED = 0.5
 """The gate of a checkpoint, not measured on a public one. Trained weights are not exact at four bits, so the error is
-larger than that of rounding drawn weights."""
+larger than that of rounding synthetic weights."""
 
 _EDGE = ours(first_ns=10 * SECOND, per_unit_ns=SECOND)
 LATENCY = {"smoke": _EDGE, "edge": _EDGE, "server": mlperf(first_ns=2 * SECOND, per_unit_ns=100 * MS)}

@@ -101,7 +101,7 @@ class ResNet50:
         return Calibrated(self.uncalibrated(), statistics())
 
     def uncalibrated(self) -> Weights:
-        """The drawn weights, without useful running statistics."""
+        """The synthetic weights, without useful running statistics."""
         return drawn(self.name, self._specs(), rule)
 
     def _specs(self) -> Mapping[str, Spec]:

@@ -126,8 +126,8 @@ def test_connections_stay_open_and_slots_have_one_each() -> None:
         seen.add(request.client_address)
         servers.llamacpp(request)
 
-    with serving(counted) as (_, url), opened(url, slots="4") as runner:
-        assert runner.slots == 4
+    with serving(counted) as (_, url), opened(url, concurrency="4") as runner:
+        assert runner.concurrency == 4
         for nonce in range(3):
             answer(runner, nonce)
         assert len(seen) == 1
@@ -354,8 +354,8 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path) -> Non
     [
         ({"api": "grpc"}, "api is 'grpc'"),
         ({"precision": "fp7"}, "precision is 'fp7'"),
-        ({"slots": "0"}, "slots is '0'"),
-        ({"slots": "65"}, "slots is '65'"),
+        ({"concurrency": "0"}, "slots is '0'"),
+        ({"concurrency": "65"}, "slots is '65'"),
         ({"device": "rack"}, "device is 'rack'"),
         ({"device": "tpu:0"}, "device is 'tpu:0'"),
         ({"url": "127.0.0.1:8000"}, "no address"),
@@ -514,7 +514,7 @@ def test_a_server_that_was_given_the_weights_passes_its_audit(tmp_path: Path, mo
             result, report, code = ran(tmp_path, url, "llamacpp")
     assert code == 0, report
     [record] = result["records"]
-    assert record["audit"]["values"] and record["audit"]["problem"] == "" and record["route"]["weights"] == "drawn"
+    assert record["audit"]["values"] and record["audit"]["problem"] == "" and record["route"]["weights"] == "synthetic"
     assert record["helpers"] and record["facts"]["server"] == "(not shown, since it holds a part of the key)"
     assert {headers["Authorization"] for _, headers, _ in server.seen} == {f"Bearer {KEY}"}
 

@@ -15,7 +15,7 @@ from mixmark.suites.llm import Llm
 
 SIZES = st.tuples(st.integers(1, 5), st.integers(1, 70))
 WHOLE = hnp.arrays(np.int8, SIZES, elements=st.integers(-8, 7))
-"""What drawn weights are in steps."""
+"""What synthetic weights are in steps."""
 
 
 def product(quantised: Quantised) -> Any:

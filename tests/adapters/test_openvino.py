@@ -95,7 +95,7 @@ def test_angles_are_computed_in_fp32() -> None:
 
 @pytest.mark.parametrize("precision", ["int8", "int4"])
 def test_weights_in_few_bits_lose_nothing(precision: str) -> None:
-    """Drawn weights are exact in both, so the answers are about those of 16 bits."""
+    """Synthetic weights are exact in both, so the answers are about those of 16 bits."""
     suite = Llm("smoke", {})
     feed = suite.feeds(1, seed=3)(0)
     with OpenVino({}).open(cpu(), suite, precision, ALONE) as runner:
@@ -141,11 +141,11 @@ def test_the_power_of_two_that_values_are_multiples_of_is_found(values: list[flo
 def test_throughput_has_the_slots_that_openvino_asks_for() -> None:
     suite = ResNet50("smoke", {})
     with OpenVino({"threads": "2"}).open(cpu(), suite, "fp32", Use.of("offline")) as runner:
-        assert runner.slots == 2 and runner.facts["hint"] == "throughput"
+        assert runner.concurrency == 2 and runner.facts["hint"] == "throughput"
         nodes = runner.facts["nodes of classify"].split(", ")
         assert sum(int(each.split()[-1]) for each in nodes if each.startswith("Convolution")) == 53
     with OpenVino({}).open(cpu(), suite, "fp32", ALONE) as runner:
-        assert runner.slots == 1
+        assert runner.concurrency == 1
 
 
 def test_the_four_shapes_that_came_last_stay_compiled(monkeypatch: pytest.MonkeyPatch) -> None:

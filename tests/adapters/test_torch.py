@@ -86,18 +86,18 @@ def test_an_idle_session_burns_no_cpu() -> None:
 
 
 @pytest.mark.parametrize(
-    ("native", "use", "slots"), [("offline", None, 2), ("offline", 1, 1), ("single-stream", None, 1)]
+    ("native", "use", "concurrency"), [("offline", None, 2), ("offline", 1, 1), ("single-stream", None, 1)]
 )
-def test_offline_suites_share_the_threads_out_among_slots(native: str, use: int | None, slots: int) -> None:
+def test_offline_suites_share_the_threads_out_among_slots(native: str, use: int | None, concurrency: int) -> None:
     suite = Toy()
     suite.scenarios = (native, "server")
     torch.set_num_threads(2)
     adapter = Torch({})
     for _ in range(2):  # the second suite of a worker finds all threads again
         with adapter.open(cpu(), suite, "fp32", Use("server", use)) as runner:
-            assert runner.slots == slots
+            assert runner.concurrency == concurrency
             list(runner(suite.feeds(1, seed=1)(0)))
-            assert torch.get_num_threads() == 2 // slots
+            assert torch.get_num_threads() == 2 // concurrency
 
 
 def test_bf16_runs_as_a_graph_for_onednn() -> None:

@@ -10,7 +10,7 @@ import pytest
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Device
 from mixmark.harness.discover.cpu_slices import cut, ranges, split, usable
-from mixmark.harness.plan.phases import Way
+from mixmark.harness.plan.phases import Target
 
 CPU = Device(id="cpu:0", kind="cpu", name="Quartz", memory_pool="host", precisions=("fp32",))
 GPU = Device(id="gpu:0", kind="gpu", memory_pool="gpu:0", precisions=("fp32",))
@@ -73,24 +73,24 @@ def test_what_cannot_be_split_is_told(tmp_path: Path, how: str, told: str) -> No
 def test_every_way_onto_the_cpu_becomes_one_a_slice() -> None:
     if len(usable()) < 2:
         pytest.skip("needs two hardware threads")
-    ways = split((Way(CPU, "torch", {}), Way(GPU, "torch", {}), Way(CPU, "onnxruntime", {})), "2")
-    assert [(way.device.id, way.adapter) for way in ways] == [
+    targets = split((Target(CPU, "torch", {}), Target(GPU, "torch", {}), Target(CPU, "onnxruntime", {})), "2")
+    assert [(target.device.id, target.adapter) for target in targets] == [
         ("cpu:0.0", "torch"),
         ("cpu:0.1", "torch"),
         ("gpu:0", "torch"),
         ("cpu:0.0", "onnxruntime"),
         ("cpu:0.1", "onnxruntime"),
     ]
-    first, second = ways[0].device, ways[1].device
+    first, second = targets[0].device, targets[1].device
     assert not set(first.cores) & set(second.cores)
     assert first.slice_of == "cpu:0"
     assert first.silicon != second.silicon
     assert first.whole == CPU.model_copy(update={"name": first.name})
-    assert ways[2].device.whole == GPU
+    assert targets[2].device.whole == GPU
     group = CPU.model_copy(update={"id": "cpu:pair", "parts": ("cpu:0/1-of-2", "cpu:0/2-of-2")})
-    assert split((*ways[:1], Way(CPU, "acme", {}), Way(group, "acme", {})), "2")[-1].device == group
+    assert split((*targets[:1], Target(CPU, "acme", {}), Target(group, "acme", {})), "2")[-1].device == group
     with pytest.raises(UsageError, match="no adapter here reaches the CPU"):
-        split((Way(GPU, "torch", {}), Way(group, "acme", {})), "2")
+        split((Target(GPU, "torch", {}), Target(group, "acme", {})), "2")
 
 
 def test_devices_overlap_where_they_share_silicon() -> None:

@@ -140,7 +140,7 @@ COMMON = {
     "power_cap_mw": "The power limit that is set.",
     "precision": "The number format.",
     "preset": "The preset: docs/rules.md#presets.",
-    "purpose": "Measure ceilings, rank a route by a pilot, measure it alone, measure it once more, or run the mix.",
+    "purpose": "Measure ceilings, rank a route by a screening run, measure it alone or once more, or run the mix.",
     "python": "The version of Python.",
     "rate_per_s": "The arrival rate.",
     "reason": "Why.",

@@ -78,7 +78,7 @@ def test_the_pages_list_what_a_domain_and_a_device_may_say() -> None:
     set_by_mixmark = {"slice_of", "cores", "hosted"}  # its own slices, and what its adapter endpoint reaches
     assert set(fields) == set(schema.Device.model_fields) - set_by_mixmark
     for page in (CONTRACT, RUNNER):
-        assert f"from 1 to {child.MOST_SLOTS}" in " ".join(page.split())
+        assert f"from 1 to {child.MAX_CONCURRENCY}" in " ".join(page.split())
 
 
 # rules.md
@@ -112,7 +112,10 @@ def weights_m(suite: Any) -> str:
 def test_presets() -> None:
     limits = {name: (preset.limits, preset.all_scenarios) for name, preset in presets.PRESETS.items()}
     limits |= {"smoke tier, any preset": (presets.SMOKE, False), "probe, any preset": (presets.PROBING, False)}
-    limits |= {"pilot, any preset": (presets.PILOT, False), "pilot, smoke tier": (presets.SMOKE_PILOT, False)}
+    limits |= {
+        "screening run, any preset": (presets.SCREENING, False),
+        "screening run, smoke tier": (presets.SMOKE_SCREENING, False),
+    }
     limits |= {"`mixmark selftest`": (presets.SELFTEST.limits, presets.SELFTEST.all_scenarios)}
     rows = table(RULES, "preset", "scenarios")
     assert [row[0] for row in rows] == list(limits)
@@ -148,7 +151,7 @@ def test_mixed_phases() -> None:
     assert [row[0] for row in rows] == list(presets.PRESETS)
     for name, runs, again, *figures, idle_s in rows:
         preset = presets.PRESETS[name]
-        assert (int(runs), again == "yes", float(idle_s)) == (preset.runs, preset.again, preset.idle_s)
+        assert (int(runs), again == "yes", float(idle_s)) == (preset.runs, preset.confirm, preset.idle_s)
         assert [float(each) for each in figures] == mix_figures(preset.mix), name
     assert [float(each) for each in smoke[3:8]] == mix_figures(presets.SMOKE_MIX)
 

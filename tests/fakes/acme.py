@@ -33,7 +33,7 @@ class Engine:
         self.work_s = work_s
         self.compile_s = compile_s
         self.compiled: list[int] = []
-        self.slots = {"two slots": 2, "no slots": 0, "endless slots": 10**9}.get(mode, 1)
+        self.concurrency = {"two slots": 2, "no slots": 0, "endless slots": 10**9}.get(mode, 1)
         self.facts = {"engine": "acme 1"}
         self.processes: list[int] = []
 

@@ -17,7 +17,7 @@ from mixmark import Array, Device, Feed, Precision, Runner, Suite, Unsupported, 
 
 
 class Player:
-    slots = 1
+    concurrency = 1
 
     def __init__(self, suite: str, device: str, options: Mapping[str, str], precision: str) -> None:
         self.facts = {"band": device}

@@ -124,7 +124,7 @@ def bulk(token: Array) -> Array:
 class Honest:
     """Works for each token, and tells it when it has it."""
 
-    slots = 1
+    concurrency = 1
     facts: Mapping[str, str] = {"engine": "chain"}
 
     def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
@@ -720,7 +720,7 @@ class Slipping(Honest):
 class Boasting:
     """Answers the probe with numbers that look like its own, and computes nothing."""
 
-    slots = 1
+    concurrency = 1
 
     def __init__(self, suite: Suite, options: Mapping[str, str]) -> None:
         self.facts: dict[str, str] = {}
@@ -735,7 +735,7 @@ class Boasting:
 class Squeezing:
     """Runs the probe with its matrices rounded to four bits, which are faster to read."""
 
-    slots = 1
+    concurrency = 1
 
     def __init__(self, suite: Suite, options: Mapping[str, str]) -> None:
         import torch
@@ -757,7 +757,7 @@ class Squeezing:
 class Bundled:
     """An engine whose tokens come in bulk."""
 
-    slots = 1
+    concurrency = 1
 
     def __init__(self, engine: Honest) -> None:
         self.engine, self.facts = engine, engine.facts

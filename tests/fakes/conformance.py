@@ -56,7 +56,7 @@ class Engine:
 
     def __init__(self, faults: Iterable[str], precision: str, use: Use, processes: Sequence[int]) -> None:
         self.faults, self.precision, self.use, self.processes = set(faults), precision, use, processes
-        self.slots = 2
+        self.concurrency = 2
         self.buffer: Array = np.zeros(1, np.int64)
         self.lock = threading.Condition()
         self.feeds = self.writes = 0

@@ -97,4 +97,4 @@ class Acme:
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
         if suite.name != "dlrm":
             raise Unsupported(f"acme has no kernels for {suite.name}")
-        yield GraphRunner(suite, Session(suite), slots=1, facts={"engine": f"acme {version()}"})
+        yield GraphRunner(suite, Session(suite), concurrency=1, facts={"engine": f"acme {version()}"})

@@ -76,7 +76,7 @@ class Machine:
         plan: Planner | None = None,
         watts: Mapping[Pair, float] | None = None,
         counts: Callable[[Pair], bool] = lambda pair: True,
-        slots: int = 1,
+        concurrency: int = 1,
         marks: Mapping[str, int] | None = None,
         end_s: float | None = None,
         may_wait: bool = False,
@@ -87,7 +87,7 @@ class Machine:
         devices = [device(id) for id in dict.fromkeys(id for _, id in rates)]
         self.plan: Planner = plan or partial(place, devices=devices)
         self.actual = actual or (lambda pair, at_s: rates[pair])
-        self.mix_units, self.quanta, self.slots, self.counts = mix_units, quanta, slots, counts
+        self.mix_units, self.quanta, self.concurrency, self.counts = mix_units, quanta, concurrency, counts
         self.queues: dict[str, list[str]] = {each.id: [] for each in devices}
         self.running: dict[str, int] = dict.fromkeys(self.queues, 0)
         self.marks, self.end_ns = marks or {}, None if end_s is None else int(end_s * SECOND)
@@ -100,7 +100,7 @@ class Machine:
         # A host's part of a mix may lack suites that it can run, and gets later.
         self.placement = placement = placement.model_copy(update={"rates": tuple(solo(rates, watts))})
         self.dispatcher = Dispatcher(
-            mix_units, placement, quanta, dict.fromkeys(self.queues, slots), self.plan, begin_ns=0
+            mix_units, placement, quanta, dict.fromkeys(self.queues, concurrency), self.plan, begin_ns=0
         )
 
     def lose(self, id: str) -> None:
@@ -150,12 +150,12 @@ class Machine:
                 if suite := self.dispatcher.next(id, self.now_ns, self.end_ns):
                     queue.append(suite)
                     given = True
-                while queue and self.running[id] < self.slots:
+                while queue and self.running[id] < self.concurrency:
                     self._start(id, queue.pop(0))
 
     def _start(self, id: str, suite: str) -> None:
         self.running[id] += 1
-        took_s = self.slots * self.quanta[suite, id] / self.actual((suite, id), self.now_ns / SECOND)
+        took_s = self.concurrency * self.quanta[suite, id] / self.actual((suite, id), self.now_ns / SECOND)
         heapq.heappush(
             self.ends, (self.now_ns + max(1, round(took_s * SECOND)), len(self.ends), id, suite, self.now_ns)
         )
@@ -278,10 +278,10 @@ def result(
     ]
     phases = tuple(phase(records, placement) for records, placement in runs)
     told = [alone(rate) for rate in runs[0][1].rates]
-    ways = {(each.route.device, each.route.precision) for each in told}
-    ways |= {(each.route.device, each.route.precision) for records, _ in runs for each in records}
+    targets = {(each.route.device, each.route.precision) for each in told}
+    targets |= {(each.route.device, each.route.precision) for records, _ in runs for each in records}
     if probes is None:
-        probes = tuple(probe(on, GEMM, READ, precision=precision) for on, precision in sorted(ways))
+        probes = tuple(probe(on, GEMM, READ, precision=precision) for on, precision in sorted(targets))
     meterings = (
         ()
         if watts is None

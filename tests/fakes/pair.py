@@ -58,7 +58,7 @@ class Pair:
 
 
 class Engine:
-    slots = 1
+    concurrency = 1
 
     def __init__(self, suite: Suite) -> None:
         source = suite.weights()

@@ -78,11 +78,11 @@ class Host:
 
     def seen(self) -> messages.Seen:
         return messages.Seen(
-            ways=tuple(messages.WayOn(device=each, adapter="band", options={}) for each in self.devices),
+            targets=tuple(messages.TargetOn(device=each, adapter="band", options={}) for each in self.devices),
             absent=(),
             environments={},
             system=sample.system(),
-            suites=tuple(messages.SuiteThere(name=each, version="1", weights="drawn") for each in ("low", "high")),
+            suites=tuple(messages.SuiteThere(name=each, version="1", weights="synthetic") for each in ("low", "high")),
             machine=self.machine or self.name,
         )
 
@@ -102,8 +102,8 @@ class Host:
     def ready(self, request: messages.Attend) -> None:
         assert request.phase.placement is not None
         rates = request.phase.placement.rates
-        slots = {each.device: 1 for each in rates}
-        self.say(messages.Ready(rates=rates, quanta=tuple(1 for _ in rates), slots=slots))
+        concurrency = {each.device: 1 for each in rates}
+        self.say(messages.Ready(rates=rates, quanta=tuple(1 for _ in rates), concurrency=concurrency))
 
     def tally(self, request: messages.Attend, feeds: int = 5) -> None:
         done = {each.route.suite: feeds for each in request.phase.shares}

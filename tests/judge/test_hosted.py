@@ -12,7 +12,7 @@ from mixmark.harness.judge.judgement import Judgement, judge
 from mixmark.harness.judge.rules import integrity
 from mixmark.harness.judge.rules.consistency import contradictions
 from mixmark.harness.judge.solo_rates import solo as solo_rates
-from mixmark.harness.plan.phases import Way, Workload, solo
+from mixmark.harness.plan.phases import Target, Workload, solo
 from mixmark.harness.plan.presets import PRESETS
 from mixmark.harness.record import suite_claims
 from mixmark.reporters import figures, html
@@ -51,7 +51,7 @@ def both() -> Judgement:
 
 def test_the_plan_says_whose_weights_they_are() -> None:
     llm = Workload("llm", "1", ("single-stream",), weights="mine sampled-sha256:00")
-    [planned] = solo([Way(SERVICE, "endpoint", {})], [llm], "edge", PRESETS["quick"], bits=8)
+    [planned] = solo([Target(SERVICE, "endpoint", {})], [llm], "edge", PRESETS["quick"], bits=8)
     route = planned.shares[0].route
     assert (route.weights, route.hosted, route.precision) == ("hosted: acme-70b", True, "fp8")
     assert not TORCH.route.hosted
@@ -95,7 +95,7 @@ def test_what_has_nothing_else_is_fair_at_best() -> None:
         ({}, "note"),
         ({"scenario": "mixed"}, "invalid"),
         ({"unaudited": "torch is not installed"}, "invalid"),
-        ({"route": TORCH.route}, "invalid"),  # drawn weights are audited
+        ({"route": TORCH.route}, "invalid"),  # synthetic weights are audited
     ],
 )
 def test_only_what_is_hosted_and_alone_is_excused(changed: dict[str, Any], severity: str) -> None:
@@ -117,7 +117,7 @@ def test_a_folder_that_confuses_the_two_is_refused() -> None:
     assert contradicted(hosted()) == []
     [said] = contradicted(hosted(), SERVICE.model_copy(update={"hosted": ""}))
     assert said == f"h has the weights hosted: acme-70b, and {SERVICE.id} is not"
-    drawn = hosted().route.model_copy(update={"weights": "drawn"})
+    drawn = hosted().route.model_copy(update={"weights": "synthetic"})
     [said] = contradicted(hosted(route=drawn, unaudited=NOT_ASKED))
     assert said == f"h has the weights drawn, and {SERVICE.id} is hosted"
     [said] = contradicted(hosted(audit=RIGHT, unaudited=""))

@@ -381,10 +381,10 @@ def test_the_threads_of_an_accelerator_take_time_of_its_own_host_only() -> None:
         for id in ids
         for suite, rate in (("llm", 10.0 if "gpu" in id else 1.0), ("dlrm", 1.0 if "gpu" in id else 10.0))
     ]
-    found = place({"llm": 1, "dlrm": 1}, known, [device(id) for id in ids], host_share=0.25)
+    found = place({"llm": 1, "dlrm": 1}, known, [device(id) for id in ids], host_fraction=0.25)
     used = {id: sum(parts.get(id, 0) for parts in found.shares.values()) for id in ids}
     assert used["host2/cpu:0"] == pytest.approx(1, abs=1e-6)
-    together = place({"llm": 1, "dlrm": 1}, known, [device(id) for id in ids], host_share=0.0)
+    together = place({"llm": 1, "dlrm": 1}, known, [device(id) for id in ids], host_fraction=0.0)
     assert found.mixes_per_s < together.mixes_per_s * (1 - 1e-3), "host1's processor is taken"
 
 

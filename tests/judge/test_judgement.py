@@ -138,7 +138,7 @@ def test_findings_asks_every_rule() -> None:
     assert asked == {rule.__name__ for rule in judgement.RULES} - {
         "precise",
         "latency_kept",
-        "scouted",
+        "screened",
         "batch_found",
         "closed",
         *MIXED,

@@ -41,7 +41,7 @@ def test_a_ceiling_counts_what_all_feeds_in_flight_did_together() -> None:
     both = Completions(*map(np.array, columns))
     probed = record("a", "p", "kernel", both, scenario="probe", costs=costs)
     assert [*roofline.ceilings([probed]).values()] == [roofline.Ceiling(2e9, "gemm", 2e9, "read")]
-    [together] = roofline.ceilings([probed.model_copy(update={"slots": 2})]).values()
+    [together] = roofline.ceilings([probed.model_copy(update={"concurrency": 2})]).values()
     assert together == roofline.Ceiling(4e9, "gemm", 4e9, "read")
 
 
@@ -50,7 +50,7 @@ def test_what_uses_another_part_of_the_device_meanwhile_raises_no_ceiling() -> N
     costs = (Cost(name="gemm", flops=6, bytes=0), Cost(name="read", flops=0, bytes=6))
     columns = [0, 3], [0, 3], [2, 4], [3, 6, 6, 9], [1, 1, 1, 1]
     probed = record("a", "p", "kernel", Completions(*map(np.array, columns)), scenario="probe", costs=costs)
-    [ceiling] = roofline.ceilings([probed.model_copy(update={"slots": 2})]).values()
+    [ceiling] = roofline.ceilings([probed.model_copy(update={"concurrency": 2})]).values()
     assert ceiling == roofline.Ceiling(2e9, "gemm", 2e9, "read")
 
 

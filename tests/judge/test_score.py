@@ -70,7 +70,9 @@ def run(
 ) -> tuple[list[Record], Placement]:
     bracket = (0, round(seconds * SECOND))
     records = [
-        record(name, pair, completions(even(count, seconds), units), bracket, audits).model_copy(update={"slots": 6})
+        record(name, pair, completions(even(count, seconds), units), bracket, audits).model_copy(
+            update={"concurrency": 6}
+        )
         for pair, (count, units) in feeds.items()
     ]
     return records, PLAN
@@ -154,7 +156,7 @@ def test_a_device_that_is_disturbed_retains_less() -> None:
 
 
 def test_a_device_with_two_feeds_at_a_time_has_no_bound_but_an_estimate() -> None:
-    machine = Machine(MIX, GPU_AND_CPU, QUANTA, slots=2)
+    machine = Machine(MIX, GPU_AND_CPU, QUANTA, concurrency=2)
     machine.run(100)
     told = result([recorded(machine)], EDGE, 600, machine.now_ns, IDS)
     seen = judge(told).diagnoses["mixed.1"]
@@ -474,7 +476,7 @@ def test_a_warm_up_is_not_cut_off_but_said() -> None:
     spans = [*even(10, 100), *((begin + 100 * SECOND, end + 100 * SECOND) for begin, end in even(100, 500))]
     records, _ = run(feeds={pair: (count, units) for pair, (count, units) in FEEDS.items() if pair[0] != "diffusion"})
     slow = record("mixed.1", ("diffusion", "gpu:0"), completions(spans, 1), (0, 600 * SECOND))
-    found = scored(of(([*records, slow.model_copy(update={"slots": 6})], PLAN)))
+    found = scored(of(([*records, slow.model_copy(update={"concurrency": 6})], PLAN)))
     [seen] = found.runs
     assert (seen.begin_ns, seen.end_ns, seen.steady) == (0, 600 * SECOND, False)
     assert found.mixes_per_s and found.mixes_per_s.estimate == pytest.approx(110 / 600, rel=0.01)

@@ -178,5 +178,5 @@ def test_every_rule_that_can_warn_is_a_reason_or_has_a_verdict_of_its_own() -> N
     known = {*trust.NOTICED, *trust.ELSEWHERE}
     never = {"mix_complete", "mix_graded", "audited", "alone", "units_counted", "clock_bracketed", "on_schedule"}
     never |= {"in_turn", "in_its_slice", "never_stopped", "probed", "precise", "ceiling_known", "enough_feeds"}
-    never |= {"energy_known", "scouted", "best_measured", "closed", "hosts_there"}
+    never |= {"energy_known", "screened", "best_measured", "closed", "hosts_there"}
     assert {rule.__name__ for rule in RULES} == known | never

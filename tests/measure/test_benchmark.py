@@ -17,7 +17,7 @@ from mixmark.harness.judge.judgement import judge
 from mixmark.harness.measure.audit import kept_at
 from mixmark.harness.plan import phases as plan
 from mixmark.harness.plan import presets
-from mixmark.harness.plan.phases import Way, Workload
+from mixmark.harness.plan.phases import Target, Workload
 from mixmark.harness.record import store
 from tests.cli.test_commands import ROOT, Shell
 from tests.golden import sample
@@ -89,7 +89,7 @@ def test_each_weight_class_has_a_mix_and_what_was_measured_alone_is_measured_onc
     high, low = (store.open(shell.folder / name) for name in ("out", "out-8-bit"))
     assert (high.bits, [phase.purpose for phase in high.phases if phase.purpose != "probe"]) == (16, ["solo", "mixed"])
     assert low.bits == 8
-    assert [phase.purpose for phase in low.phases if phase.purpose != "probe"] == ["solo", "scout", "solo", "mixed"]
+    assert [phase.purpose for phase in low.phases if phase.purpose != "probe"] == ["solo", "screening", "solo", "mixed"]
     assert low.records[-1].route.precision == "int8"
     assert high.records[1].model_dump() == low.records[1].model_dump()
     assert kept_at(shell.folder / "out-8-bit", low.records[1].key).exists()
@@ -160,8 +160,8 @@ def test_an_interrupted_mix_is_played_again(shell: Shell) -> None:
 
 def measured_alone(folder: Path, devices: str) -> None:
     """A run that was interrupted before its mix: what each device did alone is made up."""
-    ways = [
-        Way(
+    targets = [
+        Target(
             Device(id=f"npu:{name}", kind="npu", memory_pool=name, memory_bytes=8 << 30, precisions=("fp32",)),
             "band",
             {},
@@ -169,12 +169,12 @@ def measured_alone(folder: Path, devices: str) -> None:
         for name in devices
     ]
     phases = plan.solo(
-        ways, [Workload(name, "1", ("offline",)) for name in ("low", "high")], "smoke", presets.PRESETS["quick"]
+        targets, [Workload(name, "1", ("offline",)) for name in ("low", "high")], "smoke", presets.PRESETS["quick"]
     )
     header = sample.result().model_copy(
         update={
             "tier": "smoke",
-            "devices": tuple(way.device for way in ways),
+            "devices": tuple(target.device for target in targets),
             "phases": phases,
             "mix": Mix(name="duo", tier="smoke", units={"low": 10, "high": 10}),
             "finished": False,

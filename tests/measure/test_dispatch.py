@@ -16,9 +16,9 @@ from mixmark.harness.plan.placement import Power, place
 from tests.fakes.machine import GPU_AND_CPU, MIX, QUANTA, SECOND, Machine, device, solo
 
 
-@pytest.mark.parametrize("slots", [1, 3])
-def test_undisturbed_devices_reach_the_bound(slots: int) -> None:
-    machine = Machine(MIX, GPU_AND_CPU, QUANTA, slots=slots)
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_undisturbed_devices_reach_the_bound(concurrency: int) -> None:
+    machine = Machine(MIX, GPU_AND_CPU, QUANTA, concurrency=concurrency)
     assert machine.run(1500) == pytest.approx(machine.dispatcher.placement.bound_per_s, rel=0.01)
 
 
@@ -157,7 +157,7 @@ def test_a_feed_that_was_never_given_cannot_finish() -> None:
 
 
 def test_no_device_holds_more_than_its_slots_and_one() -> None:
-    machine = Machine(MIX, GPU_AND_CPU, QUANTA, slots=2)
+    machine = Machine(MIX, GPU_AND_CPU, QUANTA, concurrency=2)
     given = 0
     while machine.dispatcher.next("gpu:0", 0, None):
         given += 1
@@ -244,7 +244,7 @@ def machines(draw: st.DrawFn) -> Machine:
     def actual(pair: Pair, at_s: float) -> float:
         return rates[pair] * wrong[pair]
 
-    return Machine(mix_units, rates, quanta, actual, slots=draw(st.integers(1, 3)))
+    return Machine(mix_units, rates, quanta, actual, concurrency=draw(st.integers(1, 3)))
 
 
 @settings(max_examples=25, deadline=None)

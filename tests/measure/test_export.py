@@ -28,7 +28,7 @@ PROBE = Plugin("suites", "probe", "mixmark.suites.probe:Probe", "built in")
 
 def asked(write: str = "write", **changed: Any) -> Asked:
     form = Plugin("formats", "toy", f"{__name__}:{write}", "test")
-    drawn = {"suite": PROBE, "tier": "smoke", "options": {}, "weights": "drawn", "precision": "fp32", "samples": 0}
+    drawn = {"suite": PROBE, "tier": "smoke", "options": {}, "weights": "synthetic", "precision": "fp32", "samples": 0}
     return Asked(**{"format": form, **drawn, **changed})
 
 
@@ -67,7 +67,7 @@ def test_a_folder_appears_with_its_manifest(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out/of/nowhere/mixmark.json").read_text()) == manifest
     digest = hashlib.sha256(b"whole").hexdigest()
     assert manifest["files"] == [{"path": "inner/whole.bin", "bytes": 5, "sha256": digest}]
-    assert (manifest["suite"], manifest["weights"], manifest["format"]) == ("probe", "drawn", "toy")
+    assert (manifest["suite"], manifest["weights"], manifest["format"]) == ("probe", "synthetic", "toy")
     assert stages[0] == "writing 0.01 GB of weights in fp32"
     assert [path.name for path in (tmp_path / "out/of").iterdir()] == ["nowhere"]
 

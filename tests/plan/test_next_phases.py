@@ -30,7 +30,7 @@ from mixmark.harness.judge.rules import integrity as honest
 from mixmark.harness.measure import next_phases
 from mixmark.harness.plan import phases as plan
 from mixmark.harness.plan import presets
-from mixmark.harness.plan.phases import Way, Workload
+from mixmark.harness.plan.phases import Target, Workload
 from tests.golden.sample import closed_loop, result
 
 SECOND = 1_000_000_000
@@ -51,9 +51,9 @@ def solo_rates(result: Result, mix: Mix) -> tuple[Rate, ...]:
 
 
 def solo(*devices: Device) -> Result:
-    ways = [Way(device, "torch", {}) for device in devices]
+    targets = [Target(device, "torch", {}) for device in devices]
     workloads = [Workload("llm", "1", ("single-stream",)), Workload("dlrm", "1", ("offline",))]
-    phases = plan.solo(ways, workloads, "edge", presets.PRESETS["quick"])
+    phases = plan.solo(targets, workloads, "edge", presets.PRESETS["quick"])
     header = result().model_copy(update={"devices": devices, "mix": MIX, "phases": phases, "finished": False})
     return header.model_copy(update={"records": tuple(record(header, phase.name) for phase in phases)})
 
@@ -198,22 +198,22 @@ def test_an_accelerators_host_threads_are_those_of_its_hungriest_suite() -> None
         block = Conditions(begin_ns=1_000, end_ns=4 * SECOND, cpus=cpus, own_ns=int(seconds * SECOND))
         return {"conditions": (block,)}
 
-    def host_share(of: Result) -> float:
+    def host_fraction(of: Result) -> float:
         (mixed,) = later(of)
         assert mixed.placement is not None
-        return float(round(mixed.placement.host_share, 3))
+        return float(round(mixed.placement.host_fraction, 3))
 
     before = solo(*DEVICES)
-    assert host_share(before) == 0
-    assert host_share(changed(before, "llm", "cpu:0", **busy(32))) == 0, "a CPU's work is no host thread"
+    assert host_fraction(before) == 0
+    assert host_fraction(changed(before, "llm", "cpu:0", **busy(32))) == 0, "a CPU's work is no host thread"
     one = changed(before, "llm", "gpu:0", **busy(3.2))
-    assert host_share(one) == 0.1
-    assert host_share(changed(one, "dlrm", "gpu:0", **busy(6.4))) == 0.2
-    assert host_share(changed(one, "dlrm", "gpu:0", **busy(6.4, None))) == 0.1
-    assert host_share(changed(one, "dlrm", "gpu:0", **busy(640))) == 1
+    assert host_fraction(one) == 0.1
+    assert host_fraction(changed(one, "dlrm", "gpu:0", **busy(6.4))) == 0.2
+    assert host_fraction(changed(one, "dlrm", "gpu:0", **busy(6.4, None))) == 0.1
+    assert host_fraction(changed(one, "dlrm", "gpu:0", **busy(640))) == 1
     beside = next(each for each in one.records if (each.route.suite, each.route.device) == ("llm", "gpu:0"))
     mixed = beside.model_copy(update={"key": "m", "scenario": "mixed", "phase": "mix1", **busy(32)})
-    assert host_share(one.model_copy(update={"records": (*one.records, mixed)})) == 0.1
+    assert host_fraction(one.model_copy(update={"records": (*one.records, mixed)})) == 0.1
 
 
 def test_feeds_beyond_the_mixs_limits_are_no_rate() -> None:
@@ -252,7 +252,7 @@ def test_a_mixed_phase_follows_and_its_runs_keep_the_plan() -> None:
 
 def test_chosen_routes_are_measured_again_and_only_that_counts() -> None:
     before = solo(DEVICES[0])
-    phases = later(before, again=True)
+    phases = later(before, confirm=True)
     assert [phase.tasks[0].shares[0].route.suite for phase in phases] == ["llm", "dlrm"]
     assert [phase.tasks[0].shares[0].batch for phase in phases] == [1, 1000]  # no search
     after = before.model_copy(update={"phases": (*before.phases, *phases)})
@@ -260,7 +260,7 @@ def test_chosen_routes_are_measured_again_and_only_that_counts() -> None:
     after = after.model_copy(update={"records": (*before.records, *slower)})
     # A sample takes as long as the limit allows and no longer.
     assert {rate.units_per_s for rate in solo_rates(after, MIX)} == {50.0, 500.0}
-    (mixed,) = later(after, again=True)
+    (mixed,) = later(after, confirm=True)
     assert mixed.placement is not None
     assert mixed.placement.mixes_per_s == pytest.approx(0.25)
 
@@ -278,7 +278,7 @@ def test_only_what_a_plan_uses_is_measured_again() -> None:
     """The CPU is no good for one of the two."""
     before = solo(*DEVICES)
     lame = changed(before, "llm", "cpu:0", completions=closed_loop([[100 * SECOND]] * 4, 100))
-    phases = later(lame, again=True)
+    phases = later(lame, confirm=True)
     assert {(p.tasks[0].device, p.tasks[0].shares[0].route.suite) for p in phases} == {
         ("gpu:0", "llm"),
         ("cpu:0", "dlrm"),

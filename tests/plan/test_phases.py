@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from mixmark.harness.contracts.choices import pick
+from mixmark.harness.contracts.choices import choose_by_name
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Device, Phase, Precision, Share, Tier
-from mixmark.harness.plan.phases import Way, Workload, solo
+from mixmark.harness.plan.phases import Target, Workload, solo
 from mixmark.harness.plan.presets import PRESETS, PROBING, SMOKE
 
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host", precisions=("fp32",))
@@ -16,7 +16,11 @@ GPU = Device(id="gpu:GPU-4f", kind="gpu", memory_pool="gpu:GPU-4f", precisions=(
 LLM = Workload("llm", "1", ("single-stream",))
 DLRM = Workload("dlrm", "1", ("offline", "single-stream"), {"rows": "full"}, "a.safetensors sampled-sha256:00")
 PROBE = Workload("probe", "1", ("probe",))
-WAYS = (Way(CPU, "torch", {"threads": "2"}), Way(CPU, "onnxruntime", {}), Way(GPU, "torch", {"threads": "2"}))
+TARGETS = (
+    Target(CPU, "torch", {"threads": "2"}),
+    Target(CPU, "onnxruntime", {}),
+    Target(GPU, "torch", {"threads": "2"}),
+)
 
 
 def cells(phases: tuple[Phase, ...]) -> list[tuple[str, ...]]:
@@ -29,7 +33,7 @@ def shares(phases: tuple[Phase, ...]) -> list[Share]:
 
 
 def test_quick_is_the_native_scenario_of_each_suite_between_two_probes() -> None:
-    assert cells(solo(WAYS, (LLM, DLRM), "edge", PRESETS["quick"], probe=PROBE))[:8] == [
+    assert cells(solo(TARGETS, (LLM, DLRM), "edge", PRESETS["quick"], probe=PROBE))[:8] == [
         ("cpu:0", "torch", "probe", "fp32", "probe"),
         ("cpu:0", "torch", "llm", "fp32", "single-stream"),
         ("cpu:0", "torch", "dlrm", "fp32", "offline"),
@@ -42,7 +46,7 @@ def test_quick_is_the_native_scenario_of_each_suite_between_two_probes() -> None
 
 
 def test_standard_is_all_scenarios_and_a_device_runs_its_best_precision() -> None:
-    assert cells(solo(WAYS[2:], (DLRM,), "edge", PRESETS["standard"])) == [
+    assert cells(solo(TARGETS[2:], (DLRM,), "edge", PRESETS["standard"])) == [
         ("gpu:GPU-4f", "torch", "dlrm", "bf16", "offline"),
         ("gpu:GPU-4f", "torch", "dlrm", "bf16", "single-stream"),
     ]
@@ -50,13 +54,13 @@ def test_standard_is_all_scenarios_and_a_device_runs_its_best_precision() -> Non
 
 def test_a_server_is_measured_where_it_is_asked_for() -> None:
     server = Workload("llm", "1", ("single-stream", "server"))
-    assert [c[-1] for c in cells(solo(WAYS[:1], (server,), "edge", PRESETS["standard"]))] == ["single-stream"]
-    (share,) = shares(solo(WAYS[:1], (server,), "edge", PRESETS["quick"], (), ("server",), rate_per_s=2.5))
+    assert [c[-1] for c in cells(solo(TARGETS[:1], (server,), "edge", PRESETS["standard"]))] == ["single-stream"]
+    (share,) = shares(solo(TARGETS[:1], (server,), "edge", PRESETS["quick"], (), ("server",), rate_per_s=2.5))
     assert (share.scenario, share.rate_per_s, share.batch) == ("server", 2.5, 1)
 
 
 def test_runs_of_a_cell_lie_apart() -> None:
-    phases = solo(WAYS[:2], (LLM,), "edge", PRESETS["quick"], runs=2)
+    phases = solo(TARGETS[:2], (LLM,), "edge", PRESETS["quick"], runs=2)
     assert [(c[1], share.run) for c, share in zip(cells(phases), shares(phases), strict=True)] == [
         ("torch", 1),
         ("onnxruntime", 1),
@@ -68,80 +72,80 @@ def test_runs_of_a_cell_lie_apart() -> None:
 
 def test_what_is_asked_for_is_run_where_it_exists() -> None:
     asked: tuple[Precision, ...] = ("fp32", "int8")
-    phases = solo(WAYS, (LLM, DLRM), "edge", PRESETS["quick"], asked, ("single-stream",))
+    phases = solo(TARGETS, (LLM, DLRM), "edge", PRESETS["quick"], asked, ("single-stream",))
     assert {(c[1], c[2], c[3], c[4]) for c in cells(phases)} == {
         (adapter, suite, "fp32", "single-stream") for adapter in ("torch", "onnxruntime") for suite in ("llm", "dlrm")
     }
 
 
 def test_the_record_will_tell_the_options_and_the_weights() -> None:
-    route = shares(solo(WAYS, (DLRM,), "edge", PRESETS["quick"]))[0].route
+    route = shares(solo(TARGETS, (DLRM,), "edge", PRESETS["quick"]))[0].route
     assert route.options == {"threads": "2"}
     assert route.suite_options == {"rows": "full"}
     assert route.weights == "a.safetensors sampled-sha256:00"
 
 
 def test_a_phase_says_its_purpose() -> None:
-    phases = solo(WAYS[:1], (LLM,), "edge", PRESETS["quick"], probe=PROBE)
+    phases = solo(TARGETS[:1], (LLM,), "edge", PRESETS["quick"], probe=PROBE)
     assert [phase.purpose for phase in phases] == ["probe", "solo", "probe"]
     with pytest.raises(ValidationError, match="a phase of a mix has a placement"):
         Phase.model_validate(phases[1].model_dump() | {"purpose": "mixed"})
 
 
 def test_keys_are_unique_and_safe_as_file_names() -> None:
-    keys = [share.key for share in shares(solo(WAYS, (LLM, DLRM), "edge", PRESETS["standard"], probe=PROBE))]
+    keys = [share.key for share in shares(solo(TARGETS, (LLM, DLRM), "edge", PRESETS["standard"], probe=PROBE))]
     assert len(set(keys)) == len(keys)
     assert keys[-1] == "014.probe.torch.gpu-gpu-4f.bf16.probe"
 
 
 def test_offline_searches_its_batch_and_single_stream_does_not() -> None:
-    by_scenario = {s.scenario: s.batch for s in shares(solo(WAYS, (DLRM,), "edge", PRESETS["standard"]))}
+    by_scenario = {s.scenario: s.batch for s in shares(solo(TARGETS, (DLRM,), "edge", PRESETS["standard"]))}
     assert by_scenario == {"offline": None, "single-stream": 1}
 
 
 def test_limits_follow_preset_tier_and_probe() -> None:
     def of(tier: Tier) -> list[object]:
-        return [s.limits for s in shares(solo(WAYS[:1], (LLM,), tier, PRESETS["quick"], probe=PROBE))]
+        return [s.limits for s in shares(solo(TARGETS[:1], (LLM,), tier, PRESETS["quick"], probe=PROBE))]
 
     assert of("edge") == [PROBING, PRESETS["quick"].limits, PROBING]
     assert of("smoke") == [PROBING, SMOKE, PROBING]
 
 
 def test_a_quick_cell_is_planned_within_45_seconds() -> None:
-    for share in shares(solo(WAYS, (LLM, DLRM), "edge", PRESETS["quick"], probe=PROBE)):
+    for share in shares(solo(TARGETS, (LLM, DLRM), "edge", PRESETS["quick"], probe=PROBE)):
         bounds = share.limits
         assert bounds.warmup_ns + bounds.search_ns + bounds.max_ns <= 45_000_000_000
 
 
 def test_nothing_to_run_is_misuse() -> None:
     with pytest.raises(UsageError, match="nothing is left") as told:
-        solo(WAYS, (LLM,), "edge", PRESETS["quick"], ("int4",))
+        solo(TARGETS, (LLM,), "edge", PRESETS["quick"], ("int4",))
     assert "bf16, fp32" in told.value.hint
 
 
 def test_a_wrong_name_gets_a_suggestion_and_the_list() -> None:
-    assert pick("suite", (), ("llm", "dlrm")) == ("llm", "dlrm")
-    assert pick("suite", ("dlrm", "dlrm"), ("llm", "dlrm")) == ("dlrm",)
+    assert choose_by_name("suite", (), ("llm", "dlrm")) == ("llm", "dlrm")
+    assert choose_by_name("suite", ("dlrm", "dlrm"), ("llm", "dlrm")) == ("dlrm",)
     with pytest.raises(UsageError, match="there is no suite 'dlmr'") as told:
-        pick("suite", ("dlmr",), ("llm", "dlrm"))
+        choose_by_name("suite", ("dlmr",), ("llm", "dlrm"))
     assert told.value.hint == "did you mean dlrm? known: llm, dlrm"
     with pytest.raises(UsageError) as told:
-        pick("device", ("xyz",), ())
+        choose_by_name("device", ("xyz",), ())
     assert told.value.hint == "known: none"
 
 
 def test_a_device_runs_each_suite_in_what_it_offers_to_that_suite() -> None:
     engine = CPU.model_copy(update={"precisions_by_suite": {"llm": ("int4", "int8"), "resnet50": ()}})
     resnet50 = Workload("resnet50", "1", ("offline",))
-    ways, suites = [Way(engine, "acme", {})], (LLM, DLRM, resnet50)
-    assert [c[2:4] for c in cells(solo(ways, suites, "edge", PRESETS["quick"], probe=PROBE, bits=4))] == [
+    targets, suites = [Target(engine, "acme", {})], (LLM, DLRM, resnet50)
+    assert [c[2:4] for c in cells(solo(targets, suites, "edge", PRESETS["quick"], probe=PROBE, bits=4))] == [
         ("llm", "int4"),  # the probe is not offered in it
         ("llm", "int8"),
         ("probe", "fp32"),
         ("dlrm", "fp32"),
         ("probe", "fp32"),
     ]
-    asked = solo(ways, suites, "edge", PRESETS["quick"], ("int8", "fp32"))
+    asked = solo(targets, suites, "edge", PRESETS["quick"], ("int8", "fp32"))
     assert [c[2:4] for c in cells(asked)] == [("llm", "int8"), ("dlrm", "fp32")]
     with pytest.raises(UsageError, match="nothing is left to run"):
-        solo(ways, (resnet50,), "edge", PRESETS["quick"])
+        solo(targets, (resnet50,), "edge", PRESETS["quick"])

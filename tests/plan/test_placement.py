@@ -90,18 +90,18 @@ def test_efficiency_may_prefer_a_slower_route() -> None:
 
 
 def test_host_threads_are_paid_for_only_where_the_accelerator_is_used() -> None:
-    spared = place(MIX, RATES, [GPU, CPU], host_share=0.1)
+    spared = place(MIX, RATES, [GPU, CPU], host_fraction=0.1)
     assert sum(spared.shares[suite].get("cpu:0", 0) for suite in MIX) == pytest.approx(0.9)
     assert 1 / 6.5 < spared.mixes_per_s < spared.bound_per_s
     useless = [each.model_copy(update={"units_per_s": each.units_per_s / 1000}) for each in RATES[::2]]
-    alone = place(MIX, useless + RATES[1::2], [GPU, CPU], host_share=0.1)
+    alone = place(MIX, useless + RATES[1::2], [GPU, CPU], host_fraction=0.1)
     assert not any("gpu:0" in devices for devices in alone.shares.values())
 
 
 def test_a_host_that_only_feeds_accelerators_computes_nothing() -> None:
     gpus = [Device(id=f"gpu:{index}", kind="gpu", memory_pool=f"gpu:{index}") for index in range(4)]
     rates = [each.model_copy(update={"device": gpu.id}) for gpu in gpus for each in RATES[::2]] + RATES[1::2]
-    plan = place(MIX, rates, [*gpus, CPU], host_share=0.3)
+    plan = place(MIX, rates, [*gpus, CPU], host_fraction=0.3)
     assert plan.mixes_per_s == pytest.approx(4 / 6.5)
 
 
@@ -222,9 +222,9 @@ def test_a_false_certificate_is_found_without_a_solver() -> None:
     assert "add up to 2" in wrong(suite_prices={suite: 2 * price for suite, price in plan.suite_prices.items()})
     assert "more than all of the time of gpu:0" in wrong(shares={**plan.shares, "dlrm": {"gpu:0": 0.9, "cpu:0": 0.3}})
     assert "no rate" in wrong(shares={**plan.shares, "dlrm": {"tpu:0": 0.9}})
-    assert "less than no time" in wrong(bound_shares={**plan.shares, "dlrm": {"cpu:0": -0.3}})
+    assert "less than no time" in wrong(bound_fractions={**plan.shares, "dlrm": {"cpu:0": -0.3}})
     assert "two routes" in wrong(rates=(*plan.rates, plan.rates[0]))
-    assert "the bound reaches 0" in wrong(bound_shares={})
+    assert "the bound reaches 0" in wrong(bound_fractions={})
 
 
 @st.composite
@@ -270,7 +270,10 @@ def test_a_device_more_never_lowers_the_bound(machine: tuple[dict[str, float], l
         if own.keys() == mix_units.keys():
             alone = 1 / math.fsum(count / own[suite] for suite, count in mix_units.items())
             assert before >= alone * (1 - 1e-9)
-    threads = [place(mix_units, rates, devices[:1], host_share=0.4), place(mix_units, rates, devices, host_share=0.4)]
+    threads = [
+        place(mix_units, rates, devices[:1], host_fraction=0.4),
+        place(mix_units, rates, devices, host_fraction=0.4),
+    ]
     assert threads[1].mixes_per_s >= threads[0].mixes_per_s * (1 - 2 * GAP)
 
 

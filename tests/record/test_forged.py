@@ -154,36 +154,36 @@ def four_bit(folder: Path) -> None:
     forge(folder, change)
 
 
-def called_a_pilot(content: Content) -> Content:
-    """A record with wrong answers is called a pilot, which nobody audits; returns its phase as it was."""
+def called_a_screening(content: Content) -> Content:
+    """A record with wrong answers is called a screening run, which nobody audits; returns its phase as it was."""
     record = alone(content)
     phase = next(each for each in content["phases"] if each["name"] == record["phase"])
     before: Content = json.loads(json.dumps(phase))
-    phase["purpose"] = "scout"
-    share_of(content, record["key"])["limits"]["pilot"] = True
-    record |= {"pilot": True, "audit": None, "unaudited": "not asked for"}
+    phase["purpose"] = "screening"
+    share_of(content, record["key"])["limits"]["screening"] = True
+    record |= {"screening": True, "audit": None, "unaudited": "not asked for"}
     return before
 
 
 def escaped(folder: Path) -> None:
     def change(content: Content) -> None:
-        called_a_pilot(content)
+        called_a_screening(content)
 
     forge(folder, change)
 
 
-def audited_pilot(folder: Path) -> None:
+def audited_screening(folder: Path) -> None:
     def change(content: Content) -> None:
         audit = alone(content)["audit"]
         record = alone(content)
-        content["candidates"] = [called_a_pilot(content)]
+        content["candidates"] = [called_a_screening(content)]
         record["audit"] = audit
 
     forge(folder, change)
 
 
 def slipped(folder: Path) -> None:
-    """A pilot that was faster is left out, and its route is still a candidate."""
+    """A screening run that was faster is left out, and its route is still a candidate."""
 
     def change(content: Content) -> None:
         solo = [each for each in content["phases"] if each["purpose"] == "solo"]
@@ -222,8 +222,8 @@ def probeless(folder: Path) -> None:
         (four_bit, "has (another gate|other costs) than its suite"),
         (unoffered, "ran in fp16, which cpu:0 does not offer"),
         (escaped, "is of a route that was no candidate"),
-        (audited_pilot, "is a pilot, of which no answer is kept, and has an audit"),
-        (slipped, "was a candidate, and has neither a pilot nor a measurement"),
+        (audited_screening, "is a screening run, of which no answer is kept, and has an audit"),
+        (slipped, "was a candidate, and has neither a screening run nor a measurement"),
         (probeless, "probe.* was planned, and has neither stamps nor an error"),
     ],
     ids=[
@@ -236,7 +236,7 @@ def probeless(folder: Path) -> None:
         "gate",
         "int4",
         "fp16",
-        "pilot",
+        "screening",
         "audited",
         "slipped",
         "probes",
@@ -251,13 +251,13 @@ def test_a_forgery_is_refused(folder: Path, forgery: Callable[[Path], None], sai
 def test_a_record_that_is_called_a_pilot_with_all_that_belongs_to_one_is_invalid(folder: Path) -> None:
     def change(content: Content) -> None:
         solo = [json.loads(json.dumps(each)) for each in content["phases"] if each["purpose"] == "solo"]
-        called_a_pilot(content)
+        called_a_screening(content)
         content["candidates"] = solo
 
     forge(folder, change)
     found = [each for each in judge(store.open(folder)).findings if each.rule == "best_measured"]
     assert [each.severity for each in found] == ["invalid"]
-    assert "its pilot was the fastest of" in found[0].message
+    assert "its screening run was the fastest of" in found[0].message
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ def test_a_processor_that_is_relabelled_is_refused(folder: Path) -> None:
 def test_a_record_that_is_changed_or_left_out_in_result_json_is_named(folder: Path) -> None:
     path = folder / "result.json"
     content = json.loads(path.read_text())
-    content["records"][1]["slots"] = 64
+    content["records"][1]["concurrency"] = 64
     path.write_text(json.dumps(content))
     with pytest.raises(ResultError, match=r"differ in records: 001\.dlrm"):
         store.open(folder)

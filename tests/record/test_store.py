@@ -132,15 +132,15 @@ def test_a_phase_that_is_planned_late_and_its_energy_are_replayed(tmp_path: Path
     keeper = written(tmp_path, whole)
     route = whole.records[0].route
     limits = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=0, min_feeds=1)
-    share = Share(key="again.llm", route=route, scenario="offline", limits=limits)
-    later = Phase(name="again", purpose="again", tasks=(Task(device="cpu:0", shares=(share,)),))
+    share = Share(key="confirmation.llm", route=route, scenario="offline", limits=limits)
+    later = Phase(name="confirmation", purpose="confirmation", tasks=(Task(device="cpu:0", shares=(share,)),))
     keeper.plan(later)
-    store.resume(tmp_path).meter(metering("again", joules=8))
-    store.resume(tmp_path).meter(metering("again", joules=9))
+    store.resume(tmp_path).meter(metering("confirmation", joules=8))
+    store.resume(tmp_path).meter(metering("confirmation", joules=9))
     again = store.open(tmp_path)
     assert again.phases == (*whole.phases, later)
     assert again.resumed == (2, 2)
-    assert [each.phase for each in again.meterings] == ["a", "again"]
+    assert [each.phase for each in again.meterings] == ["a", "confirmation"]
     assert again.meterings[1].samples["rapl/intel-rapl:0"].values.tolist() == [5, 9], "the last one counts"
 
 
@@ -524,7 +524,7 @@ def test_a_bound_of_zero_is_no_plan() -> None:
             shares={},
             mixes_per_s=0,
             bound_per_s=0,
-            bound_shares={},
+            bound_fractions={},
             suite_prices={},
             device_prices={},
         )

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench.cheats.dlrm import BAGS, CROSS, LARGEST, MLP, Rounded, Way, audits, opened, to
+from bench.cheats.dlrm import BAGS, CROSS, LARGEST, MLP, Rounded, Target, audits, opened, to
 from mixmark.harness.contracts.errors import Unsupported, WrongAnswer
 from mixmark.harness.contracts.protocols import Array, Feed, State
 from mixmark.suites.dlrm import (
@@ -175,40 +175,40 @@ def test_every_tier_has_a_gate_and_a_checkpoint_its_own() -> None:
 
 
 @pytest.fixture(scope="module")
-def smoke() -> tuple[Way, Array]:
+def smoke() -> tuple[Target, Array]:
     """The suite as it is, with its logits on fixed samples and one feed."""
     torch.manual_seed(0)
-    way, *_ = opened("smoke", range(1))
-    return way, way()
+    target, *_ = opened("smoke", range(1))
+    return target, target()
 
 
-def test_rounding_passes_and_less_precision_than_declared_fails(smoke: tuple[Way, Array]) -> None:
-    way, truth = smoke
+def test_rounding_passes_and_less_precision_than_declared_fails(smoke: tuple[Target, Array]) -> None:
+    target, truth = smoke
     gate = AT_MOST["int8"]
-    assert set(audits(way, truth, truth)) == {0}
-    assert max(audits(way, way(batch=100), truth)) < gate / 1000
-    assert max(audits(way, way(dtype=torch.bfloat16), truth)) < AT_MOST["16 bits"] / 3
+    assert set(audits(target, truth, truth)) == {0}
+    assert max(audits(target, target(batch=100), truth)) < gate / 1000
+    assert max(audits(target, target(dtype=torch.bfloat16), truth)) < AT_MOST["16 bits"] / 3
     with Rounded("int8"):
-        assert max(audits(way, way(), truth)) < min(gate, AT_MOST["int4"]) / 3
-        assert max(audits(way, way.changed(to(8, None))(), truth)) < gate
+        assert max(audits(target, target(), truth)) < min(gate, AT_MOST["int4"]) / 3
+        assert max(audits(target, target.changed(to(8, None))(), truth)) < gate
     with Rounded("fp8"):
-        assert max(audits(way, way(), truth)) < AT_MOST["fp8"]
-        assert min(audits(way, way(), truth)) > AT_MOST["16 bits"]
-    assert min(audits(way, way.changed(to(3))(), truth)) > 3 * gate
+        assert max(audits(target, target(), truth)) < AT_MOST["fp8"]
+        assert min(audits(target, target(), truth)) > AT_MOST["16 bits"]
+    assert min(audits(target, target.changed(to(3))(), truth)) > 3 * gate
 
 
-def test_an_answer_that_is_not_computed_fails(smoke: tuple[Way, Array]) -> None:
-    way, truth = smoke
+def test_an_answer_that_is_not_computed_fails(smoke: tuple[Target, Array]) -> None:
+    target, truth = smoke
     previous, constant = np.roll(truth, 1), np.full_like(truth, truth[:FIXED].mean())
     tenth = np.where(np.arange(len(truth)) % 10, truth, previous)
     for answer in (previous, constant, tenth):
-        assert min(audits(way, answer, truth)) > 3 * AT_MOST["int8"]
+        assert min(audits(target, answer, truth)) > 3 * AT_MOST["int8"]
 
 
 @pytest.mark.parametrize("layer", [CROSS.format(1), MLP.format(1)])
-def test_a_skipped_layer_fails(smoke: tuple[Way, Array], layer: str) -> None:
-    way, truth = smoke
-    assert min(audits(way, way.without(layer)(), truth)) > 3 * AT_MOST["int8"]
+def test_a_skipped_layer_fails(smoke: tuple[Target, Array], layer: str) -> None:
+    target, truth = smoke
+    assert min(audits(target, target.without(layer)(), truth)) > 3 * AT_MOST["int8"]
 
 
 @pytest.mark.parametrize(
@@ -219,9 +219,9 @@ def test_a_skipped_layer_fails(smoke: tuple[Way, Array], layer: str) -> None:
         {table: np.s_[:, 1:] for table in range(26)},
     ],
 )
-def test_rows_that_are_not_looked_up_fail(smoke: tuple[Way, Array], away: Mapping[int, slice]) -> None:
-    way, truth = smoke
-    assert min(audits(way, way.averaged(away)(), truth)) > 2 * max(AT_MOST["int8"], AT_MOST["int4"])
+def test_rows_that_are_not_looked_up_fail(smoke: tuple[Target, Array], away: Mapping[int, slice]) -> None:
+    target, truth = smoke
+    assert min(audits(target, target.averaged(away)(), truth)) > 2 * max(AT_MOST["int8"], AT_MOST["int4"])
 
 
 @pytest.mark.parametrize("tier", SHAPES)
@@ -233,11 +233,11 @@ def test_no_table_counts_for_little(tier: str) -> None:
         assert 0.6 < drawn.scale((rows, dim)) * RMS * math.sqrt(hot * _changing(rows)) < 1.25
 
 
-def test_pooled_rows_vary_as_lookups_that_meet_say(smoke: tuple[Way, Array]) -> None:
-    way, _ = smoke
+def test_pooled_rows_vary_as_lookups_that_meet_say(smoke: tuple[Target, Array]) -> None:
+    target, _ = smoke
     for table, hot in enumerate(HOTNESS):
-        rows = way.weights[TABLE.format(table)]
-        pooled = nn.functional.embedding_bag(way.indices[:, BAGS[table]], rows, mode="sum")
+        rows = target.weights[TABLE.format(table)]
+        pooled = nn.functional.embedding_bag(target.indices[:, BAGS[table]], rows, mode="sum")
         expected = rows.square().mean() * hot * _changing(SHAPES["smoke"].rows[table])
         assert float(pooled.var(0).mean()) == pytest.approx(float(expected), rel=0.35)
 

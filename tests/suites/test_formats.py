@@ -121,7 +121,8 @@ def test_what_fp16_cannot_hold_is_refused() -> None:
     [("llm", "bf16"), ("diffusion", "fp16"), ("dlrm", "bf16"), ("resnet50", "fp32"), ("probe", "fp16")],
 )
 def test_what_was_exported_is_read_again_bit_for_bit(tmp_path: Path, name: str, precision: str) -> None:
-    """By the reader of --weights; drawn weights are exact in 16 bits, but for the statistics of resnet50's norms."""
+    """By the reader of --weights; synthetic weights are exact in 16 bits, but for the statistics of resnet50's
+    norms."""
     suite: Suite = registry.find("suites")[name].load()("smoke", {})
     safetensors.write(suite, precision, tmp_path)
     weights = suite.weights()

@@ -47,7 +47,7 @@ def caches(shape: Shape) -> list[Any]:
 
 
 class Eager:
-    """A session on the suite's own module, with its drawn weights."""
+    """A session on the suite's own module, with its synthetic weights."""
 
     def __init__(self, suite: Suite, dtype: Any = torch.float32) -> None:
         self.suite, self.dtype = suite, dtype
@@ -244,9 +244,9 @@ def at_most(suite: Llm, precision: str = "int4") -> float:
 
 
 @pytest.mark.parametrize("way", ["int8", "int8-tensor"])
-def test_int8_activations_pass_in_8_and_4_bits(audit: tuple[Llm, Eager, Eager, Feed], way: str) -> None:
+def test_int8_activations_pass_in_8_and_4_bits(audit: tuple[Llm, Eager, Eager, Feed], target: str) -> None:
     suite, session, _, feed = audit
-    with activations(session.module, way):
+    with activations(session.module, target):
         value = judged(audit, answer_of(suite, session, feed))
     assert 0 < value < min(at_most(suite, "int8"), at_most(suite, "int4")) / 3
 

@@ -1,4 +1,4 @@
-"""ResNet-50 is the public one, its drawn weights tell inputs apart, and its costs are what torch counts."""
+"""ResNet-50 is the public one, its synthetic weights tell inputs apart, and its costs are what torch counts."""
 
 from collections.abc import Callable, Mapping
 
@@ -127,9 +127,9 @@ def test_the_centre_is_the_same_for_every_feed(network: nn.Module, reference: Ar
 @pytest.mark.parametrize(
     ("way", "declared"), [("bf16", "bf16"), ("fp8", "fp8"), ("int8-tensor", "int8"), ("int8-tensor", "int4")]
 )
-def test_rounding_passes(network: nn.Module, reference: Array, way: str, declared: str) -> None:
+def test_rounding_passes(network: nn.Module, reference: Array, target: str, declared: str) -> None:
     """In fp32 with what goes into every layer rounded: few processors convolve in bf16 fast enough for a test."""
-    with activations(network, way):
+    with activations(network, target):
         assert passes(answer(network), reference, declared)
 
 

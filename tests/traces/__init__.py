@@ -61,8 +61,8 @@ def paced(trace: Trace, factors: Mapping[str, float]) -> Trace:
 def header(preset: str = "quick", tier: Tier = "edge", suites: Collection[str] = tuple(NATIVE)) -> Result:
     """A new run of the four suites by two adapters on a processor."""
     workloads = [plan.Workload(name, "1", (NATIVE[name],)) for name in suites]  # type: ignore[arg-type]
-    ways = [
-        plan.Way(Device(id="cpu:0", kind="cpu", memory_pool=HOST_POOL, precisions=(precision,)), adapter, {})  # type: ignore[arg-type]
+    targets = [
+        plan.Target(Device(id="cpu:0", kind="cpu", memory_pool=HOST_POOL, precisions=(precision,)), adapter, {})  # type: ignore[arg-type]
         for adapter, precision in ADAPTERS.items()
     ]
     probe = plan.Workload("probe", "1", ("probe",))
@@ -70,9 +70,9 @@ def header(preset: str = "quick", tier: Tier = "edge", suites: Collection[str] =
         created_utc="2026-11-22T04:13:00+00:00",
         tier=tier,
         preset=preset,
-        phases=plan.solo(ways, workloads, tier, presets.PRESETS[preset], probe=probe),
+        phases=plan.solo(targets, workloads, tier, presets.PRESETS[preset], probe=probe),
         system=system(),
-        devices=(ways[0].device,),
+        devices=(targets[0].device,),
         suites=SUITES,
         mix=mixes.frozen()[f"{tier}-1"] if set(suites) == set(NATIVE) else None,
         records=(),
@@ -178,15 +178,15 @@ class Played:
         self.sleep(idle_s)
 
     def cell(self, share: Share, phase: Phase) -> Record:
-        way = f"{share.route.suite} {share.route.adapter}"
+        target = f"{share.route.suite} {share.route.adapter}"
         for stage in ("loading", "warming up"):
             self.observer.stage(share, stage)
             if stage == "loading":
-                self.wait(f"prepare {way}")
+                self.wait(f"prepare {target}")
         if self.fails(share):
             return made(share, phase, error=FAILED)
         self.observer.stage(share, "measuring")
-        self.wait(f"measure {way}")
+        self.wait(f"measure {target}")
         return made(share, phase)
 
     def mixed(self, phase: Phase) -> list[Record]:
@@ -219,11 +219,13 @@ class Played:
         mixed = sum(phase.purpose == "mixed" for phase in phases)
         if not self.header.mix or mixed == self.how.mixes or routes.keys() != self.header.mix.units.keys():
             return []
-        if self.how.again and not any(phase.purpose == "again" for phase in phases):
+        if self.how.confirm and not any(phase.purpose == "confirmation" for phase in phases):
             return [
-                Phase(name=f"again.{key}", purpose="again", tasks=(Task(device="cpu:0", shares=(share,)),))
+                Phase(
+                    name=f"confirmation.{key}", purpose="confirmation", tasks=(Task(device="cpu:0", shares=(share,)),)
+                )
                 for key, share in ((share.key, share) for share in routes.values())
-                for share in [share.model_copy(update={"key": f"again.{key}", "batch": 1})]
+                for share in [share.model_copy(update={"key": f"confirmation.{key}", "batch": 1})]
             ]
         update: dict[str, Any] = {"scenario": "mixed", "batch": 1, "limits": self.how.mix_limits}
         run = tuple(
@@ -243,7 +245,7 @@ PLACEMENT = Placement(
     shares={},
     mixes_per_s=0.0133,
     bound_per_s=0.0133,
-    bound_shares={},
+    bound_fractions={},
     suite_prices={},
     device_prices={},
 )

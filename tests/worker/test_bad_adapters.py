@@ -65,7 +65,7 @@ def test_an_adapter_that_tells_of_no_device_is_absent_with_its_reason(tmp_path: 
     alone = source.startswith(("raise OS", "import acme", "def"))
     body = source if alone else "from mixmark import Device\n" + SHAPE.replace("DISCOVER", source)
     seen = found(tmp_path, body)
-    assert [way.adapter for way in seen.ways] == ["acme"]
+    assert [target.adapter for target in seen.targets] == ["acme"]
     ((kind, name, reason),) = ((each.kind, each.name, each.reason) for each in seen.absent)
     assert (kind, name, said in reason) == ("adapter", "bad", True), reason
     log = tmp_path / "state/mixmark/log/bad.log"
@@ -95,9 +95,9 @@ def test_a_device_that_is_claimed_wrongly_is_absent_with_the_reason(
     tmp_path: Path, devices: list[str], name: str, said: str
 ) -> None:
     seen = found(tmp_path, "from mixmark import Device\n" + SHAPE.replace("DISCOVER", f"return [{','.join(devices)}]"))
-    assert ("npu:acme0", "acme") in [(way.device.id, way.adapter) for way in seen.ways]
+    assert ("npu:acme0", "acme") in [(target.device.id, target.adapter) for target in seen.targets]
     assert [(each.kind, each.name, each.reason) for each in seen.absent] == [("device", name, said)]
-    assert len([way for way in seen.ways if way.adapter == "bad"]) == len(devices) - 1
+    assert len([target for target in seen.targets if target.adapter == "bad"]) == len(devices) - 1
 
 
 def measured(tmp_path: Path, mode: str) -> Record:

@@ -72,7 +72,7 @@ def test_single_feeds_come_one_by_one_and_their_answers_are_handed_over(tmp_path
 def test_several_slots_overlap_feeds_of_one_suite_but_never_two_suites(tmp_path: Path) -> None:
     with worker(tmp_path, "two slots", work_s="0.05") as acme:
         for key in ("a", "b"):
-            assert opened(acme, key=key).slots == 2
+            assert opened(acme, key=key).concurrency == 2
             acme.call(messages.Prepare(key=key, scenario="mixed", batch=1, seed=1, limits=LIMITS), 30)
             acme.call(messages.Begin(key=key, pool=1, seed=None), 30)
         for serial, key in enumerate(("a", "a", "b")):

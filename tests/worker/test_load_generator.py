@@ -41,7 +41,7 @@ class Clock:
 class Simulated:
     """Takes `prefill` ns for its first unit and `each` ns for every further one."""
 
-    slots = 1
+    concurrency = 1
     facts: Mapping[str, str] = {}
 
     def __init__(self, clock: Clock, prefill: int, each: int = 0, units: int = 1) -> None:
@@ -86,12 +86,12 @@ def test_every_yield_is_a_stamp() -> None:
 
 
 def test_a_pilot_breaks_off_the_feed_that_goes_on_when_its_time_is_over() -> None:
-    pilot = limits(max_ns=105).model_copy(update={"pilot": True})
+    screening = limits(max_ns=105).model_copy(update={"screening": True})
     clock = Clock()
-    (cut,) = closed_loop(Simulated(clock, 100, 10, units=8), given(), pilot, clock, units=8)
+    (cut,) = closed_loop(Simulated(clock, 100, 10, units=8), given(), screening, clock, units=8)
     assert cut.marks == ((100, 1), (110, 1))
     late = Clock()
-    (shown,) = closed_loop(Simulated(late, 200, 10, units=8), given(), pilot, late, units=8)
+    (shown,) = closed_loop(Simulated(late, 200, 10, units=8), given(), screening, late, units=8)
     assert shown.marks == ((200, 1), (210, 1))  # one stamp shows no pace
     (whole,) = closed_loop(Simulated(Clock(), 1), given(), limits(max_ns=1), Clock(), units=1)
     assert whole.marks
@@ -161,7 +161,7 @@ def test_what_is_lazy_is_forced_before_the_stamp() -> None:
 
 def as_runner(function: Callable[[Feed], Any]) -> Runner:
     class Wrapped:
-        slots = 1
+        concurrency = 1
         facts: Mapping[str, str] = {}
 
         def __call__(self, feed: Feed) -> Iterator[Array]:
@@ -245,7 +245,7 @@ class Batched:
     """Takes `fixed` plus `each` per sample, a quarter more for each in batches above `spills`, and raises where a batch
     does not fit."""
 
-    slots = 1
+    concurrency = 1
     facts: Mapping[str, str] = {}
 
     def __init__(
@@ -411,7 +411,7 @@ class Streams:
     """A device of two streams, the second of which takes half as long again. Time goes on once each thread that may
     still work on it does, so that no digit depends on when a thread gets a processor. Threads come in pairs."""
 
-    slots = 2
+    concurrency = 2
     facts: Mapping[str, str] = {"streams": "2"}
 
     def __init__(self, clock: Clock) -> None:
@@ -580,7 +580,7 @@ def test_where_no_rate_is_kept_none_is_found() -> None:
 class Yielding:
     """Yields these arrays for every feed."""
 
-    slots = 1
+    concurrency = 1
     facts: Mapping[str, str] = {}
 
     def __init__(self, *arrays: Array) -> None:

@@ -38,7 +38,7 @@ EACH = [
     messages.Stage(name="measured", seal="12ab"),
     messages.Failed(failure=Failure(kind="raised", message="no", hint="yes")),
     messages.Discovered(devices=(DEVICE,), vendor={"Acme driver": "4.2"}),
-    messages.Opened(load_ns=1, needed_bytes=2, facts={"engine": "acme 1"}, slots=3),
+    messages.Opened(load_ns=1, needed_bytes=2, facts={"engine": "acme 1"}, concurrency=3),
     messages.Prepared(
         batch=4,
         trials=(Trial(batch=1, units=2, elapsed_ns=3),),

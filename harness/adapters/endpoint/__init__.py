@@ -30,9 +30,9 @@ from mixmark.harness.contracts.errors import (
 from mixmark.harness.contracts.protocols import Array, Feed, Runner, Suite, Use
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, HOST_PROCESSOR, Device
 
-OPTIONS = ("url", "model", "api", "precision", "device", "key_env", "slots")
+OPTIONS = ("url", "model", "api", "precision", "device", "key_env", "concurrency")
 NEEDED = OPTIONS[:4]
-MOST_SLOTS = 64
+MAX_CONCURRENCY = 64
 SILENT = 64  # events without a token that a stream may have in addition to one for each token
 KINDS = ("cpu", "gpu", "npu", "asic")
 
@@ -52,10 +52,12 @@ class Endpoint:
         self.api = _one_of(options, "api", APIS)
         self.precision = options["precision"]
         _one_of(options, "precision", BITS_PER_WEIGHT)
-        slots = options.get("slots", "1")
-        if not slots.isdecimal() or not 1 <= int(slots) <= MOST_SLOTS:
-            raise UsageError(f"adapter endpoint: slots is {slots!a}", f"give a whole number from 1 to {MOST_SLOTS}")
-        self.slots = int(slots)
+        concurrency = options.get("concurrency", "1")
+        if not concurrency.isdecimal() or not 1 <= int(concurrency) <= MAX_CONCURRENCY:
+            raise UsageError(
+                f"adapter endpoint: slots is {concurrency!a}", f"give a whole number from 1 to {MAX_CONCURRENCY}"
+            )
+        self.concurrency = int(concurrency)
         self.device = self._device(options.get("device"))
         self._key_env = options.get("key_env", "")
         if not re.fullmatch("([A-Z][A-Z0-9_]{0,63})?", self._key_env):  # it may be the key itself: not repeated here
@@ -73,7 +75,7 @@ class Endpoint:
             raise Unsupported(f"an endpoint generates text, and {suite.name} does not")
         with closing(self._client()) as client:
             self._check_model(client)
-            stream = Stream(client, self.api, self.model, suite, self.slots)
+            stream = Stream(client, self.api, self.model, suite, self.concurrency)
             if device.on_host and not all(cores(pid) <= cores(os.getpid()) for pid in stream.processes):
                 message = "the server may use cores that this measurement is not of"
                 raise Unsupported(message, "leave --split-cpu away, or start the server by taskset on the same cores")
@@ -119,8 +121,8 @@ class Endpoint:
 class Stream:
     """Requests to an open endpoint, each of which streams one answer."""
 
-    def __init__(self, client: Client, api: Api, model: str, suite: Suite, slots: int) -> None:
-        self.slots = slots
+    def __init__(self, client: Client, api: Api, model: str, suite: Suite, concurrency: int) -> None:
+        self.concurrency = concurrency
         self._client, self._api, self._model = client, api, model
         self._tokens_out = suite.units(1)
         self._prompts: set[int] = set()

@@ -140,7 +140,7 @@ class OnnxRuntime:
                 )
             session = _Session(suite, place, self._threads, folder, self._provider)
             stack.callback(session.close)
-            yield GraphRunner(suite, session, slots=1, facts=facts | session.facts)
+            yield GraphRunner(suite, session, concurrency=1, facts=facts | session.facts)
 
 
 class _Session:

@@ -90,7 +90,7 @@ class OpenVino:
             session = _Session(suite, place, precision, self._threads, alone, Path(folder))
         session.facts |= {"openvino": openvino.__version__, "device": device.name}
         try:
-            yield GraphRunner(suite, session, slots=session.slots, facts=session.facts)
+            yield GraphRunner(suite, session, concurrency=session.concurrency, facts=session.facts)
         finally:
             session.close()
 
@@ -125,7 +125,7 @@ class _Session:
         self.facts: dict[str, str] = {"dtype": precision, "hint": self._config["PERFORMANCE_HINT"].lower()}
         if precision == "int8" and suite.name in ROUNDED:
             self._round(suite, ROUNDED[suite.name])
-        self.slots = 1 if alone else self._asked_slots()
+        self.concurrency = 1 if alone else self._asked_concurrency()
 
     def _round(self, suite: Suite, how: Rounded) -> None:
         """Makes networks multiply in 8 bits, at scales that are measured now."""
@@ -151,7 +151,7 @@ class _Session:
             self._config["SNIPPETS_MODE"] = "DISABLE"  # else many sums are kernels of their own, outside convolutions
         self.facts["products"] = f"of 8 bits in {', '.join(how.graphs)}, scaled by {how.feeds} feeds"
 
-    def _asked_slots(self) -> int:
+    def _asked_concurrency(self) -> int:
         """How many feeds OpenVINO asks for, told by the first graph at batch 1."""
         name, graph = next(iter(self._graphs.items()))
         shapes = [tuple(1 if isinstance(axis, str) else axis for axis in spec.shape) for spec in graph.inputs.values()]

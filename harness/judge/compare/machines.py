@@ -388,7 +388,7 @@ def _versions(side: _Side) -> dict[str, str]:
     for record in (each for one in side.judgements for each in one.result.records if each.scenario == "mixed"):
         route = record.route
         options = ", ".join(f"{name} = {value}" for name, value in sorted(route.suite_options.items()))
-        weights = "" if route.weights == "drawn" else f"weights {route.weights}"
+        weights = "" if route.weights == "synthetic" else f"weights {route.weights}"
         found[route.suite] = ", ".join(filter(None, (route.suite_version, weights, options)))
     return found
 

@@ -417,14 +417,14 @@ def _cell_elsewhere(run: Run) -> Hashable:
     return record.route.suite, record.route.adapter, run.device.kind, record.route.precision, record.scenario
 
 
-def _way(run: Run) -> Hashable:
+def _target(run: Run) -> Hashable:
     return run.record.route.suite, run.record.route.adapter
 
 
 def _pairs(a: list[tuple[Run, ...]], b: list[tuple[Run, ...]]) -> Iterator[tuple[tuple[Run, ...], tuple[Run, ...]]]:
     """Pairs the same cell on the same device, else on another machine's device, else what is refused by name."""
     a, b = list(a), list(b)
-    for alike in (_cell, _cell_elsewhere, _way):
+    for alike in (_cell, _cell_elsewhere, _target):
         for before in list(a):
             for after in b:
                 if alike(before[0]) == alike(after[0]):

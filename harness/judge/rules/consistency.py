@@ -214,43 +214,51 @@ def _shares(result: Result) -> Iterator[str]:
 
 
 def _routes(result: Result) -> Iterator[str]:
-    """No route has fewer bits than the run's weight class. Where pilots decided, each candidate had a pilot or was
+    """No route has fewer bits than the run's weight class. Where screening runs decided, each candidate had a screening
+    run or was
     measured, and nothing else was."""
     for phase in (*result.phases, *result.candidates):
         for route in (share.route for share in phase.shares):
             if result.bits is not None and route.weight_class < result.bits:
                 yield f"{phase.name} computes in {route.precision}, and the run is of {result.bits} bits"
     for record in result.records:
-        if record.pilot and record.audit is not None:
-            yield f"{record.key} is a pilot, of which no answer is kept, and has an audit"
+        if record.screening and record.audit is not None:
+            yield f"{record.key} is a screening run, of which no answer is kept, and has an audit"
     tried = {
         share.route.key: phase.name
         for phase in result.phases
-        if phase.purpose in ("scout", "solo")
+        if phase.purpose in ("screening", "solo")
         for share in phase.shares
     }
     asked = {
         share.route.key: phase.name for phase in result.candidates if phase.purpose == "solo" for share in phase.shares
     }
-    if asked or any(phase.purpose == "scout" for phase in result.phases):
+    if asked or any(phase.purpose == "screening" for phase in result.phases):
         for key in tried.keys() - asked.keys():
             yield f"{tried[key]} is of a route that was no candidate"
         for key in asked.keys() - tried.keys() if result.finished else ():
-            yield f"{asked[key]} was a candidate, and has neither a pilot nor a measurement"
+            yield f"{asked[key]} was a candidate, and has neither a screening run nor a measurement"
 
 
 def _shape(phase: Phase) -> Iterator[str]:
     """A phase has shares of the scenarios that its purpose has, each on the device of its task."""
     if phase.purpose not in MIXES and len(phase.shares) != 1:
         yield f"{phase.name} is no mixed phase, and has {len(phase.shares)} shares"
-    purpose = "solo" if phase.purpose in ("again", "scout") else "mixed" if phase.purpose in MIXES else phase.purpose
+    purpose = (
+        "solo"
+        if phase.purpose in ("confirmation", "screening")
+        else "mixed"
+        if phase.purpose in MIXES
+        else phase.purpose
+    )
     for task in phase.tasks:
         for share in task.shares:
             ours = share.scenario if share.scenario in ("mixed", "probe") else "solo"
             if ours != purpose:
                 yield f"{share.key} is {share.scenario} in a phase that is {phase.purpose}"
-            if share.limits.pilot != (phase.purpose == "scout"):
-                yield f"{share.key} is {'' if share.limits.pilot else 'no '}pilot in a phase that is {phase.purpose}"
+            if share.limits.screening != (phase.purpose == "screening"):
+                no = "" if share.limits.screening else "no "
+                yield f"{share.key} is {no}screening run in a phase that is {phase.purpose}"
             if share.route.device != task.device:
                 yield f"{share.key} is on {share.route.device} in the task of {task.device}"
 
@@ -258,7 +266,7 @@ def _shape(phase: Phase) -> Iterator[str]:
 def _as_planned(record: Record, share: Share) -> bool:
     """Whether a record is what its share asked for. None in a share was left to the search."""
     same = (share.route, share.scenario, share.run) == (record.route, record.scenario, record.run)
-    same &= record.pilot == share.limits.pilot
+    same &= record.screening == share.limits.screening
     return same and share.batch in (None, record.batch) and share.rate_per_s in (None, record.rate_per_s)
 
 

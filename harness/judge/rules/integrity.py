@@ -44,7 +44,7 @@ def audited(evidence: Evidence) -> Iterator[Finding]:
         for task in phase.tasks
         for share in task.shares
     }
-    for each in (each for each in evidence.measured if not each.record.pilot):
+    for each in (each for each in evidence.measured if not each.record.screening):
         record, audit = each.record, each.record.audit
         if audit is None or (not audit.values and not audit.problem):
             alone = record.route.hosted and record.scenario != "mixed"
@@ -97,7 +97,7 @@ def units_counted(evidence: Evidence) -> Iterator[Finding]:
     """Every feed has its units, in as many yields as its suite's cost model has."""
     for each in evidence.measured:
         record, done, expected = each.record, each.completions, each.record.feed_units
-        if expected is None or record.pilot:
+        if expected is None or record.screening:
             continue
         counted = np.add.reduceat(done.units, done.starts)
         yields = sum(cost.yields for cost in record.costs)
@@ -148,7 +148,7 @@ def clock_bracketed(evidence: Evidence) -> Iterator[Finding]:
             late = int((done.issued_ns > bracket[1] + slack_ns).sum())  # what was queued when it stopped still runs
             if record.skew_ns is not None and record.skew_ns > SLACK_NS:
                 message = f"a stamp lies {record.skew_ns / 1e9:.2f} s outside of the time that its feed took here"
-            elif begin_ns < bracket[0] - slack_ns or late > record.slots + 1:
+            elif begin_ns < bracket[0] - slack_ns or late > record.concurrency + 1:
                 message = "feeds were issued when the phase was not on"
             else:
                 continue
@@ -170,9 +170,9 @@ def in_turn(evidence: Evidence) -> Iterator[Finding]:
         together[each.record.phase, each.record.route.device].append(each)
     for (_, device), several in together.items():
         most = most_in_flight(*(each.completions for each in several))
-        slots = max(each.lanes for each in several)
-        if most > slots:
-            message = f"{most} feeds were in flight at once on {device}, which takes {slots}"
+        concurrency = max(each.lanes for each in several)
+        if most > concurrency:
+            message = f"{most} feeds were in flight at once on {device}, which takes {concurrency}"
             yield Finding(rule="in_turn", severity="invalid", about=several[0].key, message=message)
 
 
@@ -185,10 +185,10 @@ def little_between(evidence: Evidence) -> Iterator[Finding]:
         span_ns = each.window_ns[1] - each.window_ns[0]
         between_ns = span_ns - each.in_flight_ns
         between = between_ns / span_ns if span_ns else 0.0
-        gap_ns = each.record.gap_ns
-        takes_ns = len(each.completions) * (gap_ns or 0)
+        feed_overhead_ns = each.record.feed_overhead_ns
+        takes_ns = len(each.completions) * (feed_overhead_ns or 0)
         most_ns = GAP_SLOWER * (takes_ns + len(each.completions) * GAP_NS) + GAP_SHARE * span_ns + GAP_SLACK_NS
-        if gap_ns is not None and between_ns > most_ns:
+        if feed_overhead_ns is not None and between_ns > most_ns:
             message = (
                 f"{between_ns / 1e9:.2f} s of the window lie between feeds, where nothing is timed; "
                 f"making the feeds takes {takes_ns / 1e9:.2f} s"
@@ -200,18 +200,21 @@ def little_between(evidence: Evidence) -> Iterator[Finding]:
 
 
 def best_measured(evidence: Evidence) -> Iterator[Finding]:
-    """The route whose pilot was the fastest of a suite on a device was measured in full: a pilot is not audited, so a
+    """The route whose screening run was the fastest of a suite on a device was measured in full: a screening run is not
+    audited, so a
     record that is called one would hide wrong answers."""
     if not evidence.result.finished:
         return
     whole = {record.route.key for record in evidence.result.records if is_cell(record)}
-    pilots = [each for each in evidence.measured if each.record.pilot and each.throughput_per_s]
+    screenings = [each for each in evidence.measured if each.record.screening and each.throughput_per_s]
     fastest: dict[tuple[str, str], Measured] = {}
-    for each in sorted(pilots, key=lambda each: (each.throughput_per_s, each.record.route.key in whole)):
+    for each in sorted(screenings, key=lambda each: (each.throughput_per_s, each.record.route.key in whole)):
         fastest[each.record.route.suite, each.record.route.device] = each
     for (suite, device), each in fastest.items():
         if each.record.route.key not in whole:
-            message = f"its pilot was the fastest of {suite} on {device}, and the route was not measured in full"
+            message = (
+                f"its screening run was the fastest of {suite} on {device}, and the route was not measured in full"
+            )
             yield Finding(rule="best_measured", severity="invalid", about=each.key, message=message)
 
 
@@ -228,13 +231,13 @@ def well_fed(evidence: Evidence) -> Iterator[Finding]:
         if stood > BETWEEN:
             message = f"its slots stood without a feed for {stood * 100:.0f} % of their time, {HARNESS}"
             yield Finding(rule="well_fed", severity="warning", about=each.key, message=message)
-    making_ns = {_way(each.record): each.record.gap_ns or 0 for each in evidence.cells}
+    making_ns = {_target(each.record): each.record.feed_overhead_ns or 0 for each in evidence.cells}
     together: dict[tuple[str, str], list[Measured]] = defaultdict(list)
     for each in evidence.measured:
         if each.record.scenario == "mixed":
             together[each.record.phase, each.record.route.device].append(each)
     for (_, device), several in together.items():
-        took_ns = sum(len(each.completions) * making_ns.get(_way(each.record), 0) for each in several)
+        took_ns = sum(len(each.completions) * making_ns.get(_target(each.record), 0) for each in several)
         begins_ns, ends_ns = zip(*(each.window_ns for each in several), strict=True)
         made = took_ns / max(1, max(ends_ns) - min(begins_ns))
         if made > (BETWEEN if local(device).startswith("cpu:") else MAKING):
@@ -242,7 +245,7 @@ def well_fed(evidence: Evidence) -> Iterator[Finding]:
             yield Finding(rule="well_fed", severity="warning", about=several[0].key, message=message)
 
 
-def _way(record: Record) -> tuple[str, str, str, str, int | None]:
+def _target(record: Record) -> tuple[str, str, str, str, int | None]:
     """How the feeds of a record are made and run."""
     route = record.route
     return route.suite, route.device, route.adapter, route.precision, record.batch
@@ -307,7 +310,7 @@ def slower_than_light(evidence: Evidence) -> Iterator[Finding]:
     light = evidence.light
     for each in evidence.measured:
         record, route, done = each.record, each.record.route, each.completions
-        if record.scenario == "probe" or record.pilot or not each.in_flight_ns:
+        if record.scenario == "probe" or record.screening or not each.in_flight_ns:
             continue
         cache_bytes = last_level_bytes(hosts.system(evidence.result, each.host).caches)
         flops_per_s = light.flops_per_s.get((route.device, route.precision), 0)
@@ -333,7 +336,7 @@ def probed(evidence: Evidence) -> Iterator[Finding]:
     for each in evidence.measured:
         route = each.record.route
         known = (route.device, route.precision) in light.flops_per_s and route.device in light.bytes_per_s
-        if each.record.scenario != "probe" and not each.record.pilot and not known:
+        if each.record.scenario != "probe" and not each.record.screening and not known:
             message = f"no probe of {route.device} in {route.precision} passed its audit, so a score has no rank"
             yield Finding(rule="probed", severity="note", about=each.key, message=message)
 

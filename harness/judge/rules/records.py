@@ -59,14 +59,14 @@ def enough_feeds(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
-def scouted(evidence: Evidence) -> Iterator[Finding]:
-    """A route whose pilot was not the fastest of its suite on its device is not measured any further."""
+def screened(evidence: Evidence) -> Iterator[Finding]:
+    """A route whose screening run was not the fastest of its suite on its device is not measured any further."""
     whole = {record.route.key for record in evidence.result.records if is_cell(record)}
-    message = "only a pilot of a few seconds ran"
+    message = "only a screening run of a few seconds ran"
     if evidence.result.finished:
         message += ", since another route was faster; --all-routes measures it"
-    for each in (each for each in evidence.measured if each.record.pilot and each.record.route.key not in whole):
-        yield Finding(rule="scouted", severity="note", about=each.key, message=message)
+    for each in (each for each in evidence.measured if each.record.screening and each.record.route.key not in whole):
+        yield Finding(rule="screened", severity="note", about=each.key, message=message)
 
 
 def batch_found(evidence: Evidence) -> Iterator[Finding]:
@@ -74,7 +74,7 @@ def batch_found(evidence: Evidence) -> Iterator[Finding]:
     not for want of time.
     It is a warning where the largest batch that was tried is the best one, so that a larger one may be better still."""
     for record in evidence.result.records:
-        if record.search_ended_by == "time" and not record.pilot:
+        if record.search_ended_by == "time" and not record.screening:
             tried = [trial.batch for trial in record.trials]
             message = (
                 f"the search for the best batch ran out of time: none above {max(tried)} was tried, "

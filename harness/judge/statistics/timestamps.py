@@ -94,17 +94,19 @@ def throughput_per_s(completions: Completions) -> float | None:
 
 
 def rate_per_s(record: Record) -> float | None:
-    """Units per second of a record, a pilot's as if its feeds were whole. None where nothing was measured, or the clock
+    """Units per second of a record, a screening run's as if its feeds were whole. None where nothing was measured, or
+    the clock
     did not tick meanwhile."""
     if record.completions is None:
         return None
-    if record.pilot and record.feed_units:
-        return pilot_per_s(record.completions, record.feed_units)
+    if record.screening and record.feed_units:
+        return screening_per_s(record.completions, record.feed_units)
     return throughput_per_s(record.completions)
 
 
-def pilot_per_s(completions: Completions, feed_units: int) -> float | None:
-    """Units per second of a pilot, whose last feeds may have been broken off: they are taken to go on at the pace of
+def screening_per_s(completions: Completions, feed_units: int) -> float | None:
+    """Units per second of a screening run, whose last feeds may have been broken off: they are taken to go on at the
+    pace of
     their units behind the first stamp. None where the clock did not tick meanwhile.
 
     feed_units: how many units a whole feed holds.

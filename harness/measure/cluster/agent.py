@@ -149,9 +149,9 @@ class Agent:
         self._equipment = bench.equipment(request.seed, request.timeout_s)
         system, unwatched = setup.disclosed()
         return messages.Seen(
-            ways=tuple(
-                messages.WayOn(device=way.device, adapter=way.adapter, options=dict(way.options))
-                for way in bench.found.ways
+            targets=tuple(
+                messages.TargetOn(device=target.device, adapter=target.adapter, options=dict(target.options))
+                for target in bench.found.targets
             ),
             absent=(*suites.absent, *bench.found.absent, *unwatched),
             environments=dict(bench.found.environments),
@@ -170,7 +170,7 @@ class Agent:
         if phase.placement is not None:
             while not self._led.empty():  # of a phase that ended before its grants had come
                 self._led.get()
-            led = Led(self, self._led, self._devices, request.host_share)
+            led = Led(self, self._led, self._devices, request.host_fraction)
             mixed = mix.Drive(phase.placement.rates, request.service, led)
             drive, more = mixed, {"ready": mixed.ready}
         crossed = (0, 0)
@@ -236,10 +236,10 @@ class Led:
         agent: Agent,
         told: queue.SimpleQueue[messages.Begin],
         devices: Sequence[Device],
-        host_share: float,
+        host_fraction: float,
     ) -> None:
         self._agent, self._told = agent, told
-        self._devices, self._host_share = devices, host_share
+        self._devices, self._host_fraction = devices, host_fraction
         self._lasts_ns: int | None = None
         self._first: Grant | None = None
         self._next_ns = 0
@@ -247,7 +247,7 @@ class Led:
     def begin(self, loaded: Loaded) -> tuple[Mapping[str, float], Placement, Planner]:
         rates = {(rate.suite, rate.device): rate for rate in loaded.rates}
         quanta = tuple(loaded.quanta[pair] for pair in rates)
-        self._agent.say(messages.Ready(rates=loaded.rates, quanta=quanta, slots=dict(loaded.slots)))
+        self._agent.say(messages.Ready(rates=loaded.rates, quanta=quanta, concurrency=dict(loaded.concurrency)))
         begins = self._told.get()
         if begins.problem:
             raise MixmarkError(begins.problem)
@@ -266,11 +266,11 @@ class Led:
                 shares={},
                 mixes_per_s=0,
                 bound_per_s=1,
-                bound_shares={},
+                bound_fractions={},
                 suite_prices={},
                 device_prices={},
             )
-        return place(mix_units, rates, self._devices, host_share=self._host_share)
+        return place(mix_units, rates, self._devices, host_fraction=self._host_fraction)
 
     def grant(self) -> Grant | None:
         latest, self._first = self._first, None

@@ -33,14 +33,14 @@ class Coordinator:
         mix_units: Mapping[str, float],
         placement: Placement,
         quanta: Mapping[Pair, int],
-        slots: Mapping[str, int],
+        concurrency: Mapping[str, int],
         host_of: Mapping[str, str],
         plan: Planner,
     ) -> None:
         """quanta, slots: as the hosts' dispatchers have them. host_of: the host of each device. plan: makes a new plan
         from observed rates."""
         self._mix_units, self._plan = dict(mix_units), plan
-        self._quanta, self._slots, self._host_of = dict(quanta), dict(slots), dict(host_of)
+        self._quanta, self._concurrency, self._host_of = dict(quanta), dict(concurrency), dict(host_of)
         self._solo = {(rate.suite, rate.device): rate for rate in placement.rates}
         self._planned = dict.fromkeys(self._solo, 1.0)
         self._paces: dict[Pair, float] = {}
@@ -156,4 +156,4 @@ class Coordinator:
         for pair in ((suite, device) for suite, own in placement.shares.items() for device in own):
             if pair in self._solo:
                 most[pair[1]] = max(most.get(pair[1], 0.0), self._quanta[pair] / self._mix_units[pair[0]])
-        self._allowed = sum((self._slots[device] + 1) * mixes for device, mixes in most.items())
+        self._allowed = sum((self._concurrency[device] + 1) * mixes for device, mixes in most.items())

@@ -122,9 +122,9 @@ class Cluster:
         ]
         for record in records:
             share = asked.pop(record.key, None)
-            what = (record.phase, record.route, record.scenario, record.run, record.pilot)
+            what = (record.phase, record.route, record.scenario, record.run, record.screening)
             if share is None or what != (
-                *(order.phase.name, share.route, share.scenario, share.run, share.limits.pilot),
+                *(order.phase.name, share.route, share.scenario, share.run, share.limits.screening),
             ):
                 raise ValueError(f"{record.key} was not asked for")
         if asked and order.phase.placement is None:  # of a mix a share may have had nothing to do
@@ -149,7 +149,7 @@ class Cluster:
             scenario=share.scenario,
             run=share.run,
             unit=self.units[share.route.suite],
-            pilot=share.limits.pilot,
+            screening=share.limits.screening,
             error=Failure(kind="crashed", message=message),
         )
 
@@ -198,9 +198,9 @@ class _Led:
         order, placement = self.order, self.order.phase.placement
         for name in self.hosts:
             service = dict(order.mix.limits) if order.mix and placement else {}
-            host_share = placement.host_share if placement else 0.0
+            host_fraction = placement.host_fraction if placement else 0.0
             self.parts[name] = names.phase_of(name, order.phase)
-            request = messages.Attend(phase=self.parts[name], service=service, host_share=host_share)
+            request = messages.Attend(phase=self.parts[name], service=service, host_fraction=host_fraction)
             self.remotes[name].say(request)
         while self.told.keys() != set(self.hosts):
             for remote, message in self.remotes.messages(time.monotonic() + TICK_S):
@@ -266,8 +266,10 @@ class _Led:
         try:
             chosen = mixed.planned(placement, loaded, order.mix.units, plan)
             chosen = chosen.model_copy(update={"rates": loaded.rates})
-            host_of_each = {device: host_of(device) for device in loaded.slots}
-            self.coordinator = Coordinator(order.mix.units, chosen, loaded.quanta, loaded.slots, host_of_each, plan)
+            host_of_each = {device: host_of(device) for device in loaded.concurrency}
+            self.coordinator = Coordinator(
+                order.mix.units, chosen, loaded.quanta, loaded.concurrency, host_of_each, plan
+            )
         except (ValueError, MixmarkError) as error:
             self.problem = str(error)
             for name in self.ready.keys() - self.told.keys():
@@ -323,7 +325,7 @@ def _check_ready(part: Phase, ready: messages.Ready) -> None:
     rates = part.placement.rates if part.placement else ()
     if not set(ready.rates) <= set(rates) or len(ready.quanta) != len(ready.rates):
         raise Garbled("it has ready what was not planned")
-    if ready.slots.keys() != {rate.device for rate in ready.rates}:
+    if ready.concurrency.keys() != {rate.device for rate in ready.rates}:
         raise Garbled("it has other devices ready than rates")
 
 
@@ -347,14 +349,14 @@ def _tally(host: str, told: messages.Tallied) -> Tally:
 def _loaded(ready: Mapping[str, messages.Ready]) -> Loaded:
     """What all hosts have ready, as the run calls it."""
     rates: list[Rate] = []
-    slots: dict[str, int] = {}
+    concurrency: dict[str, int] = {}
     quanta: dict[Pair, int] = {}
     for name, each in ready.items():
         for rate, units in zip(each.rates, each.quanta, strict=True):
             rates.append(rate.model_copy(update={"device": on(name, rate.device)}))
             quanta[rate.suite, on(name, rate.device)] = units
-        slots |= {on(name, device): count for device, count in each.slots.items()}
-    return Loaded(tuple(rates), quanta, slots)
+        concurrency |= {on(name, device): count for device, count in each.concurrency.items()}
+    return Loaded(tuple(rates), quanta, concurrency)
 
 
 def _connection(phase: str, host: str, clock: Clock, attended: messages.Attended) -> Connection:

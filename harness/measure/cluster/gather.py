@@ -12,7 +12,7 @@ from mixmark.harness.discover.devices import Found
 from mixmark.harness.measure.cluster import messages, names
 from mixmark.harness.measure.cluster.agents import Remotes
 from mixmark.harness.measure.cluster.launchers import Host
-from mixmark.harness.plan.phases import Way, Workload
+from mixmark.harness.plan.phases import Target, Workload
 
 
 @dataclass(frozen=True)
@@ -56,19 +56,19 @@ def gather(remotes: Remotes, hosts: Sequence[Host], look: messages.Look, workloa
         raise MixmarkError("no host can be measured", "; ".join(f"{each.name}: {each.reason}" for each in without))
     absent = [*without]
     neighbours = {name: several for several in machines.values() for name in several}
-    ways: list[Way] = []
+    targets: list[Target] = []
     for name, answer in seen.items():
         absent += [names.absent_on(name, each) for each in answer.absent]
-        for way in answer.ways:
-            if same := _same(way.device, name, neighbours[name], seen):
+        for target in answer.targets:
+            if same := _same(target.device, name, neighbours[name], seen):
                 reason = f"it is the same device as {same}"
-                absent.append(Absent(kind="device", name=on(name, way.device.id), reason=reason))
+                absent.append(Absent(kind="device", name=on(name, target.device.id), reason=reason))
             else:
-                ways.append(Way(names.device_on(name, way.device), way.adapter, way.options))
+                targets.append(Target(names.device_on(name, target.device), target.adapter, target.options))
     domains, unread = _covered(remotes, neighbours)
     return Gathered(
         refused=without,
-        found=Found(tuple(ways), (*absent, *unread), _environments(seen)),
+        found=Found(tuple(targets), (*absent, *unread), _environments(seen)),
         hosts=_grouped(seen),
         domains=domains,
         neighbours=neighbours,
@@ -102,9 +102,9 @@ def _same(device: Device, name: str, beside: Sequence[str], seen: Mapping[str, m
     Processors are apart by their cores."""
     if not device.on_host:
         for other in beside[: beside.index(name)]:
-            for way in seen[other].ways:
-                if not way.device.on_host and way.device.overlaps(device):
-                    return on(other, way.device.id)
+            for target in seen[other].targets:
+                if not target.device.on_host and target.device.overlaps(device):
+                    return on(other, target.device.id)
     return ""
 
 

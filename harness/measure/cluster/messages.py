@@ -73,8 +73,8 @@ class Attend(Message):
     """With the tasks of this host. Of the plan of a mix it holds the rates only."""
     service: dict[str, ServiceLimits]
     """How long the feeds of each suite of a mix may take."""
-    host_share: float
-    """See `Placement.host_share`."""
+    host_fraction: float
+    """See `Placement.host_fraction`."""
 
 
 class Drain(Message):
@@ -116,7 +116,7 @@ class Arrived(Message):
     """The SHA-256 over the files of Mixmark there, each with its own hash."""
 
 
-class WayOn(Message):
+class TargetOn(Message):
     """A device as one adapter sees it."""
 
     device: Device
@@ -133,7 +133,7 @@ class SuiteThere(Message):
 
 
 class Seen(Message):
-    ways: tuple[WayOn, ...]
+    targets: tuple[TargetOn, ...]
     absent: tuple[Absent, ...]
     environments: dict[str, Environment]
     system: System
@@ -169,7 +169,7 @@ class Ready(Message):
     """The rates of what is loaded."""
     quanta: tuple[Annotated[int, Field(gt=0)], ...]
     """The units of a feed of each."""
-    slots: dict[str, Annotated[int, Field(gt=0)]]
+    concurrency: dict[str, Annotated[int, Field(gt=0)]]
     """The number of feeds that each device runs at a time."""
 
 

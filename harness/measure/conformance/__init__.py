@@ -66,7 +66,7 @@ def check_meter(
 ) -> Report:
     """Checks a meter by its name, or as ./acme_power.py:AcmePower, against the devices of all adapters that are
     installed; the arguments are those of `check_adapter`."""
-    from mixmark.harness.contracts.choices import pick
+    from mixmark.harness.contracts.choices import choose_by_name
     from mixmark.harness.discover import config as configuration
     from mixmark.harness.discover import setup
     from mixmark.harness.measure.conformance.meter import CHECKS
@@ -76,7 +76,7 @@ def check_meter(
 
     configured = configuration.load(config)
     found = registry.find("meters", [meter] if registry.is_spec(meter) else [])
-    (name,) = pick("meter", [registry.name_of(meter) if registry.is_spec(meter) else meter], found)
+    (name,) = choose_by_name("meter", [registry.name_of(meter) if registry.is_spec(meter) else meter], found)
     devices = setup.look((), configured).devices
     told = verdicts(CHECKS, Readings(found[name], configured, devices), on_check)
     source, sha256 = registry.source(found[name])

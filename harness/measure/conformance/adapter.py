@@ -16,7 +16,7 @@ from mixmark.harness.judge.statistics.intervals import within_limits
 from mixmark.harness.judge.statistics.timestamps import most_in_flight
 from mixmark.harness.measure.conformance.report import Check, Failed, NotChecked, fail_if
 from mixmark.harness.measure.conformance.trials import LOAD, Discovery, Sessions, Trials
-from mixmark.harness.plan.phases import Way
+from mixmark.harness.plan.phases import Target
 from mixmark.harness.worker.failures import WorkerFailed
 
 ARRAY = "numpy.ndarray"
@@ -63,12 +63,12 @@ def discovery_leaves_nothing(tried: Trials) -> str:
 
 def devices_are_told_apart(tried: Trials) -> str:
     """Every device has an id of its own, offers a precision, and is no other kind of silicon than its id says."""
-    ways = [Way(each, tried.adapter.name, {}) for each in tried.devices]
-    for number, way in enumerate(ways):
-        others = [each for each in ways[:number] if each.device.id == way.device.id]
-        if problem := unusable(way, others):
-            raise Failed(f"{way.device.id}: {problem}")
-    return ", ".join(f"{way.device.id} ({', '.join(way.device.precisions)})" for way in ways)
+    targets = [Target(each, tried.adapter.name, {}) for each in tried.devices]
+    for number, target in enumerate(targets):
+        others = [each for each in targets[:number] if each.device.id == target.device.id]
+        if problem := unusable(target, others):
+            raise Failed(f"{target.device.id}: {problem}")
+    return ", ".join(f"{target.device.id} ({', '.join(target.device.precisions)})" for target in targets)
 
 
 def options_are_refused(tried: Trials) -> str:
@@ -196,14 +196,14 @@ def idle_burns_nothing(tried: Trials) -> str:
     return f"{max(cores.values()):.3f} CPUs"
 
 
-def slots_are_honoured(tried: Trials) -> str:
+def concurrency_is_honoured(tried: Trials) -> str:
     """The runner takes as many feeds at once as it has slots, and answers each of them rightly."""
     records = [record for record in tried.audited if record.key not in tried.claims]
     broken = [f"{each.route.label}: {each.error.kind}: {each.error.message}" for each in records if each.error]
     fail_if(broken, "; ".join(broken))
     _passed(records)
     most = max(most_in_flight(record.completions) for record in records if record.completions)
-    return f"{max(record.slots for record in records)} slots, {most} feeds were in flight at once"
+    return f"{max(record.concurrency for record in records)} slots, {most} feeds were in flight at once"
 
 
 def server_keeps_its_latency(tried: Trials) -> str:
@@ -274,7 +274,7 @@ CHECKS: tuple[Check[Trials], ...] = (
     memory_returns,
     idle_burns_nothing,
     a_killed_worker_leaves_nothing,
-    slots_are_honoured,
+    concurrency_is_honoured,
     server_keeps_its_latency,
     devices_work_at_once,
     noise_is_harmless,

@@ -182,9 +182,9 @@ class Trials:
     def claims(self) -> Mapping[str, Share]:
         """Every suite in every precision that a device offers to it, by the key of its share: in the suite's native
         scenario, as many feeds as an audit takes."""
-        ways = [phases.Way(each, self.adapter.name, self._chosen.options) for each in self.kinds]
+        targets = [phases.Target(each, self.adapter.name, self._chosen.options) for each in self.kinds]
         planned = phases.solo(
-            ways,
+            targets,
             [each for each in self._suites.workloads if each.name != "probe"],
             "smoke",
             presets.PRESETS["quick"],
@@ -207,7 +207,7 @@ class Trials:
         records = {record.key: record for device in self.kinds for record in self._together(self._claims_on(device))}
         for key, record in records.items():
             if record.error and record.error.kind in ("crashed", "hung", "out of memory"):
-                (records[key],) = self._measured(f"again.{key}", [self.claims[key]])
+                (records[key],) = self._measured(f"confirmation.{key}", [self.claims[key]])
         return tuple(records.values())
 
     @trial
@@ -223,7 +223,7 @@ class Trials:
                         "key": f"crowd.{share.key}",
                         "scenario": "offline",
                         "batch": 1,
-                        "limits": self._limits(share, 1, audits=FEEDS_A_SLOT * self.record(share).slots),
+                        "limits": self._limits(share, 1, audits=FEEDS_A_SLOT * self.record(share).concurrency),
                     }
                 )
                 for share in first.values()
@@ -433,8 +433,8 @@ class Trials:
 
     @trial
     def _bench(self) -> Workbench:
-        ways = tuple(phases.Way(each, self.adapter.name, self._chosen.options) for each in self.devices)
-        found = Found(ways, (), {self.adapter.name: self.discoveries[0].environment})
+        targets = tuple(phases.Target(each, self.adapter.name, self._chosen.options) for each in self.devices)
+        found = Found(targets, (), {self.adapter.name: self.discoveries[0].environment})
         return Workbench(self._config, {self.adapter.name: self.adapter}, self._suites, found)
 
     @trial

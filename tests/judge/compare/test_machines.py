@@ -134,8 +134,8 @@ def test_what_failed_in_one_of_both_is_listed_with_its_reason() -> None:
         "B has none: it has no figure: crashed: signal 11"
     )
     assert not found.comparable
-    other_way = beside(failed, runs([1_000_000])[0])
-    assert about(other_way)["resnet50, single-stream, 16-bit weights"].startswith("A has none: it has no figure")
+    other_target = beside(failed, runs([1_000_000])[0])
+    assert about(other_target)["resnet50, single-stream, 16-bit weights"].startswith("A has none: it has no figure")
 
 
 def test_scores_of_one_mix_are_compared_with_the_intervals_of_both() -> None:

@@ -131,11 +131,11 @@ def test_a_counter_that_begins_anew_has_no_joules_where_it_did(wrap: float | Non
     assert reading(domain(wrap_joules=wrap), seen, 31 * S, 69 * S).valid
 
 
-def fallen(at_j: float, by_j: float, wrap: float, gap_ns: int = 0) -> Reading:
+def fallen(at_j: float, by_j: float, wrap: float, feed_overhead_ns: int = 0) -> Reading:
     """A counter that stood `at_j` joules above its zero at 30 s and then fell by `by_j`, read each 0.1 s but a gap."""
     values = joules_until(EVERY) - joules_until(30 * S) + at_j
     values = np.where(EVERY > 30 * S, values - by_j, values)
-    kept = (EVERY <= 30 * S) | (EVERY - gap_ns > 30 * S)
+    kept = (EVERY <= 30 * S) | (EVERY - feed_overhead_ns > 30 * S)
     return reading(domain(wrap_joules=wrap), samples(EVERY[kept], values[kept]), 1 * S, 69 * S)
 
 
@@ -147,8 +147,10 @@ def test_a_reset_that_looks_like_a_wrap_has_no_joules() -> None:
     for missing_j in (60, 200, 400):  # it was reset so many joules before it would have wrapped: 1 to 4.4 kW
         assert fallen(19_990 - missing_j, 19_990 - missing_j, wrap).reasons == ("jumped back",)
     assert fallen(19_999, 20_023, wrap).reasons == ("jumped back",), "a reset near the end, and 4 J were counted since"
-    assert fallen(19_990, wrap, wrap, gap_ns=400 * MS).reasons == ("jumped back",), "nobody looked for too long"
-    assert fallen(19_990, wrap, wrap, gap_ns=200 * MS).valid
+    assert fallen(19_990, wrap, wrap, feed_overhead_ns=400 * MS).reasons == ("jumped back",), (
+        "nobody looked for too long"
+    )
+    assert fallen(19_990, wrap, wrap, feed_overhead_ns=200 * MS).valid
 
 
 def test_a_wrap_where_the_load_begins_is_a_wrap() -> None:

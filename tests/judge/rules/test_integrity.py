@@ -223,11 +223,11 @@ def overlapping(feeds: int, **changed: Any) -> Record:
 
 def test_a_device_has_as_many_feeds_in_flight_as_it_takes() -> None:
     assert told(integrity.in_turn, overlapping(1)) == []
-    assert told(integrity.in_turn, overlapping(4, slots=4)) == []
-    assert told(integrity.in_turn, overlapping(4, slots=3)) == [
+    assert told(integrity.in_turn, overlapping(4, concurrency=4)) == []
+    assert told(integrity.in_turn, overlapping(4, concurrency=3)) == [
         ("invalid", "4 feeds were in flight at once on cpu:0, which takes 3")
     ]
-    alone = overlapping(2, slots=2).model_copy(update={"scenario": "single-stream"})
+    alone = overlapping(2, concurrency=2).model_copy(update={"scenario": "single-stream"})
     assert told(integrity.in_turn, alone) == [("invalid", "2 feeds were in flight at once on cpu:0, which takes 1")]
 
 
@@ -272,31 +272,33 @@ def test_no_more_lies_between_feeds_than_making_them_takes() -> None:
 
     share = "warning", "83 % of the window lies between feeds, where nothing is timed"
     assert found(50) == [share]  # nothing is known of what a gap takes
-    assert found(50, gap_ns=12_000_000) == [share]  # four times 12 ms, and some slack: an honest one on a busy machine
-    assert found(50, gap_ns=10_000) == [
+    assert found(50, feed_overhead_ns=12_000_000) == [
+        share
+    ]  # four times 12 ms, and some slack: an honest one on a busy machine
+    assert found(50, feed_overhead_ns=10_000) == [
         ("invalid", "0.95 s of the window lie between feeds, where nothing is timed; making the feeds takes 0.00 s")
     ]
-    assert found(1, gap_ns=10_000) == []
-    assert found(50, gap_ns=10_000, scenario="mixed") == []  # its window counts all time
+    assert found(1, feed_overhead_ns=10_000) == []
+    assert found(50, feed_overhead_ns=10_000, scenario="mixed") == []  # its window counts all time
 
 
 def test_slots_that_wait_for_their_feeds_show() -> None:
     """Two slots, of which one has each of the feeds and the other one stands."""
     waiting = "its slots stood without a feed for 50 % of their time"
     assert told(integrity.well_fed, cell()) == []
-    assert told(integrity.well_fed, overlapping(2, slots=2)) == []
-    [(severity, message)] = told(integrity.well_fed, cell(scenario="offline", slots=2))
+    assert told(integrity.well_fed, overlapping(2, concurrency=2)) == []
+    [(severity, message)] = told(integrity.well_fed, cell(scenario="offline", concurrency=2))
     assert severity == "warning" and message.startswith(waiting) and message.endswith("may set the rate")
 
 
 @pytest.mark.parametrize(
-    ("device", "gap_ns", "share"),
+    ("device", "feed_overhead_ns", "share"),
     [("cpu:0", 9, 0), ("cpu:0", 11, 11), ("host1/cpu:0", 11, 11), (GPU, 79, 0), (GPU, 81, 81)],
 )
-def test_the_feeds_of_a_mix_that_take_long_to_make_show(device: str, gap_ns: int, share: int) -> None:
+def test_the_feeds_of_a_mix_that_take_long_to_make_show(device: str, feed_overhead_ns: int, share: int) -> None:
     """A feed of 100 ns after the other."""
     done = closed_loop(((100,),) * 4)
-    solo = record("a", "llm", "token", done, device=device).model_copy(update={"gap_ns": gap_ns})
+    solo = record("a", "llm", "token", done, device=device).model_copy(update={"feed_overhead_ns": feed_overhead_ns})
     mixed = record("b", "llm", "token", done, device=device).model_copy(update={"scenario": "mixed", "phase": "mix1"})
     found = [(each.about, each.message) for each in integrity.well_fed(gather(result(solo, mixed)))]
     message = f"making the feeds of {device} takes {share} % of its time, {integrity.HARNESS}"
@@ -463,8 +465,8 @@ def test_feeds_in_flight_together_may_share_what_is_streamed() -> None:
     streaming = {"costs": (Cost(name="decode", flops=0, bytes=1e9, streamed_bytes=1e9),), "feed_units": 1}
     fast = cell(((33,),) * 4, scenario="offline", **streaming)
     assert told(integrity.slower_than_light, fast) != []
-    assert told(integrity.slower_than_light, fast.model_copy(update={"slots": 4})) == []
-    alone = fast.model_copy(update={"slots": 4, "scenario": "single-stream"})
+    assert told(integrity.slower_than_light, fast.model_copy(update={"concurrency": 4})) == []
+    alone = fast.model_copy(update={"concurrency": 4, "scenario": "single-stream"})
     assert told(integrity.slower_than_light, alone) != []
 
 
@@ -499,5 +501,5 @@ def test_feeds_of_the_mixed_phase_are_issued_while_it_lasts() -> None:
         ((0, 33 * SECOND), [("invalid", brief)]),
     ):
         assert told(integrity.clock_bracketed, part.model_copy(update={"bracket_ns": bracket})) == severity, bracket
-    queued = part.model_copy(update={"bracket_ns": (0, 33 * SECOND), "slots": 2})
+    queued = part.model_copy(update={"bracket_ns": (0, 33 * SECOND), "concurrency": 2})
     assert told(integrity.clock_bracketed, queued) == []

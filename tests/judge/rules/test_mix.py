@@ -153,7 +153,7 @@ def test_what_did_not_pass_its_audit_proves_no_rate_too_low() -> None:
 
 def test_feeds_that_overlap_more_than_alone_prove_no_rate_too_low() -> None:
     """The device ran two feeds at a time in the mix, and one alone."""
-    machine = Machine(MIX, GPU_AND_CPU, QUANTA, slots=2)
+    machine = Machine(MIX, GPU_AND_CPU, QUANTA, concurrency=2)
     machine.run(100)
     half = place(MIX, solo({pair: rate / 2 for pair, rate in GPU_AND_CPU.items()}), [device("gpu:0"), device("cpu:0")])
     records, _ = recorded(machine)

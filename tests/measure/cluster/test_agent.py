@@ -97,7 +97,7 @@ def test_an_agent_whose_disk_is_full_says_so_and_measures_when_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served = Served(tmp_path, monkeypatch)
-    attend = messages.Attend(phase=solo("solo1", "npu:a"), service={}, host_share=0)
+    attend = messages.Attend(phase=solo("solo1", "npu:a"), service={}, host_fraction=0)
     append = store.Store.append
 
     def full(self: store.Store, *_: object) -> None:

@@ -366,7 +366,9 @@ ODD: dict[str, tuple[Callable[[Host, Phase], Message | None], str]] = {
         "what it sent cannot be used: solo1 was not asked for",
     ),
     "another run": (
-        lambda host, phase: host.sent([host.record(phase.name, phase.shares[0]).model_copy(update={"pilot": True})]),
+        lambda host, phase: host.sent(
+            [host.record(phase.name, phase.shares[0]).model_copy(update={"screening": True})]
+        ),
         "what it sent cannot be used: solo1 was not asked for",
     ),
     "nothing": (
@@ -438,12 +440,12 @@ def rates_of(request: messages.Attend) -> tuple[Rate, ...]:
 
 ODD_IN_THE_MIX: dict[str, Callable[[Host, messages.Attend], Any]] = {
     "rates that were not planned": lambda host, request: host.say(
-        messages.Ready(rates=(rate("low", "npu:z"),), quanta=(1,), slots={"npu:z": 1})
+        messages.Ready(rates=(rate("low", "npu:z"),), quanta=(1,), concurrency={"npu:z": 1})
     ),
     "rates without quanta": lambda host, request: host.say(
-        messages.Ready(rates=rates_of(request), quanta=(), slots={"npu:a": 1})
+        messages.Ready(rates=rates_of(request), quanta=(), concurrency={"npu:a": 1})
     ),
-    "no slots": lambda host, request: host.say(messages.Ready(rates=rates_of(request), quanta=(1, 1), slots={})),
+    "no slots": lambda host, request: host.say(messages.Ready(rates=rates_of(request), quanta=(1, 1), concurrency={})),
     "sums of another suite": lambda host, request: host.say(
         messages.Tallied(finished={"mid": 1}, handed_out={}, paces=(), feeds={}, running={})
     ),
@@ -540,7 +542,7 @@ def test_a_mix_that_cannot_be_planned_is_told_and_what_comes_late_of_it_is_not_t
             if request.phase.placement is None:
                 return super().attend(request)
             (one,) = (each for each in request.phase.placement.rates if each.suite == "low")
-            self.say(messages.Ready(rates=(one,), quanta=(1,), slots={one.device: 1}))
+            self.say(messages.Ready(rates=(one,), quanta=(1,), concurrency={one.device: 1}))
             begin = self.told.get()
             time.sleep(0.2)
             failure = Failure(kind="no result", message=begin.problem)

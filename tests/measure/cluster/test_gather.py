@@ -30,8 +30,8 @@ def gathered(folder: Path, found: Mapping[str, Host | str], **cores: tuple[int, 
 
 
 def suites(**other: str) -> tuple[messages.SuiteThere, ...]:
-    fields = {"name": "low", "version": "1", "weights": "drawn", **other}
-    return (messages.SuiteThere(name="high", version="1", weights="drawn"), messages.SuiteThere(**fields))
+    fields = {"name": "low", "version": "1", "weights": "synthetic", **other}
+    return (messages.SuiteThere(name="high", version="1", weights="synthetic"), messages.SuiteThere(**fields))
 
 
 class Saying(Host):
@@ -84,7 +84,7 @@ def test_a_host_that_has_something_else_takes_no_part(tmp_path: Path, host: Host
     found = gathered(tmp_path, {"left": Host(), "right": host})
     ((name, why),) = [(each.name, each.reason) for each in found.refused]
     assert (name, why[: len(reason)]) == ("right", reason)
-    assert [way.device.id for way in found.found.ways] == ["left/npu:a"]
+    assert [target.device.id for target in found.found.targets] == ["left/npu:a"]
     assert [each for each in found.found.absent if each.kind == "host"] == [*found.refused]
     assert [each.names for each in found.hosts] == [("left",)]
     with pytest.raises(MixmarkError, match="no host can be measured") as told:
@@ -103,7 +103,7 @@ def test_agents_on_one_machine_need_cores_of_their_own(tmp_path: Path) -> None:
         assert found.neighbours == {"left": ["left"]}
     found = gathered(tmp_path, both(), left=(0, 1), right=(2, 3))
     assert found.refused == ()
-    assert [way.device.id for way in found.found.ways] == ["left/cpu:0", "right/cpu:0"]
+    assert [target.device.id for target in found.found.targets] == ["left/cpu:0", "right/cpu:0"]
     assert found.neighbours == {"left": ["left", "right"], "right": ["left", "right"]}
 
 
@@ -122,7 +122,7 @@ def test_an_accelerator_that_two_agents_on_a_machine_see_counts_once(tmp_path: P
         left=(0,),
         right=(1,),
     )
-    assert [way.device.id for way in found.found.ways] == ["left/npu:a", "right/npu:b", "far/npu:a"]
+    assert [target.device.id for target in found.found.targets] == ["left/npu:a", "right/npu:b", "far/npu:a"]
     reason = "it is the same device as left/npu:a"
     assert [(each.kind, each.name, each.reason) for each in found.found.absent] == [
         ("device", "right/npu:a", reason),

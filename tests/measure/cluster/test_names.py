@@ -121,7 +121,7 @@ def test_the_parts_of_all_hosts_together_are_the_phase(placed: list[tuple[str, i
         shares={"low": dict.fromkeys(devices, 0.5)},
         mixes_per_s=1,
         bound_per_s=2,
-        bound_shares={"low": dict.fromkeys(devices, 1.0)},
+        bound_fractions={"low": dict.fromkeys(devices, 1.0)},
         suite_prices={"low": 1.0},
         device_prices=dict.fromkeys(devices, 1.0),
         pool_bytes={"left/host": 9},

@@ -2,8 +2,8 @@
 
 `mixmark agent` is the same program everywhere. It reads one line from its standard input, the secret of the run in
 hexadecimal, and then speaks to the process that leads the run over one authenticated stream
-(`measure.cluster.link`): over its own standard input and output, or with `--connect ADDRESS:PORT` over a socket that it opens to the leading host, on
-which it first says its name. Its log goes to its standard error.
+(`measure.cluster.link`): over its own standard input and output, or with `--connect ADDRESS:PORT` over a socket that it
+opens to the leading host, on which it first says its name. Its log goes to its standard error.
 
 A launcher starts the agents before anything is measured and ends them afterwards. Nothing of it runs in a window.
 """

@@ -17,7 +17,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from mixmark.harness.contracts.choices import pick
+from mixmark.harness.contracts.choices import choose_by_name
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import HOST_NAME
 from mixmark.harness.measure.cluster.launchers import Host, Launcher
@@ -41,7 +41,7 @@ def chosen(hosts: Path | None, launcher: str | None, address: str | None) -> tup
     told, listed = read(hosts) if hosts else ("", ())
     if told and launcher and told != launcher:
         raise UsageError(f"{hosts} says launcher = {told!r}, and --launcher says {launcher}", hint="leave one away")
-    (name,) = pick("launcher", [launcher or told or "local"], LAUNCHERS)
+    (name,) = choose_by_name("launcher", [launcher or told or "local"], LAUNCHERS)
     if address and name != "ray":
         raise UsageError("--address is that of a Ray cluster", hint="add --launcher ray, or leave it away")
     _refuse_doubles(hosts, name, listed)

@@ -73,8 +73,11 @@ def test_an_agent_that_cannot_be_greeted_costs_only_itself(
     tmp_path: Path, python: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process, "SAYS_WITHIN_S", 30)
-    ways = ("dies", "chatters", "stranger", "echoes")
-    hosts = [*(Host(way, python=python, config=way) for way in ways), Host("nowhere", python=str(tmp_path / "none"))]
+    targets = ("dies", "chatters", "stranger", "echoes")
+    hosts = [
+        *(Host(target, python=python, config=target) for target in targets),
+        Host("nowhere", python=str(tmp_path / "none")),
+    ]
     with Local() as launcher:
         found = launcher.start(hosts, SECRET, tmp_path)
         assert ask(started(found, "echoes"))[0] == "echoes"

@@ -47,9 +47,9 @@ def test_each_node_gets_an_agent_that_calls_back_and_ends_with_the_launcher(clus
     assert isinstance(launcher, Ray) and [host.name for host in hosts] == ["host1", "host2", "host3"]
     assert signal.getsignal(signal.SIGTERM) is before, "Ray's own handler does not stay"
     python = stand_in(tmp_path)
-    ways = {"host1": "echoes", "host2": "dies", "host3": "echoes"}
+    targets = {"host1": "echoes", "host2": "dies", "host3": "echoes"}
     with launcher:
-        given = [Host(name, python=python, config=way, cores=(0,)) for name, way in ways.items()]
+        given = [Host(name, python=python, config=target, cores=(0,)) for name, target in targets.items()]
         found = launcher.start([*given, Host("host4", "192.0.2.77"), Host("host5")], SECRET, tmp_path)
         assert found["host2"] == "its agent ended with exit status 1; its log ends with: no accelerator here"
         assert found["host4"] == "the cluster has no node of its address"
