@@ -1,11 +1,11 @@
-"""The cost of the audit: keeping answers while the clock runs, and comparing them with the reference afterwards.
+"""The cost of the audit: keeping outputs while the clock runs, and comparing them with the reference afterwards.
 
 Run: python -m bench.audit [TIER [SUITE:BATCH:ADAPTER …]]   (smoke, and every suite at batch 1 by onnxruntime)
 
-First, feeds alternate between keeping and not keeping the answers. The ratio is the time of a feed without keeping over
+First, feeds alternate between keeping and not keeping the outputs. The ratio is the time of a feed without keeping over
 the time with it, both in flight and including the work until the next feed can start. It is printed as a median with
-its 95 % interval, since a busy machine varies more from second to second than keeping answers costs. For `null`, which
-answers at once, only the microseconds are meaningful: every feed of every suite costs as many. Both kinds of feed copy
+its 95 % interval, since a busy machine varies more from second to second than keeping outputs costs. For `null`, which
+outputs at once, only the microseconds are meaningful: every feed of every suite costs as many. Both kinds of feed copy
 what is yielded into plain memory before the stamp; the share of a feed that this copy takes is printed too.
 
 Second, the reference of each suite is opened once and run on as many feeds as the standard preset audits. Its time is
@@ -30,7 +30,7 @@ from mixmark.harness.measure.audit import CPU, REFERENCE
 from mixmark.harness.plan.presets import PRESETS
 from mixmark.harness.plugins import registry
 from mixmark.harness.worker import load_generator
-from mixmark.harness.worker.outputs import Answers
+from mixmark.harness.worker.outputs import Outputs
 
 GOAL = 0.99
 PAIRS = 1000
@@ -45,15 +45,15 @@ class Null:
     concurrency = 1
 
     def __init__(self, units: int) -> None:
-        self.answer = np.zeros((units, 1000), np.float32)
+        self.output = np.zeros((units, 1000), np.float32)
         self.facts: dict[str, str] = {}
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
-        yield self.answer
+        yield self.output
 
 
 def kept(runner: Runner, feeds: Iterator[Feed]) -> str:
-    logs = {True: load_generator.Log(answers=Answers()), False: load_generator.Log()}
+    logs = {True: load_generator.Log(outputs=Outputs()), False: load_generator.Log()}
     took: dict[bool, list[tuple[int, int]]] = {True: [], False: []}
     begin = time.perf_counter()
     for pair in range(PAIRS):
@@ -76,15 +76,15 @@ def kept(runner: Runner, feeds: Iterator[Feed]) -> str:
     return "  ".join([*texts, f"({pair + 1} pairs)"])
 
 
-def copied(answers: list[Array], took_ns: int) -> str:
+def copied(outputs: list[Array], took_ns: int) -> str:
     begin = time.perf_counter_ns()
     for _ in range(100):
-        for answer in answers:
-            answer.tobytes()
-    return f"copying an answer takes {(time.perf_counter_ns() - begin) / took_ns:.4f} % of its feed"
+        for output in outputs:
+            output.tobytes()
+    return f"copying an output takes {(time.perf_counter_ns() - begin) / took_ns:.4f} % of its feed"
 
 
-def compared(suite: Any, batch: int, answer: Array, window_s: float) -> str:
+def compared(suite: Any, batch: int, output: Array, window_s: float) -> str:
     """Compares feeds as the auditor does, without its process and without making the feeds between those audited."""
     count = max(STANDARD.audits, math.ceil(suite.gate("fp32").samples / batch))
     feeds = map(suite.feeds(batch, 1), itertools.count())
@@ -92,7 +92,7 @@ def compared(suite: Any, batch: int, answer: Array, window_s: float) -> str:
     with adapter(REFERENCE).open(CPU, suite.reference(), "fp32", Use.of("single-stream")) as runner:
         stamps.append((time.perf_counter(), time.process_time()))
         for _ in range(2):  # the first may include work that all feeds share
-            suite.quality(answer, np.concatenate(list(runner({**next(feeds), "answer": answer}))))
+            suite.quality(output, np.concatenate(list(runner({**next(feeds), "output": output}))))
             stamps.append((time.perf_counter(), time.process_time()))
     (loading, first, other), busy = np.diff(stamps, axis=0).T
     took, worked = loading + first + (count - 1) * other, busy[0] + busy[1] + (count - 1) * busy[2]
@@ -113,12 +113,12 @@ def measured(name: str, tier: str, batch: int, by: str) -> Iterator[str]:
         feeds = map(suite.feeds(batch, 1), itertools.count())
         yield f"time without keeping over time with, {kept(runner, feeds)}"
         begin = time.perf_counter_ns()
-        answers = list(runner(suite.feeds(batch, 1)(0)))
+        outputs = list(runner(suite.feeds(batch, 1)(0)))
         took_ns = time.perf_counter_ns() - begin
-        yield copied(answers, took_ns)
+        yield copied(outputs, took_ns)
     whole = max(STANDARD.min_feeds, math.ceil(STANDARD.min_ns / took_ns))  # a window ends at the end of a feed
     window_ns = STANDARD.warmup_ns + whole * took_ns
-    yield compared(suite, batch, np.concatenate(answers), window_ns / 1e9)
+    yield compared(suite, batch, np.concatenate(outputs), window_ns / 1e9)
 
 
 def main() -> None:
@@ -127,7 +127,7 @@ def main() -> None:
     print(f"{tier}: {PAIRS} pairs of feeds or {LONGEST_S} s; goal {GOAL}", flush=True)
     for units in (1, 64):
         extra, *_ = kept(Null(units), itertools.repeat({})).partition(",")
-        print(f"null, {units} × 4 kB a feed: keeping answers takes {extra}", flush=True)
+        print(f"null, {units} × 4 kB a feed: keeping outputs takes {extra}", flush=True)
     for cell in cells:
         name, batch, by = cell.split(":")
         for text in measured(name, tier, int(batch), by):

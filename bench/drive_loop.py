@@ -33,12 +33,12 @@ class NullRunner:
 
     def __init__(self, units: int) -> None:
         self.units = units
-        self.answer = np.zeros(1, np.int64)
+        self.output = np.zeros(1, np.int64)
         self.facts: dict[str, str] = {}
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
         for _ in range(self.units):
-            yield self.answer
+            yield self.output
 
 
 def feeds() -> Iterator[Feed]:

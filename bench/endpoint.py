@@ -2,7 +2,7 @@
 
 Run: python -m bench.endpoint [FEEDS]   (40)
 
-A server in a process of its own streams an answer with a token each millisecond. The id of each token is the time in
+A server in a process of its own streams an output with a token each millisecond. The id of each token is the time in
 microseconds at which it was sent, on the clock that both processes share, so the way of a token is the time at which
 its reader has it, less its id. The bare client reads lines and parses none but for the id. The adapter's token counts
 as here when the harness's loop stamps it. Feeds of both alternate.

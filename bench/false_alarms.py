@@ -3,8 +3,8 @@
     python -m bench.false_alarms SUITE TIER [ADAPTER:PRECISION[:OPTION=VALUE …] …] [--feeds N] [--values FOLDER]
 
 It runs built-in adapters on the CPU (torch:bf16 and onnxruntime:fp32 by default) on feeds that are independent of each
-other, each from a seed of its own, and compares every unit of their answers with the fp32 reference as the audit does.
-A unit is what a gate judges by itself: an image of resnet50 or diffusion, a sample of dlrm, a whole answer of llm, a
+other, each from a seed of its own, and compares every unit of their outputs with the fp32 reference as the audit does.
+A unit is what a gate judges by itself: an image of resnet50 or diffusion, a sample of dlrm, a whole output of llm, a
 pass of the probe. With --values it keeps the values in a folder and goes on from there the next time.
 
 A gate lies beyond all values that can be measured, so the tail is extrapolated in two ways, and the one with the larger
@@ -46,13 +46,13 @@ FEEDS = {"smoke": {"quick": 2, "official": 7}, "edge": {"quick": 2, "official": 
 in quick; one of each, or 30 of each."""
 
 
-def judged(suite: Suite, answer: Array, reference: Array) -> list[float]:
-    """The metric of each unit. Where the reference has one row more than the answer, each unit is compared with its own
-    row and that last one; else the answer is one unit."""
-    if len(reference) != len(answer) + 1:
-        return [suite.quality(answer, reference)]
-    rows = (np.concatenate((reference[at : at + 1], reference[-1:])) for at in range(len(answer)))
-    return [suite.quality(answer[at : at + 1], row) for at, row in enumerate(rows)]
+def judged(suite: Suite, output: Array, reference: Array) -> list[float]:
+    """The metric of each unit. Where the reference has one row more than the output, each unit is compared with its own
+    row and that last one; else the output is one unit."""
+    if len(reference) != len(output) + 1:
+        return [suite.quality(output, reference)]
+    rows = (np.concatenate((reference[at : at + 1], reference[-1:])) for at in range(len(output)))
+    return [suite.quality(output[at : at + 1], row) for at, row in enumerate(rows)]
 
 
 def opened(stack: ExitStack, name: str, suite: Suite) -> Runner:
@@ -65,15 +65,15 @@ def opened(stack: ExitStack, name: str, suite: Suite) -> Runner:
 
 
 def answered(suite: Suite, engine: str, seeds: Iterable[int]) -> Iterator[tuple[Array, Array]]:
-    """The answer and the reference of one feed for each seed."""
+    """The output and the reference of one feed for each seed."""
     with ExitStack() as stack:
         runner = opened(stack, engine, suite)
         referee = opened(stack, f"{REFERENCE}:fp32", suite.reference())
         for seed in seeds:
             feed = suite.feeds(BATCH.get(suite.name, 1), seed)(0)
-            answer = np.concatenate([load_generator.plain(out) for out in runner(feed)])
-            reference = np.concatenate([load_generator.plain(out) for out in referee({**feed, "answer": answer})])
-            yield answer, reference
+            output = np.concatenate([load_generator.plain(out) for out in runner(feed)])
+            reference = np.concatenate([load_generator.plain(out) for out in referee({**feed, "output": output})])
+            yield output, reference
 
 
 def above(values: npt.NDArray[np.float64], gate: float) -> float:

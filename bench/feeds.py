@@ -5,7 +5,7 @@ Run: python -m bench.feeds [TIER]   (edge)
 
 First, the time of making a feed of each suite, and of the pool that it comes from. Second, a real worker runs a runner
 that sleeps for as long as it is told, over feeds that cost nothing to make: what is left between the last stamp of one
-feed and the issue of the next is the harness, the digest of an answer and the nonce included. Third, in the server
+feed and the issue of the next is the harness, the digest of an output and the nonce included. Third, in the server
 tier, a runner that answers every feed at once with zeros, on a device that is no processor: its rate alone and in a
 mixed run, all time of the window counted, beside the rate of the mix's nominal device (which does each suite in a
 quarter of its time), and the cores that the worker takes for each second of that device's mixed run.
@@ -67,7 +67,7 @@ class Nothing(Probe):
 
 @dataclass(frozen=True)
 class Sleeps:
-    """A runner that sleeps and computes nothing. Its answers have the shape of the suite's."""
+    """A runner that sleeps and computes nothing. Its outputs have the shape of the suite's."""
 
     suite: Suite
     seconds: float

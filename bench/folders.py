@@ -242,18 +242,18 @@ class Maker:
         )
 
 
-def write(folder: Path, result: Result, answers: Mapping[str, Any] | None = None) -> None:
-    """Writes a finished result as a run does. answers: arrays by the keys of records, in place of made-up ones."""
+def write(folder: Path, result: Result, outputs: Mapping[str, Any] | None = None) -> None:
+    """Writes a finished result as a run does. outputs: arrays by the keys of records, in place of made-up ones."""
     header = result.model_copy(update={"records": (), "meterings": (), "finished": False})
     keeper = store.create(folder, header)
     for record in result.records:
         if record.audit is not None and record.audit.feeds:
             shape = (len(record.audit.feeds), record.feed_units or 1, 3)
-            made = (answers or {}).get(record.key, np.full(shape, 0.5, np.float32))
+            made = (outputs or {}).get(record.key, np.full(shape, 0.5, np.float32))
             serials = np.array(record.audit.feeds)
             befores = np.zeros((len(serials), 16), np.uint8)
             np.savez_compressed(
-                folder / "raw" / f"{record.key}.answers.npz", serials=serials, befores=befores, answers=made
+                folder / "raw" / f"{record.key}.outputs.npz", serials=serials, befores=befores, outputs=made
             )
         keeper.append(record)
     for metering in result.meterings:

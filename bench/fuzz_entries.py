@@ -145,7 +145,7 @@ def agree(folder: Path) -> None:
     content: dict[str, Any] = json.loads((home / "result.json").read_text())
     begun = content | {"records": [], "meterings": [], "finished": False, "resumed": []}
     lines = [begun]
-    for name, key, ends in (("records", "key", (".npz", ".answers.npz")), ("meterings", "phase", (".energy.npz",))):
+    for name, key, ends in (("records", "key", (".npz", ".outputs.npz")), ("meterings", "phase", (".energy.npz",))):
         facts = content.get(name)
         for fact in facts if isinstance(facts, list) else ():
             stem = fact.get(key) if isinstance(fact, dict) else None

@@ -1,12 +1,12 @@
-"""What an engine could keep: how far answers that are made of earlier ones are from the right one.
+"""What an engine could keep: how far outputs that are made of earlier ones are from the right one.
 
     python -m bench.kept SUITE TIER [--kept N] [--feeds N]
 
-The engine has the answers to N earlier feeds and computes no network. It answers with the earlier one of the feed that
+The engine has the outputs for N earlier feeds and computes no network. It yields the earlier one of the feed that
 is most like the new one, with the mean of all, or with the combination of all whose feeds come closest to the new feed
-(least squares with a ridge of 1 % of the mean square). For llm, whose answers are tokens: with the answer from 16 feeds
-before, and with the most frequent token of 16 answers at each place. The row `oracle` knows the right answer: it is the
-combination of 32 earlier answers that comes closest to it, which no engine can find. For dlrm it also counts the pairs
+(least squares with a ridge of 1 % of the mean square). For llm, whose outputs are tokens: with the output from 16 feeds
+before, and with the most frequent token of 16 outputs at each place. The row `oracle` knows the right output: it is the
+combination of 32 earlier outputs that comes closest to it, which no engine can find. For dlrm it also counts the pairs
 of neighbouring lookups in a bag that an earlier sample had too, whose sum of rows could be kept, and how many there are
 where all rows are drawn anew.
 """
@@ -41,32 +41,32 @@ def described(feed: Feed) -> Array:
     return np.concatenate(parts)
 
 
-def combined(before: Array, feed: Array, answers: Array) -> Array:
-    """The combination of answers [kept, …] whose feeds `before` [kept, numbers] come closest to `feed`."""
+def combined(before: Array, feed: Array, outputs: Array) -> Array:
+    """The combination of outputs [kept, …] whose feeds `before` [kept, numbers] come closest to `feed`."""
     gram = before @ before.T
     gram[np.diag_indices_from(gram)] += 0.01 * gram.trace() / len(gram)
-    return np.tensordot(np.linalg.solve(gram, before @ feed), answers, 1)
+    return np.tensordot(np.linalg.solve(gram, before @ feed), outputs, 1)
 
 
-def targets(feeds: list[Feed], answers: Array, at: int, kept: int) -> Iterator[tuple[str, Array]]:
-    """answers: [feeds, …] of each. at: the feed that is asked; those before it are kept."""
-    earlier = answers[at - kept : at].astype(np.float64)
-    if answers.dtype.kind != "f":
-        yield f"the answer from {VOTES} feeds before", answers[at - VOTES]
-        votes = answers[at - VOTES : at]
+def targets(feeds: list[Feed], outputs: Array, at: int, kept: int) -> Iterator[tuple[str, Array]]:
+    """outputs: [feeds, …] of each. at: the feed that is asked; those before it are kept."""
+    earlier = outputs[at - kept : at].astype(np.float64)
+    if outputs.dtype.kind != "f":
+        yield f"the output from {VOTES} feeds before", outputs[at - VOTES]
+        votes = outputs[at - VOTES : at]
         yield f"the most frequent token of {VOTES}", np.array([np.bincount(column).argmax() for column in votes.T])
         return
     before = np.array([described(each) for each in feeds[at - kept : at]])
     now = described(feeds[at])
     likeness = before @ now / np.linalg.norm(before, axis=1)
-    yield "the answer to the feed that is most alike", answers[at - kept + int(likeness.argmax())]
-    yield "the mean of all", earlier.mean(0).astype(answers.dtype)
-    yield "the combination by feeds", combined(before, now, earlier).astype(answers.dtype)
+    yield "the output for the feed that is most alike", outputs[at - kept + int(likeness.argmax())]
+    yield "the mean of all", earlier.mean(0).astype(outputs.dtype)
+    yield "the combination by feeds", combined(before, now, earlier).astype(outputs.dtype)
     chosen = earlier[np.argsort(-likeness)[:ORACLE]].reshape(ORACLE, -1)
-    truth = answers[at].reshape(-1).astype(np.float64)
+    truth = outputs[at].reshape(-1).astype(np.float64)
     if len(truth) > ORACLE:
         factors, *_ = np.linalg.lstsq(chosen.T, truth, rcond=None)
-        yield "oracle", (factors @ chosen).reshape(answers[at].shape).astype(answers.dtype)
+        yield "oracle", (factors @ chosen).reshape(outputs[at].shape).astype(outputs.dtype)
 
 
 def recurring(suite: Dlrm, samples: int) -> str:
@@ -102,13 +102,13 @@ def main() -> None:
     found: dict[str, list[float]] = {}
     with ExitStack() as stack:
         runner = opened(stack, f"{REFERENCE}:fp32", suite)
-        answers = np.stack([np.concatenate([load_generator.plain(out) for out in runner(feed)]) for feed in feeds])
+        outputs = np.stack([np.concatenate([load_generator.plain(out) for out in runner(feed)]) for feed in feeds])
         referee = opened(stack, f"{REFERENCE}:fp32", suite.reference())
         for at in range(asked.kept, len(feeds)):
-            for name, answer in targets(feeds, answers, at, asked.kept):
-                right = np.concatenate([load_generator.plain(out) for out in referee({**feeds[at], "answer": answer})])
-                found.setdefault(name, []).append(suite.quality(answer, right))
-    print(f"| {asked.kept} earlier answers kept | least | median | most |\n|---|---|---|---|")
+            for name, output in targets(feeds, outputs, at, asked.kept):
+                right = np.concatenate([load_generator.plain(out) for out in referee({**feeds[at], "output": output})])
+                found.setdefault(name, []).append(suite.quality(output, right))
+    print(f"| {asked.kept} earlier outputs kept | least | median | most |\n|---|---|---|---|")
     for name, values in found.items():
         print(f"| {name} | {min(values):.2g} | {float(np.median(values)):.2g} | {max(values):.2g} |")
     if isinstance(suite, Dlrm):

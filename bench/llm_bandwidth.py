@@ -2,7 +2,7 @@
 
 Run: python -m bench.llm_bandwidth [TIER [ADAPTER:PRECISION …]]   (edge, 8 GB of memory, and routes of each class)
 
-Both suites are open in one process. They alternate, a pass of the probe and then a few tokens of an answer, so that
+Both suites are open in one process. They alternate, a pass of the probe and then a few tokens of an output, so that
 drift of the machine's speed affects both alike. The bytes of a token come from the suite's cost model, which counts no
 scales: an engine with a 16-bit scale for each 32 weights reads 6 % more at int8 and 12 % more at int4. The bandwidth is
 that of the probe's gemv, whose matrices exceed the caches together.
@@ -57,26 +57,26 @@ def measure(route: str, tier: str) -> Measured:
             pass
 
         def tokens() -> Any:
-            """An endless stream of decoded tokens, without the first one of each answer, which the prefill makes."""
+            """An endless stream of decoded tokens, without the first one of each output, which the prefill makes."""
             for prompt in prompts:
                 yield from itertools.islice(writer(prompt), 1, None)
 
         def probed() -> dict[str, float]:
             """The bytes per second of the kernel that streams matrices that exceed the caches together."""
             rates = {}
-            answers = prober(next(nonces))
+            outputs = prober(next(nonces))
             begin = time.monotonic_ns()
             for cost in kernels:
                 for _ in range(cost.yields):
-                    next(answers)
+                    next(outputs)
                 end = time.monotonic_ns()
                 if cost.bytes:
                     rates[cost.name] = cost.bytes * cost.yields * 1e9 / (end - begin)
                 begin = end
             return rates
 
-        answer = tokens()
-        next(answer)
+        output = tokens()
+        next(output)
         decoded = []
         reads = defaultdict(list)
         for _ in range(ROUNDS):
@@ -85,7 +85,7 @@ def measure(route: str, tier: str) -> Measured:
             spent: list[int] = []
             while len(spent) < TOKENS:
                 begin = time.monotonic_ns()
-                next(answer)
+                next(output)
                 spent.append(time.monotonic_ns() - begin)
             decoded.append(decode.bytes * 1e9 / statistics.median(spent))
     kernel = max(reads, key=lambda name: statistics.median(reads[name]))

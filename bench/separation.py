@@ -201,13 +201,13 @@ def engine(suite: Suite, name: str, nonces: Iterable[int]) -> Row:
     gate = suite.gate(precision)
     assert gate, f"{suite.name} has no gate"
     values: list[float] = []
-    for answer, reference in answered(suite, name, nonces):
-        if len(reference) == len(answer) + 1:  # each of its audits compares as many samples as the gate asks for
-            for start in range(0, len(answer), gate.samples):
-                rows = np.r_[start : min(start + gate.samples, len(answer))]
-                values.append(suite.quality(answer[rows], np.concatenate((reference[rows], reference[-1:]))))
+    for output, reference in answered(suite, name, nonces):
+        if len(reference) == len(output) + 1:  # each of its audits compares as many samples as the gate asks for
+            for start in range(0, len(output), gate.samples):
+                rows = np.r_[start : min(start + gate.samples, len(output))]
+                values.append(suite.quality(output[rows], np.concatenate((reference[rows], reference[-1:]))))
         else:
-            values.append(suite.quality(answer, reference))
+            values.append(suite.quality(output, reference))
     declared = next((each for each, one in ROUNDINGS.items() if one == precision), "16 bits")
     return Row(name.replace(":", " "), declared, tuple(values), "the adapter itself")
 

@@ -2,7 +2,7 @@
 
 Run: python -m bench.server_loop [seconds a cell]
 
-Both offer Poisson arrivals, from different random draws. One system answers at once; the other sleeps for each query
+Both offer Poisson arrivals, from different random draws. One system outputs at once; the other sleeps for each query
 and serves one at a time from a queue. Blocks alternate, so that drift of the machine's speed affects both alike.
 """
 
@@ -41,13 +41,13 @@ class Sleeper:
 
     def __init__(self, sleep_s: float) -> None:
         self.sleep_s = sleep_s
-        self.answer = np.zeros(1, np.int64)
+        self.output = np.zeros(1, np.int64)
         self.facts: dict[str, str] = {}
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
         if self.sleep_s:
             time.sleep(self.sleep_s)
-        yield self.answer
+        yield self.output
 
 
 def ours(sleep_s: float, rate_per_s: float, queries: int, seed: int) -> list[float]:

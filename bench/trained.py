@@ -24,12 +24,12 @@ from torch.nn import functional as F
 from mixmark.suites.llm import SHAPES, Shape
 
 CLASSES, SUCCESSORS = 16, 6
-BATCH, ANSWER = 8, 64
+BATCH, OUTPUT = 8, 64
 RATE = 3e-3
 
 
 def text(shape: Shape) -> Iterator[Tensor]:
-    """Batches of token ids, [BATCH, tokens_in + ANSWER] int64.
+    """Batches of token ids, [BATCH, tokens_in + OUTPUT] int64.
 
     After a random prompt each token is one of six; the classes of the last two tokens set their probabilities.
     """
@@ -39,7 +39,7 @@ def text(shape: Shape) -> Iterator[Tensor]:
     chances = np.exp(1.5 * random.standard_normal(size)).cumsum(-1)
     chances /= chances[..., -1:]
     while True:
-        ids = random.integers(shape.vocabulary, size=(BATCH, shape.tokens_in + ANSWER))
+        ids = random.integers(shape.vocabulary, size=(BATCH, shape.tokens_in + OUTPUT))
         for at in range(shape.tokens_in, ids.shape[1]):
             before = ids[:, at - 2] % CLASSES, ids[:, at - 1] % CLASSES
             chosen = (random.random((BATCH, 1)) > chances[before]).sum(-1)

@@ -6,7 +6,7 @@ from mixmark.harness.contracts.errors import (
     ResultError,
     Unsupported,
     UsageError,
-    WrongAnswer,
+    WrongOutput,
     refuse_options,
 )
 from mixmark.harness.contracts.protocols import (
@@ -109,7 +109,7 @@ __all__ = [
     "Value",
     "Watcher",
     "Weights",
-    "WrongAnswer",
+    "WrongOutput",
     "check_adapter",
     "check_meter",
     "converted",

@@ -1,4 +1,4 @@
-"""The answer in about fifteen lines: verdict, sentence, score, one line per suite, energy, and what would be better.
+"""The output in about fifteen lines: verdict, sentence, score, one line per suite, energy, and what would be better.
 
 It is written to be the last that stands on the screen. `full` has everything else.
 """

@@ -1,4 +1,4 @@
-"""All figures, findings and absences as plain text, at most 120 columns wide, and the answer last."""
+"""All figures, findings and absences as plain text, at most 120 columns wide, and the output last."""
 
 from __future__ import annotations
 

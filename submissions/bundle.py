@@ -123,13 +123,13 @@ def _added(folder: Path, result: Result, source: Path, redactor: Redactor) -> Se
 
 
 def _write(folder: Path, clean: Result, result: Result, source: Path) -> None:
-    """Writes a result as a run does, with the audited answers of the original."""
+    """Writes a result as a run does, with the audited outputs of the original."""
     header = clean.model_copy(update={"records": (), "meterings": (), "finished": False, "resumed": ()})
     keeper = store.create(folder, header)
     for new, old in zip(clean.records, result.records, strict=True):
-        answers = source / "raw" / f"{old.key}.answers.npz"
+        outputs = source / "raw" / f"{old.key}.outputs.npz"
         if new.audit is not None and new.audit.feeds:
-            shutil.copyfile(answers, folder / "raw" / f"{new.key}.answers.npz")
+            shutil.copyfile(outputs, folder / "raw" / f"{new.key}.outputs.npz")
         keeper.append(new)
     for metering in clean.meterings:
         keeper.meter(metering)

@@ -338,7 +338,7 @@ def valid(opened: Opened) -> Told:
 
 
 def hosted(opened: Opened) -> Told:
-    """No result holds a hosted service: nobody can audit its answers, and no board has a table for it."""
+    """No result holds a hosted service: nobody can audit its outputs, and no board has a table for it."""
     for each in opened.seen:
         for device in (device for device in each.machine.devices if device.hosted):
             yield _home(each), f"it holds {device.id}, a hosted service; leave out the adapter endpoint"

@@ -76,7 +76,7 @@ def _raw_names(record: Record) -> Iterator[str]:
     if record.completions is not None:
         yield f"{record.key}.npz"
         if record.audit is not None and record.audit.feeds:
-            yield f"{record.key}.answers.npz"
+            yield f"{record.key}.outputs.npz"
 
 
 def _journal(result: Result, content: dict[str, Any], sha256: Mapping[str, str]) -> Iterator[bytes]:

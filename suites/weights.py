@@ -4,7 +4,7 @@ Random Gaussian weights would make a quality gate useless: honest int4 would be 
 layer. So every group of 32 weights along the contraction axis (all axes after axis 0, flattened; groups restart at each
 row) is one permutation of the same multiset, times one power of two per tensor. Such weights are exact in int4
 (scale = absmax / 8), MXFP4, NVFP4, fp8, int8 with that scale, fp16 and bf16. The multiset sums to zero: otherwise the
-mean of the activations would grow from layer to layer and the network would collapse to one constant answer.
+mean of the activations would grow from layer to layer and the network would collapse to one constant output.
 """
 
 from __future__ import annotations

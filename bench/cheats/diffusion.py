@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from bench.separation import Row, activations, integers
-from mixmark.suites import answers, exported, weights
+from mixmark.suites import exported, outputs, weights
 from mixmark.suites.diffusion import HOME, Diffusion, rule
 
 if TYPE_CHECKING:
@@ -108,29 +108,29 @@ def rows(networks: Networks, wanted: Callable[[str], object]) -> Iterator[Row]:
     latent = networks.latent(context, noise)
     image = networks.image(latent)
 
-    def row(name: str, answer: Callable[[], Array], declared: str = "", note: str = "") -> Iterator[Row]:
+    def row(name: str, output: Callable[[], Array], declared: str = "", note: str = "") -> Iterator[Row]:
         if wanted(name):
-            pairs = zip(answer(), image, strict=True)
+            pairs = zip(output(), image, strict=True)
             yield Row(name, declared, tuple(suite.quality(one[None], other[None]) for one, other in pairs), note)
 
     def whole(*targets: Target) -> Callable[[], Array]:
-        def answer() -> Array:
+        def output() -> Array:
             with together(targets):
                 return networks.image(networks.latent(networks.context(ids), noise))
 
-        return answer
+        return output
 
     def denoised(
         *targets: Target, context: tuple[torch.Tensor, ...] = context, steps: int = steps
     ) -> Callable[[], Array]:
         """The image where the ways change only the U-Net's part; text encoder and VAE are honest."""
 
-        def answer() -> Array:
+        def output() -> Array:
             with together(targets):
                 changed = networks.latent(context, noise, steps)
             return networks.image(changed)
 
-        return answer
+        return output
 
     notes = {
         "int8": "a scale a row",
@@ -209,8 +209,8 @@ def rows(networks: Networks, wanted: Callable[[str], object]) -> Iterator[Row]:
     yield from row("weights of another seed", whole())
 
 
-def distance(answer: Array, reference: Array) -> float:
-    return float(answers.unexplained(answer, reference, reference.mean((2, 3), keepdims=True)).max())
+def distance(output: Array, reference: Array) -> float:
+    return float(outputs.unexplained(output, reference, reference.mean((2, 3), keepdims=True)).max())
 
 
 def layers(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:

@@ -45,7 +45,7 @@ Change = Callable[[str, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Target:
-    """The inputs of an answer: weights, dense features [samples, 13] and indices [samples, 214].
+    """The inputs of an output: weights, dense features [samples, 13] and indices [samples, 214].
 
     Each table is reduced to the rows in use, followed by their average over all lookups, which is the best substitute
     for a row that is not looked up.
@@ -148,10 +148,10 @@ def half_the_rank(name: str, weight: Tensor) -> Tensor:
     return weight * (torch.arange(rank) < rank // 2)
 
 
-def audits(target: Target, answer: Array, reference: Array) -> tuple[float, ...]:
+def audits(target: Target, output: Array, reference: Array) -> tuple[float, ...]:
     """The suite's quality for each 256 samples after the fixed ones, which determine the variance."""
     variance = reference[:FIXED].var(keepdims=True)
-    parts = zip(*(each[FIXED:].reshape(-1, SET_ASIDE) for each in (answer, reference)), strict=True)
+    parts = zip(*(each[FIXED:].reshape(-1, SET_ASIDE) for each in (output, reference)), strict=True)
     return tuple(target.suite.quality(part, np.append(truth, variance)) for part, truth in parts)
 
 
@@ -159,9 +159,9 @@ def values(tier: str, nonces: Sequence[int], wanted: Callable[[str], object]) ->
     target, ranks, hashed = opened(tier, nonces)
     reference = target()
 
-    def row(name: str, answer: Callable[[], Array], declared: str = "", note: str = "") -> Iterator[Row]:
+    def row(name: str, output: Callable[[], Array], declared: str = "", note: str = "") -> Iterator[Row]:
         if wanted(name):
-            yield Row(name, declared, audits(target, answer(), reference), note)
+            yield Row(name, declared, audits(target, output(), reference), note)
 
     yield from row("fp32, batch 32", partial(target, batch=32), "16 bits")
     yield from row("bf16", partial(target, dtype=torch.bfloat16), "16 bits")
@@ -208,7 +208,7 @@ def values(tier: str, nonces: Sequence[int], wanted: Callable[[str], object]) ->
     yield from row(
         "other weights, tables kept", replace(target, weights={**target.weights, **others(target.suite, seed=1)})
     )
-    yield from row("the previous answer", lambda: np.roll(reference, 1))
-    yield from row("a constant answer", lambda: np.full_like(reference, reference[:FIXED].mean()))
+    yield from row("the previous output", lambda: np.roll(reference, 1))
+    yield from row("a constant output", lambda: np.full_like(reference, reference[:FIXED].mean()))
     lazy = np.random.default_rng(0).random(len(reference)) < 0.1
-    yield from row("the previous answer for a random tenth", lambda: np.where(lazy, np.roll(reference, 1), reference))
+    yield from row("the previous output for a random tenth", lambda: np.where(lazy, np.roll(reference, 1), reference))

@@ -1,4 +1,4 @@
-"""llm: honest ways to decode and cheats; each decodes its own answer, which an fp32 teacher judges.
+"""llm: honest ways to decode and cheats; each decodes its own output, which an fp32 teacher judges.
 
 All ways that keep the weights are decoded in one batch, so that the weights are read once a token for all of them. Edge
 takes 6 GB of memory and, with one feed, 22 minutes on two shared cores.
@@ -79,16 +79,16 @@ class Batch:
     targets: Sequence[Target]
 
     def decode(self, prompts: Array) -> Array:
-        """prompts [feeds, tokens_in] -> answers [ways, feeds, tokens_out]."""
+        """prompts [feeds, tokens_in] -> outputs [ways, feeds, tokens_out]."""
         shape, feeds = self.network.shape, len(prompts)
         size = (shape.layers, 2, len(self.targets) * feeds, shape.kv_heads, shape.context, shape.head_dim)
         self.cache = torch.zeros(size)
         ids = torch.from_numpy(prompts).expand(len(self.targets), -1, -1)
-        answer: list[Tensor] = []
+        output: list[Tensor] = []
         for start in itertools.accumulate([0, shape.tokens_in, *[1] * (shape.tokens_out - 2)]):
             ids = self.next(ids, start)[..., None]
-            answer.append(ids)
-        return torch.cat(answer, -1).numpy()
+            output.append(ids)
+        return torch.cat(output, -1).numpy()
 
     def next(self, ids: Tensor, start: int) -> Tensor:
         model = self.network.model
@@ -180,7 +180,7 @@ def guessed(known: Sequence[int], tokens: int) -> list[int]:
 
 
 def uncomputed(prompts: Array, right: Array) -> Iterator[tuple[str, Array]]:
-    """Answers that take no network, or not for all tokens. prompts and right: [feeds, tokens]."""
+    """Outputs that take no network, or not for all tokens. prompts and right: [feeds, tokens]."""
     tokens = right.shape[1]
     known = np.concatenate((prompts, right), 1)
     for name, count in (("n-grams", tokens), ("n-grams, last quarter of the tokens", tokens // 4)):
@@ -189,9 +189,9 @@ def uncomputed(prompts: Array, right: Array) -> Iterator[tuple[str, Array]]:
     made_up = right.copy()
     made_up[:, tokens // 2] = made_up[:, 0]
     yield "one token made up", made_up
-    yield "constant answer", np.repeat(right[:, :1], tokens, 1)
+    yield "constant output", np.repeat(right[:, :1], tokens, 1)
     if len(right) > 1:
-        yield "the previous feed's answer", np.roll(right, 1, 0)
+        yield "the previous feed's output", np.roll(right, 1, 0)
 
 
 @torch.inference_mode()
@@ -207,7 +207,7 @@ def values(
     assert isinstance(network, Network)
     assert isinstance(drawn, Drawn)
 
-    answers: list[tuple[Target, Array]] = []
+    outputs: list[tuple[Target, Array]] = []
     changed: list[tuple[Target, Callable[[Tensor], Tensor]]] = [
         (Target("int8 weights by row", "int8"), partial(integers, bits=8, group=None)),
         (Target("int3 weights"), partial(integers, bits=3)),
@@ -223,28 +223,28 @@ def values(
         ]
     for target, change in ((target, change) for target, change in changed if wanted(target.name)):
         load(network, right, change)
-        answers.append((target, Batch(network, [target]).decode(prompts)[0]))
+        outputs.append((target, Batch(network, [target]).decode(prompts)[0]))
     wrong = Target("wrong weights")
     if wanted(wrong.name):
         load(network, replace(drawn, seed=1))
-        answers.append((wrong, Batch(network, [wrong]).decode(prompts)[0]))
+        outputs.append((wrong, Batch(network, [wrong]).decode(prompts)[0]))
     load(network, right)
     if not weights:
         exact = all(torch.equal(integers(rows, 4), rows) for rows in matrices(network))
         assert exact, "int4 would need a row of its own"
-    first, *others = targets(suite.shape)  # the first is right, and what is not computed is made of right answers
+    first, *others = targets(suite.shape)  # the first is right, and what is not computed is made of right outputs
     everything = [first, *(target for target in others if wanted(target.name))]
     if weights:
         everything = [replace(target, note="") for target in everything]  # the notes describe weights that are exact
     decoded = Batch(network, everything).decode(prompts)
-    answers += zip(everything, decoded, strict=True)
-    answers += [(Target(name), answer) for name, answer in uncomputed(prompts, decoded[0]) if wanted(name)]
+    outputs += zip(everything, decoded, strict=True)
+    outputs += [(Target(name), output) for name, output in uncomputed(prompts, decoded[0]) if wanted(name)]
 
     caches = [[int(size) for size in spec.shape] for spec in graph.state.values()]
-    for target, of_feeds in answers:
+    for target, of_feeds in outputs:
         judged = []
-        for prompt, answer in zip(prompts, of_feeds, strict=True):
-            ids = torch.from_numpy(np.concatenate((prompt, answer[:-1])))
+        for prompt, output in zip(prompts, of_feeds, strict=True):
+            ids = torch.from_numpy(np.concatenate((prompt, output[:-1])))
             (logits,) = network(ids, *(torch.zeros(size) for size in caches))
-            judged.append(suite.quality(answer, logits.numpy()))
+            judged.append(suite.quality(output, logits.numpy()))
         yield Row(target.name, target.declared, tuple(judged), target.note)

@@ -26,10 +26,10 @@ def values(tier: str, nonces: Sequence[int], wanted: Callable[[str], object]) ->
     matrices = {name: tensor for module in session._modules.values() for name, tensor in module.named_parameters()}
     whole = {name: tensor.data for name, tensor in matrices.items()}
 
-    def answers(asked: list[Feed] = given[1:]) -> list[Array]:
+    def outputs(asked: list[Feed] = given[1:]) -> list[Array]:
         return [np.concatenate(list(suite.infer(session, feed))) for feed in asked]
 
-    right = answers()
+    right = outputs()
 
     def row(name: str, found: Callable[[], list[Array]], declared: str = "", note: str = "") -> Iterator[Row]:
         if wanted(name):
@@ -39,7 +39,7 @@ def values(tier: str, nonces: Sequence[int], wanted: Callable[[str], object]) ->
         for module in session._modules.values():
             for name, tensor in module.named_parameters():
                 tensor.data = change(whole[name]) if part in name else whole[name]
-        found = answers()
+        found = outputs()
         for module in session._modules.values():
             for name, tensor in module.named_parameters():
                 tensor.data = whole[name]
@@ -61,10 +61,10 @@ def values(tier: str, nonces: Sequence[int], wanted: Callable[[str], object]) ->
     yield from row("int3 weights", int3)
     for part, said in (("matrix", "half of each streamed matrix"), ("square", "half of each square")):
         yield from row(said, partial(changed, half, part))
-    yield from row("the previous feed's answer", partial(answers, given[:-1]))
+    yield from row("the previous feed's output", partial(outputs, given[:-1]))
 
     def means() -> list[Array]:
         return [np.mean([*right[:at], *right[at + 1 :]], 0) for at in range(len(right))]
 
-    yield from row("the mean of all other answers", means)
-    yield from row("zeros", lambda: [np.zeros_like(answer) for answer in right])
+    yield from row("the mean of all other outputs", means)
+    yield from row("zeros", lambda: [np.zeros_like(output) for output in right])

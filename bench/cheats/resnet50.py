@@ -114,22 +114,22 @@ def values(tier: str, nonces: Sequence[int], wanted: Callable[[str], object]) ->
     referee = suite.reference()
     references = [np.concatenate(list(referee.infer(Eager(network), feed))) for feed in given]
 
-    def answers(network: nn.Module, feeds: Sequence[Feed] = given[1:]) -> list[Array]:
+    def outputs(network: nn.Module, feeds: Sequence[Feed] = given[1:]) -> list[Array]:
         return [logits for feed in feeds for logits in suite.infer(Eager(network), feed)]
 
-    def row(name: str, answers: Callable[[], Sequence[Array]], declared: str = "", note: str = "") -> Iterator[Row]:
+    def row(name: str, outputs: Callable[[], Sequence[Array]], declared: str = "", note: str = "") -> Iterator[Row]:
         if wanted(name):
-            pairs = zip(answers(), references[1:], strict=True)
-            yield Row(name, declared, tuple(suite.quality(answer, reference) for answer, reference in pairs), note)
+            pairs = zip(outputs(), references[1:], strict=True)
+            yield Row(name, declared, tuple(suite.quality(output, reference) for output, reference in pairs), note)
 
     singly = [[{"images": image[None]} for image in feed["images"]] for feed in given[1:]]
 
     def alone() -> list[Array]:
-        return [np.concatenate(answers(network, feed)) for feed in singly]
+        return [np.concatenate(outputs(network, feed)) for feed in singly]
 
     yield from row("fp32, one image at a time", alone, "16 bits")
     int8, int4 = partial(integers, bits=8, group=None), partial(integers, bits=4)
-    right = partial(answers, network)
+    right = partial(outputs, network)
     for name, change, precision, declared, note in (
         ("bf16", None, "bf16", "16 bits", ""),
         ("fp16", None, "fp16", "16 bits", ""),
@@ -158,10 +158,10 @@ def values(tier: str, nonces: Sequence[int], wanted: Callable[[str], object]) ->
             yield from row(f"int{bits} weights", right)
     with changed(network, two_of_four):
         yield from row("2:4 sparse weights", right)
-    yield from row("half resolution", lambda: answers(network, [halved(feed) for feed in given[1:]]))
+    yield from row("half resolution", lambda: outputs(network, [halved(feed) for feed in given[1:]]))
     specs = {name: suite.weights().spec(name) for name in suite.weights().names()}
     other = loaded(Calibrated(drawn(suite.name, specs, rule, seed=1), statistics()))
-    yield from row("other weights", partial(answers, other))
-    yield from row("the previous feed's answer", lambda: [reference[:-1] for reference in references[:-1]])
-    yield from row("the mean answer", lambda: [np.repeat(reference[-1:], IMAGES, 0) for reference in references[1:]])
+    yield from row("other weights", partial(outputs, other))
+    yield from row("the previous feed's output", lambda: [reference[:-1] for reference in references[:-1]])
+    yield from row("the mean output", lambda: [np.repeat(reference[-1:], IMAGES, 0) for reference in references[1:]])
     yield from row("zeros", lambda: [np.zeros_like(reference[:-1]) for reference in references[1:]])

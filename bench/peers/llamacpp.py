@@ -16,7 +16,7 @@ from mixmark.suites.llm import Llm
 
 @contextmanager
 def llm(tier: str, precision: str) -> Iterator[Callable[[], float]]:
-    """A function that decodes the tokens of one answer behind a prompt, and returns tokens per second without those of
+    """A function that decodes the tokens of one output behind a prompt, and returns tokens per second without those of
     the prompt."""
     import llama_cpp
 
@@ -30,7 +30,7 @@ def llm(tier: str, precision: str) -> Iterator[Callable[[], float]]:
         prompt = (llama_cpp.llama_token * len(ids))(*ids.tolist())
         token = (llama_cpp.llama_token * 1)(int(ids[0]))
 
-        def answer() -> float:
+        def output() -> float:
             llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(context), True)
             llama_cpp.llama_decode(context, llama_cpp.llama_batch_get_one(prompt, len(prompt)))
             llama_cpp.llama_synchronize(context)
@@ -40,4 +40,4 @@ def llm(tier: str, precision: str) -> Iterator[Callable[[], float]]:
                 llama_cpp.llama_synchronize(context)
             return (suite.shape.tokens_out - 1) / (time.monotonic() - begin)
 
-        yield answer
+        yield output

@@ -4,7 +4,7 @@
     ├── UsageError        the command line or the configuration is wrong: exit 2
     ├── PluginError       a plugin does not load, or does not have the shape of its contract
     ├── ResultError       a result folder cannot be written or read
-    ├── WrongAnswer       what a runner yielded has not the shape, number or values that its suite asks for
+    ├── WrongOutput       what a runner yielded has not the shape, number or values that its suite asks for
     └── Unsupported       an adapter cannot run this suite on this device at this precision
 
 What a worker goes through (a crash, an out-of-memory kill, a hang) is not an exception but a
@@ -36,7 +36,7 @@ class ResultError(MixmarkError):
     """A result folder cannot be written or read."""
 
 
-class WrongAnswer(MixmarkError):
+class WrongOutput(MixmarkError):
     """What a runner yielded has not the shape, number or values that its suite asks for."""
 
 

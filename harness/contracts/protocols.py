@@ -243,7 +243,7 @@ class Suite(Protocol):
     name: str
     version: str
     unit: str
-    """What one row of an answer is, in the singular: token, image."""
+    """What one row of an output is, in the singular: token, image."""
     unit_names: UnitNames
     """How reports write the unit and its times."""
     scenarios: Sequence[str]
@@ -268,7 +268,7 @@ class Suite(Protocol):
 
     def feeds(self, batch: int, seed: int) -> Feeds:
         """Feeds of `batch` samples each, by their nonces. The same seed and nonce give the same feed on every platform,
-        and any other two give feeds that share nothing from which an answer could be told.
+        and any other two give feeds that share nothing from which an output could be told.
 
         Where drawing a whole feed anew is expensive, the suite makes a pool from the seed, at this call, and alters it
         by the nonce: making a feed must take little next to running it. Several threads do not call at once."""
@@ -281,16 +281,16 @@ class Suite(Protocol):
         keeps nothing between feeds, so several threads may be in it at once."""
 
     def gate(self, precision: str) -> Gate | None:
-        """What the audit asks of each answer that was computed at the declared precision, at this tier and with these
+        """What the audit asks of each output that was computed at the declared precision, at this tier and with these
         weights; None: it is not audited."""
 
     def reference(self) -> Suite:
-        """What the auditor runs in fp32 on a feed of this suite, which then also holds the `answer`, all its yields
-        joined: the suite itself where its own answer is the reference."""
+        """What the auditor runs in fp32 on a feed of this suite, which then also holds the `output`, all its yields
+        joined: the suite itself where its own output is the reference."""
 
-    def quality(self, answer: Array, reference: Array) -> float:
+    def quality(self, output: Array, reference: Array) -> float:
         """The gate's metric for the worst unit of a feed: 0 is the reference itself, smaller is better. Both arguments
-        are a feed's yields joined. Raises WrongAnswer for a shape, a dtype or values that no honest run has."""
+        are a feed's yields joined. Raises WrongOutput for a shape, a dtype or values that no honest run has."""
 
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
         """FLOPs and bytes of each yield of one feed, in order; pure arithmetic, no torch."""
@@ -362,7 +362,7 @@ class Watcher(Protocol):
 
     It is built and called in threads of the harness, one call at a time, but not always in the same thread. Building it
     and `disclose` and `checks` may take 30 seconds each, `read` 5 seconds. A watcher that takes longer, raises, or
-    answers something else is not called again, and the result says why. It yields nothing where the vendor's driver is
+    outputs something else is not called again, and the result says why. It yields nothing where the vendor's driver is
     absent.
     """
 

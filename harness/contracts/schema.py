@@ -55,7 +55,7 @@ HOST_PROCESSOR = "cpu:0"
 NOT_ASKED, NO_GATE, HOSTED = "not asked for", "the suite has no gate", "a hosted service has weights of its own"
 """The reasons for which a record is not audited that are no fault."""
 DIGEST_BYTES = 16
-"""The length of the digest of an answer."""
+"""The length of the digest of an output."""
 LARGEST = 1 << 60
 """The upper limit of any stored integer: 36 years in ns, so that sums and differences of stamps stay inside int64."""
 
@@ -103,7 +103,7 @@ class Device(Fact):
     cores: tuple[int, ...] = ()
     """The hardware threads of a slice, as the operating system numbers them."""
     hosted: str = ""
-    """The model of a hosted service, which has weights of its own. Its answers cannot be audited, and none of them is
+    """The model of a hosted service, which has weights of its own. Its outputs cannot be audited, and none of them is
     in a score. Empty: the device runs what the suite gives it."""
 
     @field_validator("parts")
@@ -229,7 +229,7 @@ class Limits(Fact):
     """The half-width that the 95 % confidence interval of a closed loop's throughput must reach, as a share of it.
     None: not asked for."""
     audits: int = Field(default=0, ge=0)
-    """The minimum number of feeds whose answers are compared with the reference. 0: no audit is asked for."""
+    """The minimum number of feeds whose outputs are compared with the reference. 0: no audit is asked for."""
     screening: bool = False
     """Whether the last feed of each lane is broken off once `max_ns` has passed and it has shown its pace."""
 
@@ -416,7 +416,7 @@ class Failure(Fact):
         "out of memory",
         "hung",
         "overloaded",
-        "wrong answer",
+        "wrong output",
         "no result",
     ]
     """Why it failed. What was `refused` or `unsupported` was not attempted; the others were attempted and failed."""
@@ -467,11 +467,11 @@ class AcceleratorConditions(Fact):
 
 
 class Audit(Fact):
-    """Answers of the timed window, compared with the fp32 reference on the same feeds."""
+    """Outputs of the timed window, compared with the fp32 reference on the same feeds."""
 
     gate: Gate
     finished: int = Field(ge=0)
-    """The number of feeds whose answers were kept. The audited ones were drawn from them."""
+    """The number of feeds whose outputs were kept. The audited ones were drawn from them."""
     feeds: tuple[int, ...] = ()
     """The numbers of the audited feeds, counted from 0 in the order in which they were asked for."""
     values: tuple[float, ...] = ()
@@ -482,7 +482,7 @@ class Audit(Fact):
     """How far the error of the first feed differs if the reference runs on the CPU; None where it ran there anyway."""
     elapsed_ns: int = Field(default=0, ge=0)
     problem: str = ""
-    """Why an answer could not even be compared."""
+    """Why an output could not even be compared."""
     code: str = ""
     """The SHA-256 over the files of Mixmark and of the suite that the auditor's process ran, each with its own hash."""
     software: dict[str, str] = {}
@@ -612,13 +612,13 @@ class Record(Fact):
     bracket_ns: tuple[int, int] | None = None
     """The begin and end of the window, or of the dispatching of a mixed phase, on the parent's clock."""
     feed_overhead_ns: int | None = Field(default=None, ge=0)
-    """The time from one feed to the next that making a feed and keeping an answer take, as the parent measured it after
+    """The time from one feed to the next that making a feed and keeping an output take, as the parent measured it after
     the window of a closed loop."""
     skew_ns: int | None = None
-    """In a mixed phase, the largest distance of a stamp from the time between the feed's request and its answer.
+    """In a mixed phase, the largest distance of a stamp from the time between the feed's request and its output.
     Below 0: no stamp lay outside."""
     audit: Audit | None = None
-    """The audit of the answers. None: `unaudited` says why there is none."""
+    """The audit of the outputs. None: `unaudited` says why there is none."""
     unaudited: str = ""
     conditions: tuple[Conditions, ...] = ()
     """The canary before the workers started, the blocks while they measured, and the canary after they had ended."""

@@ -14,7 +14,7 @@ def derived(seed: int, *use: object) -> int:
 def nonce(seed: int, serial: int, before: bytes = b"") -> int:
     """The nonce of the feed with this number, counted from 0, in the window with this seed.
 
-    before: the digest of the answer before it in the same lane, so that nobody can know the feed earlier; empty for the
+    before: the digest of the output before it in the same lane, so that nobody can know the feed earlier; empty for the
     first one in a lane, and where the parent hands out each feed.
     """
     return derived(seed, "feed", serial, before.hex())

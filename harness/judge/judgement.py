@@ -72,7 +72,7 @@ class Judgement:
     cells: tuple[Row, ...]
     """The same with all runs of a cell in one, without those of hosted services."""
     hosted: tuple[Row, ...]
-    """The cells of hosted services, whose answers nobody can audit: they stand on a table of their own."""
+    """The cells of hosted services, whose outputs nobody can audit: they stand on a table of their own."""
     matrix: Matrix | None
     """The devices compared. None: fewer than two were measured."""
     score: Score | None

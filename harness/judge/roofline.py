@@ -105,7 +105,7 @@ def light(records: Iterable[Record], devices: Sequence[Device] = ()) -> Light:
 
     Which of them reads memory faster depends on the processor: with AMX, ONNX Runtime in fp32 read 1.4 times as fast as
     torch in bf16. An adapter that wants to look fast wants a high ceiling, so its own probe counts only where there is
-    no better witness. The bytes of all but torch count only for the kernels whose answers prove that they streamed
+    no better witness. The bytes of all but torch count only for the kernels whose outputs prove that they streamed
     (`Cost.streamed_bytes`).
     """
     flops_per_s: dict[bool, dict[tuple[str, str], float]] = {True: {}, False: {}}

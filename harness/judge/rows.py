@@ -68,7 +68,7 @@ class Row:
     energy: Energy | None = None
     """None: not measured, or only in part; the findings say why."""
     invalid: bool = False
-    """Whether a rule found it invalid, for example for a wrong answer: then it counts for nothing."""
+    """Whether a rule found it invalid, for example for a wrong output: then it counts for nothing."""
     runs: int = 1
     """The number of runs that the throughput is of; all else is of the run with the median throughput."""
     median_per_s: float | None = None

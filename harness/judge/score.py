@@ -88,7 +88,7 @@ class Stream:
     late: int
     """Feeds that finished inside the window and broke a limit."""
     audited: int
-    """Feeds whose answers were compared with the reference, in the whole phase."""
+    """Feeds whose outputs were compared with the reference, in the whole phase."""
 
 
 @dataclass(frozen=True)
@@ -446,7 +446,7 @@ def _problems(streams: Sequence[Stream], records: Sequence[Record], doubts: Sequ
         if not done:
             message = "no feed finished"
         elif unaudited:
-            why = next((record.unaudited for record in unaudited if record.unaudited), "no answer was compared")
+            why = next((record.unaudited for record in unaudited if record.unaudited), "no output was compared")
             message = f"it was not audited: {why}"
         else:
             late = f", {stream.late} broke their limits" if stream.late else ""

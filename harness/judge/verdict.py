@@ -231,7 +231,7 @@ def _open(evidence: Evidence, cells: Sequence[Row]) -> Iterator[Reason]:
             yield Reason("mix_graded", f"the score is known to ±{widest * 100:.0f} %")
         return
     if any(row.status == "unaudited" for row in cells):
-        yield Reason("audited", "nobody can audit the answers of a hosted service")
+        yield Reason("audited", "nobody can audit the outputs of a hosted service")
     cells = [row for row in cells if row.status == "ok"]
     single = [row for row in cells if row.throughput_per_s is not None and row.runs < SOLID_RUNS]
     if single:

@@ -1,6 +1,6 @@
-"""Compares answers of the timed window with an fp32 reference on the same feeds, after the clock has stopped.
+"""Compares outputs of the timed window with an fp32 reference on the same feeds, after the clock has stopped.
 
-The worker hands over what was yielded; only then does this process draw, from the system's randomness, which answers
+The worker hands over what was yielded; only then does this process draw, from the system's randomness, which outputs
 are audited. Once no worker lives any more, a fresh process makes the feeds anew from the window's seed and runs the
 reference, by the built-in torch adapter in fp32. `worker.isolation` keeps that process apart from the vendor's code.
 """
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mixmark.harness.contracts.errors import PluginError, WrongAnswer
+from mixmark.harness.contracts.errors import PluginError, WrongOutput
 from mixmark.harness.contracts.schema import (
     DIGEST_BYTES,
     HOST_POOL,
@@ -49,42 +49,42 @@ DAMAGE = (ValueError, LookupError, OSError, EOFError, MemoryError, RuntimeError,
 
 
 def kept_at(folder: Path, key: str) -> Path:
-    """The file that keeps the audited answers of a record: whoever has the result can audit it again."""
-    return folder / "raw" / f"{key}.answers.npz"
+    """The file that keeps the audited outputs of a record: whoever has the result can audit it again."""
+    return folder / "raw" / f"{key}.outputs.npz"
 
 
-def answer_bytes(kept: Path) -> int:
-    """The size of the answer to one feed, in a file of audited answers."""
+def output_bytes(kept: Path) -> int:
+    """The size of the output for one feed, in a file of audited outputs."""
     with np.load(kept, allow_pickle=False) as stored:
-        answers = stored["answers"]
-        return int(answers[0].nbytes) if len(answers) else 0
+        outputs = stored["outputs"]
+        return int(outputs[0].nbytes) if len(outputs) else 0
 
 
-def draw(answers: Path, gate: Gate, feeds: int, batch: int, done: int, told: Told, into: Path) -> Audit:
-    """Draws the answers that will be audited, at least `feeds` and as many as hold the gate's samples, and keeps them.
+def draw(outputs: Path, gate: Gate, feeds: int, batch: int, done: int, told: Told, into: Path) -> Audit:
+    """Draws the outputs that will be audited, at least `feeds` and as many as hold the gate's samples, and keeps them.
 
-    answers: what the worker handed over. All that was is looked at for values that are not finite. done: the feeds of
-    the window. told: what the worker told of its answers while they were timed. A problem with them is the audit's:
+    outputs: what the worker handed over. All that was is looked at for values that are not finite. done: the feeds of
+    the window. told: what the worker told of its outputs while they were timed. A problem with them is the audit's:
     nothing is raised.
     """
     try:
-        with zipfile.ZipFile(answers) as archive:  # the loop that saves them packs nothing
-            if sum(member.file_size for member in archive.infolist()) > answers.stat().st_size:
-                raise WrongAnswer("the worker handed over answers that unpack to more than their file")
-        with answers.open("rb") as file, np.load(file, allow_pickle=False) as handed:  # ours to close if it is torn
-            serials, values = handed["serials"], handed["answers"]
+        with zipfile.ZipFile(outputs) as archive:  # the loop that saves them packs nothing
+            if sum(member.file_size for member in archive.infolist()) > outputs.stat().st_size:
+                raise WrongOutput("the worker handed over outputs that unpack to more than their file")
+        with outputs.open("rb") as file, np.load(file, allow_pickle=False) as handed:  # ours to close if it is torn
+            serials, values = handed["serials"], handed["outputs"]
             finished, befores, digests = handed["finished"], handed["befores"], handed["digests"]
         among = _handed(serials, values, finished, digests, done, told)
         before = told.before(finished, befores, digests)
-    except WrongAnswer as error:
+    except WrongOutput as error:
         return Audit(gate=gate, finished=0, problem=str(error))
     except DAMAGE as error:
-        return Audit(gate=gate, finished=0, problem=f"the worker's answers cannot be used: {error}")
+        return Audit(gate=gate, finished=0, problem=f"the worker's outputs cannot be used: {error}")
     count = min(len(among), max(feeds, math.ceil(gate.samples / batch)))
     chosen = np.sort(random.SystemRandom().sample(among.tolist(), count))
     with into.open("wb") as kept:
         followed = [np.frombuffer(before[serial] or bytes(DIGEST_BYTES), np.uint8) for serial in chosen.tolist()]
-        np.savez_compressed(kept, serials=chosen, befores=followed, answers=values[np.searchsorted(serials, chosen)])
+        np.savez_compressed(kept, serials=chosen, befores=followed, outputs=values[np.searchsorted(serials, chosen)])
     return Audit(gate=gate, finished=len(serials), feeds=tuple(chosen.tolist()))
 
 
@@ -96,32 +96,32 @@ def _handed(
     done: int,
     told: Told,
 ) -> npt.NDArray[np.int64]:
-    """The feeds from which audits may be drawn. Raises WrongAnswer where these are not the answers of the window."""
+    """The feeds from which audits may be drawn. Raises WrongOutput where these are not the outputs of the window."""
     columns = serials.dtype == finished.dtype == np.int64 and digests.dtype == np.uint8
     whole = serials.ndim == finished.ndim == 1 and digests.shape == (len(finished), DIGEST_BYTES)
     if not (columns and whole and len(serials) == len(values) and len(serials)):
-        raise WrongAnswer("the worker handed over no answers")
+        raise WrongOutput("the worker handed over no outputs")
     if (np.diff(serials) < 1).any() or (np.diff(np.sort(finished)) < 1).any():
-        raise WrongAnswer("the worker handed over two answers to one feed")
+        raise WrongOutput("the worker handed over two outputs for one feed")
     if len(finished) != done:
-        raise WrongAnswer(f"the worker handed over the digests of {len(finished)} answers of {done} finished feeds")
+        raise WrongOutput(f"the worker handed over the digests of {len(finished)} outputs of {done} finished feeds")
     told.check(finished, digests)
     most = most_kept(values[0].nbytes)
     asked = np.sort(told.kept(finished, most))
     if not np.array_equal(serials, asked):
         here = int(np.isin(asked, serials).sum())
-        raise WrongAnswer(f"the worker handed over {here} answers of the {len(asked)} that it had to keep")
+        raise WrongOutput(f"the worker handed over {here} outputs of the {len(asked)} that it had to keep")
     rows = dict(zip(finished.tolist(), digests, strict=True))
-    for serial, answer in zip(serials.tolist(), values, strict=True):
-        if digest(serial, answer.tobytes()) != rows[serial].tobytes():
-            raise WrongAnswer("the answers are not those that were sealed when they were timed")
+    for serial, output in zip(serials.tolist(), values, strict=True):
+        if digest(serial, output.tobytes()) != rows[serial].tobytes():
+            raise WrongOutput("the outputs are not those that were sealed when they were timed")
     _finite(values)
     return told.sample(finished, most)
 
 
 def _finite(values: npt.NDArray[Any]) -> None:
     if values.dtype.kind == "f" and not (whole := np.isfinite(values).reshape(len(values), -1).all(1)).all():
-        raise WrongAnswer(f"{int((~whole).sum())} of {len(values)} answers hold values that are not finite")
+        raise WrongOutput(f"{int((~whole).sum())} of {len(values)} outputs hold values that are not finite")
 
 
 def pending(record: Record) -> bool:
@@ -148,7 +148,7 @@ class Reference:
 class Auditor:
     """Runs the audits that are drawn and not done, the reference of each suite loaded once.
 
-    folder: the result, whose answers are compared. suite: the suite of a record, as a worker builds it. device: where
+    folder: the result, whose outputs are compared. suite: the suite of a record, as a worker builds it. device: where
     the reference runs; where that is not the CPU, the first feed is repeated on the CPU. logs: the folder for the log
     of each reference; by default that of the result.
     """
@@ -237,9 +237,9 @@ class Auditor:
         )
         return record.model_copy(update={"audit": done})
 
-    def _compared(self, reference: Reference, record: Record, answers: Path) -> messages.Audited:
+    def _compared(self, reference: Reference, record: Record, outputs: Path) -> messages.Audited:
         assert record.batch is not None and record.seed is not None  # an audit was drawn from its feeds
-        request = messages.Audit(key=REFERENCE, batch=record.batch, seed=record.seed, answers=str(answers))
+        request = messages.Audit(key=REFERENCE, batch=record.batch, seed=record.seed, outputs=str(outputs))
         # Each feed is a stage: thirty of them may take longer than a hang is given.
         return reference.worker.call(request, self._timeout_s, each_stage=True)
 

@@ -2,7 +2,7 @@
 what happened.
 
 While the phase lasts, the caller asks `dispatcher.next(device, now_ns)` for each device that may hold another feed. If
-the answer is None, the caller asks again after the next `finished` or `lost` of any device.
+the output is None, the caller asks again after the next `finished` or `lost` of any device.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class Site(Protocol):
 
 @dataclass(frozen=True)
 class Here:
-    """This machine. folder: of the result, to which logs and the answers that will be audited are added."""
+    """This machine. folder: of the result, to which logs and the outputs that will be audited are added."""
 
     equipment: Equipment
     folder: Path

@@ -1,8 +1,8 @@
-"""A suite written to a folder in a format that other programs read, with feeds and the reference's answers to them.
+"""A suite written to a folder in a format that other programs read, with feeds and the reference's outputs for them.
 
     FOLDER
     ├── config.json, …     what the format writes
-    ├── samples/0.npz, …   a feed's arrays by their names, and the `answer`
+    ├── samples/0.npz, …   a feed's arrays by their names, and the `output`
     └── mixmark.json       what the folder holds, with the size and the SHA-256 of each file
 
 A process of its own writes into the folder FOLDER.part, which gets its name once all of it is on the disk. So neither a
@@ -62,7 +62,7 @@ class Asked:
     format: Plugin
     precision: str
     samples: int
-    """How many feeds are written with their answers."""
+    """How many feeds are written with their outputs."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def _not_written(folder: Path, error: OSError) -> MixmarkError:
 
 def _work(asked: Asked, part: Path, parent: Connection) -> None:
     """What the process does: it sends stages as texts, then the manifest, or the error that ended it."""
-    os.dup2(2, 1)  # what libraries print is no part of our answer
+    os.dup2(2, 1)  # what libraries print is no part of our output
     try:
         parent.send(_written(asked, part, parent.send))
     except MixmarkError as error:
@@ -174,7 +174,7 @@ def _written(asked: Asked, part: Path, on_stage: Callable[[str], None]) -> Manif
     on_stage(f"writing {_gb(size_bytes)} of weights in {asked.precision}")
     asked.format.load()(suite, asked.precision, part)
     if asked.samples:
-        on_stage(f"computing {asked.samples} reference answers")
+        on_stage(f"computing {asked.samples} reference outputs")
         write_samples(suite, part / SAMPLES, asked.samples)
     on_stage("hashing the files")
     gate = suite.gate(asked.precision)
@@ -200,14 +200,14 @@ def _refuse_without_memory(suite: Suite) -> None:
     needed, free = needed_bytes(suite, "fp32"), memory.available_bytes()
     if needed > free:
         raise UsageError(
-            f"the reference answers of {suite.name} at the tier {suite.tier} take {_gb(needed)} of memory, and"
+            f"the reference outputs of {suite.name} at the tier {suite.tier} take {_gb(needed)} of memory, and"
             f" {_gb(free)} are free",
             "--samples 0 exports without them",
         )
 
 
 def write_samples(suite: Suite, folder: Path, count: int) -> None:
-    """Writes feeds with their answers into a new folder."""
+    """Writes feeds with their outputs into a new folder."""
     folder.mkdir()
     feeds = suite.feeds(1, SEED)
     with _reference().open(CPU, suite, "fp32", Use.of("single-stream")) as runner:
@@ -215,7 +215,7 @@ def write_samples(suite: Suite, folder: Path, count: int) -> None:
             feed = feeds(nonce)
             sample: dict[str, Any] = {
                 **feed,
-                "answer": np.concatenate([load_generator.plain(out) for out in runner(feed)]),
+                "output": np.concatenate([load_generator.plain(out) for out in runner(feed)]),
             }
             np.savez(folder / f"{nonce}.npz", **sample)
 

@@ -1,4 +1,4 @@
-"""What it takes to come from one feed to the next: the feed is made, and the answer before is kept and hashed.
+"""What it takes to come from one feed to the next: the feed is made, and the output before is kept and hashed.
 
 It is measured in the parent, which no adapter can patch, when the window is over and the workers wait.
 """
@@ -14,12 +14,12 @@ LONGEST_NS = 200_000_000  # for all samples of one measurement
 SAMPLES = 32
 
 
-def cost_ns(make: Callable[[], object], answer_bytes: int) -> int:
+def cost_ns(make: Callable[[], object], output_bytes: int) -> int:
     """The time that one gap between two feeds takes on an idle machine, in nanoseconds.
 
-    make: makes the next feed. answer_bytes: the size of the answer to one.
+    make: makes the next feed. output_bytes: the size of the output for one.
     """
-    parts = [bytes(answer_bytes)]
+    parts = [bytes(output_bytes)]
     make()  # where the suite makes a pool
     return _median_ns(make) + _median_ns(lambda: hashlib.sha256(b"".join(parts)).digest())
 

@@ -295,10 +295,10 @@ class _Devices:
                             return
                         self.changed.wait(TICK_S)
                         continue
-                answer = held[0].part.worker.answer(messages.Fed, held[0].part.timeout_s, replies=self._drop)
-                held.remove(stream := self.by_key[answer.key])
-                stream.part.told.digests[answer.serial] = answer.digest
-                self._finished(stream, answer.issued_ns, answer.marks)
+                output = held[0].part.worker.answer(messages.Fed, held[0].part.timeout_s, replies=self._drop)
+                held.remove(stream := self.by_key[output.key])
+                stream.part.told.digests[output.serial] = output.digest
+                self._finished(stream, output.issued_ns, output.marks)
         except Exception as error:  # whatever it is, the other devices go on
             failure = failure_of(error)
             for (_, where), stream in self.streams.items():

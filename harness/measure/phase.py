@@ -72,7 +72,7 @@ class Part:
     fields: dict[str, Any] = field(default_factory=dict)
     """The fields of the record, as far as they are known."""
     told: Told = field(default_factory=Told)
-    """What the worker tells of its answers while they are timed."""
+    """What the worker tells of its outputs while they are timed."""
     failure: Failure | None = None
     """What ended the part, before or after it had finished feeds."""
 
@@ -87,7 +87,7 @@ class Part:
         return seed
 
     def drop(self, question: messages.Question) -> messages.Key:
-        """Draws which answers stay, where they have outgrown the worker's memory for them. Raises Garbled for another
+        """Draws which outputs stay, where they have outgrown the worker's memory for them. Raises Garbled for another
         question."""
         if not isinstance(question, messages.Outgrown):
             raise messages.Garbled(f"{type(question).__name__} was not due")
@@ -269,8 +269,8 @@ def _driven(parts: Sequence[Part], ready: Ready, drive: Drive, beside: Sequence[
 
 
 def _end(part: Part, folder: Path) -> None:
-    """Takes over the answers and draws those that will be audited. What was measured is kept where its worker failed
-    later, and is refused where the worker lived and did not hand over its answers."""
+    """Takes over the outputs and draws those that will be audited. What was measured is kept where its worker failed
+    later, and is refused where the worker lived and did not hand over its outputs."""
     fields, share = part.fields, part.share
     if "completions" not in fields:
         if part.failure:
@@ -279,21 +279,21 @@ def _end(part: Part, folder: Path) -> None:
     if part.failure:
         fields["cut_short"] = part.failure
         cause = WorkerFailed(part.failure)
-        fields["unaudited"] = f"the worker was gone before it handed over its answers: {cause}"
+        fields["unaudited"] = f"the worker was gone before it handed over its outputs: {cause}"
         return
-    answers = part.scratch / f"{share.key}.npz"
+    outputs = part.scratch / f"{share.key}.npz"
     try:
-        handed = part.worker.call(messages.HandOver(key=share.key, answers=str(answers)), part.timeout_s)
+        handed = part.worker.call(messages.HandOver(key=share.key, outputs=str(outputs)), part.timeout_s)
         fields["facts"] = handed.facts
         gate = part.suite.gate(share.route.precision)
         if gate is None or share.route.hosted or not share.limits.audits:
             fields["unaudited"] = HOSTED if share.route.hosted else NOT_ASKED if gate else NO_GATE
             return
         done, into = len(fields["completions"]), audit.kept_at(folder, share.key)
-        fields["audit"] = audit.draw(answers, gate, share.limits.audits, part.batch, done, part.told, into)
+        fields["audit"] = audit.draw(outputs, gate, share.limits.audits, part.batch, done, part.told, into)
         if share.scenario not in ("mixed", "probe", "server") and into.exists():
             feeds = map(part.suite.feeds(part.batch, 0), itertools.count())
-            fields["feed_overhead_ns"] = feed_overhead.cost_ns(lambda: next(feeds), audit.answer_bytes(into))
+            fields["feed_overhead_ns"] = feed_overhead.cost_ns(lambda: next(feeds), audit.output_bytes(into))
     except Exception as error:
         del fields["completions"]
         fields["error"] = failure_of(error)

@@ -1,4 +1,4 @@
-"""Repeats the audits of a result folder, on any machine: the seed and the audited answers are in it.
+"""Repeats the audits of a result folder, on any machine: the seed and the audited outputs are in it.
 
 Nothing of the folder is trusted but these: the feeds, the reference and the gate come from this installation's suites.
 Nothing is written to the folder.
@@ -130,7 +130,7 @@ def _auditable(record: Record, equipment: Equipment, checkpoints: Mapping[str, P
 
 
 def _fresh(record: Record) -> Record:
-    """The record as it was when its answers were drawn."""
+    """The record as it was when its outputs were drawn."""
     assert record.audit is not None  # it was found auditable
     audit = record.audit.model_copy(update={"values": (), "problem": "", "disagreement": None})
     return record.model_copy(update={"audit": audit, "unaudited": ""})
@@ -147,7 +147,7 @@ def _compared(record: Record, gate: Gate, again: Record) -> Repeated:
     elif stored.gate != gate:
         problem = f"its gate is {stored.gate.at_most:g}, and the suite's is {gate.at_most:g}"
     elif wrong := sum(value > gate.at_most for value in now.values):
-        problem = f"{wrong} of {len(now.values)} answers are wrong"
+        problem = f"{wrong} of {len(now.values)} outputs are wrong"
     elif stored.problem or len(stored.values) != len(now.values):
         problem = f"the folder says otherwise: {stored.problem or record.unaudited or 'it has other values'}"
     elif apart := sum(abs(value - before) > most for value, before, most in pairs):

@@ -1,6 +1,6 @@
 """A suite alone on a device: the worker drives its own closed or open loop.
 
-The worker gets the window's seed when the window begins. Each feed follows from it and from the answer before in the
+The worker gets the window's seed when the window begins. Each feed follows from it and from the output before in the
 same lane, or from the one before that where feeds are made ahead, so that nobody can work further ahead, and no feed
 waits for the parent.
 """

@@ -7,7 +7,7 @@
                             {"sha256": {…}}, the hash of each of their raw files. {"resumed": [12]} says that the run
                             went on after twelve records
     raw/<key>.npz           the stamps of a record, and the record's key
-    raw/<key>.answers.npz   the audited answers of a record, and the serial numbers of their feeds
+    raw/<key>.outputs.npz   the audited outputs of a record, and the serial numbers of their feeds
     raw/<phase>.energy.npz  the samples of a metering, and the name of its phase
 
 A crash loses only the cell that was running. Every OSError becomes a ResultError, and what was written stays.
@@ -66,7 +66,7 @@ MAX_JSON_OBJECTS = 250_000  # in each of the two; a block of conditions is one, 
 MAX_JSON_VALUES = 6_000_000  # in each of the two; a block of conditions has 22
 MAX_RAW_BYTES = 512 << 20  # of all stamps and samples of a folder: 13 million feeds of one mark each
 SLACK_BYTES = 1 << 21  # of a raw file, for its headers and its directory
-MAX_ANSWER_BYTES = 4 << 30  # of all audited answers of a folder: 32 times what a worker keeps for one record
+MAX_OUTPUT_BYTES = 4 << 30  # of all audited outputs of a folder: 32 times what a worker keeps for one record
 
 
 @dataclass
@@ -77,7 +77,7 @@ class _Source:
     sha256: Mapping[str, str]
     """The hash of each raw file, by its name."""
     raw: Budget = field(default_factory=lambda: Budget(MAX_RAW_BYTES))
-    answers: Budget = field(default_factory=lambda: Budget(MAX_ANSWER_BYTES))
+    outputs: Budget = field(default_factory=lambda: Budget(MAX_OUTPUT_BYTES))
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def create(path: Path, header: Result, needs_bytes: int = 0, source: Path | None
     """Makes a new folder for the run that `header` describes: an unfinished Result, which may hold what another run of
     the machine measured.
 
-    source: the folder of that run, from which the answers are copied that it kept.
+    source: the folder of that run, from which the outputs are copied that it kept.
     Raises ResultError if the folder is not empty, cannot be written, or the disk has less than `needs_bytes` free.
     """
     if header.finished:
@@ -192,7 +192,7 @@ def create(path: Path, header: Result, needs_bytes: int = 0, source: Path | None
             )
         _append_line(path / "journal.jsonl", _dumped(header.model_copy(update={name: () for name in ADDED})))
         _sync_folder(path)
-        measured = [] if source is None else [source / "raw" / f"{each.key}.answers.npz" for each in header.records]
+        measured = [] if source is None else [source / "raw" / f"{each.key}.outputs.npz" for each in header.records]
         for kept in measured:
             if kept.exists():
                 shutil.copyfile(kept, path / "raw" / kept.name)
@@ -373,7 +373,7 @@ def _raw_names(record: Record) -> Iterator[str]:
     if record.completions is not None:
         yield f"{record.key}.npz"
         if record.audit is not None and record.audit.feeds:
-            yield f"{record.key}.answers.npz"
+            yield f"{record.key}.outputs.npz"
 
 
 def _record(source: _Source, content: Any) -> Record:
@@ -391,28 +391,28 @@ def _record(source: _Source, content: Any) -> Record:
         completions = Completions(*(arrays.read(name) for name in COLUMNS))
     record = record.model_copy(update={"completions": completions})
     if record.audit is not None and record.audit.feeds:
-        _answers(source, record, record.audit)
+        _outputs(source, record, record.audit)
     return record
 
 
-def _answers(source: _Source, record: Record, audit: Audit) -> None:
-    """Checks that the audited answers are stored, each with all of its units, so that anybody can audit them again."""
-    with _raw(source, f"{record.key}.answers.npz", source.answers) as arrays:
-        if arrays.names != {"serials", "befores", "answers"}:
-            raise ValueError("it must hold serials, befores and answers")
-        serials, befores, answers = (arrays.shaped(name) for name in ("serials", "befores", "answers"))
+def _outputs(source: _Source, record: Record, audit: Audit) -> None:
+    """Checks that the audited outputs are stored, each with all of its units, so that anybody can audit them again."""
+    with _raw(source, f"{record.key}.outputs.npz", source.outputs) as arrays:
+        if arrays.names != {"serials", "befores", "outputs"}:
+            raise ValueError("it must hold serials, befores and outputs")
+        serials, befores, outputs = (arrays.shaped(name) for name in ("serials", "befores", "outputs"))
         count = (len(audit.feeds),)
         if befores.shape != (*count, DIGEST_BYTES) or befores.dtype != np.uint8:
-            raise ValueError(f"befores must be a digest of {DIGEST_BYTES} bytes for each answer")
-        if serials.shape != count or answers.shape[:1] != count or arrays.read("serials").tolist() != [*audit.feeds]:
-            raise ValueError(f"it does not hold the answers to the audited feeds {', '.join(map(str, audit.feeds))}")
-        units = answers.shape[1] if len(answers.shape) > 1 else "no"
+            raise ValueError(f"befores must be a digest of {DIGEST_BYTES} bytes for each output")
+        if serials.shape != count or outputs.shape[:1] != count or arrays.read("serials").tolist() != [*audit.feeds]:
+            raise ValueError(f"it does not hold the outputs for the audited feeds {', '.join(map(str, audit.feeds))}")
+        units = outputs.shape[1] if len(outputs.shape) > 1 else "no"
         if units != (record.feed_units or units):
-            raise ValueError(f"an answer has {units} units, but a feed has {record.feed_units}")
-        if answers.dtype not in PLAIN:
-            raise ValueError(f"answers must be float32, int32 or int64, but these are {answers.dtype}")
-        if not all(np.isfinite(values).all() for values in arrays.chunks("answers")):
-            raise ValueError("an answer is not finite")
+            raise ValueError(f"an output has {units} units, but a feed has {record.feed_units}")
+        if outputs.dtype not in PLAIN:
+            raise ValueError(f"outputs must be float32, int32 or int64, but these are {outputs.dtype}")
+        if not all(np.isfinite(values).all() for values in arrays.chunks("outputs")):
+            raise ValueError("an output is not finite")
 
 
 def _metering(source: _Source, content: Any) -> Metering:

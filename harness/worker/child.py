@@ -33,7 +33,7 @@ import numpy as np
 from mixmark.harness import VERSION
 from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.arrivals import poisson
-from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported, UsageError, WrongAnswer
+from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported, UsageError, WrongOutput
 from mixmark.harness.contracts.protocols import Adapter, Discloses, Feed, Feeds, Helpers, Meter, Runner, Suite, Use
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Absent, Completions, Device, Failure, Limits, RateTrial
 from mixmark.harness.contracts.text import plain
@@ -42,7 +42,7 @@ from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker import isolation, load_generator, messages, runner_check
 from mixmark.harness.worker.failures import WorkerFailed, failure_of
-from mixmark.harness.worker.outputs import Answers
+from mixmark.harness.worker.outputs import Outputs
 from mixmark.harness.worker.process import memory
 from mixmark.harness.worker.software import packages, python
 
@@ -248,14 +248,14 @@ class Served:
             return self.line.reply(messages.Key).key
 
         it.feeds, it.seed, it.ahead = it.suite.feeds(it.batch, asked.pool), asked.seed, asked.ahead
-        it.log = load_generator.Log(it.suite.units(it.batch), Answers(draw))
+        it.log = load_generator.Log(it.suite.units(it.batch), Outputs(draw))
         return messages.Begun()
 
     def measure(self, asked: messages.Measure) -> messages.Measured:
         """A closed loop, or an open one where there is a rate of arrivals. No answer of a screening run is kept."""
         it, limits = self.opened[asked.key], asked.limits
         make, seed, units = it.feeds, it.seed, it.log.units
-        answers = None if limits.screening else it.log.answers
+        outputs = None if limits.screening else it.log.outputs
         assert make is not None and seed is not None  # `begin` was told them
 
         def feeds(serial: int, before: bytes) -> Feed:
@@ -265,15 +265,15 @@ class Served:
         if it.rate_per_s is None:
             enough = functools.partial(steadiness.enough, limits)
             done = load_generator.closed_loop(
-                it.runner, feeds, limits, lanes=it.lanes, enough=enough, units=units, answers=answers, ahead=it.ahead
+                it.runner, feeds, limits, lanes=it.lanes, enough=enough, units=units, outputs=outputs, ahead=it.ahead
             )
         else:
             limits = _enough(it.suite, limits, it.rate_per_s)
             arrivals_ns = poisson(it.rate_per_s, seeds.arrivals(seed))
             done = load_generator.open_loop(
-                it.runner, feeds, arrivals_ns, limits, lanes=it.lanes, units=units, answers=answers
+                it.runner, feeds, arrivals_ns, limits, lanes=it.lanes, units=units, outputs=outputs
             )
-        self.say(messages.Stage(name="measured", seal=answers.seal if answers else ""))
+        self.say(messages.Stage(name="measured", seal=outputs.seal if outputs else ""))
         with open(asked.out, "wb") as file:
             np.savez(file, allow_pickle=False, **vars(done))
         return messages.Measured(ended_by="time" if it.rate_per_s else _ended_by(limits, done))
@@ -306,17 +306,17 @@ class Served:
             self.in_flight.append(self.lanes.submit(run))
 
     def hand_over(self, asked: messages.HandOver) -> messages.HandedOver:
-        kept = self.opened[asked.key].log.answers
+        kept = self.opened[asked.key].log.outputs
         assert kept is not None  # `begin` made it
-        kept.save(Path(asked.answers))
+        kept.save(Path(asked.outputs))
         return messages.HandedOver(facts=_facts(self.opened[asked.key].runner))
 
     def audit(self, asked: messages.Audit) -> messages.Audited:
         """The feeds are made anew from the window's seed."""
         it = self.opened[asked.key]
-        with np.load(asked.answers, allow_pickle=False) as kept:
+        with np.load(asked.outputs, allow_pickle=False) as kept:
             befores = [row.tobytes() if row.any() else b"" for row in kept["befores"]]
-            rows = list(zip(kept["serials"].tolist(), befores, kept["answers"], strict=True))
+            rows = list(zip(kept["serials"].tolist(), befores, kept["outputs"], strict=True))
         values: dict[int, float] = {}
         problem = ""
         feeds = it.suite.feeds(asked.batch, seeds.pool(asked.seed))
@@ -327,8 +327,8 @@ class Served:
                 reference = np.concatenate([load_generator.plain(out) for out in it.runner({**feed, "answer": answer})])
                 values[serial] = float(it.suite.quality(answer, reference))
                 if not math.isfinite(values[serial]):
-                    raise WrongAnswer(f"the gate's metric of feed {serial} is {values.pop(serial)}")
-            except WrongAnswer as error:
+                    raise WrongOutput(f"the gate's metric of feed {serial} is {values.pop(serial)}")
+            except WrongOutput as error:
                 problem = f"feed {serial}: {error}"
                 break
         ran = getattr(sys.modules["__main__"], "RAN", {})  # where this process is isolated

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from mixmark.harness.contracts.errors import MixmarkError, Unsupported, WrongAnswer
+from mixmark.harness.contracts.errors import MixmarkError, Unsupported, WrongOutput
 from mixmark.harness.contracts.schema import Failure
 from mixmark.harness.plugins.calls import words
 from mixmark.harness.worker import load_generator
@@ -32,8 +32,8 @@ def failure_of(error: BaseException) -> Failure:
         return error.failure
     if isinstance(error, load_generator.Overloaded):
         return Failure(kind="overloaded", message=str(error), hint="a lower --rate, or --rate max finds one")
-    if isinstance(error, WrongAnswer):
-        return Failure(kind="wrong answer", message=str(error), hint=error.hint)
+    if isinstance(error, WrongOutput):
+        return Failure(kind="wrong output", message=str(error), hint=error.hint)
     if isinstance(error, Unsupported):
         return Failure(kind="unsupported", message=str(error), hint=error.hint)
     if isinstance(error, MixmarkError):

@@ -30,7 +30,7 @@ from mixmark.harness.worker.process import Host
 from mixmark.harness.worker.process.local import Local
 
 FINISHES_WITHIN_S = 30.0
-TRACED = ("raised", "out of memory", "wrong answer")  # failures whose cause the log shows
+TRACED = ("raised", "out of memory", "wrong output")  # failures whose cause the log shows
 LOG_LINES = 5  # of a worker that crashed: as much as shows the cause of a traceback
 SAMPLE_S = 0.5  # how often the memory is looked at while the worker is waited for
 

@@ -21,15 +21,15 @@ from statistics import median
 
 import numpy as np
 
-from mixmark.harness.contracts.errors import WrongAnswer
+from mixmark.harness.contracts.errors import WrongOutput
 from mixmark.harness.contracts.protocols import Array, Feed, Preparer, Runner
 from mixmark.harness.contracts.schema import Completions, Device, Limits, RateTrial, SearchEnd, Trial
 from mixmark.harness.judge.statistics.timestamps import finished_by, steps_begin_ns
-from mixmark.harness.worker.outputs import Answers
+from mixmark.harness.worker.outputs import Outputs
 
 Clock = Callable[[], int]
 NextFeed = Callable[[int, bytes], Feed]
-"""Makes a feed from its number and from the digest of the answer before it in its chain, empty for a chain's first. The
+"""Makes a feed from its number and from the digest of the output before it in its chain, empty for a chain's first. The
 threads of several lanes may call it at once."""
 PLAIN = frozenset(np.dtype(name) for name in ("float32", "int32", "int64"))
 NOTHING = "the runner yielded nothing for a feed"
@@ -43,7 +43,7 @@ CLEAR = 5  # a size that another one has beaten in the median of so many turns g
 LONGEST_FEED_NS = 500_000_000  # the mixes leave a batch 2 s, and a busy machine may take four times as long
 LOOKS_GROW = 1.5  # each look at the precision comes so much later than the one before: every look is a chance to
 # stop by luck, and at 1.1 the intervals of autocorrelated steps covered the truth too seldom
-UNIT_BYTES = 64 << 20  # the largest answer for one unit: five images of the largest tier
+UNIT_BYTES = 64 << 20  # the largest output for one unit: five images of the largest tier
 
 
 class Overloaded(Exception):
@@ -51,13 +51,13 @@ class Overloaded(Exception):
 
 
 def plain(value: object) -> Array:
-    """`value` as a numpy array of float32, int32 or int64; raises WrongAnswer for anything else.
+    """`value` as a numpy array of float32, int32 or int64; raises WrongOutput for anything else.
 
     Converting is what forces a lazy result onto the host before the stamp.
     """
     out = np.asarray(value)
     if out.dtype not in PLAIN or out.ndim == 0:
-        raise WrongAnswer(
+        raise WrongOutput(
             f"a runner yields arrays of float32, int32 or int64, one row a unit; got {out.dtype} {out.shape}"
         )
     return out
@@ -75,16 +75,16 @@ class Log:
     """Stamps as flat machine integers. A feed's go through a list, the cheapest thing to append to while the
     device waits, and from there into the arrays in one step.
 
-    units: how many each feed holds; None: they are not counted. answers: takes what the runner yields.
+    units: how many each feed holds; None: they are not counted. outputs: takes what the runner yields.
     """
 
-    def __init__(self, units: int | None = None, answers: Answers | None = None) -> None:
+    def __init__(self, units: int | None = None, outputs: Outputs | None = None) -> None:
         self.due_ns, self.issued_ns, self.ends = array("q"), array("q"), array("q")
         self.flat = array("q")
         """A stamp and its units, by turns."""
-        self.units, self.answers = units, answers
+        self.units, self.outputs = units, outputs
         self.before, self.told = -1, b""
-        """The number of the feed that ran last, and the digest of its answer."""
+        """The number of the feed that ran last, and the digest of its output."""
 
     def feed(
         self,
@@ -96,11 +96,11 @@ class Log:
         until_ns: float = math.inf,
     ) -> tuple[int, list[int], bytes]:
         """Runs one feed, which in a closed loop is due when it is issued; returns its issue, its stamps, each
-        followed by its units, and the digest of its answer, empty where none is kept. A feed that goes on at `until_ns`
+        followed by its units, and the digest of its output, empty where none is kept. A feed that goes on at `until_ns`
         is broken off behind its second stamp or a later one.
 
         A yield is copied before it is stamped: what an engine writes into its array later is neither timed nor
-        audited. Raises WrongAnswer where the runner yields nothing, or not the units that the feed holds; one that
+        audited. Raises WrongOutput where the runner yields nothing, or not the units that the feed holds; one that
         never ends is stopped there.
         """
         marks: list[int] = []
@@ -115,7 +115,7 @@ class Log:
                 out = plain(out)
                 checked = out.dtype
             if out.nbytes > len(out) * UNIT_BYTES:
-                raise WrongAnswer(f"a unit's answer has {out.nbytes / max(1, len(out)) / 2**20:.0f} MiB")
+                raise WrongOutput(f"a unit's output has {out.nbytes / max(1, len(out)) / 2**20:.0f} MiB")
             keep(out.tobytes())
             append(clock())
             append(len(out))
@@ -125,12 +125,12 @@ class Log:
                 whole = False
                 break
         if not marks:
-            raise WrongAnswer(NOTHING)
+            raise WrongOutput(NOTHING)
         if whole and self.units and sum(marks[1::2]) != self.units:
             more = "at least " if len(marks) > most else ""
-            raise WrongAnswer(f"the runner yielded {more}{sum(marks[1::2])} units for a feed of {self.units}")
-        if self.answers:
-            self.told = self.answers.add(serial, parts, out, self.before)
+            raise WrongOutput(f"the runner yielded {more}{sum(marks[1::2])} units for a feed of {self.units}")
+        if self.outputs:
+            self.told = self.outputs.add(serial, parts, out, self.before)
             self.before = serial
         self.flat.fromlist(marks)
         self.due_ns.append(issued if due_ns is None else due_ns)
@@ -162,15 +162,15 @@ def closed_loop(
     lanes: int = 1,
     enough: Callable[[Completions], bool] = lambda done: True,
     units: int | None = None,
-    answers: Answers | None = None,
+    outputs: Outputs | None = None,
     ahead: bool = False,
 ) -> Completions:
     """Single-stream (one lane) and offline (as many lanes as the runner has slots): the next feed goes in when
-    one comes out, until the window of `limits` is over. What a runner raises passes through. units, answers: see `Log`.
+    one comes out, until the window of `limits` is over. What a runner raises passes through. units, outputs: see `Log`.
     In a screening run, feeds that go on when the longest time has passed are broken off.
 
     ahead: each lane's next feed is made by another thread while the lane runs one. Its feeds then form two chains that
-    take turns, in each of which a feed follows from the answer before. A feed that is made and not needed is dropped.
+    take turns, in each of which a feed follows from the output before. A feed that is made and not needed is dropped.
     enough: asked, ever more seldom, once `min_ns` and `min_feeds` are reached, about what a lane has done so far;
     between two feeds, so that its cost is in no figure. All lanes end when one has done enough: one that went on alone
     would have the whole device and show half of its rate.
@@ -212,7 +212,7 @@ def closed_loop(
                     look_ns = int(elapsed * LOOKS_GROW)
                 due.append((log, next_of(log)))
 
-    return _in_lanes(lane, [[Log(units, answers) for _ in range(chains(ahead))] for _ in range(lanes)])
+    return _in_lanes(lane, [[Log(units, outputs) for _ in range(chains(ahead))] for _ in range(lanes)])
 
 
 def open_loop(
@@ -224,7 +224,7 @@ def open_loop(
     sleep: Callable[[float], None] = time.sleep,
     lanes: int = 1,
     units: int | None = None,
-    answers: Answers | None = None,
+    outputs: Outputs | None = None,
 ) -> Completions:
     """Server: feeds arrive on their own schedule, whatever the device does with those before, and wait their turn.
 
@@ -253,7 +253,7 @@ def open_loop(
                 raise Overloaded(f"feed {serial} waited {late / 1e9:.3g} s for its turn: the queue grows")
             log.feed(runner, feed, clock, begin + due, serial)
 
-    return _in_lanes(lane, [[Log(units, answers)] for _ in range(lanes)])
+    return _in_lanes(lane, [[Log(units, outputs)] for _ in range(lanes)])
 
 
 def made_ahead(device: Device, batch: int) -> bool:
@@ -264,12 +264,12 @@ def made_ahead(device: Device, batch: int) -> bool:
 
 
 def chains(ahead: bool) -> int:
-    """In how many chains the feeds of a lane follow from the answers to earlier ones."""
+    """In how many chains the feeds of a lane follow from the outputs for earlier ones."""
     return 2 if ahead else 1
 
 
 def one_by_one(feeds: Iterator[Feed]) -> NextFeed:
-    """Feeds that depend on no answer."""
+    """Feeds that depend on no output."""
     lock = threading.Lock()
 
     def feed(serial: int, before: bytes) -> Feed:
@@ -306,7 +306,7 @@ def _in_lanes(lane: Callable[[Sequence[Log]], None], lanes: Sequence[Sequence[Lo
 
 def warm_up(runner: Runner, feeds: Iterator[Feed], limits: Limits, clock: Clock = time.monotonic_ns) -> None:
     """Runs feeds for `warmup_ns`; the last one is dropped half-way (a generator can be closed), at least one
-    yield is waited for. Raises WrongAnswer where the runner yields nothing."""
+    yield is waited for. Raises WrongOutput where the runner yields nothing."""
     begin = clock()
     while True:
         out = None
@@ -315,7 +315,7 @@ def warm_up(runner: Runner, feeds: Iterator[Feed], limits: Limits, clock: Clock 
             if clock() - begin >= limits.warmup_ns:
                 return
         if out is None:
-            raise WrongAnswer(NOTHING)
+            raise WrongOutput(NOTHING)
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,7 @@ class Stage(Message):
 
     name: StageName
     seal: str | None = None
-    """With `measured`: the hash of the answers that the window had. What is handed over later must have the same."""
+    """With `measured`: the hash of the outputs that the window had. What is handed over later must have the same."""
 
 
 class Question(Message):
@@ -147,12 +147,12 @@ class Question(Message):
 
 
 class Outgrown(Question):
-    """The answers take more memory than is given to them: which of them stay? The reply is a `Key`."""
+    """The outputs take more memory than is given to them: which of them stay? The reply is a `Key`."""
 
     done: int
     """How many feeds are finished."""
     seal: str
-    """The hash of the digests of their answers."""
+    """The hash of the digests of their outputs."""
 
 
 class Failed(Message):
@@ -316,7 +316,7 @@ class Begin(Request[Begun]):
     pool: int
     """The seed of the suite's pool."""
     seed: int | None
-    """The seed of the window, from which with the answers the nonces of the feeds follow, and the arrivals; None: each
+    """The seed of the window, from which with the outputs the nonces of the feeds follow, and the arrivals; None: each
     nonce comes with the request for its feed."""
     ahead: bool = False
     """Whether the next feed is made while one runs, in a closed loop and where nonces come one by one."""
@@ -342,22 +342,22 @@ class Feed(Request[Fed]):
 
 
 class HandOver(Request[HandedOver]):
-    """Leaves the answers to the feeds in a file, as `drive.Answers.save` writes it."""
+    """Leaves the outputs to the feeds in a file, as `outputs.Outputs.save` writes it."""
 
-    doing = "handing over its answers"
+    doing = "handing over its outputs"
     key: str
-    answers: str
+    outputs: str
 
 
 class Audit(Request[Audited]):
-    """Compares the answers in a file with those of the reference that is open."""
+    """Compares the outputs in a file with those of the reference that is open."""
 
     doing = "making feeds"
     key: str
     batch: int
     seed: int
-    """The seed of the window that the answers are said to belong to."""
-    answers: str
+    """The seed of the window that the outputs are said to belong to."""
+    outputs: str
 
 
 class Examine(Request[Examined]):

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from mixmark.harness.contracts.errors import WrongAnswer
+from mixmark.harness.contracts.errors import WrongOutput
 from mixmark.harness.contracts.protocols import Feed, Runner
 from mixmark.harness.worker.load_generator import NOTHING, plain
 
@@ -35,7 +35,7 @@ class Examined:
 def examine(runner: Runner, feeds: Iterator[Feed], clock: Callable[[], int] = time.monotonic_ns) -> Examined:
     """Runs a whole feed, closes the next one behind its first yield, and runs another whole one.
 
-    Raises WrongAnswer where the runner yields nothing, or no arrays, and whatever the runner raises.
+    Raises WrongOutput where the runner yields nothing, or no arrays, and whatever the runner raises.
     """
     kinds: dict[str, None] = {}
     held: list[tuple[object, bytes]] = []
@@ -49,7 +49,7 @@ def examine(runner: Runner, feeds: Iterator[Feed], clock: Callable[[], int] = ti
         held.append((out, array.tobytes()))
     feed_ns = clock() - begin_ns
     if not held:
-        raise WrongAnswer(NOTHING)
+        raise WrongOutput(NOTHING)
     broken_off = runner(next(feeds))
     plain(next(broken_off))
     begin_ns = clock()

@@ -20,7 +20,7 @@ import numpy as np
 from mixmark.harness.contracts.errors import Unsupported, refuse_options
 from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Value, Weights
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, UnitNames
-from mixmark.suites import answers, exported, weights
+from mixmark.suites import exported, outputs, weights
 from mixmark.suites.diffusion import shapes
 from mixmark.suites.diffusion.shapes import PROMPT_TOKENS, TextShape, UNetShape, VaeShape
 from mixmark.suites.keys import generator
@@ -301,20 +301,20 @@ class Diffusion:
         return batch
 
     def gate(self, precision: str) -> Gate | None:
-        at_most = TRAINED if "weights" in self.options else answers.bound(AT_MOST[self.tier], precision)
+        at_most = TRAINED if "weights" in self.options else outputs.bound(AT_MOST[self.tier], precision)
         return Gate(metric=METRIC, at_most=at_most)
 
     def reference(self) -> Diffusion:
         return self
 
-    def quality(self, answer: Array, reference: Array) -> float:
+    def quality(self, output: Array, reference: Array) -> float:
         """The unexplained variance 1 − R² of the worst image, around the mean of each of its channels.
 
         A constant image has 1. The mean of many images, which is not constant near the edges, has at least 0.7 at the
         smoke tier.
         """
-        answers.checked(answer, reference.shape)
-        return float(answers.unexplained(answer, reference, reference.mean((2, 3), keepdims=True)).max())
+        outputs.checked(output, reference.shape)
+        return float(outputs.unexplained(output, reference, reference.mean((2, 3), keepdims=True)).max())
 
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
         """The cost of one batch.

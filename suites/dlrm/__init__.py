@@ -23,9 +23,9 @@ from mixmark.harness.contracts.errors import Unsupported, refuse_options
 from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames
 from mixmark.suites import exported
-from mixmark.suites.answers import bound, checked
 from mixmark.suites.keys import generator
 from mixmark.suites.latency import MS, SECOND, mlperf, ours
+from mixmark.suites.outputs import bound, checked
 from mixmark.suites.weights import Draw, Fill, checkpoint, drawn
 
 if TYPE_CHECKING:
@@ -179,17 +179,17 @@ class Dlrm:
     def reference(self) -> Suite:
         return Reference(self.tier, self.options)
 
-    def quality(self, answer: Array, reference: Array) -> float:
+    def quality(self, output: Array, reference: Array) -> float:
         """The squared error of the worst sample that is judged, over the variance of the logits.
 
-        answer: [samples] float32. reference: one value more, the last one being the variance of the logits over inputs.
+        output: [samples] float32. reference: one value more, the last one being the variance of the logits over inputs.
 
         Up to 256 samples, the worst one is judged; beyond, one in 256 is set aside first. The largest of 8,192 rounding
         errors is twice the largest of 256, and one gate should fit all batches.
         """
         *_, variance = reference.astype(np.float64)
         logits = reference[:-1]
-        off = np.sort((checked(answer, logits.shape).astype(np.float64) - logits) ** 2)
+        off = np.sort((checked(output, logits.shape).astype(np.float64) - logits) ** 2)
         return float(off[-math.ceil(len(off) / SET_ASIDE)] / variance)
 
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:

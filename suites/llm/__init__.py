@@ -1,7 +1,7 @@
 """LLM decoding: greedy, at batch 1, with a static KV cache, in the shapes of Llama 3.
 
-The prompt consists of random tokens. The answer always has the tier's length: there is no end token. Each token is
-judged by the logits that the fp32 reference computes after the same preceding tokens (teacher forcing). So an answer
+The prompt consists of random tokens. The output always has the tier's length: there is no end token. Each token is
+judged by the logits that the fp32 reference computes after the same preceding tokens (teacher forcing). So an output
 that chose the other one of two nearly equal tokens is not penalised for differing from there on.
 """
 
@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mixmark.harness.contracts.errors import Unsupported, WrongAnswer, refuse_options
+from mixmark.harness.contracts.errors import Unsupported, WrongOutput, refuse_options
 from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames
 from mixmark.suites import exported
-from mixmark.suites.answers import bound, checked
 from mixmark.suites.keys import generator
 from mixmark.suites.latency import MS, SECOND, mlperf, ours
+from mixmark.suites.outputs import bound, checked
 from mixmark.suites.weights import Draw, Fill, checkpoint, drawn
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ HOME = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Shape:
-    """A tier: the sizes of the network, the tokens of a prompt and those of an answer."""
+    """A tier: the sizes of the network, the tokens of a prompt and those of an output."""
 
     layers: int
     width: int
@@ -70,7 +70,7 @@ SHARP_LAYERS = 2
 def gains(layers: int, embedding: float, name: str, shape: tuple[int, ...]) -> Fill:
     """The gain of each tensor of the untrained network.
 
-    The gains give it three properties: its answers cannot be predicted without computing them, rounding hardly changes
+    The gains give it three properties: its outputs cannot be predicted without computing them, rounding hardly changes
     them, and leaving out any layer changes them measurably.
 
     Later layers amplify an error of an earlier one, because SwiGLU and attention multiply their input with itself. So
@@ -79,7 +79,7 @@ def gains(layers: int, embedding: float, name: str, shape: tuple[int, ...]) -> F
     input; the weights of the last norm, which have both signs and sum to zero, decorrelate the two.
 
     Attention must be sharp in some layers: where it averages over the whole context, the last token alone decides, and
-    the answer falls into a cycle. With sharp attention in all layers a deep network is chaotic. So it is sharp in the
+    the output falls into a cycle. With sharp attention in all layers a deep network is chaotic. So it is sharp in the
     first two layers, where there is no error yet to amplify. In the others the scores are so small that attention
     averages, and its branch is smaller than that of the MLP. The gain of the gate projection is small: a small gate is
     almost linear, which keeps the distribution of the down projection's input short-tailed, so that an int8 scale is
@@ -105,7 +105,7 @@ def gains(layers: int, embedding: float, name: str, shape: tuple[int, ...]) -> F
 
 
 METRIC = "worst mean regret of 32 tokens in a row, in standard deviations of the logits"
-RUN = 32  # tokens in a window; a mean over the whole answer would hide a few tokens that were computed wrongly
+RUN = 32  # tokens in a window; a mean over the whole output would hide a few tokens that were computed wrongly
 AT_MOST = {
     "smoke": {"16 bits": 0.015, "fp8": 0.07, "int8": 0.024, "int4": 0.024},
     "edge": {"16 bits": 0.04, "fp8": 0.07, "int8": 0.06, "int4": 0.06},
@@ -228,25 +228,25 @@ class Llm:
     def reference(self) -> Suite:
         return Teacher(self.tier, self.options)
 
-    def quality(self, answer: Array, reference: Array) -> float:
+    def quality(self, output: Array, reference: Array) -> float:
         """The largest mean regret of 32 consecutive tokens, in standard deviations of the reference's logits.
 
-        answer: [tokens_out] int64. reference: the logits of a Teacher, [tokens_out, vocabulary] float32.
+        output: [tokens_out] int64. reference: the logits of a Teacher, [tokens_out, vocabulary] float32.
 
         The regret of a token is the difference between the best logit and the token's own. Its expectation grows with
         the square of the error of the logits, since another token must both be close to the best one and overtake it.
         So a mean over many tokens separates rounding from skipped work better than a count of differing tokens does.
         """
-        tokens = self._tokens(answer)
+        tokens = self._tokens(output)
         best, chosen = reference.max(1), reference[np.arange(len(tokens)), tokens]
         regret = (best - chosen) / reference.std(1)
         return float(regret.reshape(-1, RUN).mean(1, dtype=np.float64).max())
 
-    def _tokens(self, answer: Array) -> Array:
-        """The answer; raises WrongAnswer where it has another length or a token is not in the vocabulary."""
-        tokens = checked(answer, (self.shape.tokens_out,), "int64")
+    def _tokens(self, output: Array) -> Array:
+        """The output; raises WrongOutput where it has another length or a token is not in the vocabulary."""
+        tokens = checked(output, (self.shape.tokens_out,), "int64")
         if foreign := int(((tokens < 0) | (tokens >= self.shape.vocabulary)).sum()):
-            raise WrongAnswer(f"{foreign} of {len(tokens)} tokens are not in the vocabulary of {self.shape.vocabulary}")
+            raise WrongOutput(f"{foreign} of {len(tokens)} tokens are not in the vocabulary of {self.shape.vocabulary}")
         return tokens
 
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
@@ -290,9 +290,9 @@ class Llm:
 
 
 class Teacher(Llm):
-    """The reference that the audit runs: teacher forcing of an answer behind its prompt, in one pass.
+    """The reference that the audit runs: teacher forcing of an output behind its prompt, in one pass.
 
-    It yields once, the logits from which each token of the answer was chosen, [tokens_out, vocabulary] float32. Its
+    It yields once, the logits from which each token of the output was chosen, [tokens_out, vocabulary] float32. Its
     graph exists for torch only; its weights are those of the suite.
     """
 
@@ -310,8 +310,8 @@ class Teacher(Llm):
             return Taught(self.shape).eval()
 
     def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
-        """Runs a feed that also holds the `answer`. Raises WrongAnswer where that is not a valid answer."""
-        ids = np.concatenate((feed["ids"], self._tokens(feed["answer"])[:-1]))
+        """Runs a feed that also holds the `output`. Raises WrongOutput where that is not a valid output."""
+        ids = np.concatenate((feed["ids"], self._tokens(feed["output"])[:-1]))
         (logits,) = session.run("teach", session.put(ids), state=session.state("teach"))
         yield session.get(logits)
 

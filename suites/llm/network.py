@@ -43,7 +43,7 @@ class Step(Network):
 class Taught(Network):
     """Teacher forcing: ids [tokens_in + tokens_out - 1] int64 -> logits [tokens_out, vocabulary].
 
-    ids: a prompt and its answer without the last token. The logits are those from which each token of the answer was
+    ids: a prompt and its output without the last token. The logits are those from which each token of the output was
     chosen. caches: those of a Step, all zero.
     """
 

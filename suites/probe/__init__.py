@@ -34,8 +34,8 @@ from mixmark.harness.contracts.errors import Unsupported, UsageError, refuse_opt
 from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames
 from mixmark.suites import exported
-from mixmark.suites.answers import bound, checked
 from mixmark.suites.keys import generator, key
+from mixmark.suites.outputs import bound, checked
 from mixmark.suites.weights import RMS, Draw, Fill, drawn
 
 if TYPE_CHECKING:
@@ -177,13 +177,13 @@ class Probe:
     def reference(self) -> Suite:
         return self
 
-    def quality(self, answer: Array, reference: Array) -> float:
+    def quality(self, output: Array, reference: Array) -> float:
         """The squared error of the worst result, over the variance of that kernel's results for random nonces.
 
-        answer, reference: [matrices] float32, kernel by kernel. Rounding adds up along the products of gemm, so their
+        output, reference: [matrices] float32, kernel by kernel. Rounding adds up along the products of gemm, so their
         variance is multiplied by the number of roundings.
         """
-        off = checked(answer, reference.shape).astype(np.float64) - reference
+        off = checked(output, reference.shape).astype(np.float64) - reference
         spread = [_spread(each.kind, each.size) for each in self._kernels]
         return float(np.square(off / spread).max())
 

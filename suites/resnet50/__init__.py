@@ -22,10 +22,10 @@ from mixmark.harness.contracts.errors import Unsupported, refuse_options
 from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames
 from mixmark.suites import exported
-from mixmark.suites.answers import bound, checked, unexplained
 from mixmark.suites.keys import generator
 from mixmark.suites.latency import MS, SECOND, mlperf, ours
 from mixmark.suites.memory import Reused
+from mixmark.suites.outputs import bound, checked, unexplained
 from mixmark.suites.weights import Draw, Fill, checkpoint, drawn
 
 if TYPE_CHECKING:
@@ -162,13 +162,13 @@ class ResNet50:
     def reference(self) -> Suite:
         return Reference(self.tier, self.options)
 
-    def quality(self, answer: Array, reference: Array) -> float:
+    def quality(self, output: Array, reference: Array) -> float:
         """The unexplained variance of the worst image.
 
-        answer: [images, 1000] float32. reference: [images + 1, 1000] float32, the last row being the centre.
+        output: [images, 1000] float32. reference: [images + 1, 1000] float32, the last row being the centre.
         """
         *_, centre = reference
-        return float(unexplained(checked(answer, reference[:-1].shape), reference[:-1], centre).max())
+        return float(unexplained(checked(output, reference[:-1].shape), reference[:-1], centre).max())
 
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
         """The cost of one batch.

@@ -22,7 +22,7 @@ import pytest
 from mixmark.harness.adapters import endpoint
 from mixmark.harness.adapters.endpoint import OPTIONS, Endpoint, client
 from mixmark.harness.adapters.endpoint.apis import APIS
-from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported, UsageError, WrongAnswer
+from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported, UsageError, WrongOutput
 from mixmark.harness.contracts.protocols import Helpers, Runner, Use
 from mixmark.harness.contracts.schema import HOSTED
 from mixmark.harness.discover import setup
@@ -241,13 +241,13 @@ BAD: dict[str, tuple[Callable[[Request], None], type[Exception], str]] = {
     "ids that are words": (raw(b'data: {"tokens": ["a"], "stop": false}\n\n'), MixmarkError, "no numbers"),
     "huge ids": (raw(b'data: {"tokens": [1e300], "stop": false}\n\n'), MixmarkError, "no numbers"),
     "a huge line": (raw(b"data: " + b"x" * (2 << 20)), MixmarkError, "more than 1 MiB"),
-    "too few tokens": (tokens(OUT - 1), WrongAnswer, f"{OUT - 1} came"),
-    "another count": (tokens(OUT, tokens_predicted=OUT - 1), WrongAnswer, f"counts {OUT - 1} tokens"),
-    "another prompt": (tokens(OUT, tokens_evaluated=33), WrongAnswer, "33 tokens of a prompt of 32"),
-    "too many tokens": (tokens(OUT + 1), WrongAnswer, "does not end"),
-    "tokens without end": (endless({"tokens": [1], "stop": False}), WrongAnswer, "does not end"),
-    "nothing without end": (endless({"tokens": [], "stop": False}), WrongAnswer, "does not end"),
-    "somebody else's model": (tokens(OUT, model="other"), WrongAnswer, "the model other answered"),
+    "too few tokens": (tokens(OUT - 1), WrongOutput, f"{OUT - 1} came"),
+    "another count": (tokens(OUT, tokens_predicted=OUT - 1), WrongOutput, f"counts {OUT - 1} tokens"),
+    "another prompt": (tokens(OUT, tokens_evaluated=33), WrongOutput, "33 tokens of a prompt of 32"),
+    "too many tokens": (tokens(OUT + 1), WrongOutput, "does not end"),
+    "tokens without end": (endless({"tokens": [1], "stop": False}), WrongOutput, "does not end"),
+    "nothing without end": (endless({"tokens": [], "stop": False}), WrongOutput, "does not end"),
+    "somebody else's model": (tokens(OUT, model="other"), WrongOutput, "the model other answered"),
     "an error in the stream": (raw(b'data: {"error": {"message": "no slot"}}\n\n'), MixmarkError, "broke off: no slot"),
     "a redirect": (page(302, {}, Location="http://elsewhere.test/x"), MixmarkError, "redirects to elsewhere.test"),
     "401": (page(401, {"error": "who?"}), PluginError, "refuses the key"),
@@ -272,15 +272,15 @@ def test_what_a_bad_server_does_is_told_and_disturbs_nothing(what: str, monkeypa
 
 
 BAD_HOSTED: dict[str, tuple[list[object], type[Exception], str]] = {
-    "no counts": ([{"choices": [{"delta": {"content": "a"}}]}, "[DONE]"], WrongAnswer, "tells no counts"),
+    "no counts": ([{"choices": [{"delta": {"content": "a"}}]}, "[DONE]"], WrongOutput, "tells no counts"),
     "counts that are words": (
         [{"choices": [], "usage": {"completion_tokens": "128"}}, "[DONE]"],
-        WrongAnswer,
+        WrongOutput,
         "no counts",
     ),
     "an end before the end": (
         [{"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 40}}, "[DONE]"],
-        WrongAnswer,
+        WrongOutput,
         "counts 40 tokens",
     ),
     "another form": ([{"choices": 3}], MixmarkError, "none of OpenAI's"),

@@ -123,7 +123,7 @@ def cpu() -> Device:
     return next(device for device in LlamaCpp({}).discover() if device.id == "cpu:0")
 
 
-def answer(runner: Runner, suite: Llm, nonce: int) -> Array:
+def output(runner: Runner, suite: Llm, nonce: int) -> Array:
     return np.concatenate(list(runner(suite.feeds(1, seed=1)(nonce))))
 
 
@@ -134,11 +134,11 @@ def test_every_precision_decodes_within_its_gate(suite: Llm) -> None:
     with Torch({}).open(by_torch, teacher, "fp32", ALONE) as reference:
         for precision in TYPES:
             with LlamaCpp({"threads": "1"}).open(cpu(), suite, precision, ALONE) as runner:
-                told = answer(runner, suite, 0)
+                told = output(runner, suite, 0)
                 assert told.shape == (128,) and told.dtype == np.int64
-                assert (answer(runner, suite, 1) != told).any()
-                assert (answer(runner, suite, 0) == told).all()  # nothing of the feed before is left in the KV cache
-                feed = {**suite.feeds(1, seed=1)(0), "answer": told}
+                assert (output(runner, suite, 1) != told).any()
+                assert (output(runner, suite, 0) == told).all()  # nothing of the feed before is left in the KV cache
+                feed = {**suite.feeds(1, seed=1)(0), "output": told}
                 (logits,) = reference(feed)
                 gate = suite.gate(precision)
                 assert gate is not None and suite.quality(told, logits) <= gate.at_most, precision
@@ -157,13 +157,13 @@ def test_a_build_that_crashes_in_what_it_repacks_reads_weights_as_they_lie_in_th
     with LlamaCpp({"threads": "1"}).open(cpu(), suite, "int4", ALONE) as runner:
         assert runner.facts["repacked"] == "no: a trial of it ended with exit code -11"
         assert "fno-dse" in runner.facts["build it anew"] and len(runner.facts["build it anew"]) <= MOST_TEXT
-        assert answer(runner, suite, 0).shape == (128,)
+        assert output(runner, suite, 0).shape == (128,)
 
 
 @pytest.mark.slow
 def test_an_idle_runner_burns_no_cpu_and_a_closed_one_has_no_model(suite: Llm) -> None:
     with LlamaCpp({"threads": "2"}).open(cpu(), suite, "fp32", ALONE) as runner:
-        answer(runner, suite, 0)
+        output(runner, suite, 0)
         time.sleep(0.2)  # OpenMP's threads look for work for some milliseconds
         before = time.process_time()
         time.sleep(0.5)

@@ -200,13 +200,13 @@ def test_low_bits_keep_the_gate(suite: str, precision: str, tmp_path: Path, monk
     made: Suite = Llm("smoke", {}) if suite == "llm" else Probe("smoke", {})
     feed = made.feeds(1, seed=1)(0)
     with OnnxRuntime({}).open(cpu(), made, precision, ALONE) as runner:
-        answer = np.concatenate([part.copy() for part in runner(feed)])
+        output = np.concatenate([part.copy() for part in runner(feed)])
         assert next(fact for name, fact in runner.facts.items() if "gemm" in name or "step" in name).startswith("exact")
     with Torch({}).open(cpu(), made.reference(), "fp32", ALONE) as reference:
-        truth = np.concatenate([part.copy() for part in reference({**feed, "answer": answer})])
+        truth = np.concatenate([part.copy() for part in reference({**feed, "output": output})])
     gate = made.gate(precision)
     assert gate is not None
-    assert made.quality(answer, truth) < gate.at_most
+    assert made.quality(output, truth) < gate.at_most
     assert len(list(tmp_path.iterdir())) == 1  # the converted model, which the next worker takes
 
 

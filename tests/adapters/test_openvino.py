@@ -87,47 +87,47 @@ def test_angles_are_computed_in_fp32() -> None:
     suite = Llm("smoke", {})
     feed = suite.feeds(1, seed=3)(0)
     with OpenVino({}).open(cpu(), suite, "bf16", ALONE) as runner:
-        answer = np.concatenate([np.array(each) for each in runner(feed)])
+        output = np.concatenate([np.array(each) for each in runner(feed)])
     with Torch({}).open(cpu(), suite.reference(), "fp32", ALONE) as teacher:
-        (logits,) = teacher({**feed, "answer": answer})
-    assert suite.quality(answer, logits) < 0.005  # 0.001; 0.01 with angles in bf16
+        (logits,) = teacher({**feed, "output": output})
+    assert suite.quality(output, logits) < 0.005  # 0.001; 0.01 with angles in bf16
 
 
 @pytest.mark.parametrize("precision", ["int8", "int4"])
 def test_weights_in_few_bits_lose_nothing(precision: str) -> None:
-    """Synthetic weights are exact in both, so the answers are about those of 16 bits."""
+    """Synthetic weights are exact in both, so the outputs are about those of 16 bits."""
     suite = Llm("smoke", {})
     feed = suite.feeds(1, seed=3)(0)
     with OpenVino({}).open(cpu(), suite, precision, ALONE) as runner:
-        answer = np.concatenate([np.array(each) for each in runner(feed)])
+        output = np.concatenate([np.array(each) for each in runner(feed)])
         assert runner.facts["dtype"] == precision
     with Torch({}).open(cpu(), suite.reference(), "fp32", ALONE) as teacher:
-        (logits,) = teacher({**feed, "answer": answer})
-    assert suite.quality(answer, logits) < 0.01  # 0.0005 to 0.0035
+        (logits,) = teacher({**feed, "output": output})
+    assert suite.quality(output, logits) < 0.01  # 0.0005 to 0.0035
 
 
 def test_resnet50_multiplies_in_8_bits_in_several_streams() -> None:
     suite = ResNet50("smoke", {})
     feed = suite.feeds(8, seed=3)(0)
     with OpenVino({}).open(cpu(), suite, "int8", Use.of("offline")) as runner:
-        (answer,) = runner(feed)
+        (output,) = runner(feed)
         assert all("_i8" in each.lower() for each in runner.facts["nodes of classify"].split(", "))
     with Torch({}).open(cpu(), suite.reference(), "fp32", ALONE) as teacher:
         reference = np.concatenate([np.array(each) for each in teacher(feed)])
-    assert 0.001 < suite.quality(np.array(answer), reference) < 0.03  # in bf16 it is below, with a wrong scale above
+    assert 0.001 < suite.quality(np.array(output), reference) < 0.03  # in bf16 it is below, with a wrong scale above
 
 
 def test_diffusion_multiplies_in_8_bits_in_its_unet() -> None:
     suite: Any = Diffusion("smoke", {})
     feed = suite.feeds(1, seed=3)(0)
     with OpenVino({}).open(cpu(), suite, "int8", ALONE) as runner:
-        (answer,) = runner(feed)
+        (output,) = runner(feed)
         nodes = {name: runner.facts[f"nodes of {name}"].lower().split(", ") for name in suite.graphs()}
         assert sum("_i8" not in each for each in nodes["denoise"]) <= 2  # the layers of 4 channels at its ends
         assert not any("_i8" in each for each in (*nodes["encode"], *nodes["decode"]))
     with Torch({}).open(cpu(), suite.reference(), "fp32", ALONE) as teacher:
         reference = np.concatenate([np.array(each) for each in teacher(feed)])
-    assert 0.002 < suite.quality(np.array(answer), reference) < 0.03  # in bf16 it is below
+    assert 0.002 < suite.quality(np.array(output), reference) < 0.03  # in bf16 it is below
 
 
 @pytest.mark.parametrize(

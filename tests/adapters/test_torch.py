@@ -104,12 +104,12 @@ def test_bf16_runs_as_a_graph_for_onednn() -> None:
     if "bf16" not in cpu().precisions:
         pytest.skip("the processor has no bf16")
     feed = Toy().feeds(2, seed=1)(0)
-    answers = []
+    outputs = []
     for precision in ("fp32", "bf16"):
         with Torch({}).open(cpu(), Toy(), precision, ALONE) as runner:
-            answers.append(list(runner(feed)))
+            outputs.append(list(runner(feed)))
             assert runner.facts.get("fused by oneDNN") == {"fp32": None, "bf16": "all graphs"}[precision]
-    for exact, rounded in zip(*answers, strict=True):
+    for exact, rounded in zip(*outputs, strict=True):
         np.testing.assert_allclose(rounded, exact, rtol=0.05, atol=0.05 * np.abs(exact).max())
 
 
@@ -177,15 +177,15 @@ assert (acme.id, acme.name, acme.kind) == ("npu:acme0", "Acme Topaz", "npu"), ac
 assert (acme.memory_pool, acme.memory_bytes) == ("npu:acme0", 8 << 30), acme
 feed = suite.feeds(2, seed=1)(0)
 
-def answers(device, precision):
+def outputs(device, precision):
     with adapter.open(device, suite, precision, Use.of("single-stream")) as runner:
         told = list(runner(feed))
         assert "elsewhere" not in runner.facts, runner.facts
     return told
 
-exact = answers(host, "fp32")
+exact = outputs(host, "fp32")
 for precision, off in (("fp32", 1e-5), ("fp16", 0.01), ("bf16", 0.05)):
-    for mine, theirs in zip(answers(acme, precision), exact, strict=True):
+    for mine, theirs in zip(outputs(acme, precision), exact, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=off, atol=off * np.abs(theirs).max())
 """
 
@@ -205,12 +205,12 @@ def test_a_backend_out_of_tree_needs_no_change() -> None:
 def test_an_accelerator_agrees_with_the_cpu() -> None:
     suite = Toy()
     feed = suite.feeds(2, seed=1)(0)
-    answers = []
+    outputs = []
     for device in Torch({}).discover():
         with Torch({}).open(device, suite, "fp32", ALONE) as runner:
-            answers.append(list(runner(feed)))
-    for other in answers[1:]:
-        for mine, theirs in zip(answers[0], other, strict=True):
+            outputs.append(list(runner(feed)))
+    for other in outputs[1:]:
+        for mine, theirs in zip(outputs[0], other, strict=True):
             np.testing.assert_allclose(theirs, mine, rtol=1e-4, atol=1e-4)
 
 

@@ -1,4 +1,4 @@
-"""Engines that look faster than they are, or answer nonsense, and the suite that they do it to.
+"""Engines that look faster than they are, or output nonsense, and the suite that they do it to.
 
 The option `as` of the adapter names the class below. Those that patch the harness do more than an adapter may; they
 show what the parent process notices all the same.
@@ -42,7 +42,7 @@ from mixmark.harness.contracts.arrivals import poisson
 from mixmark.harness.contracts.schema import Completions
 from mixmark.harness.worker import child, load_generator
 from mixmark.harness.worker import outputs as kept
-from mixmark.suites.answers import bound, checked
+from mixmark.suites.outputs import bound, checked
 from tests.fakes.null import NoWeights
 
 DEVICE = Device(
@@ -99,15 +99,15 @@ class Chain:
     def reference(self) -> Suite:
         return self
 
-    def quality(self, answer: Array, reference: Array) -> float:
-        return float((checked(answer, reference.shape, "int64") != reference).sum())
+    def quality(self, output: Array, reference: Array) -> float:
+        return float((checked(output, reference.shape, "int64") != reference).sum())
 
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
         return (Cost(name="token", flops=1, bytes=1, yields=TOKENS),)
 
 
 class Bulky(Chain):
-    """Each token comes with so much else that few answers fit into the memory for them."""
+    """Each token comes with so much else that few outputs fit into the memory for them."""
 
     name = "bulky"
 
@@ -164,7 +164,7 @@ class Caching(Honest):
 
 
 class Outliving(Honest):
-    """Keeps the answers to whole feeds in the folder `memory`, for the next worker; a file `hits` tells of use."""
+    """Keeps the outputs for whole feeds in the folder `memory`, for the next worker; a file `hits` tells of use."""
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
         memory = Path(self.options["memory"])
@@ -178,7 +178,7 @@ class Outliving(Honest):
 
 
 class Overhearing(Honest):
-    """Reads every seed that lies on the stack while it is warmed up, and computes there the answers to all feeds that
+    """Reads every seed that lies on the stack while it is warmed up, and computes there the outputs for all feeds that
     would follow from it, of which it then plays those that are asked for."""
 
     def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
@@ -377,7 +377,7 @@ class Listed(Odd):
 
 
 class Reusing(Honest):
-    """One buffer for all tokens: what was in it when it was stamped is the answer."""
+    """One buffer for all tokens: what was in it when it was stamped is the output."""
 
     def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
         super().__init__(suite, options)
@@ -454,11 +454,11 @@ class Bending(Honest):
         super().__init__(suite, options)
         suite.feeds = _one_feed
         suite.units = lambda batch: 1
-        suite.quality = lambda answer, reference: 0.0
-        self.answers = [np.array([token]) for token in tokens(_one_feed()(0)["ids"])]
+        suite.quality = lambda output, reference: 0.0
+        self.outputs = [np.array([token]) for token in tokens(_one_feed()(0)["ids"])]
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
-        yield from self.answers
+        yield from self.outputs
 
 
 class BendingFeeds(Bending):
@@ -468,7 +468,7 @@ class BendingFeeds(Bending):
         super().__init__(suite, options)
         kind: Any = type(suite)
         kind.feeds = _one_feed
-        kind.quality = lambda suite, answer, reference: 0.0
+        kind.quality = lambda suite, output, reference: 0.0
 
 
 class BendingUnits(Honest):
@@ -589,7 +589,7 @@ class Owing(Honest):
 
 
 class Babbling(Honest):
-    """Finds the pipe to the parent, and says what is no answer."""
+    """Finds the pipe to the parent, and says what is no output."""
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
         for each in map(int, sys.argv[1:2]):
@@ -598,7 +598,7 @@ class Babbling(Honest):
 
 
 class Amending(Skipping):
-    """Computes the answers when the window is over, before they are written."""
+    """Computes the outputs when the window is over, before they are written."""
 
     def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
         super().__init__(suite, options)
@@ -611,71 +611,71 @@ class Amending(Skipping):
             return feed(log, runner, given, *rest, serial=serial, **how)
 
         log.feed = noted
-        self.patch(kept.Answers)
+        self.patch(kept.Outputs)
 
-    def patch(self, answers: Any) -> None:
-        save = answers.save
+    def patch(self, outputs: Any) -> None:
+        save = outputs.save
 
-        def amended(answers: Any, path: Path) -> None:
-            self.amend(answers)
-            save(answers, path)
+        def amended(outputs: Any, path: Path) -> None:
+            self.amend(outputs)
+            save(outputs, path)
 
-        answers.save = amended
+        outputs.save = amended
 
-    def amend(self, answers: Any) -> None:
+    def amend(self, outputs: Any) -> None:
         """Those that are right, by the work that was saved."""
         right = {
             serial: b"".join(token.tobytes() for token in Honest.__call__(self, feed))
             for serial, feed in self.seen.items()
         }
-        answers._kept = list(right.items())
-        answers._digests = bytearray(b"".join(kept.digest(*each) for each in right.items()))
-        answers._hash = hashlib.sha256(answers._digests)
+        outputs._kept = list(right.items())
+        outputs._digests = bytearray(b"".join(kept.digest(*each) for each in right.items()))
+        outputs._hash = hashlib.sha256(outputs._digests)
 
 
 class AmendingSooner(Amending):
     """… before they are sealed, and thus before the window is over for the parent."""
 
-    def patch(self, answers: Any) -> None:
-        sealed = answers.seal.fget
+    def patch(self, outputs: Any) -> None:
+        sealed = outputs.seal.fget
 
-        def amended(answers: Any) -> str:
-            self.amend(answers)
-            return str(sealed(answers))
+        def amended(outputs: Any) -> str:
+            self.amend(outputs)
+            return str(sealed(outputs))
 
-        answers.seal = property(amended)
+        outputs.seal = property(amended)
 
 
 class Choosing(EverySecond):
-    """Keeps the answers for which it worked."""
+    """Keeps the outputs for which it worked."""
 
     def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
         super().__init__(suite, options)
-        answers: Any = kept.Answers
-        add = answers.add
+        outputs: Any = kept.Outputs
+        add = outputs.add
 
-        def chosen(answers: kept.Answers, serial: int, *rest: Any) -> Any:
-            return add(answers, serial, *rest) if self.turn % 2 else b""
+        def chosen(outputs: kept.Outputs, serial: int, *rest: Any) -> Any:
+            return add(outputs, serial, *rest) if self.turn % 2 else b""
 
-        answers.add = chosen
+        outputs.add = chosen
 
 
 class Hiding(EverySecond):
-    """Keeps the answers for which it worked, where some of them may be dropped."""
+    """Keeps the outputs for which it worked, where some of them may be dropped."""
 
     def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
         super().__init__(suite, options)
-        answers: Any = kept.Answers
-        drop = answers._drop
+        outputs: Any = kept.Outputs
+        drop = outputs._drop
 
-        def dropped(answers: Any, most: int) -> None:
-            everything = dict(answers._kept)
-            drop(answers, most)
-            right = [(serial, answer) for serial, answer in everything.items() if any(answer)]
-            answers._kept = right[: len(answers._kept)]
-            answers._placed = answers._placed[: len(answers._kept)]
+        def dropped(outputs: Any, most: int) -> None:
+            everything = dict(outputs._kept)
+            drop(outputs, most)
+            right = [(serial, output) for serial, output in everything.items() if any(output)]
+            outputs._kept = right[: len(outputs._kept)]
+            outputs._placed = outputs._placed[: len(outputs._kept)]
 
-        answers._drop = dropped
+        outputs._drop = dropped
 
 
 class Loading(EverySecond):
@@ -707,7 +707,7 @@ class Forging(Honest):
 
 
 class Slipping(Honest):
-    """Quantised so coarsely that the first tokens of each answer are wrong; option `wrong`: how many."""
+    """Quantised so coarsely that the first tokens of each output are wrong; option `wrong`: how many."""
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
         for at, token in enumerate(super().__call__(feed)):
@@ -718,7 +718,7 @@ class Slipping(Honest):
 
 
 class Boasting:
-    """Answers the probe with numbers that look like its own, and computes nothing."""
+    """Outputs the probe with numbers that look like its own, and computes nothing."""
 
     concurrency = 1
 

@@ -41,7 +41,7 @@ class Sum(Null):
 
 
 class Lazy:
-    """An answer that is computed when somebody looks at it."""
+    """An output that is computed when somebody looks at it."""
 
     def __init__(self, array: Array) -> None:
         self.array = array
@@ -73,24 +73,24 @@ class Engine:
             raise RuntimeError("acme: no kernel")
         if "stalls" in self.faults and self.use.scenario == "server" and count % 5 == 0:
             time.sleep(0.25)
-        answer: Any = feed["x"] + 0
+        output: Any = feed["x"] + 0
         if "mixes up" in self.faults:  # all feeds share one buffer: each waits until another one has written into it
             with self.lock:
                 self.buffer, self.writes = feed["x"], self.writes + 1
                 own = self.writes
                 self.lock.notify_all()
                 self.lock.wait_for(lambda: self.writes > own, timeout=0.1)
-                answer = self.buffer + 0
+                output = self.buffer + 0
         if "wide" in self.faults and self.precision == "fp16":
-            answer = answer.astype(np.float64)
+            output = output.astype(np.float64)
         if "wrong" in self.faults and self.precision == "int8":
-            answer += 1
+            output += 1
         try:
-            out: Any = Lazy(answer) if "lazy" in self.faults else answer
+            out: Any = Lazy(output) if "lazy" in self.faults else output
             yield out
         finally:
             if "lazy" in self.faults:
-                answer[:] = -1
+                output[:] = -1
             if "clings" in self.faults and sys.exc_info()[0] is GeneratorExit:
                 time.sleep(0.2)
 

@@ -23,7 +23,7 @@ from mixmark import (
     Value,
     Weights,
 )
-from mixmark.suites.answers import checked
+from mixmark.suites.outputs import checked
 
 
 class NoWeights:
@@ -79,8 +79,8 @@ class Null:
     def reference(self) -> Suite:
         return self
 
-    def quality(self, answer: Array, reference: Array) -> float:
-        return float(np.abs(checked(answer, reference.shape, "int64") - reference).max())
+    def quality(self, output: Array, reference: Array) -> float:
+        return float(np.abs(checked(output, reference.shape, "int64") - reference).max())
 
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
         return (Cost(name="nothing", flops=1.0 * batch, bytes=8.0 * batch),)

@@ -157,7 +157,7 @@ class Toy:
     def reference(self) -> Suite:
         return self
 
-    def quality(self, answer: Array, reference: Array) -> float:
+    def quality(self, output: Array, reference: Array) -> float:
         raise Unsupported("the toy has no gate: its yields differ in shape")
 
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
@@ -182,7 +182,7 @@ class Random:
 
 
 def computes_as_torch(runner: Runner, device: Device) -> None:
-    """Asserts that a runner of the toy answers as the torch adapter does in fp32, for two batches."""
+    """Asserts that a runner of the toy outputs as the torch adapter does in fp32, for two batches."""
     from mixmark.harness.adapters.torch import Torch
 
     suite = Toy()

@@ -44,12 +44,12 @@ def measured(
     on_stage: Callable[[str], None] = lambda stage: None,
     **limits: int,
 ) -> messages.Prepared:
-    """Prepares and measures; leaves stamps.npz, and answers.npz with what was handed over."""
+    """Prepares and measures; leaves stamps.npz, and outputs.npz with what was handed over."""
     bounds = LIMITS.model_copy(update=limits)
     request = messages.Prepare(key="a", scenario=scenario, batch=batch, rate_per_s=rate_per_s, seed=1, limits=bounds)
     prepared = worker.call(request, timeout_s, on_stage)
     worker.call(messages.Begin(key="a", pool=seeds.pool(SEED), seed=SEED), timeout_s)
     measure = messages.Measure(key="a", limits=bounds, out=str(tmp_path / "stamps.npz"))
     worker.call(measure, timeout_s, on_stage, replies=lambda outgrown: messages.Key(key=1))
-    worker.call(messages.HandOver(key="a", answers=str(tmp_path / "answers.npz")), timeout_s, on_stage)
+    worker.call(messages.HandOver(key="a", outputs=str(tmp_path / "outputs.npz")), timeout_s, on_stage)
     return prepared

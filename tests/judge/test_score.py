@@ -245,13 +245,13 @@ def test_no_score_without_every_suite() -> None:
     assert found.headline == "NO SCORE: dlrm: no feed finished"
 
 
-def test_no_score_where_an_answer_was_wrong_or_not_audited() -> None:
+def test_no_score_where_an_output_was_wrong_or_not_audited() -> None:
     records, _ = run()
     wrong = next(each.audit for each in records if each.route.suite == "llm")
     assert wrong
     bad = changed(records, "llm", audit=wrong.model_copy(update={"values": (0.1, 2.0), "feeds": (0, 1)}))
     [problem] = texts(scored(of(bad)))
-    assert problem.startswith("llm on gpu:0: wrong answers: 1 of 2 audited feeds fail")
+    assert problem.startswith("llm on gpu:0: wrong outputs: 1 of 2 audited feeds fail")
     blind = changed(records, "llm", audit=None, unaudited="the reference needs 40 GB")
     assert texts(scored(of(blind))) == ("llm on gpu:0: not audited: the reference needs 40 GB",)
 

@@ -25,29 +25,29 @@ SEED = 7
 GATE = Gate(metric="difference", at_most=0.5)
 
 
-def handed(path: Path, answers: Any, serials: Any = None, finished: Any = None, digests: Any = None) -> Path:
-    serials = np.arange(len(answers)) if serials is None else serials
+def handed(path: Path, outputs: Any, serials: Any = None, finished: Any = None, digests: Any = None) -> Path:
+    serials = np.arange(len(outputs)) if serials is None else serials
     finished = serials if finished is None else finished
     told = b"".join(
-        digest(int(serial), np.asarray(each).tobytes()) for serial, each in zip(serials, answers, strict=False)
+        digest(int(serial), np.asarray(each).tobytes()) for serial, each in zip(serials, outputs, strict=False)
     )
     made = np.zeros((len(finished), 16), np.uint8)
     made[: len(told) // 16] = np.frombuffer(told, np.uint8).reshape(-1, 16)[: len(made)]
     digests = made if digests is None else digests
     np.savez(
-        path / "answers.npz",
+        path / "outputs.npz",
         serials=serials,
-        answers=answers,
+        outputs=outputs,
         finished=finished,
         befores=finished * 0 - 1,
         digests=digests,
     )
-    return path / "answers.npz"
+    return path / "outputs.npz"
 
 
 def drawn(
     tmp_path: Path,
-    answers: Any,
+    outputs: Any,
     feeds: int = 3,
     gate: Gate = GATE,
     batch: int = 1,
@@ -56,17 +56,17 @@ def drawn(
     **more: Any,
 ) -> Audit:
     kept_at(tmp_path, "a").parent.mkdir(exist_ok=True)
-    done = len(answers) if done is None else done
-    return draw(handed(tmp_path, answers, **more), gate, feeds, batch, done, told or Told(), kept_at(tmp_path, "a"))
+    done = len(outputs) if done is None else done
+    return draw(handed(tmp_path, outputs, **more), gate, feeds, batch, done, told or Told(), kept_at(tmp_path, "a"))
 
 
-def test_some_answers_are_drawn_by_chance_and_kept(tmp_path: Path) -> None:
+def test_some_outputs_are_drawn_by_chance_and_kept(tmp_path: Path) -> None:
     draws = {drawn(tmp_path, np.arange(100.0).reshape(100, 1)).feeds for _ in range(10)}
     assert len(draws) > 1  # the system's randomness, not the run's seed
     for feeds in draws:
         assert len(set(feeds)) == 3
     with np.load(kept_at(tmp_path, "a")) as kept:
-        assert kept["answers"][:, 0].tolist() == kept["serials"].tolist()
+        assert kept["outputs"][:, 0].tolist() == kept["serials"].tolist()
 
 
 def test_as_many_feeds_as_hold_the_gates_samples(tmp_path: Path) -> None:
@@ -76,19 +76,19 @@ def test_as_many_feeds_as_hold_the_gates_samples(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answers", "serials", "problem"),
+    ("outputs", "serials", "problem"),
     [
-        (np.array([[1.0], [np.nan], [np.inf]]), None, "2 of 3 answers hold values that are not finite"),
-        (np.zeros((2, 1)), np.array([4, 4]), "two answers to one feed"),
-        (np.zeros((0, 1)), None, "no answers"),
-        (np.zeros((2, 1)), np.array([0]), "no answers"),
+        (np.array([[1.0], [np.nan], [np.inf]]), None, "2 of 3 outputs hold values that are not finite"),
+        (np.zeros((2, 1)), np.array([4, 4]), "two outputs for one feed"),
+        (np.zeros((0, 1)), None, "no outputs"),
+        (np.zeros((2, 1)), np.array([0]), "no outputs"),
         (np.array([object()]), None, "cannot be used"),
     ],
 )
 def test_what_cannot_be_compared_is_the_audits_problem(
-    tmp_path: Path, answers: Any, serials: Any, problem: str
+    tmp_path: Path, outputs: Any, serials: Any, problem: str
 ) -> None:
-    found = drawn(tmp_path, answers, serials=serials)
+    found = drawn(tmp_path, outputs, serials=serials)
     assert problem in found.problem
     assert not found.passed
 
@@ -96,49 +96,49 @@ def test_what_cannot_be_compared_is_the_audits_problem(
 @pytest.mark.parametrize(
     ("finished", "done", "problem"),
     [
-        ([0, 1], 3, "the worker handed over the digests of 2 answers of 3 finished feeds"),
-        ([0, 1, 2], 2, "the worker handed over the digests of 3 answers of 2 finished feeds"),
-        ([0, 1, 2], 3, "the worker handed over 2 answers of the 3 that it had to keep"),
-        ([0, 3], 2, "the worker handed over 1 answers of the 2 that it had to keep"),
-        ([0, 0], 2, "the worker handed over two answers to one feed"),
+        ([0, 1], 3, "the worker handed over the digests of 2 outputs of 3 finished feeds"),
+        ([0, 1, 2], 2, "the worker handed over the digests of 3 outputs of 2 finished feeds"),
+        ([0, 1, 2], 3, "the worker handed over 2 outputs of the 3 that it had to keep"),
+        ([0, 3], 2, "the worker handed over 1 outputs of the 2 that it had to keep"),
+        ([0, 0], 2, "the worker handed over two outputs for one feed"),
     ],
 )
-def test_every_feed_of_the_window_has_its_answer(tmp_path: Path, finished: list[int], done: int, problem: str) -> None:
+def test_every_feed_of_the_window_has_its_output(tmp_path: Path, finished: list[int], done: int, problem: str) -> None:
     """Else who hands over the right ones only would look good."""
     found = drawn(tmp_path, np.zeros((2, 1)), done=done, finished=np.array(finished))
     assert found.problem == problem
 
 
-def test_answers_that_outgrew_memory_are_fewer_and_those_that_were_drawn(
+def test_outputs_that_outgrew_memory_are_fewer_and_those_that_were_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(audit, "most_kept", lambda size: 4)
-    answers, finished = np.arange(9.0).reshape(9, 1), np.arange(9)
+    outputs, finished = np.arange(9.0).reshape(9, 1), np.arange(9)
     told = Told()
-    digests = np.array([[*digest(serial, answers[serial].tobytes())] for serial in range(9)], np.uint8)
+    digests = np.array([[*digest(serial, outputs[serial].tobytes())] for serial in range(9)], np.uint8)
     for done in (5, 8):
         told.draw(done, hashlib.sha256(digests[:done].tobytes()).hexdigest())
     stay = np.sort(told.kept(finished, 4))
     assert 2 < len(stay) < 5
     same: dict[str, Any] = {"done": 9, "told": told, "finished": finished, "digests": digests}
-    assert drawn(tmp_path, answers[stay], serials=stay, **same).problem == ""
+    assert drawn(tmp_path, outputs[stay], serials=stay, **same).problem == ""
     for others in (stay[1:], np.setdiff1d(finished, stay), finished):
-        found = drawn(tmp_path, answers[others], serials=others, **same)
+        found = drawn(tmp_path, outputs[others], serials=others, **same)
         assert f"of the {len(stay)} that it had to keep" in found.problem
 
 
-def test_answers_bear_the_seal_of_the_window(tmp_path: Path) -> None:
-    answers = np.arange(3.0).reshape(3, 1)
-    told = Told(digests={serial: digest(serial, answer.tobytes()).hex() for serial, answer in enumerate(answers)})
-    assert drawn(tmp_path, answers, told=told).problem == ""
-    for others, serials in ((answers + 1, [0, 1, 2]), (answers[[0, 2, 1]], [0, 1, 2])):
+def test_outputs_bear_the_seal_of_the_window(tmp_path: Path) -> None:
+    outputs = np.arange(3.0).reshape(3, 1)
+    told = Told(digests={serial: digest(serial, output.tobytes()).hex() for serial, output in enumerate(outputs)})
+    assert drawn(tmp_path, outputs, told=told).problem == ""
+    for others, serials in ((outputs + 1, [0, 1, 2]), (outputs[[0, 2, 1]], [0, 1, 2])):
         found = drawn(tmp_path, others, told=told, serials=np.array(serials))
-        assert found.problem == "the answers are not those that were sealed when they were timed"
+        assert found.problem == "the outputs are not those that were sealed when they were timed"
 
 
-def test_answers_have_the_digests_that_were_handed_over(tmp_path: Path) -> None:
+def test_outputs_have_the_digests_that_were_handed_over(tmp_path: Path) -> None:
     found = drawn(tmp_path, np.arange(3.0).reshape(3, 1), digests=np.zeros((3, 16), np.uint8))
-    assert found.problem == "the answers are not those that were sealed when they were timed"
+    assert found.problem == "the outputs are not those that were sealed when they were timed"
 
 
 def test_a_missing_or_torn_file_is_the_audits_problem(tmp_path: Path) -> None:
@@ -147,29 +147,29 @@ def test_a_missing_or_torn_file_is_the_audits_problem(tmp_path: Path) -> None:
         assert "cannot be used" in draw(tmp_path / name, GATE, 1, 1, 1, Told(), tmp_path / "into.npz").problem
 
 
-def test_answers_that_unpack_without_end_are_not_unpacked(tmp_path: Path) -> None:
-    np.savez_compressed(tmp_path / "bomb.npz", serials=np.zeros(1, np.int64), answers=np.zeros((1, 1 << 20)))
+def test_outputs_that_unpack_without_end_are_not_unpacked(tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "bomb.npz", serials=np.zeros(1, np.int64), outputs=np.zeros((1, 1 << 20)))
     found = draw(tmp_path / "bomb.npz", GATE, 1, 1, 1, Told(), tmp_path / "into.npz")
-    assert found.problem == "the worker handed over answers that unpack to more than their file"
+    assert found.problem == "the worker handed over outputs that unpack to more than their file"
 
 
-def answer(serial: int) -> Any:
-    """The null suite's answer to a feed of two samples."""
+def output(serial: int) -> Any:
+    """The null suite's output for a feed of two samples."""
     return Null("smoke", {}).feeds(2, 0)(seeds.nonce(SEED, serial))["x"]
 
 
 class Run:
-    """A run of the null suite whose answers are those of its feeds, or something else."""
+    """A run of the null suite whose outputs are those of its feeds, or something else."""
 
     def __init__(self, folder: Path, wrong: dict[int, Any] | None = None, units: int = 2, spec: Any = NULL) -> None:
         (folder / "logs").mkdir(exist_ok=True)
         self.folder, self.spec = folder, spec
         self.kept: list[Record] = []
-        answers = [answer(serial)[:units] for serial in range(4)]
+        outputs = [output(serial)[:units] for serial in range(4)]
         for serial, other in (wrong or {}).items():
-            answers[serial] = other
+            outputs[serial] = other
         self.record = record("a", "null", "sample", closed_loop([[100]] * 4), batch=2).model_copy(
-            update={"audit": drawn(folder, np.array(answers), feeds=4), "seed": SEED, "unaudited": ""}
+            update={"audit": drawn(folder, np.array(outputs), feeds=4), "seed": SEED, "unaudited": ""}
         )
 
     def audited(self) -> Record:
@@ -177,7 +177,7 @@ class Run:
         return self.kept[-1]
 
 
-def test_right_answers_pass_and_one_wrong_one_fails(tmp_path: Path) -> None:
+def test_right_outputs_pass_and_one_wrong_one_fails(tmp_path: Path) -> None:
     right = Run(tmp_path).audited().audit
     assert right is not None
     assert (right.feeds, right.values, right.passed) == ((0, 1, 2, 3), (0.0, 0.0, 0.0, 0.0), True)
@@ -189,14 +189,14 @@ def test_right_answers_pass_and_one_wrong_one_fails(tmp_path: Path) -> None:
     assert max(wrong.values) > 900
 
 
-def test_answers_to_other_feeds_fail(tmp_path: Path) -> None:
-    """A stale cache would give the answer to the feed before."""
-    stale = Run(tmp_path, {1: answer(0)}).audited().audit
+def test_outputs_to_other_feeds_fail(tmp_path: Path) -> None:
+    """A stale cache would give the output for the feed before."""
+    stale = Run(tmp_path, {1: output(0)}).audited().audit
     assert stale is not None
     assert not stale.passed
 
 
-def test_an_answer_of_the_wrong_shape_is_named(tmp_path: Path) -> None:
+def test_an_output_of_the_wrong_shape_is_named(tmp_path: Path) -> None:
     found = Run(tmp_path, units=1).audited().audit
     assert found is not None
     assert "feed 0" in found.problem

@@ -98,9 +98,9 @@ def test_each_weight_class_has_a_mix_and_what_was_measured_alone_is_measured_onc
     assert judge(low).exit_code == 0
 
 
-def test_no_mix_is_planned_from_wrong_answers(shell: Shell, tmp_path: Path) -> None:
+def test_no_mix_is_planned_from_wrong_outputs(shell: Shell, tmp_path: Path) -> None:
     wrong = (tmp_path / "site/duo.py").read_text() + "    def reference(self):\n        return Low(self.tier, {})\n"
-    wrong += "    def quality(self, answer, reference):\n        return 9.0\n"
+    wrong += "    def quality(self, output, reference):\n        return 9.0\n"
     (tmp_path / "site/duo.py").write_text(wrong)
     done = run(shell)
     assert done.returncode == 1
@@ -189,8 +189,8 @@ def measured_alone(folder: Path, devices: str) -> None:
         alone = {"key": share.key, "phase": phase.name, "route": share.route, "scenario": share.scenario}
         made_up = sample.record(share.key, share.route.suite, "sample", done, batch=2, costs=costs)
         fields = vars(made_up) | {"completions": done, "audit": audit}
-        befores, answers = np.zeros((1, 16), np.uint8), np.zeros((1, 2), np.int64)
-        np.savez(kept_at(folder, share.key), serials=np.array([0]), befores=befores, answers=answers)
+        befores, outputs = np.zeros((1, 16), np.uint8), np.zeros((1, 2), np.int64)
+        np.savez(kept_at(folder, share.key), serials=np.array([0]), befores=befores, outputs=outputs)
         keeper.append(Record.model_validate({**fields, **alone}))
 
 
@@ -229,5 +229,5 @@ def test_faults_in_the_mix_are_named_and_what_was_done_is_kept(shell: Shell) -> 
         "npu:b": "raised",
         "npu:c": "hung",
     }
-    for words in ("NO SCORE: ", "SIGKILL", "a string broke", "no answer within 6 s"):
+    for words in ("NO SCORE: ", "SIGKILL", "a string broke", "no output within 6 s"):
         assert words in " ".join(done.stdout.split())

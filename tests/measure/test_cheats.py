@@ -111,7 +111,7 @@ def served(folder: Path, engine: str) -> Record:
 
 
 def stored(folder: Path, engine: str) -> Record:
-    """On its own, with answers that outgrow the memory for them."""
+    """On its own, with outputs that outgrow the memory for them."""
     return measured(folder, engine, scenario="offline", suite="bulky")
 
 
@@ -143,27 +143,27 @@ CAUGHT = {
     "EverySecond": ("audited", WRONG),
     "Early": ("audited", WRONG),
     "Guessing": ("audited", WRONG),
-    "Cut": ("finished", "wrong answer: the runner yielded 2 units for a feed of 4"),
-    "Padding": ("finished", "wrong answer: the runner yielded at least 5 units for a feed of 4"),
+    "Cut": ("finished", "wrong output: the runner yielded 2 units for a feed of 4"),
+    "Padding": ("finished", "wrong output: the runner yielded at least 5 units for a feed of 4"),
     "Bundling": ("units_counted", "feeds of 4 yields came in 1 at the least"),
     # nonsense
-    "Wide": ("audited", "the answer is int64 (4, 2), but should be int64 (4,)"),
-    "Scalar": ("finished", "wrong answer: a runner yields arrays"),
-    "Narrow": ("audited", "the answer is int32 (4,), but should be int64 (4,)"),
-    "Double": ("finished", "wrong answer: a runner yields arrays of float32, int32 or int64"),
-    "NotANumber": ("audited", "answers hold values that are not finite"),
-    "Infinite": ("audited", "answers hold values that are not finite"),
-    "Nested": ("finished", "wrong answer: a runner yields arrays of float32, int32 or int64"),
+    "Wide": ("audited", "the output is int64 (4, 2), but should be int64 (4,)"),
+    "Scalar": ("finished", "wrong output: a runner yields arrays"),
+    "Narrow": ("audited", "the output is int32 (4,), but should be int64 (4,)"),
+    "Double": ("finished", "wrong output: a runner yields arrays of float32, int32 or int64"),
+    "NotANumber": ("audited", "outputs hold values that are not finite"),
+    "Infinite": ("audited", "outputs hold values that are not finite"),
+    "Nested": ("finished", "wrong output: a runner yields arrays of float32, int32 or int64"),
     "Attached": ("finished", "raised: RuntimeError: Can't call numpy() on Tensor that requires grad"),
-    "Hollow": ("finished", "wrong answer: the answer to a feed is empty"),
-    "Huge": ("finished", "wrong answer: a unit's answer has 1024 MiB"),
+    "Hollow": ("finished", "wrong output: the output for a feed is empty"),
+    "Huge": ("finished", "wrong output: a unit's output has 1024 MiB"),
     "Returning": ("finished", "raised: TypeError: 'NoneType' object is not iterable"),
-    "Nothing": ("finished", "wrong answer: a runner yields arrays"),
+    "Nothing": ("finished", "wrong output: a runner yields arrays"),
     "Ragged": ("finished", "raised: ValueError"),
-    "Empty": ("finished", "wrong answer: the runner yielded 0 units for a feed of 4"),
-    "Growing": ("finished", "wrong answer: the answers to two feeds differ in shape"),
-    "Mute": ("finished", "wrong answer: the runner yielded nothing"),
-    "Endless": ("finished", "wrong answer: the runner yielded at least 5 units"),
+    "Empty": ("finished", "wrong output: the runner yielded 0 units for a feed of 4"),
+    "Growing": ("finished", "wrong output: the outputs for two feeds differ in shape"),
+    "Mute": ("finished", "wrong output: the runner yielded nothing"),
+    "Endless": ("finished", "wrong output: the runner yielded at least 5 units"),
     "Breaking": ("finished", "raised: ConnectionError: the engine is gone"),
     # a suite bent to suit
     "Bending": ("audited", WRONG),
@@ -173,7 +173,7 @@ CAUGHT = {
     # a harness bent to suit
     "SlowingTheLoop": ("clock_bracketed", "the worker's clock tells"),
     "TurningBack": ("finished", "raised: ValueError: time runs backwards"),
-    "Amending": ("audited", "the answers are not those that were sealed when they were timed"),
+    "Amending": ("audited", "the outputs are not those that were sealed when they were timed"),
     "AmendingSooner": ("clock_bracketed", "the worker's clock tells"),
     "Choosing": ("audited", "the worker handed over the digests of"),
     "Loading": ("audited", WRONG),
@@ -186,7 +186,7 @@ CAUGHT_IN_THE_MIX = {
     "Narrow": CAUGHT["Narrow"],
     "NotANumber": CAUGHT["NotANumber"],
     "Huge": CAUGHT["Huge"],
-    "Growing": ("cut short", "wrong answer: the answers to two feeds differ in shape"),
+    "Growing": ("cut short", "wrong output: the outputs for two feeds differ in shape"),
     "TurningBackTime": ("finished", "raised: ValueError: time runs backwards"),
     "Owing": ("finished", "raised: ValueError: a mark without units"),
     "Babbling": ("finished", "cannot be read"),
@@ -204,7 +204,7 @@ CAUGHT_WITH_BULK = {
     "Hiding": ("audited", "that it had to keep"),
     "EverySecond": CAUGHT["EverySecond"],
 }
-"""Where the answers outgrow the memory for them."""
+"""Where the outputs outgrow the memory for them."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -217,7 +217,7 @@ def importable() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def records(importable: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Record]:
-    """The records of all engines, some run at a time; one auditor compares their answers."""
+    """The records of all engines, some run at a time; one auditor compares their outputs."""
     folder = tmp_path_factory.mktemp("cheats")
     alone, together = (*HARMLESS, *CAUGHT), ("Honest", "Overhearing", *CAUGHT_IN_THE_MIX)
     servers, bulky = ("Honest", *CAUGHT_AS_SERVERS), ("Honest", *CAUGHT_WITH_BULK)
@@ -287,7 +287,7 @@ def test_it_is_caught_as_a_server(records: dict[str, Record], engine: str) -> No
 
 
 @pytest.mark.parametrize("engine", [with_bulk(each) for each in CAUGHT_WITH_BULK])
-def test_it_is_caught_where_answers_are_dropped(records: dict[str, Record], engine: str) -> None:
+def test_it_is_caught_where_outputs_are_dropped(records: dict[str, Record], engine: str) -> None:
     rule, words = CAUGHT_WITH_BULK[engine.split()[0]]
     audit, done = records[engine].audit, records[engine].completions
     assert audit is not None and done is not None and audit.finished < len(done)
@@ -305,7 +305,7 @@ def test_an_honest_engine_breaks_no_rule(records: dict[str, Record], engine: str
     assert timestamps.in_flight_ns(done) >= len(done) * TOKENS * WORK_S * 1e9
 
 
-def test_an_honest_engine_may_have_answers_dropped(records: dict[str, Record]) -> None:
+def test_an_honest_engine_may_have_outputs_dropped(records: dict[str, Record]) -> None:
     record = records[with_bulk("Honest")]
     assert record.audit is not None and record.audit.passed
     assert record.audit.finished < len(record.completions or ())
@@ -346,7 +346,7 @@ def test_every_engine_is_tried() -> None:
     }
 
 
-def test_answers_kept_for_the_next_process_are_never_asked_for(tmp_path: Path) -> None:
+def test_outputs_kept_for_the_next_process_are_never_asked_for(tmp_path: Path) -> None:
     """No two feeds of a run are alike, in no repetition, warm-up included."""
     for run in (1, 2):
         assert measured(tmp_path, "Outliving", run=run, memory=str(tmp_path / "memory")).completions
@@ -366,7 +366,7 @@ def test_each_share_has_feeds_of_its_own() -> None:
 def test_an_endless_feed_ends_the_search_for_a_batch(tmp_path: Path) -> None:
     error = measured(tmp_path, "Endless", batch=None).error
     assert error is not None
-    assert (error.kind, "at least 5 units" in error.message) == ("wrong answer", True)
+    assert (error.kind, "at least 5 units" in error.message) == ("wrong output", True)
 
 
 def probed(folder: Path, engine: str) -> Record:

@@ -40,7 +40,7 @@ CAUGHT = {
     "options_are_refused": ("lax", "it took an option that nobody defined"),
     "claims_run": ("raises", "sum on npu:acme0 by acme in bf16: raised: RuntimeError: acme: no kernel"),
     "yields_fit_the_table": ("wide", "in fp16: a runner yields arrays of float32, int32 or int64.* got float64"),
-    "answers_pass_their_gates": ("wrong", "in int8: difference .*, at most 0.5 is allowed"),
+    "outputs_pass_their_gates": ("wrong", "in int8: difference .*, at most 0.5 is allowed"),
     "placement_is_truthful": ("elsewhere", "not all of it ran on npu:acme0: 2 of 3 nodes on cpu:0"),
     "unclaimed_is_unsupported": ("obliging", "sum on npu:acme0 in int4 ran, and is not offered"),
     "outputs_are_plain": ("lazy", "Lazy, and not a numpy array; .* waiting .*; 1 of 1 arrays were written over later"),
@@ -144,7 +144,7 @@ def test_an_honest_meter_passes_every_check(gauges: None) -> None:
 
 @pytest.mark.slow
 def test_each_check_of_a_meter_catches_its_fault(gauges: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meter, "ANSWERS_WITHIN_S", 0.2)
+    monkeypatch.setattr(meter, "OUTPUTS_WITHIN_S", 0.2)
     monkeypatch.setattr(meter, "BUSY_PERCENT", 101)
     Path("mixmark.toml").write_text(f'[meter.gauge]\nbroken = "{",".join(gauge.FAULTS)}"')
     report = mixmark.check_meter(GAUGE)

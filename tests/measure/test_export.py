@@ -120,7 +120,7 @@ def test_too_little_memory_or_disk_is_told_before_anything_is_written(
 ) -> None:
     suite = PROBE.load()("smoke", {})
     monkeypatch.setattr("mixmark.harness.worker.process.memory.available_bytes", lambda: 1000)
-    with pytest.raises(UsageError, match=r"reference answers of probe at the tier smoke take 0\.5\d GB of memory"):
+    with pytest.raises(UsageError, match=r"reference outputs of probe at the tier smoke take 0\.5\d GB of memory"):
         export._refuse_without_memory(suite)
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1000}))
     with pytest.raises(UsageError, match=r"takes 0\.01 GB in fp32, and the disk of .* has 0\.00 GB free"):
@@ -140,9 +140,9 @@ def test_the_command_says_what_it_wrote(tmp_path: Path) -> None:
     suite = registry.find("suites")["dlrm"].load()("smoke", {})
     with np.load(tmp_path / "out/samples/0.npz") as sample:
         feed = suite.feeds(1, export.SEED)(0)
-        assert {*sample.files} == {*feed, "answer"}
+        assert {*sample.files} == {*feed, "output"}
         assert all((sample[name] == feed[name]).all() for name in feed)
-        assert sample["answer"].shape == (1,)
+        assert sample["output"].shape == (1,)
 
 
 @pytest.mark.parametrize(

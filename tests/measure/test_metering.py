@@ -244,7 +244,7 @@ def test_mixmark_meters_tells_machines_the_same(monkeypatch: pytest.MonkeyPatch)
     assert [(each["kind"], each["name"]) for each in told["absent"]] == [("meter", "plug")]
 
 
-def test_a_driver_that_prints_does_not_get_into_the_answer(
+def test_a_driver_that_prints_does_not_get_into_the_output(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert json.loads(typed(monkeypatch, "--json", mode="prints"))["domains"]

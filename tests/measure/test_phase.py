@@ -61,7 +61,7 @@ def attended(folder: Path, with_what: Equipment, scenario: ScenarioName = "singl
     return record
 
 
-def test_a_share_alone_has_a_canary_on_either_side_and_its_answers_are_drawn(folder: Path) -> None:
+def test_a_share_alone_has_a_canary_on_either_side_and_its_outputs_are_drawn(folder: Path) -> None:
     stages: list[tuple[str, str]] = []
     (record,) = attend(
         phase(share("one", "offline", None)),
@@ -132,7 +132,7 @@ def test_what_a_drive_raises_is_the_error_of_every_part_that_finished_nothing(fo
     assert second.error == first.cut_short
 
 
-def test_answers_that_are_not_handed_over_leave_no_number(folder: Path) -> None:
+def test_outputs_that_are_not_handed_over_leave_no_number(folder: Path) -> None:
     def drive(parts: Sequence[Part]) -> None:
         solo.drive(parts)
         parts[0].worker.kill()

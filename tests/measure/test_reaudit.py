@@ -89,21 +89,21 @@ def test_values_that_were_written_by_hand_are_found(folder: Path) -> None:
     assert "values are not those in the folder" in found["problem"]
 
 
-def test_answers_to_other_feeds_are_found(folder: Path) -> None:
+def test_outputs_to_other_feeds_are_found(folder: Path) -> None:
     for path in (folder / "result.json", folder / "journal.jsonl"):
         path.write_text(re.sub(r'"seed": ?(\d+)', '"seed": 7', path.read_text()))
     (found,) = audited(folder, 1)
-    assert "answers are wrong" in found["problem"]
+    assert "outputs are wrong" in found["problem"]
 
 
-def test_answers_that_were_replaced_are_found(folder: Path) -> None:
-    (path,) = (folder / "raw").glob("*resnet50*.answers.npz")
+def test_outputs_that_were_replaced_are_found(folder: Path) -> None:
+    (path,) = (folder / "raw").glob("*resnet50*.outputs.npz")
     with np.load(path) as stored:
-        answers = dict(stored)
-    np.savez_compressed(path, **answers | {"answers": np.ascontiguousarray(answers["answers"][..., ::-1])})
+        outputs = dict(stored)
+    np.savez_compressed(path, **outputs | {"outputs": np.ascontiguousarray(outputs["outputs"][..., ::-1])})
     changed(folder, lambda record: None)
     (found,) = audited(folder, 1)
-    assert "answers are wrong" in found["problem"]
+    assert "outputs are wrong" in found["problem"]
 
 
 def test_a_record_that_was_not_audited_does_not_pass(folder: Path) -> None:

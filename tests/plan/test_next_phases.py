@@ -99,7 +99,7 @@ def test_rates_are_those_of_routes_that_passed_their_gate() -> None:
     unread = PASSED.model_copy(update={"values": ()})
     elsewhere = {
         "facts": {"elsewhere": "Conv on the CPU"}
-    }  # invalid by a rule of honesty, though its answers are right
+    }  # invalid by a rule of honesty, though its outputs are right
     for lost in ({"audit": wrong}, {"audit": None}, {"audit": unread}, elsewhere):
         left = solo_rates(changed(before, "llm", "gpu:0", **lost), MIX)
         assert ("llm", "gpu:0") not in {(rate.suite, rate.device) for rate in left}

@@ -64,13 +64,13 @@ def share_of(content: Content, key: str) -> Content:
 
 
 def doubled(folder: Path) -> None:
-    """Units, feed units and answers of all parts of the mix."""
+    """Units, feed units and outputs of all parts of the mix."""
 
     def change(content: Content) -> None:
         for record in mixed(content):
             record["feed_units"] *= 2
             stamps(folder, record["key"], units=lambda units: units * 2)
-            stamps(folder, f"{record['key']}.answers", answers=lambda answers: np.concatenate((answers, answers), 1))
+            stamps(folder, f"{record['key']}.outputs", outputs=lambda outputs: np.concatenate((outputs, outputs), 1))
 
     forge(folder, change)
 
@@ -155,7 +155,7 @@ def four_bit(folder: Path) -> None:
 
 
 def called_a_screening(content: Content) -> Content:
-    """A record with wrong answers is called a screening run, which nobody audits; returns its phase as it was."""
+    """A record with wrong outputs is called a screening run, which nobody audits; returns its phase as it was."""
     record = alone(content)
     phase = next(each for each in content["phases"] if each["name"] == record["phase"])
     before: Content = json.loads(json.dumps(phase))
@@ -222,7 +222,7 @@ def probeless(folder: Path) -> None:
         (four_bit, "has (another gate|other costs) than its suite"),
         (unoffered, "ran in fp16, which cpu:0 does not offer"),
         (escaped, "is of a route that was no candidate"),
-        (audited_screening, "is a screening run, of which no answer is kept, and has an audit"),
+        (audited_screening, "is a screening run, of which no output is kept, and has an audit"),
         (slipped, "was a candidate, and has neither a screening run nor a measurement"),
         (probeless, "probe.* was planned, and has neither stamps nor an error"),
     ],

@@ -36,7 +36,7 @@ from mixmark.harness.record import store
 from tests.golden.sample import DOMAINS, apart, closed_loop, phase, record, result, sample
 
 BEFORES = np.zeros((2, 16), np.uint8)
-"""The digests of the answers before two feeds."""
+"""The digests of the outputs before two feeds."""
 
 
 def header(whole: Result) -> Result:
@@ -47,8 +47,8 @@ def written(path: Path, whole: Result) -> store.Store:
     keeper = store.create(path, header(whole))
     for each in whole.records:
         if each.audit:  # of two feeds of a probe of two kernels
-            kept, answers = path / "raw" / f"{each.key}.answers.npz", np.zeros((2, 2, 1), np.float32)
-            np.savez(kept, serials=np.array((0, 2)), befores=BEFORES, answers=answers)
+            kept, outputs = path / "raw" / f"{each.key}.outputs.npz", np.zeros((2, 2, 1), np.float32)
+            np.savez(kept, serials=np.array((0, 2)), befores=BEFORES, outputs=outputs)
         keeper.append(each)
     for metering in whole.meterings:
         keeper.meter(metering)
@@ -402,50 +402,50 @@ def audited(
     fill: float = 0.5,
     befores: int = 2,
 ) -> Path:
-    """A record of three feeds of a unit each, of which 0 and 2 were audited, and answers that were kept."""
+    """A record of three feeds of a unit each, of which 0 and 2 were audited, and outputs that were kept."""
     audit = Audit(gate=GATE, finished=3, feeds=(0, 2), values=(0.0, 0.0))
     done = record("a", "llm", "token", closed_loop([[5]] * 3)).model_copy(update={"audit": audit, "feed_units": 1})
     whole = apart(result(done))
     written(path, whole).finish(whole)
-    answers = np.full(shape, fill, np.float32)
-    np.savez(path / "raw" / "a.answers.npz", serials=np.array(serials), befores=BEFORES[:befores], answers=answers)
+    outputs = np.full(shape, fill, np.float32)
+    np.savez(path / "raw" / "a.outputs.npz", serials=np.array(serials), befores=BEFORES[:befores], outputs=outputs)
     rehashed(path)
     return path
 
 
-def test_answers_that_were_audited_lie_beside_the_stamps(tmp_path: Path) -> None:
+def test_outputs_that_were_audited_lie_beside_the_stamps(tmp_path: Path) -> None:
     assert store.open(audited(tmp_path)).records[0].audit is not None
 
 
 @pytest.mark.parametrize(
-    ("answers", "said"),
+    ("outputs", "said"),
     [
-        ({"serials": (0, 1)}, "does not hold the answers to the audited feeds 0, 2"),
-        ({"serials": (0,)}, "does not hold the answers to the audited feeds 0, 2"),
-        ({"befores": 1}, "a digest of 16 bytes for each answer"),
-        ({"shape": (1, 1, 3)}, "does not hold the answers to the audited feeds 0, 2"),
-        ({"shape": (2, 2, 3)}, "an answer has 2 units, but a feed has 1"),
-        ({"shape": (2,)}, "an answer has no units, but a feed has 1"),
-        ({"fill": float("nan")}, "an answer is not finite"),
+        ({"serials": (0, 1)}, "does not hold the outputs for the audited feeds 0, 2"),
+        ({"serials": (0,)}, "does not hold the outputs for the audited feeds 0, 2"),
+        ({"befores": 1}, "a digest of 16 bytes for each output"),
+        ({"shape": (1, 1, 3)}, "does not hold the outputs for the audited feeds 0, 2"),
+        ({"shape": (2, 2, 3)}, "an output has 2 units, but a feed has 1"),
+        ({"shape": (2,)}, "an output has no units, but a feed has 1"),
+        ({"fill": float("nan")}, "an output is not finite"),
     ],
     ids=str,
 )
-def test_answers_that_cannot_be_those_that_were_audited_are_refused(
-    tmp_path: Path, answers: dict[str, Any], said: str
+def test_outputs_that_cannot_be_those_that_were_audited_are_refused(
+    tmp_path: Path, outputs: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ResultError, match=said):
-        store.open(audited(tmp_path, **answers))
+        store.open(audited(tmp_path, **outputs))
 
 
-def test_answers_that_were_audited_may_not_be_left_out(tmp_path: Path) -> None:
-    (audited(tmp_path) / "raw" / "a.answers.npz").unlink()
-    with pytest.raises(ResultError, match=r"a\.answers\.npz is missing"):
+def test_outputs_that_were_audited_may_not_be_left_out(tmp_path: Path) -> None:
+    (audited(tmp_path) / "raw" / "a.outputs.npz").unlink()
+    with pytest.raises(ResultError, match=r"a\.outputs\.npz is missing"):
         store.open(tmp_path)
 
 
-def test_answers_of_texts_are_refused(tmp_path: Path) -> None:
-    answers = np.array([["a"], ["b"]])
-    np.savez(audited(tmp_path) / "raw" / "a.answers.npz", serials=np.array([0, 2]), befores=BEFORES, answers=answers)
+def test_outputs_of_texts_are_refused(tmp_path: Path) -> None:
+    outputs = np.array([["a"], ["b"]])
+    np.savez(audited(tmp_path) / "raw" / "a.outputs.npz", serials=np.array([0, 2]), befores=BEFORES, outputs=outputs)
     rehashed(tmp_path)
     with pytest.raises(ResultError, match="damaged"):
         store.open(tmp_path)
@@ -458,7 +458,7 @@ def test_stamps_beyond_any_run_are_not_unpacked(folder: Path, monkeypatch: pytes
 
 
 def packed(header: bytes, values: bytes, pack: int = zipfile.ZIP_STORED) -> bytes:
-    """A raw file whose answers have this header."""
+    """A raw file whose outputs have this header."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", pack) as archive:
         for name, column in (("serials", np.array([0, 2])), ("befores", BEFORES)):
@@ -466,7 +466,7 @@ def packed(header: bytes, values: bytes, pack: int = zipfile.ZIP_STORED) -> byte
             np.save(saved, column)
             archive.writestr(f"{name}.npy", saved.getvalue())
         begin = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little")
-        archive.writestr("answers.npy", begin + header + values)
+        archive.writestr("outputs.npy", begin + header + values)
     return buffer.getvalue()
 
 
@@ -476,7 +476,7 @@ PLAIN = b"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 1, 3), }  \n"
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (packed(PLAIN.replace(b"(2, 1, 3)", b"()"), bytes(4)), "does not hold the answers"),
+        (packed(PLAIN.replace(b"(2, 1, 3)", b"()"), bytes(4)), "does not hold the outputs"),
         (packed(b"{'descr': " + b"(" * 500 + b"\n", b""), "is not that of a plain array"),
         (packed(PLAIN.replace(b"False", b"True"), bytes(24)), "is not that of a plain array"),
         (packed(PLAIN.replace(b"'<f4'", b"'|O'"), bytes(24)), "is not that of a plain array"),
@@ -490,14 +490,14 @@ PLAIN = b"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 1, 3), }  \n"
     ids=["scalar", "nested", "fortran", "pickled", "complex", "longer", "long header", "lzma", "tail", "empty"],
 )
 def test_an_array_is_looked_at_before_it_is_read(tmp_path: Path, content: bytes, said: str) -> None:
-    (audited(tmp_path) / "raw" / "a.answers.npz").write_bytes(content)
+    (audited(tmp_path) / "raw" / "a.outputs.npz").write_bytes(content)
     rehashed(tmp_path)
     with pytest.raises(ResultError, match=said):
         store.open(tmp_path)
 
 
 def test_an_array_that_is_looked_at_is_read_where_it_is_plain(tmp_path: Path) -> None:
-    (audited(tmp_path) / "raw" / "a.answers.npz").write_bytes(packed(PLAIN, bytes(24)))
+    (audited(tmp_path) / "raw" / "a.outputs.npz").write_bytes(packed(PLAIN, bytes(24)))
     rehashed(tmp_path)
     assert store.open(tmp_path).records[0].audit is not None
 

@@ -38,11 +38,11 @@ class Tab:
         if self._session:
             command["sessionId"] = self._session
         os.write(self._write, json.dumps(command).encode() + b"\0")
-        while (answer := self._next()).get("id") != number:
+        while (output := self._next()).get("id") != number:
             pass
-        if "error" in answer:
-            raise RuntimeError(f"{method}: {answer['error']['message']}")
-        found: dict[str, Any] = answer["result"]
+        if "error" in output:
+            raise RuntimeError(f"{method}: {output['error']['message']}")
+        found: dict[str, Any] = output["result"]
         return found
 
     def _next(self) -> dict[str, Any]:
@@ -69,10 +69,10 @@ class Tab:
 
     def run(self, script: str) -> Any:
         """The value of a script, or of the promise that it makes. Raises RuntimeError where it throws."""
-        answer = self("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
-        if "exceptionDetails" in answer:
-            raise RuntimeError(answer["exceptionDetails"].get("exception", {}).get("description", "a script failed"))
-        return answer["result"].get("value")
+        output = self("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        if "exceptionDetails" in output:
+            raise RuntimeError(output["exceptionDetails"].get("exception", {}).get("description", "a script failed"))
+        return output["result"].get("value")
 
     def picture(self, whole: bool = False) -> bytes:
         """What the window shows as a PNG, or the whole page."""
@@ -91,7 +91,7 @@ def tab(folder: Path) -> Iterator[Tab]:
     ours_in, theirs_out = os.pipe()
     flags = [*(f"--no-{each}" for each in QUIET), *(f"--disable-{each}" for each in DISABLED)]
     flags += ["--headless", "--hide-scrollbars", "--remote-debugging-pipe", f"--user-data-dir={folder}"]
-    # The browser reads commands from descriptor 3 and writes answers to 4: ours move out of the way first.
+    # The browser reads commands from descriptor 3 and writes outputs to 4: ours move out of the way first.
     given = [fcntl.fcntl(each, fcntl.F_DUPFD, 10) for each in (theirs_in, theirs_out)]
     moved = f'exec "$0" "$@" 3<&{given[0]} 4>&{given[1]}'
     command = ["bash", "-c", moved, str(CHROMIUM), *flags]

@@ -1,4 +1,4 @@
-"""The answer of ten seconds: its words, its length, and that it fits the terminal."""
+"""The output of ten seconds: its words, its length, and that it fits the terminal."""
 
 from __future__ import annotations
 
@@ -174,6 +174,6 @@ def test_whatever_things_are_called_it_stays_short(text: str) -> None:
     assert max(map(len, lines)) <= console.WIDTH
 
 
-def test_the_full_report_ends_with_the_answer(measured: Result) -> None:
+def test_the_full_report_ends_with_the_output(measured: Result) -> None:
     found = judge(measured)
     assert full.report(found).endswith(console.report(found))

@@ -86,7 +86,7 @@ def test_scaling_is_a_small_table(told: Judgement) -> None:
     ]  # fmt: skip
 
 
-def test_the_answer_speaks_of_the_cluster_and_a_table_of_all_its_processors(told: Judgement) -> None:
+def test_the_output_speaks_of_the_cluster_and_a_table_of_all_its_processors(told: Judgement) -> None:
     assert "This cluster of 3 hosts does one edge mix" in flat(mixmark.reporters.console.report(told))
     header, *lines = mixmark.reporters.csv.report(told).splitlines()
     first = dict(zip(header.split(","), next(csv.reader(lines)), strict=True))

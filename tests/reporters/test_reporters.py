@@ -204,14 +204,14 @@ def test_a_run_that_failed_leaves_the_others() -> None:
 
 
 def wrong() -> Result:
-    """Two devices, of which the faster one answers wrongly."""
+    """Two devices, of which the faster one outputs wrongly."""
     honest = record("a", "resnet50", "image", closed_loop([[10**9]] * 8))
     fast = record("b", "resnet50", "image", closed_loop([[10**8]] * 8), device=GPU)
     audit = Audit(gate=Gate(metric="distance", at_most=1.0), finished=8, feeds=(0,), values=(9.0,))
     return result(honest, fast.model_copy(update={"audit": audit}))
 
 
-def test_a_fast_wrong_answer_counts_for_nothing() -> None:
+def test_a_fast_wrong_output_counts_for_nothing() -> None:
     honest, cheat = judge(wrong()).cells
     assert figures.throughput(honest) == ("1.00 img/s",)
     assert (cheat.status, figures.throughput(cheat)) == ("invalid", ("invalid", "10.0 img/s"))

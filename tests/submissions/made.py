@@ -127,7 +127,7 @@ def rewritten(folder: Path, change: Callable[[Result], Result], number: int = 1)
     entry contradicts it, as far as a forger can see to it."""
     home = folder / RESULTS / str(number)
     before = store.open(home)
-    answers = {each.name: each.read_bytes() for each in (home / "raw").glob("*.answers.npz")}
+    outputs = {each.name: each.read_bytes() for each in (home / "raw").glob("*.outputs.npz")}
     for each in [*(home / "raw").iterdir(), home / "result.json", home / "journal.jsonl"]:
         each.unlink()
     (home / "raw").rmdir()
@@ -136,8 +136,8 @@ def rewritten(folder: Path, change: Callable[[Result], Result], number: int = 1)
         home, after.model_copy(update={"records": (), "meterings": (), "finished": False, "resumed": ()})
     )
     for record in after.records:
-        if (name := f"{record.key}.answers.npz") in answers:
-            (home / "raw" / name).write_bytes(answers[name])
+        if (name := f"{record.key}.outputs.npz") in outputs:
+            (home / "raw" / name).write_bytes(outputs[name])
         keeper.append(record)
     for metering in after.meterings:
         keeper.meter(metering)

@@ -90,9 +90,9 @@ def test_what_is_missing_is_asked_for_on_a_terminal(
     results: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mixmark.harness.cli.submissions.asks", lambda: True)
-    answers = "Acme One\nliquid\nlaptop\nAcme, Germany\n"
+    outputs = "Acme One\nliquid\nlaptop\nAcme, Germany\n"
     flags = ("--org", "Acme", "--availability", "research", "--out", tmp_path)
-    done = typed("submit", results[0], *flags, text=answers)
+    done = typed("submit", results[0], *flags, text=outputs)
     assert done.exit_code == 0, done.output
     declared = json.loads((tmp_path / "acme/acme-one/two-16-bit" / DECLARATION).read_text())
     assert (declared["cooling"], declared["available_on"]) == ("liquid", None)

@@ -72,10 +72,10 @@ def test_what_is_public_stays(text: str) -> None:
 
 
 def test_a_version_of_four_parts_is_no_address() -> None:
-    content = {"packages": {"driver": "32.0.15.60"}, "reason": "no answer from 32.0.15.60"}
+    content = {"packages": {"driver": "32.0.15.60"}, "reason": "no output from 32.0.15.60"}
     assert Redactor().content(content) == {
         "packages": {"driver": "32.0.15.60"},
-        "reason": "no answer from ip-address-1",
+        "reason": "no output from ip-address-1",
     }
 
 

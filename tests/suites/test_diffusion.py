@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bench.cheats.diffusion import repeated, skipped, together
 from bench.separation import activations
-from mixmark.harness.contracts.errors import Unsupported, WrongAnswer
+from mixmark.harness.contracts.errors import Unsupported, WrongOutput
 from mixmark.harness.contracts.protocols import Array, Feed, Weights
 from mixmark.suites.diffusion import HOME, TIERS, Diffusion, rule, shapes
 from mixmark.suites.diffusion.pipeline import Denoise, noise_levels
@@ -463,16 +463,16 @@ def test_the_worst_image_of_a_feed_decides(
     assert suite.quality(np.stack([image[0], before[1]]), image) == suite.quality(before[1:], image[1:])
 
 
-def test_an_answer_of_another_kind_is_no_answer(
+def test_an_output_of_another_kind_is_no_output(
     smoke: tuple[Diffusion, OnDevice], answered: list[tuple[Feed, Array]]
 ) -> None:
     suite, _ = smoke
     (_, image), _ = answered
     unfinished = image.copy()
     unfinished[1, 2, 3, 4] = np.nan
-    for answer in (image[:1], image[:, :, ::2, ::2], image.astype(np.float64), unfinished):
-        with pytest.raises(WrongAnswer):
-            suite.quality(answer, image)
+    for output in (image[:1], image[:, :, ::2, ::2], image.astype(np.float64), unfinished):
+        with pytest.raises(WrongOutput):
+            suite.quality(output, image)
 
 
 def test_a_checkpoint_predicts_noise_by_a_graph_of_its_own() -> None:

@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench.cheats.dlrm import BAGS, CROSS, LARGEST, MLP, Rounded, Target, audits, opened, to
-from mixmark.harness.contracts.errors import Unsupported, WrongAnswer
+from mixmark.harness.contracts.errors import Unsupported, WrongOutput
 from mixmark.harness.contracts.protocols import Array, Feed, State
 from mixmark.suites.dlrm import (
     AT_MOST,
@@ -128,7 +128,7 @@ class Session:
 def test_a_reference_adds_how_much_logits_vary_and_finds_out_once(network: nn.Module) -> None:
     suite, session = Dlrm("smoke", {}).reference(), Session(network)
     one, other = map(Dlrm("smoke", {}).feeds(1, seed=4), range(2))
-    first = np.concatenate([*suite.infer(session, {**one, "answer": np.zeros(1, np.float32)})])
+    first = np.concatenate([*suite.infer(session, {**one, "output": np.zeros(1, np.float32)})])
     second = np.concatenate([*suite.infer(session, other)])
     assert session.runs == 3  # one for each feed, one for the fixed samples
     assert first.shape == second.shape == (2,) and first[0] == logits(network, one)[0]
@@ -136,22 +136,22 @@ def test_a_reference_adds_how_much_logits_vary_and_finds_out_once(network: nn.Mo
     assert first[1] == second[1] == pytest.approx(many.var(), rel=0.2)
 
 
-def judged(answer: Array, reference: Array) -> float:
+def judged(output: Array, reference: Array) -> float:
     """By the suite, where the variance over inputs is 1."""
-    return Dlrm("smoke", {}).quality(answer, np.append(reference, np.float32(1)))
+    return Dlrm("smoke", {}).quality(output, np.append(reference, np.float32(1)))
 
 
 def test_one_sample_in_256_is_set_aside_and_none_of_a_small_feed() -> None:
     for samples, aside in ((1, 0), (256, 0), (257, 1), (2048, 7)):
-        truth, answer = np.zeros((2, samples), np.float32)
-        answer[:aside] = 100
-        assert judged(answer, truth) == 0
-        answer[aside] = 2
-        assert judged(answer, truth) == 4
+        truth, output = np.zeros((2, samples), np.float32)
+        output[:aside] = 100
+        assert judged(output, truth) == 0
+        output[aside] = 2
+        assert judged(output, truth) == 4
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("output", "told"),
     [
         (np.zeros(3, np.float32), r"float32 \(3,\)"),
         (np.zeros((4, 1), np.float32), r"float32 \(4, 1\)"),
@@ -159,9 +159,9 @@ def test_one_sample_in_256_is_set_aside_and_none_of_a_small_feed() -> None:
         (np.array([0, np.nan, np.inf, 0], np.float32), "2 values that are not finite"),
     ],
 )
-def test_what_no_honest_run_answers(answer: Array, told: str) -> None:
-    with pytest.raises(WrongAnswer, match=told):
-        judged(answer, np.zeros(4, np.float32))
+def test_what_no_honest_run_outputs(output: Array, told: str) -> None:
+    with pytest.raises(WrongOutput, match=told):
+        judged(output, np.zeros(4, np.float32))
 
 
 def test_every_tier_has_a_gate_and_a_checkpoint_its_own() -> None:
@@ -197,12 +197,12 @@ def test_rounding_passes_and_less_precision_than_declared_fails(smoke: tuple[Tar
     assert min(audits(target, target.changed(to(3))(), truth)) > 3 * gate
 
 
-def test_an_answer_that_is_not_computed_fails(smoke: tuple[Target, Array]) -> None:
+def test_an_output_that_is_not_computed_fails(smoke: tuple[Target, Array]) -> None:
     target, truth = smoke
     previous, constant = np.roll(truth, 1), np.full_like(truth, truth[:FIXED].mean())
     tenth = np.where(np.arange(len(truth)) % 10, truth, previous)
-    for answer in (previous, constant, tenth):
-        assert min(audits(target, answer, truth)) > 3 * AT_MOST["int8"]
+    for output in (previous, constant, tenth):
+        assert min(audits(target, output, truth)) > 3 * AT_MOST["int8"]
 
 
 @pytest.mark.parametrize("layer", [CROSS.format(1), MLP.format(1)])

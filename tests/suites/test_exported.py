@@ -115,12 +115,12 @@ def test_both_ways_compute_the_same(name: str) -> None:
     each = suite(name, "smoke")
     batch = 2 if "offline" in each.scenarios else 1
     feed = each.feeds(batch, seed=1)(0)
-    answers = []
+    outputs = []
     for adapter in (Torch({"threads": "1"}), OnnxRuntime({"threads": "1"})):
         device = next(device for device in adapter.discover() if device.id == "cpu:0")
         with adapter.open(device, each, "fp32", Use.of("single-stream")) as runner:
-            answers.append(list(runner(feed)))
-    for by_torch, by_runtime in zip(*answers, strict=True):
+            outputs.append(list(runner(feed)))
+    for by_torch, by_runtime in zip(*outputs, strict=True):
         assert (by_runtime.dtype, by_runtime.shape) == (by_torch.dtype, by_torch.shape)
         if by_torch.dtype.kind == "i":
             assert (by_runtime == by_torch).all()

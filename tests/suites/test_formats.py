@@ -43,7 +43,7 @@ def transformers() -> ModuleType:
 
 
 def reference(suite: Suite, **added: Array) -> tuple[dict[str, Array], Array]:
-    """A feed of batch 1, with what is added to it, and the answer that torch computes in fp32."""
+    """A feed of batch 1, with what is added to it, and the output that torch computes in fp32."""
     feed = {**suite.feeds(1, 0)(0), **added}
     adapter = registry.find("adapters")["torch"].load()({})
     with adapter.open(CPU, suite, "fp32", Use.of("single-stream")) as runner:
@@ -149,7 +149,7 @@ def test_transformers_decodes_the_same_tokens(
     scope: dict[str, Any] = {}
     exec(example("llama.py"), scope)
     assert scope["tokens"].shape == (128,)
-    assert (scope["tokens"] == scope["sample"]["answer"]).all()
+    assert (scope["tokens"] == scope["sample"]["output"]).all()
     words = transformers.AutoTokenizer.from_pretrained(folder)
     assert words("17 4 4095").input_ids == [17, 4, 4095] and words.decode([17, 4, 4095]) == "17 4 4095"
     with pytest.raises(Exception, match="UNK"):
@@ -165,7 +165,7 @@ def test_diffusers_draws_the_same_picture(transformers: ModuleType, tmp_path: Pa
     pipeline = diffusers.DiffusionPipeline.from_pretrained(tmp_path, dtype=torch.float32)
     pipeline.set_progress_bar_config(disable=True)
     call = json.loads((tmp_path / "call.json").read_text())
-    feed, answer = reference(suite)
+    feed, output = reference(suite)
     ids = torch.from_numpy(feed["ids"][0])
     with torch.no_grad():
         first = pipeline.text_encoder(ids, output_hidden_states=True).hidden_states[-2]
@@ -182,7 +182,7 @@ def test_diffusers_draws_the_same_picture(transformers: ModuleType, tmp_path: Pa
             output_type="pt",
             **call,
         ).images
-    np.testing.assert_allclose(image, np.clip(answer[0] / 2 + 0.5, 0, 1), rtol=0, atol=1e-4)
+    np.testing.assert_allclose(image, np.clip(output[0] / 2 + 0.5, 0, 1), rtol=0, atol=1e-4)
 
 
 def torchvision_name(name: str) -> str:
@@ -212,12 +212,12 @@ def test_resnet50_has_the_names_of_torchvision_and_the_network_of_transformers(
         {name: stored.get(torchvision_name(name), value) for name, value in model.state_dict().items()}
     )
     assert {torchvision_name(name) for name in model.state_dict() if "num_batches" not in name} == {*stored}
-    feed, answer = reference(suite)
+    feed, output = reference(suite)
     told = json.loads((tmp_path / "config.json").read_text())["pretrained_cfg"]
     mean, deviation = (torch.tensor(told[name])[:, None, None] for name in ("mean", "std"))
     with torch.no_grad():
         logits = model((torch.from_numpy(feed["images"]) / 255 - mean) / deviation).logits
-    np.testing.assert_allclose(logits, answer, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(logits, output, rtol=0, atol=1e-4)
 
 
 def test_the_recommender_says_its_sizes(tmp_path: Path) -> None:
@@ -274,6 +274,6 @@ def test_onnx_runtime_decodes_in_fp16_what_was_exported(tmp_path: Path) -> None:
     assert {each.data_type for each in stored.values()} == {library.TensorProto.FLOAT16}
     session: Any = Engine(suite, tmp_path)
     feed, gate = suite.feeds(1, 0)(0), suite.gate("fp16")
-    answer = np.concatenate(list(suite.infer(session, feed)))
-    _, logits = reference(suite.reference(), answer=answer)
-    assert gate is not None and suite.quality(answer, logits) <= gate.at_most
+    output = np.concatenate(list(suite.infer(session, feed)))
+    _, logits = reference(suite.reference(), output=output)
+    assert gate is not None and suite.quality(output, logits) <= gate.at_most

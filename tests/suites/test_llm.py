@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from bench.separation import activations
-from mixmark.harness.contracts.errors import Unsupported, WrongAnswer
+from mixmark.harness.contracts.errors import Unsupported, WrongOutput
 from mixmark.harness.contracts.protocols import Array, Feed, Suite
 from mixmark.suites.llm import SHAPES, Llm, Shape
 
@@ -161,7 +161,7 @@ def test_decode_bytes_are_the_weights_and_the_cache() -> None:
     assert decode.streamed_bytes == pytest.approx(4 * 1_235_814_400, rel=0.001)
 
 
-def test_the_least_is_a_prefill_whose_last_layer_answers_for_the_last_token_only() -> None:
+def test_the_least_is_a_prefill_whose_last_layer_outputs_for_the_last_token_only() -> None:
     prefill, decode = Llm("edge", {}).costs("fp32", 1)
     assert decode.least_flops == decode.flops
     last = 2 * 2048 * (2048 + 2048 + 3 * 8192)  # queries, output, and the three of the SwiGLU
@@ -194,19 +194,19 @@ def test_a_cycle_is_seen() -> None:
     assert cycle([*range(100), 5, 5]) is None
 
 
-def test_answers_cannot_be_guessed() -> None:
+def test_outputs_cannot_be_guessed() -> None:
     suite = Llm("smoke", {})
     session = Eager(suite)
-    answers = []
+    outputs = []
     same = suite.feeds(1, 1)(0)["ids"][2:]
     for begin in map(suite.feeds(1, 0), range(6)):
         feed = {"ids": np.append(begin["ids"][:2], same)}  # prompts that differ in two tokens
         yields = list(suite.infer(session, feed))
         assert [len(units) for units in yields] == [1] * 128
-        answers.append([int(units[0]) for units in yields])
-    assert min(len(set(answer)) for answer in answers) >= 90
-    assert {cycle(answer) for answer in answers} == {None}
-    for one, other in itertools.combinations(answers, 2):
+        outputs.append([int(units[0]) for units in yields])
+    assert min(len(set(output)) for output in outputs) >= 90
+    assert {cycle(output) for output in outputs} == {None}
+    for one, other in itertools.combinations(outputs, 2):
         assert np.mean(np.array(one) == np.array(other)) < 0.1  # even where two prompts differ in little
 
 
@@ -216,22 +216,22 @@ def audit() -> tuple[Llm, Eager, Eager, Feed]:
     return suite, Eager(suite), Eager(suite.reference()), suite.feeds(1, 0)(0)
 
 
-def judged(audit: tuple[Llm, Eager, Eager, Feed], answer: Array) -> float:
+def judged(audit: tuple[Llm, Eager, Eager, Feed], output: Array) -> float:
     suite, _, teacher, feed = audit
-    reference = np.concatenate(list(teacher.suite.infer(teacher, {**feed, "answer": answer})))
-    return suite.quality(answer, reference)
+    reference = np.concatenate(list(teacher.suite.infer(teacher, {**feed, "output": output})))
+    return suite.quality(output, reference)
 
 
-def answer_of(suite: Llm, session: Eager, feed: Feed) -> Array:
+def output_of(suite: Llm, session: Eager, feed: Feed) -> Array:
     return np.concatenate(list(suite.infer(session, feed)))
 
 
 def test_the_teacher_would_have_answered_the_same(audit: tuple[Llm, Eager, Eager, Feed]) -> None:
     suite, session, teacher, feed = audit
-    answer = answer_of(suite, session, feed)
-    assert answer.shape == (suite.units(1),)
-    assert answer.dtype == np.int64
-    assert judged(audit, answer) < 1e-6  # not 0: the order of the sums differs, and a tie may go the other way
+    output = output_of(suite, session, feed)
+    assert output.shape == (suite.units(1),)
+    assert output.dtype == np.int64
+    assert judged(audit, output) < 1e-6  # not 0: the order of the sums differs, and a tie may go the other way
     assert teacher.suite.weights().names() == suite.weights().names()
     with pytest.raises(Unsupported, match="no ONNX graph"):
         teacher.suite.graphs()["teach"].onnx()
@@ -247,20 +247,20 @@ def at_most(suite: Llm, precision: str = "int4") -> float:
 def test_int8_activations_pass_in_8_and_4_bits(audit: tuple[Llm, Eager, Eager, Feed], target: str) -> None:
     suite, session, _, feed = audit
     with activations(session.module, target):
-        value = judged(audit, answer_of(suite, session, feed))
+        value = judged(audit, output_of(suite, session, feed))
     assert 0 < value < min(at_most(suite, "int8"), at_most(suite, "int4")) / 3
 
 
 def test_bf16_passes(audit: tuple[Llm, Eager, Eager, Feed]) -> None:
     suite, _, _, feed = audit
-    assert 0 < judged(audit, answer_of(suite, Eager(suite, torch.bfloat16), feed)) < at_most(suite, "bf16") / 3
+    assert 0 < judged(audit, output_of(suite, Eager(suite, torch.bfloat16), feed)) < at_most(suite, "bf16") / 3
 
 
 def test_fewer_bits_pass_only_where_they_were_declared(audit: tuple[Llm, Eager, Eager, Feed]) -> None:
     suite, session, _, feed = audit
     with activations(session.module, "fp8"):
-        answer = answer_of(suite, session, feed)
-    assert at_most(suite, "bf16") < judged(audit, answer) < at_most(suite, "fp8")
+        output = output_of(suite, session, feed)
+    assert at_most(suite, "bf16") < judged(audit, output) < at_most(suite, "fp8")
 
 
 @pytest.mark.parametrize("layer", range(4))
@@ -268,36 +268,36 @@ def test_a_skipped_layer_fails(audit: tuple[Llm, Eager, Eager, Feed], layer: int
     suite, session, _, feed = audit
     skipped = session.module.model.layers[layer]
     skipped.forward = lambda x, *rest: x
-    answer = answer_of(suite, session, feed)
+    output = output_of(suite, session, feed)
     del skipped.forward
-    assert judged(audit, answer) > 3 * max(at_most(suite, declared) for declared in ("bf16", "int8", "int4"))
+    assert judged(audit, output) > 3 * max(at_most(suite, declared) for declared in ("bf16", "int8", "int4"))
 
 
 def test_what_was_not_computed_from_this_feed_fails(audit: tuple[Llm, Eager, Eager, Feed]) -> None:
     suite, session, _, feed = audit
-    answer = answer_of(suite, session, feed)
-    other = answer_of(suite, session, suite.feeds(1, 0)(1))
-    one_made_up = answer.copy()
+    output = output_of(suite, session, feed)
+    other = output_of(suite, session, suite.feeds(1, 0)(1))
+    one_made_up = output.copy()
     one_made_up[77] = 7
-    for wrong in (other, np.full_like(answer, answer[0]), np.append(answer[:96], answer[:32]), one_made_up):
+    for wrong in (other, np.full_like(output, output[0]), np.append(output[:96], output[:32]), one_made_up):
         assert judged(audit, wrong) > at_most(suite)
 
 
-def test_what_is_no_answer_is_told(audit: tuple[Llm, Eager, Eager, Feed]) -> None:
+def test_what_is_no_output_is_told(audit: tuple[Llm, Eager, Eager, Feed]) -> None:
     suite = audit[0]
-    answer = np.arange(128)
+    output = np.arange(128)
     reference = np.zeros((128, 4096), np.float32)
     for wrong, complaint in (
-        (answer.astype(np.int32), r"int32 \(128,\), but should be int64"),
-        (answer.astype(np.float32) * np.nan, "float32"),
-        (answer[:127], r"\(127,\)"),
-        (answer[:, None], r"\(128, 1\)"),
-        (answer - 1, "1 of 128 tokens are not in the vocabulary of 4096"),
-        (answer + 4000, "32 of 128 tokens"),
+        (output.astype(np.int32), r"int32 \(128,\), but should be int64"),
+        (output.astype(np.float32) * np.nan, "float32"),
+        (output[:127], r"\(127,\)"),
+        (output[:, None], r"\(128, 1\)"),
+        (output - 1, "1 of 128 tokens are not in the vocabulary of 4096"),
+        (output + 4000, "32 of 128 tokens"),
     ):
-        with pytest.raises(WrongAnswer, match=complaint):
+        with pytest.raises(WrongOutput, match=complaint):
             suite.quality(wrong, reference)
-        with pytest.raises(WrongAnswer, match=complaint):
+        with pytest.raises(WrongOutput, match=complaint):
             judged(audit, wrong)
 
 

@@ -10,7 +10,7 @@ import torch
 from bench.separation import integers
 from mixmark.harness.adapters.cpu import multiplies_bf16
 from mixmark.harness.adapters.torch import Torch
-from mixmark.harness.contracts.errors import Unsupported, UsageError, WrongAnswer
+from mixmark.harness.contracts.errors import Unsupported, UsageError, WrongOutput
 from mixmark.harness.contracts.protocols import Array, Use
 from mixmark.suites.probe import CHAIN, COLUMNS, Fine, Probe, _spread
 
@@ -120,10 +120,10 @@ def worst(session: Eager, change: Callable[[torch.Tensor], torch.Tensor], part: 
     kept = [tensor.data for tensor in matrices]
     for tensor in matrices:
         tensor.data = change(tensor.data)
-    answers = [np.concatenate(list(SUITE.infer(session, feed))) for feed in given]
+    outputs = [np.concatenate(list(SUITE.infer(session, feed))) for feed in given]
     for tensor, before in zip(matrices, kept, strict=True):
         tensor.data = before
-    return [SUITE.quality(answer, reference) for answer, reference in zip(answers, right, strict=True)]
+    return [SUITE.quality(output, reference) for output, reference in zip(outputs, right, strict=True)]
 
 
 def gate(precision: str) -> float:
@@ -173,12 +173,12 @@ def test_torch_passes_in_bf16() -> None:
     with Torch({}).open(cpu, SUITE, "fp32", Use.of("probe")) as exact:
         right = [np.concatenate(list(exact(feed))) for feed in given]
     with Torch({}).open(cpu, SUITE, "bf16", Use.of("probe")) as narrow:
-        answers = [np.concatenate(list(narrow(feed))) for feed in given]
-    assert max(map(SUITE.quality, answers, right)) < gate("bf16")
+        outputs = [np.concatenate(list(narrow(feed))) for feed in given]
+    assert max(map(SUITE.quality, outputs, right)) < gate("bf16")
 
 
 def test_another_shape_is_refused() -> None:
-    with pytest.raises(WrongAnswer):
+    with pytest.raises(WrongOutput):
         SUITE.quality(np.zeros(5, np.float32), np.zeros(6, np.float32))
 
 

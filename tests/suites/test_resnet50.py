@@ -10,9 +10,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bench.cheats.resnet50 import BLOCKS, Eager, loaded, skipped
 from bench.separation import activations
-from mixmark.harness.contracts.errors import Unsupported, WrongAnswer
+from mixmark.harness.contracts.errors import Unsupported, WrongOutput
 from mixmark.harness.contracts.protocols import Array, Feed, Weights
-from mixmark.suites.answers import unexplained
+from mixmark.suites.outputs import unexplained
 from mixmark.suites.resnet50 import AT_MOST, GREY, PARAMETERS, SAMPLES, SCALE, TRAINED, ResNet50, statistics
 from mixmark.suites.resnet50.network import BatchNorm, resnet50
 
@@ -93,25 +93,25 @@ SUITE = ResNet50("smoke", {})
 FEED, NEXT = map(SUITE.feeds(8, seed=2), range(2))
 
 
-def answer(network: nn.Module, feed: Feed = FEED) -> Array:
+def output(network: nn.Module, feed: Feed = FEED) -> Array:
     return np.concatenate(list(SUITE.infer(Eager(network), feed)))
 
 
 @pytest.fixture(scope="module")
 def reference(network: nn.Module) -> Array:
-    given = {**FEED, "answer": answer(network)}
+    given = {**FEED, "output": output(network)}
     return np.concatenate(list(SUITE.reference().infer(Eager(network), given)))
 
 
-def passes(answer: Array, reference: Array, declared: str = "fp8") -> bool:
+def passes(output: Array, reference: Array, declared: str = "fp8") -> bool:
     gate = SUITE.gate(declared)
     assert gate is not None
-    return SUITE.quality(answer, reference) <= gate.at_most
+    return SUITE.quality(output, reference) <= gate.at_most
 
 
 def test_the_reference_has_no_distance_to_itself(network: nn.Module, reference: Array) -> None:
-    assert len(answer(network)) == SUITE.units(8) == len(reference) - 1
-    assert SUITE.quality(answer(network), reference) < 1e-6
+    assert len(output(network)) == SUITE.units(8) == len(reference) - 1
+    assert SUITE.quality(output(network), reference) < 1e-6
 
 
 def test_the_centre_is_the_same_for_every_feed(network: nn.Module, reference: Array) -> None:
@@ -121,7 +121,7 @@ def test_the_centre_is_the_same_for_every_feed(network: nn.Module, reference: Ar
     for _ in range(2):
         _, centre = referee.infer(Eager(network), one)
         np.testing.assert_allclose(centre[0], reference[-1], atol=1e-5)
-    assert SUITE.quality(answer(network, one), np.concatenate(list(referee.infer(Eager(network), one)))) < 1e-6
+    assert SUITE.quality(output(network, one), np.concatenate(list(referee.infer(Eager(network), one)))) < 1e-6
 
 
 @pytest.mark.parametrize(
@@ -130,31 +130,31 @@ def test_the_centre_is_the_same_for_every_feed(network: nn.Module, reference: Ar
 def test_rounding_passes(network: nn.Module, reference: Array, target: str, declared: str) -> None:
     """In fp32 with what goes into every layer rounded: few processors convolve in bf16 fast enough for a test."""
     with activations(network, target):
-        assert passes(answer(network), reference, declared)
+        assert passes(output(network), reference, declared)
 
 
 def test_fewer_bits_than_declared_fail(network: nn.Module, reference: Array) -> None:
     with activations(network, "fp8"):
-        assert not passes(answer(network), reference, "bf16")
+        assert not passes(output(network), reference, "bf16")
 
 
 @pytest.mark.parametrize("block", BLOCKS)
 def test_a_skipped_block_fails(network: nn.Module, reference: Array, block: str) -> None:
     with skipped(network, block):
-        wrong = answer(network)
+        wrong = output(network)
     assert not any(passes(wrong, reference, declared) for declared in ("bf16", "fp8", "int8", "int4"))
-    assert passes(answer(network), reference)
+    assert passes(output(network), reference)
 
 
-def test_answers_that_do_not_depend_on_the_feed_fail(network: nn.Module, reference: Array) -> None:
+def test_outputs_that_do_not_depend_on_the_feed_fail(network: nn.Module, reference: Array) -> None:
     mean = np.repeat(reference[-1:], 8, 0)
     assert SUITE.quality(mean, reference) == pytest.approx(1)
     assert SUITE.quality(np.zeros_like(mean), reference) > 0.9
-    assert not passes(answer(network, NEXT), reference)
+    assert not passes(output(network, NEXT), reference)
 
 
 def test_one_wrong_image_decides(network: nn.Module, reference: Array) -> None:
-    wrong = answer(network)
+    wrong = output(network)
     wrong[5] = wrong[4]
     assert not passes(wrong, reference)
 
@@ -168,11 +168,11 @@ def test_one_wrong_image_decides(network: nn.Module, reference: Array) -> None:
         (lambda logits: np.where(logits == logits.max(), np.float32(np.nan), logits), "1 values that are not finite"),
     ],
 )
-def test_no_honest_run_answers_like_this(
+def test_no_honest_run_outputs_like_this(
     network: nn.Module, reference: Array, spoilt: Callable[[Array], Array], message: str
 ) -> None:
-    with pytest.raises(WrongAnswer, match=message):
-        SUITE.quality(spoilt(answer(network)), reference)
+    with pytest.raises(WrongOutput, match=message):
+        SUITE.quality(spoilt(output(network)), reference)
 
 
 def test_a_checkpoint_has_a_gate_of_its_own() -> None:

@@ -29,9 +29,9 @@ def test_a_worker_discovers_opens_and_measures(tmp_path: Path) -> None:
     done = acme.completions(tmp_path / "stamps.npz")
     assert len(done) >= 3
     assert set(done.units) == {answer.batch}
-    with np.load(tmp_path / "answers.npz") as handed:
+    with np.load(tmp_path / "outputs.npz") as handed:
         assert handed["serials"].tolist() == list(range(len(done)))
-        assert handed["answers"].shape == (len(done), answer.batch)
+        assert handed["outputs"].shape == (len(done), answer.batch)
     assert [trial.batch for trial in answer.trials if trial.batch in (1, 4, 16)] == [1, 4, 16]
     assert stages[:4] == ["preparing a batch size", "searching the best batch"] * 2
     assert stages[-3:] == ["warming up", "measuring", "measured"]
@@ -61,12 +61,12 @@ def test_single_feeds_come_one_by_one_and_their_answers_are_handed_over(tmp_path
         acme.post(messages.Feed(key="a", serial=0, nonce=2))
         acme.post(messages.Feed(key="a", serial=1, nonce=3))  # queued while the first one runs
         first, second = acme.answer(messages.Fed, 30), acme.answer(messages.Fed, 30)
-        acme.call(messages.HandOver(key="a", answers=str(tmp_path / "answers.npz")), 30)
+        acme.call(messages.HandOver(key="a", outputs=str(tmp_path / "outputs.npz")), 30)
     assert [(each.key, each.serial) for each in (first, second)] == [("a", 0), ("a", 1)]
     assert first.issued_ns <= first.marks[0] <= second.issued_ns
     assert first.marks[1] == 2
-    with np.load(tmp_path / "answers.npz") as handed:
-        assert handed["answers"].tolist() == [[2, 2], [3, 3]]  # the null suite's feeds hold their nonces
+    with np.load(tmp_path / "outputs.npz") as handed:
+        assert handed["outputs"].tolist() == [[2, 2], [3, 3]]  # the null suite's feeds hold their nonces
 
 
 def test_several_slots_overlap_feeds_of_one_suite_but_never_two_suites(tmp_path: Path) -> None:

@@ -32,8 +32,8 @@ pytestmark = pytest.mark.slow
         ("hang", "hung", "no answer within 2 s while warming up"),
         ("hold the lock", "hung", "no answer within 2 s"),
         ("memory", "out of memory", "no room for the activations"),
-        ("nothing", "wrong answer", "yielded nothing"),
-        ("text", "wrong answer", "float32, int32 or int64"),
+        ("nothing", "wrong output", "yielded nothing"),
+        ("text", "wrong output", "float32, int32 or int64"),
     ],
 )
 def test_what_goes_wrong_in_a_worker_is_told(tmp_path: Path, mode: str, kind: str, words: str) -> None:
@@ -54,7 +54,7 @@ def test_an_audit_has_its_time_for_each_feed(tmp_path: Path) -> None:
     )
     with worker(tmp_path, work_s="0.5") as acme:
         opened(acme)
-        request = messages.Audit(key="a", batch=1, seed=7, answers=str(file))
+        request = messages.Audit(key="a", batch=1, seed=7, outputs=str(file))
         assert acme.call(request, 2, each_stage=True).values == (0.0,) * 6
         with pytest.raises(WorkerFailed, match="no answer within 2 s while auditing"):
             acme.call(request, 2)

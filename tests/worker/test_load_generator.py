@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mixmark.harness.contracts.errors import WrongAnswer
+from mixmark.harness.contracts.errors import WrongOutput
 from mixmark.harness.contracts.protocols import Array, Feed, Runner
 from mixmark.harness.contracts.schema import Completions, Device, Limits
 from mixmark.harness.worker.load_generator import (
@@ -25,7 +25,7 @@ from mixmark.harness.worker.load_generator import (
     plain,
     warm_up,
 )
-from mixmark.harness.worker.outputs import Answers, digest
+from mixmark.harness.worker.outputs import Outputs, digest
 
 
 class Clock:
@@ -188,12 +188,12 @@ def as_runner(function: Callable[[Feed], Any]) -> Runner:
     ],
 )
 def test_only_plain_arrays_pass(value: object) -> None:
-    with pytest.raises(WrongAnswer, match="float32, int32 or int64"):
+    with pytest.raises(WrongOutput, match="float32, int32 or int64"):
         plain(value)
 
 
 def test_a_runner_must_yield() -> None:
-    with pytest.raises(WrongAnswer, match="yielded nothing"):
+    with pytest.raises(WrongOutput, match="yielded nothing"):
         closed_loop(as_runner(lambda feed: iter(())), given(), limits(), Clock())
 
 
@@ -453,23 +453,23 @@ def test_a_turn_keeps_every_lane_busy_and_no_lane_waits_for_another() -> None:
     assert (found.batch, found.ended_by) == (1, "no gain")
 
 
-def test_each_feed_is_asked_for_with_the_answer_before_it_in_its_lane() -> None:
+def test_each_feed_is_asked_for_with_the_output_before_it_in_its_lane() -> None:
     asked: list[tuple[int, bytes]] = []
-    kept = Answers()
+    kept = Outputs()
 
     def feed(serial: int, before: bytes) -> Feed:
         asked.append((serial, before))
         return {"x": np.array([serial])}
 
-    closed_loop(units(1), feed, limits(min_feeds=3), Clock(), answers=kept)
+    closed_loop(units(1), feed, limits(min_feeds=3), Clock(), outputs=kept)
     nothing = np.zeros(1, np.float32).tobytes()
     assert asked == [(0, b""), (1, digest(0, nothing)), (2, digest(1, nothing))]
     once, asked = asked, []
-    open_loop(units(1), feed, iter([0] * 10), limits(min_feeds=3), Clock(), answers=Answers())
+    open_loop(units(1), feed, iter([0] * 10), limits(min_feeds=3), Clock(), outputs=Outputs())
     assert asked == once
 
 
-def test_made_ahead_a_feed_follows_from_the_answer_two_before_and_is_made_while_one_runs() -> None:
+def test_made_ahead_a_feed_follows_from_the_output_two_before_and_is_made_while_one_runs() -> None:
     made = [threading.Event() for _ in range(8)]
     running: list[int] = []
 
@@ -484,8 +484,8 @@ def test_made_ahead_a_feed_follows_from_the_answer_two_before_and_is_made_while_
         yield feed["x"]
 
     follows: dict[int, bytes] = {}
-    kept = Answers()
-    ran = closed_loop(as_runner(runner), feed, limits(min_feeds=5), Clock(), answers=kept, ahead=True)
+    kept = Outputs()
+    ran = closed_loop(as_runner(runner), feed, limits(min_feeds=5), Clock(), outputs=kept, ahead=True)
     assert len(ran) == 5 and running == [*range(5)]
     told = [digest(serial, np.array([serial]).tobytes()) for serial in range(5)]
     assert [follows[serial] for serial in range(5)] == [b"", b"", *told[:3]]
@@ -604,6 +604,6 @@ def units(*counts: int) -> Yielding:
     ],
 )
 def test_a_feed_holds_its_units(runner: Runner, told: str) -> None:
-    with pytest.raises(WrongAnswer, match=told):
+    with pytest.raises(WrongOutput, match=told):
         closed_loop(runner, given(), limits(), Clock(), units=4)
     assert len(closed_loop(units(3, 1), given(), limits(), Clock(), units=4)) == 1

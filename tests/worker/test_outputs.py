@@ -1,4 +1,4 @@
-"""What a worker keeps of a window's answers, and what its parent finds out about it."""
+"""What a worker keeps of a window's outputs, and what its parent finds out about it."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mixmark.harness.contracts.errors import WrongAnswer
+from mixmark.harness.contracts.errors import WrongOutput
 from mixmark.harness.contracts.protocols import Array, Feed
 from mixmark.harness.worker.load_generator import Log, closed_loop
-from mixmark.harness.worker.outputs import AROUND_BYTES, Answers, Told, digest, first, most_kept, places
+from mixmark.harness.worker.outputs import AROUND_BYTES, Outputs, Told, digest, first, most_kept, places
 from tests.worker.test_load_generator import Clock, Yielding, given, limits, numbered, units
 
 Handed = Mapping[str, Array]
 
 
-def saved(answers: Answers, folder: Path) -> Handed:
-    answers.save(folder / "answers.npz")
-    with np.load(folder / "answers.npz") as handed:
+def saved(outputs: Outputs, folder: Path) -> Handed:
+    outputs.save(folder / "outputs.npz")
+    with np.load(folder / "outputs.npz") as handed:
         return dict(handed)
 
 
-def test_an_answer_is_what_was_there_when_it_was_stamped(tmp_path: Path) -> None:
+def test_an_output_is_what_was_there_when_it_was_stamped(tmp_path: Path) -> None:
     class Late(Yielding):
         """Fills its array in once it has been stamped."""
 
@@ -34,11 +34,11 @@ def test_an_answer_is_what_was_there_when_it_was_stamped(tmp_path: Path) -> None
             yield out
             out[...] = 7
 
-    kept = Answers()
-    closed_loop(Late(), given(), limits(min_feeds=3), Clock(), answers=kept)
+    kept = Outputs()
+    closed_loop(Late(), given(), limits(min_feeds=3), Clock(), outputs=kept)
     handed = saved(kept, tmp_path)
     assert handed["serials"].tolist() == handed["finished"].tolist() == [0, 1, 2]
-    assert handed["answers"].tolist() == [[[0, 0]]] * 3
+    assert handed["outputs"].tolist() == [[[0, 0]]] * 3
 
 
 def test_views_are_kept_as_what_they_show(tmp_path: Path) -> None:
@@ -46,22 +46,22 @@ def test_views_are_kept_as_what_they_show(tmp_path: Path) -> None:
     whole.flags.writeable = False
     overlapping = np.lib.stride_tricks.as_strided(whole, (3, 4), (4, 4), writeable=False)
     for view in (whole, whole[:, ::-1], whole.reshape(4, 3).T, np.broadcast_to(whole[0], (3, 4)), overlapping):
-        kept = Answers()
-        closed_loop(Yielding(view), given(), limits(min_feeds=1), Clock(), units=3, answers=kept)
-        assert np.array_equal(saved(kept, tmp_path)["answers"], [view])
+        kept = Outputs()
+        closed_loop(Yielding(view), given(), limits(min_feeds=1), Clock(), units=3, outputs=kept)
+        assert np.array_equal(saved(kept, tmp_path)["outputs"], [view])
 
 
-def test_answers_of_different_shapes_are_wrong() -> None:
+def test_outputs_of_different_shapes_are_wrong() -> None:
     class Growing(Yielding):
         def __call__(self, feed: Feed) -> Iterator[Array]:
             yield np.zeros((1, 1 + int(feed["x"][0])), np.float32)
 
-    with pytest.raises(WrongAnswer, match="differ in shape"):
-        closed_loop(Growing(), given(), limits(min_feeds=3), Clock(), answers=Answers())
+    with pytest.raises(WrongOutput, match="differ in shape"):
+        closed_loop(Growing(), given(), limits(min_feeds=3), Clock(), outputs=Outputs())
 
 
-def test_each_feed_tells_the_digest_of_its_answer() -> None:
-    log = Log(answers=Answers())
+def test_each_feed_tells_the_digest_of_its_output() -> None:
+    log = Log(outputs=Outputs())
     feeds = numbered()
     told = [log.feed(units(1), next(feeds), Clock(), serial=serial)[2] for serial in range(2)]
     assert told == [digest(serial, bytes(4)) for serial in range(2)]
@@ -69,22 +69,22 @@ def test_each_feed_tells_the_digest_of_its_answer() -> None:
 
 
 def run(feeds: int, most: int, told: Told, folder: Path) -> Handed:
-    """The answers to so many feeds, each of which is the number of its feed, with room for `most`."""
-    kept = Answers(told.draw, most * (8 + AROUND_BYTES))
+    """The outputs for so many feeds, each of which is the number of its feed, with room for `most`."""
+    kept = Outputs(told.draw, most * (8 + AROUND_BYTES))
     for serial in range(feeds):
-        answer = np.array([serial])
-        kept.add(serial, [answer.tobytes()], answer)
+        output = np.array([serial])
+        kept.add(serial, [output.tobytes()], output)
     told.seal = kept.seal
     return saved(kept, folder)
 
 
 @pytest.mark.parametrize(("feeds", "most"), [(1000, 10), (1000, 999), (1000, 1), (7, 10), (11, 10)])
-def test_the_parent_knows_which_answers_stayed(tmp_path: Path, feeds: int, most: int) -> None:
+def test_the_parent_knows_which_outputs_stayed(tmp_path: Path, feeds: int, most: int) -> None:
     told = Told()
     handed = run(feeds, most, told, tmp_path)
     finished = handed["finished"]
     told.check(finished, handed["digests"])
-    assert sorted(told.kept(finished, most)) == handed["serials"].tolist() == handed["answers"][:, 0].tolist()
+    assert sorted(told.kept(finished, most)) == handed["serials"].tolist() == handed["outputs"][:, 0].tolist()
     assert len(finished) == feeds
     assert min(feeds, max(1, most // 2)) <= len(handed["serials"]) <= most
     assert set(told.sample(finished, most)) <= set(handed["serials"])
@@ -92,7 +92,7 @@ def test_the_parent_knows_which_answers_stayed(tmp_path: Path, feeds: int, most:
 
 
 def test_every_feed_is_as_likely_to_be_in_the_sample(tmp_path: Path) -> None:
-    """However often answers were dropped before: 40 feeds, of which 4 stay, in 1,500 windows."""
+    """However often outputs were dropped before: 40 feeds, of which 4 stay, in 1,500 windows."""
     seen: Counter[int] = Counter()
     for _ in range(1500):
         told = Told()
@@ -112,25 +112,25 @@ def test_digests_are_those_that_were_told(tmp_path: Path) -> None:
     told.check(finished, digests)
     other = digests.copy()
     other[29] = 0
-    with pytest.raises(WrongAnswer, match="not those that were sealed"):  # after the seal of the window
+    with pytest.raises(WrongOutput, match="not those that were sealed"):  # after the seal of the window
         told.check(finished, other)
     told.seal = None
     told.check(finished, other)  # in a mix there is none
-    for at in (0, 5):  # after a feed's digest was told, and after answers were dropped
+    for at in (0, 5):  # after a feed's digest was told, and after outputs were dropped
         other[at] = 0
-        with pytest.raises(WrongAnswer, match="not those that were sealed"):
+        with pytest.raises(WrongOutput, match="not those that were sealed"):
             told.check(finished, other)
         other[at] = digests[at]
     told.digests = {99: "00"}
-    with pytest.raises(WrongAnswer, match="not those that were sealed"):  # a feed is missing
+    with pytest.raises(WrongOutput, match="not those that were sealed"):  # a feed is missing
         told.check(finished, digests)
 
 
-def test_answers_are_dropped_when_they_must_be_and_not_before() -> None:
+def test_outputs_are_dropped_when_they_must_be_and_not_before() -> None:
     finished = np.arange(30)
     for done in ([5], [11, 12], [31], [20, 11]):
         told = Told(draws=[(each, "", 1) for each in done])
-        with pytest.raises(WrongAnswer, match="before they outgrew"):
+        with pytest.raises(WrongOutput, match="before they outgrew"):
             told.kept(finished, 10)
 
 
@@ -144,28 +144,28 @@ def test_places_depend_on_the_key_alone_and_look_random() -> None:
     assert first(one, 10).tolist() == np.argsort(one)[:5].tolist()
 
 
-def test_feeds_follow_from_the_answer_before_in_their_chain() -> None:
+def test_feeds_follow_from_the_output_before_in_their_chain() -> None:
     finished, digests = np.arange(4), np.arange(64, dtype=np.uint8).reshape(4, 16)
     told = Told(chains=2)
     rows = [row.tobytes() for row in digests]
     assert told.before(finished, np.array([-1, -1, 0, 1]), digests) == {0: b"", 1: b"", 2: rows[0], 3: rows[1]}
     assert told.before(finished, np.array([-1, 0, 1, 2]), digests)[3] == rows[2]
     for befores in ([-1, -1, -1, 0], [-1, -1, 0, 0], [-1, -1, 3, 2]):  # three chains; two after one; after a later one
-        with pytest.raises(WrongAnswer, match="one after the other in 2 chains"):
+        with pytest.raises(WrongOutput, match="one after the other in 2 chains"):
             told.before(finished, np.array(befores), digests)
-    with pytest.raises(WrongAnswer, match="not finished"):
+    with pytest.raises(WrongOutput, match="not finished"):
         told.before(finished + 3, np.array([-1, -1, 3, 1]), digests)
     assert set(Told().before(finished, np.zeros(4, np.int64), digests).values()) == {b""}  # the parent hands them out
 
 
 def test_lanes_may_finish_in_any_order(tmp_path: Path) -> None:
     told = Told()
-    kept = Answers(told.draw, 50 * (8 + AROUND_BYTES))
+    kept = Outputs(told.draw, 50 * (8 + AROUND_BYTES))
 
     def lane(serials: range) -> None:
         for serial in serials:
-            answer = np.array([serial])
-            kept.add(serial, [answer.tobytes()], answer)
+            output = np.array([serial])
+            kept.add(serial, [output.tobytes()], output)
 
     threads = [threading.Thread(target=lane, args=(range(begin, 1000, 4),)) for begin in (3, 2, 1, 0)]
     for thread in threads:

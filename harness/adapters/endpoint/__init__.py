@@ -24,7 +24,7 @@ from mixmark.harness.contracts.errors import (
     PluginError,
     Unsupported,
     UsageError,
-    WrongAnswer,
+    WrongOutput,
     refuse_options,
 )
 from mixmark.harness.contracts.protocols import Array, Feed, Runner, Suite, Use
@@ -153,7 +153,7 @@ class Stream:
             count += len(last.tokens)
             silent += not last.tokens
             if count > self._tokens_out or silent > SILENT + self._tokens_out:
-                raise WrongAnswer(
+                raise WrongOutput(
                     f"the endpoint does not end its answer: {count} tokens of {self._tokens_out}, and goes on"
                 )
             for token in last.tokens:
@@ -161,13 +161,13 @@ class Stream:
         if not last.over:
             raise MixmarkError(f"{self._client.address.host} closed the connection in mid-stream, after {count} tokens")
         if type(tokens_in) is not int or type(tokens_out) is not int:
-            raise WrongAnswer("the endpoint tells no counts of its tokens")
+            raise WrongOutput("the endpoint tells no counts of its tokens")
         if tokens_out != self._tokens_out or (count != tokens_out and not api.hosted):
-            raise WrongAnswer(
+            raise WrongOutput(
                 f"the endpoint counts {tokens_out} tokens, {count} came, and {self._tokens_out} were asked for"
             )
         if tokens_in != len(ids) and not api.hosted:
-            raise WrongAnswer(f"the endpoint counts {tokens_in} tokens of a prompt of {len(ids)}")
+            raise WrongOutput(f"the endpoint counts {tokens_in} tokens of a prompt of {len(ids)}")
         self._prompts.add(tokens_in)
         for _ in range(tokens_out - count):
             yield np.array([UNKNOWN])
@@ -175,7 +175,7 @@ class Stream:
     def _check_model(self, told: object) -> None:
         """A dated version of the asked model is that model."""
         if told != self._model and not str(told).startswith(f"{self._model}-"):
-            raise WrongAnswer(f"the model {self._client.said(told)} answered, and {self._model} was asked for")
+            raise WrongOutput(f"the model {self._client.said(told)} answered, and {self._model} was asked for")
 
 
 def listening(address: Address) -> tuple[int, ...]:

@@ -48,7 +48,7 @@ class Run:
     state: tuple[tuple[str, str | None], ...] = ()
     """The settings of the device, by name: a device with other settings is another device."""
     invalid: str = ""
-    """Why a rule found the record invalid, for example a wrong answer; empty where none did."""
+    """Why a rule found the record invalid, for example a wrong output; empty where none did."""
     software: tuple[tuple[str, str], ...] = ()
     """The versions of Mixmark and of what the adapter's workers ran in, by name."""
 

@@ -223,7 +223,7 @@ def _routes(result: Result) -> Iterator[str]:
                 yield f"{phase.name} computes in {route.precision}, and the run is of {result.bits} bits"
     for record in result.records:
         if record.screening and record.audit is not None:
-            yield f"{record.key} is a screening run, of which no answer is kept, and has an audit"
+            yield f"{record.key} is a screening run, of which no output is kept, and has an audit"
     tried = {
         share.route.key: phase.name
         for phase in result.phases

@@ -1,4 +1,4 @@
-"""The rules that a fast wrong answer breaks: Evidence -> findings. What is invalid by them counts in no score.
+"""The rules that a fast wrong output breaks: Evidence -> findings. What is invalid by them counts in no score.
 
 They assume an adapter that wants to look fast. What none of them can see is said in docs/rules.md.
 """
@@ -29,7 +29,7 @@ TELLING = 0.5  # a bound of the share of wrong feeds above this is not worth sta
 BETWEEN = 0.1  # of a window may pass between feeds
 GAP_SLOWER = 4  # times what a gap takes where nothing else runs: on a busy machine with cold caches it takes longer
 GAP_NS = 250_000  # for the loop itself, which honest engines were seen to spend on two cores that others used too
-GAP_SHARE = 0.05  # of the window, for what is no part of each gap: looks at the interval, answers that are dropped
+GAP_SHARE = 0.05  # of the window, for what is no part of each gap: looks at the interval, outputs that are dropped
 GAP_SLACK_NS = 50_000_000  # of any window, for a thread that the scheduler lets wait
 HARNESS = "so the harness, and not the device, may set the rate"
 MAKING = 0.8  # of a device's time may go into making its feeds, where that is done while the device works
@@ -52,12 +52,12 @@ def audited(evidence: Evidence) -> Iterator[Finding]:
             severity = "note" if excused or (alone and record.unaudited == HOSTED) else "invalid"
             message = f"not audited: {record.unaudited or 'the run ended before'}"
         elif audit.problem:
-            severity, message = "invalid", f"wrong answers: {audit.problem}"
+            severity, message = "invalid", f"wrong outputs: {audit.problem}"
         elif not audit.passed:
             wrong = sum(value > audit.gate.at_most for value in audit.values)
             severity = "invalid"
             message = (
-                f"wrong answers: {wrong} of {len(audit.values)} audited feeds fail; {audit.gate.metric} "
+                f"wrong outputs: {wrong} of {len(audit.values)} audited feeds fail; {audit.gate.metric} "
                 f"{max(audit.values):.3g}, at most {audit.gate.at_most:.3g} is allowed"
             )
         else:
@@ -178,7 +178,7 @@ def in_turn(evidence: Evidence) -> Iterator[Finding]:
 
 def little_between(evidence: Evidence) -> Iterator[Finding]:
     """What passes between feeds is in no throughput, so there must be little of it, and no more than it takes to make
-    the feeds and to keep the answers."""
+    the feeds and to keep the outputs."""
     for each in evidence.cells:
         if each.record.scenario == "server" or len(each.completions) < 2:
             continue
@@ -202,7 +202,7 @@ def little_between(evidence: Evidence) -> Iterator[Finding]:
 def best_measured(evidence: Evidence) -> Iterator[Finding]:
     """The route whose screening run was the fastest of a suite on a device was measured in full: a screening run is not
     audited, so a
-    record that is called one would hide wrong answers."""
+    record that is called one would hide wrong outputs."""
     if not evidence.result.finished:
         return
     whole = {record.route.key for record in evidence.result.records if is_cell(record)}
@@ -363,7 +363,7 @@ def last_level_bytes(caches: Mapping[str, str]) -> int | None:
 def seed_drawn(evidence: Evidence) -> Iterator[Finding]:
     """The feeds could not be known before the run began."""
     if evidence.result.seed_given:
-        message = "the seed was given, so that all feeds, and their answers, could be known beforehand"
+        message = "the seed was given, so that all feeds, and their outputs, could be known beforehand"
         yield Finding(rule="seed_drawn", severity="warning", about="run", message=message)
 
 

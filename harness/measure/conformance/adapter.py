@@ -32,7 +32,7 @@ LOG_BYTES_ONCE = 256 << 10  # for warnings at the start, in all workers together
 
 
 def discovery_is_quick(tried: Trials) -> str:
-    """`discover` answers within 20 s in a fresh process, the import of the vendor's libraries included."""
+    """`discover` outputs within 20 s in a fresh process, the import of the vendor's libraries included."""
     took_s = min(each.took_s for each in tried.discoveries)  # the first one may read from a cold disk
     fail_if(took_s > DISCOVERS_WITHIN_S, f"it took {took_s:.0f} s, and may take {DISCOVERS_WITHIN_S:g} s")
     return f"{took_s:.1f} s from the start of a process"
@@ -86,7 +86,7 @@ def claims_run(tried: Trials) -> str:
     broken = [
         f"{record.route.label}: {record.error.kind}: {record.error.message}"
         for record in tried.claimed
-        if record.error and record.error.attempted and record.error.kind != "wrong answer"
+        if record.error and record.error.attempted and record.error.kind != "wrong output"
     ]
     fail_if(broken, "; ".join(broken))
     ran = [record for record in tried.claimed if record.completions is not None]
@@ -102,7 +102,7 @@ def yields_fit_the_table(tried: Trials) -> str:
     broken = [
         f"{record.route.label}: {record.error.message}"
         for record in tried.claimed
-        if record.error and record.error.kind == "wrong answer"
+        if record.error and record.error.kind == "wrong output"
     ]
     broken += [
         f"{record.route.label}: {record.audit.problem}"
@@ -115,7 +115,7 @@ def yields_fit_the_table(tried: Trials) -> str:
     return "units, shapes and dtypes are those of the table"
 
 
-def answers_pass_their_gates(tried: Trials) -> str:
+def outputs_pass_their_gates(tried: Trials) -> str:
     """Every route passes the audit of its suite at the precision that it was opened in."""
     records = [record for record in _claimed(tried) if not (record.audit and record.audit.problem)]
     _passed(records)
@@ -197,7 +197,7 @@ def idle_burns_nothing(tried: Trials) -> str:
 
 
 def concurrency_is_honoured(tried: Trials) -> str:
-    """The runner takes as many feeds at once as it has slots, and answers each of them rightly."""
+    """The runner takes as many feeds at once as it has slots, and outputs each of them rightly."""
     records = [record for record in tried.audited if record.key not in tried.claims]
     broken = [f"{each.route.label}: {each.error.kind}: {each.error.message}" for each in records if each.error]
     fail_if(broken, "; ".join(broken))
@@ -265,7 +265,7 @@ CHECKS: tuple[Check[Trials], ...] = (
     options_are_refused,
     claims_run,
     yields_fit_the_table,
-    answers_pass_their_gates,
+    outputs_pass_their_gates,
     placement_is_truthful,
     unclaimed_is_unsupported,
     sessions_follow_each_other,

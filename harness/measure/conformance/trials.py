@@ -157,9 +157,9 @@ class Trials:
         scratch = self._scratch()
         begin_s = time.monotonic()
         with self._worker(scratch=scratch) as worker:
-            answer = worker.call(messages.Discover(), self.timeout_s)
+            output = worker.call(messages.Discover(), self.timeout_s)
             took_s = time.monotonic() - begin_s
-            assert worker.hello is not None  # it comes before the answer
+            assert worker.hello is not None  # it comes before the output
             process = psutil.Process(worker.pid)
             children = process.children(recursive=True)
             with Accelerators() as accelerators:
@@ -167,8 +167,8 @@ class Trials:
             files = [*(_files(Path.cwd()) - before), *(f"TMPDIR/{name}" for name in _files(scratch))]
             files += [each.path for each in process.open_files() if each.mode != "r" and each.path != str(worker.log)]
             return Discovery(
-                devices=answer.devices,
-                environment=environment(worker.hello, answer.vendor),
+                devices=output.devices,
+                environment=environment(worker.hello, output.vendor),
                 took_s=took_s,
                 children=tuple(each.name() for each in children),
                 listening=tuple(_listening([process, *children])),

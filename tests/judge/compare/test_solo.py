@@ -102,14 +102,14 @@ def test_one_run_on_each_side_says_nothing_without_a_noise_floor() -> None:
     assert "mixmark run --runs 5" in found.reason and "mixmark selftest" in found.reason
 
 
-def test_a_wrong_answer_is_not_compared_however_fast_it_is() -> None:
+def test_a_wrong_output_is_not_compared_however_fast_it_is() -> None:
     [a], [b] = runs([1_000_000]), runs([500_000], 1)
     gate = Gate(metric="error", at_most=0.1)
     audit = Audit(gate=gate, finished=1, feeds=(0,), values=(0.5,))
     wrong = b.model_copy(update={"records": tuple(each.model_copy(update={"audit": audit}) for each in b.records)})
     found = one([a], [wrong], FLOOR)
     assert (found.verdict, found.ratio) == (None, None)
-    assert "of B is invalid: wrong answers" in found.reason
+    assert "of B is invalid: wrong outputs" in found.reason
 
 
 def test_what_is_ambiguous_says_how_many_runs_would_tell() -> None:

@@ -389,7 +389,7 @@ def test_a_probe_is_audited_like_everything_else() -> None:
 
     assert [severity for severity, _ in found()] == ["note"]
     [(severity, message)] = found(audit=audit(0.0, 5.0))
-    assert (severity, "wrong answers: 1 of 2" in message) == ("invalid", True)
+    assert (severity, "wrong outputs: 1 of 2" in message) == ("invalid", True)
     [(severity, message)] = found(audit=None, unaudited="torch is not installed")
     assert (severity != "note", "torch is not installed" in message) == (True, True)
 
@@ -414,7 +414,7 @@ def test_a_fake_probe_hides_nothing() -> None:
         light = integrity.slower_than_light(gather(told.model_copy(update={"system": system})))
         return [(each.about, each.message) for each in light]
 
-    assert found(fake) == []  # nobody else probed the device: that its answers are right is all that is known
+    assert found(fake) == []  # nobody else probed the device: that its outputs are right is all that is known
     assert [about for about, _ in found(honest_one)] == ["b", "b"]
     assert found(honest_one, fake) == found(honest_one)  # the built-in adapter's probe counts, not the best one
     assert found(honest_one, by("onnxruntime", 10, 100)) == [], "it proved four times the bytes and seven the FLOPs"
