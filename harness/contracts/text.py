@@ -1,8 +1,11 @@
-"""Untrusted text: what a vendor's library, a driver or a file wrote is cleaned here before it is stored or shown."""
+"""Cleans untrusted text from vendors' libraries, drivers and files before it is stored or shown."""
 
 from __future__ import annotations
 
 import re
+
+Reason = str
+"""A sentence that says why something fails or is refused. `Reason | None` is the type of a check: None if it passed."""
 
 ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]P_^X][^\x07\x1b]*(?:\x07|\x1b\\)?")
 
