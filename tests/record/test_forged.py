@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.folders import Maker, forge, write
 from mixmark.harness.contracts.errors import ResultError
 from mixmark.harness.judge.judgement import judge
 from mixmark.harness.record import store
+from tests.fakes.folders import Maker, forge, write
 
 Content = dict[str, Any]
 WHOLE = Maker().result(runs=2)

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.folders import forge
 from mixmark.harness.contracts.errors import ResultError
 from mixmark.harness.contracts.schema import (
     SCHEMA,
@@ -33,6 +32,7 @@ from mixmark.harness.contracts.schema import (
     Task,
 )
 from mixmark.harness.record import store
+from tests.fakes.folders import forge
 from tests.golden.sample import DOMAINS, apart, closed_loop, phase, record, result, sample
 
 BEFORES = np.zeros((2, 16), np.uint8)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.folders import Maker, write
 from mixmark.harness.contracts.schema import Result
+from tests.fakes.folders import Maker, write
 from tests.submissions.made import made
 
 TWO_RUNS = Maker(1).result(runs=2)

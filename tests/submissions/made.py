@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.folders import SOURCE
 from mixmark.harness import VERSION
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge.judgement import judge
@@ -29,9 +28,10 @@ from mixmark.submissions.entry import (
     Signed,
     Verdict,
 )
+from tests.fakes.folders import SOURCE
 
 NOW = datetime.datetime(2026, 6, 1, 12, tzinfo=datetime.UTC)
-RAN = datetime.date(2026, 1, 2)  # bench.folders says so
+RAN = datetime.date(2026, 1, 2)  # tests.fakes.folders says so
 ITEM = Item(
     what="Acme One, complete",
     quantity=2,

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.folders import rehash
 from mixmark.harness.contracts.errors import ResultError
 from mixmark.harness.contracts.schema import SCHEMA, Completions, Metering, Record, Result, Samples
 from mixmark.harness.judge.judgement import judge
@@ -22,6 +21,7 @@ from mixmark.harness.record import store
 from mixmark.submissions import bundle, check, form
 from mixmark.submissions.conclude import look
 from mixmark.submissions.entry import CLAIM, DECLARATION, MANIFEST, README, Claim
+from tests.fakes.folders import rehash
 from tests.submissions.made import DECLARED, ITEM, codes, concluded, declared, edited, rewritten, sealed, verdict
 
 RESULT = "results/1/result.json"

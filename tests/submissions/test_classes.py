@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.folders import SECOND, Maker
 from mixmark.harness.contracts.schema import Domain, Environment, Metering, Record, Result, Samples
 from mixmark.harness.judge import score as scoring
 from mixmark.harness.judge.judgement import judge
 from mixmark.harness.plan import mixes
 from mixmark.submissions.conclude import Seen, entry, look, total, whole
 from mixmark.submissions.entry import Entry, Signed
+from tests.fakes.folders import SECOND, Maker
 from tests.submissions.made import DECLARED, ITEM
 
 RESULT = Maker().result(runs=2)

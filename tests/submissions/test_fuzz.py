@@ -1,60 +1,79 @@
-"""Some entries that were altered at random; `python -m bench.fuzz_entries N` tries thousands."""
+"""Entries that were altered at random: a check rejects each, or it shows what the original shows."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
+import json
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from bench.entries import made
-from bench.fuzz_entries import Fuzz, fuzz, shown
-from mixmark.submissions import check
-from mixmark.submissions.entry import Entry
+from mixmark.submissions import check, form
+from mixmark.submissions.entry import CLAIM, DECLARATION, MANIFEST, RESULTS, Entry, Manifest
+from tests.fakes.entries import made
+from tests.fakes.mutations import alter_array, alter_bytes, alter_files, alter_json
 
-MUTANTS = 100
-
-
-@pytest.fixture(autouse=True)
-def _twice_in_one_zip() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Duplicate name")
-        yield
+pytestmark = pytest.mark.filterwarnings("ignore")  # numpy and zipfile warn of what the changes do
+ONCE_FOR_ALL = (HealthCheck.function_scoped_fixture,)  # the fixture is only read
 
 
-def test_a_mutant_is_rejected_or_unchanged() -> None:
-    counts = fuzz(MUTANTS, 7)
-    assert counts.noted == []
-    assert sum(number for (_, outcome), number in counts.outcomes.items() if outcome == "rejected") > MUTANTS / 2
+def write_manifest(folder: Path) -> None:
+    """Makes the manifest agree with the files, as a forger would."""
+    files = []
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        name = path.relative_to(folder).as_posix()
+        try:
+            files += [check.file(folder, name)] if name != MANIFEST else []
+        except (ValueError, OSError):  # a manifest lists no such file
+            continue
+    path = folder / MANIFEST
+    if not path.is_dir() or path.is_symlink():
+        path.unlink(missing_ok=True)  # a link would be followed out of the entry
+        path.write_bytes(form.written(Manifest(files=tuple(files))))
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "outcome"), [("claim", {"grade": "official"}, "changed"), ("machine", {"kernel": "x"}, "told")]
-)
-def test_what_a_check_overlooks_is_noted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str, value: dict[str, str], outcome: str
-) -> None:
-    run = Fuzz(tmp_path)
-    (verdict,) = check.check([run.original])
-    assert verdict.entry is not None
-    part = getattr(verdict.entry, field).model_copy(update=value)
-    overlooked = verdict.model_copy(update={"entry": verdict.entry.model_copy(update={field: part})})
-    monkeypatch.setattr(check, "check", lambda folders: (overlooked,))
-    assert {run.run(seed) for seed in range(12)} == {outcome}
-    cared = {care for care, _ in run.counts.outcomes}
-    assert cared >= {"careful", "sealed"}
-    assert len(run.counts.noted) == sum(
-        number for (care, _), number in run.counts.outcomes.items() if outcome == "changed" or care != "careful"
-    )
+def classes(entry: Entry) -> object:
+    """The claim and the declaration: what a board ranks by and prints."""
+    content = entry.model_dump(mode="json")
+    del content["claim"]["results"]
+    return content["claim"], content["declaration"]
+
+
+@settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=ONCE_FOR_ALL)
+@given(data=st.data(), sealed=st.booleans())
+def test_a_mutant_is_rejected_or_claims_the_same(original: Path, data: st.DataObject, sealed: bool) -> None:
+    """sealed: whether the manifest agrees with the change."""
+    (before,) = check.check([original])
+    assert before.entry is not None
+    with tempfile.TemporaryDirectory(prefix="mixmark-fuzz-") as scratch:
+        mutant = Path(scratch).resolve().joinpath(*original.parts[-3:])
+        shutil.copytree(original, mutant)
+        how = data.draw(st.sampled_from(("paper", "result", "bytes", "array", "files")))
+        if how == "paper":
+            alter_json(data, mutant / data.draw(st.sampled_from((DECLARATION, CLAIM, MANIFEST))))
+        elif how == "result":
+            alter_json(data, mutant / RESULTS / "1/result.json")
+        elif how == "bytes":
+            alter_bytes(data, data.draw(st.sampled_from(sorted(p for p in mutant.rglob("*") if p.is_file()))))
+        elif how == "array":
+            alter_array(data, data.draw(st.sampled_from(sorted((mutant / RESULTS / "1/raw").iterdir()))))
+        else:
+            alter_files(data, mutant)
+        if sealed:
+            write_manifest(mutant)
+        (after,) = check.check([mutant])
+    json.dumps(after.model_dump(mode="json"), ensure_ascii=False).encode()  # it can be printed
+    assert after.entry is None or classes(after.entry) == classes(before.entry)
 
 
 def test_entries_are_made_up_in_any_number() -> None:
     some = [made(number) for number in range(50)]
     assert some == [made(number) for number in range(50)]
-    assert len({each.path for each in some}) == 50
-    for each in some:
-        assert Entry.model_validate_json(each.model_dump_json()) == each
-    entries = [check.Checked(each, frozenset(each.claim.results)) for each in some]
+    assert len({entry.path for entry in some}) == 50
+    for entry in some:
+        assert Entry.model_validate_json(entry.model_dump_json()) == entry
+    entries = [check.Checked(entry, frozenset(entry.claim.results)) for entry in some]
     assert [found for rule in check.OF_ALL for found in rule(entries)] == []
-    assert shown(some[0]) != shown(some[1])

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from bench.folders import Maker, write
 from mixmark.harness.contracts.schema import Device, Result
 from mixmark.harness.judge.judgement import judge
 from mixmark.harness.record import store
 from mixmark.submissions import bundle
 from mixmark.submissions.entry import results_of
 from mixmark.submissions.redact import Redactor, private, redacted, words_of
+from tests.fakes.folders import Maker, write
 from tests.golden.sample import result
 from tests.submissions.made import DECLARED, verdict
 

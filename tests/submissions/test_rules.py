@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.folders import SYSTEM
 from mixmark.harness.contracts.schema import Device, Domain, Metering, Record, Result, Samples
 from mixmark.submissions import check, form
 from mixmark.submissions.conclude import ACCURACY
 from mixmark.submissions.entry import CLAIM, DECLARATION, README, RULES_VERSION
 from tests.docs.test_docs import table
+from tests.fakes.folders import SYSTEM
 from tests.submissions.made import (
     DECLARED,
     ITEM,

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench.cheats.resnet50 import BLOCKS, Eager, loaded, skipped
-from bench.separation import activations
 from mixmark.harness.contracts.errors import Unsupported, WrongOutput
 from mixmark.harness.contracts.protocols import Array, Feed, Weights
 from mixmark.suites.outputs import unexplained
 from mixmark.suites.resnet50 import AT_MOST, GREY, PARAMETERS, SAMPLES, SCALE, TRAINED, ResNet50, statistics
 from mixmark.suites.resnet50.network import BatchNorm, resnet50
+from tests.suites.separation import activations
+from tests.suites.separation.resnet50 import BLOCKS, Eager, loaded, skipped
 
 pytestmark = pytest.mark.slow
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.folders import Maker
 from mixmark.harness.contracts.schema import Completions, Failure, LatencyLimits, Record, Samples
 from mixmark.harness.judge.rules import consistency
 from mixmark.harness.judge.rules.consistency import NS_PER_S, contradictions
 from mixmark.harness.measure import metering
 from mixmark.harness.record import suite_claims
+from tests.fakes.folders import Maker
 
 RUNS = Maker().result(runs=3)
 FIRST_AT = next(at for at, each in enumerate(RUNS.records) if each.scenario == "mixed")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import datetime
 
-from bench.entries import made
 from mixmark.harness.contracts.schema import Finding
 from mixmark.submissions.board.row import Site
 from mixmark.submissions.entry import Entry
+from tests.fakes.entries import made
 from tests.reporters.hostile import HOSTILE
 
 SUITES = {"llm": "1", "diffusion": "1", "dlrm": "1", "resnet50": "1"}

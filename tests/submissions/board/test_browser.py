@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.entries import made
 from mixmark.submissions.board.site import build
 from mixmark.submissions.entry import Entry, Estimate
+from tests.fakes.entries import made
 from tests.reporters.browser import CHROMIUM, Tab, tab
 from tests.reporters.test_browser import AXE, FAULTS, SCHEMES, TOO_WIDE, WINDOWS
 from tests.submissions.board.made import SITE, hostile

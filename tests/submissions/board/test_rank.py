@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.entries import made
 from mixmark.submissions.board.rank import Key, boards, overlap, ranks, stale
 from mixmark.submissions.entry import Entry, Estimate
+from tests.fakes.entries import made
 
 TODAY = datetime.date(2026, 11, 22)
 

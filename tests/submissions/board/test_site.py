@@ -8,12 +8,12 @@ from urllib.parse import unquote
 
 import pytest
 
-from bench.entries import made
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.submissions.board import site as board_site
 from mixmark.submissions.board.rank import boards
 from mixmark.submissions.board.site import build, pages
 from mixmark.submissions.entry import Entry
+from tests.fakes.entries import made
 from tests.reporters.parsed import Page
 from tests.submissions.board.made import SITE, crowd, hostile
 

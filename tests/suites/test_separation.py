@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from itertools import islice
 
 import pytest
 
-from bench.separation import AUDITED, Row, caught, in_part
+from tests.suites.separation import Row
+from tests.suites.separation.__main__ import AUDITED, caught, in_part
 
 pytestmark = pytest.mark.slow
 
@@ -30,18 +29,3 @@ def test_a_cheat_that_some_feeds_forgive_is_caught_less() -> None:
 def test_the_mildest_of_the_cheats_is_told() -> None:
     told = in_part([RIGHT, Row("zeros", "", (2.0,)), SKIPPED], at_most=0.35)
     assert re.search(r"quarter of the feeds in 9[78]\.", told), told  # 1 − 0.875^30 = 98.2 %
-
-
-def test_what_is_trained_on_follows_from_two_tokens() -> None:
-    """Six may follow any two classes, so there is something to learn, and attention is needed for it."""
-    pytest.importorskip("torch")
-    from bench.trained import CLASSES, SUCCESSORS, text
-    from mixmark.suites.llm import SHAPES
-
-    followed: dict[tuple[int, ...], set[int]] = defaultdict(set)
-    for ids in islice(text(SHAPES["smoke"]), 20):
-        for row in ids[:, SHAPES["smoke"].tokens_in - 2 :].tolist():
-            for one, other, token in zip(row, row[1:], row[2:], strict=False):
-                followed[one % CLASSES, other % CLASSES].add(token)
-    assert max(map(len, followed.values())) == SUCCESSORS
-    assert len(followed) == CLASSES**2

@@ -1,23 +1,9 @@
-"""Made-up entries in any number, to measure how checks and boards grow.
-
-    python -m bench.entries [TIMES]
-
-checks a small entry so many times, and tells how long it takes to read its samples, to judge them, and to do all the
-rest; then it compares 100, 1,000 and 10,000 made-up entries with each other. `made(number)` returns an Entry as a check
-would; nothing is read or written.
-"""
+"""Made-up entries in any number: `made(number)` returns an Entry as a check would; nothing is read or written."""
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import random
-import statistics
-import tempfile
-import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 from mixmark.harness.contracts.schema import Boundary, Device, Finding, Precision
 from mixmark.submissions.entry import (
@@ -199,64 +185,3 @@ def _cell(rng: random.Random, suite: str, device: str) -> Cell:
         units_per_s=Estimate(value=speed, low=speed * 0.99, high=speed * 1.01),
         joules_per_unit=rng.choice((None, 20 / speed)),
     )
-
-
-class Stopwatch:
-    """The time that functions take, however often they are called."""
-
-    def __init__(self) -> None:
-        self.took_s = 0.0
-
-    def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """The same function, timed."""
-
-        def timed(*given: Any, **named: Any) -> Any:
-            begin_s = time.perf_counter()
-            try:
-                return call(*given, **named)
-            finally:
-                self.took_s += time.perf_counter() - begin_s
-
-        return timed
-
-
-def main() -> None:
-    from bench.folders import Maker, write
-    from mixmark.harness.judge.judgement import judge
-    from mixmark.harness.record import store
-    from mixmark.submissions import bundle, check
-
-    parser = argparse.ArgumentParser(prog="python -m bench.entries", description="Time checks of entries.")
-    parser.add_argument("times", type=int, nargs="?", default=50, help="how often one entry is checked")
-    times = parser.parse_args().times
-    rest_ms, read_ms, judge_ms = [], [], []
-    opening, judging = Stopwatch(), Stopwatch()
-    with tempfile.TemporaryDirectory(prefix="mixmark-") as scratch:
-        write(Path(scratch) / "result", Maker().result())
-        told = made(1).declaration.model_copy(update={"availability": "research", "available_on": None, "price": ()})
-        folder = bundle.bundle([Path(scratch) / "result"], told, Path(scratch) / "entries").folder
-        vars(check)["judge"] = judging.around(judge)
-        vars(store)["open"] = opening.around(store.open)
-        for _ in range(times):
-            opening.took_s = judging.took_s = 0.0
-            begin_s = time.perf_counter()
-            (found,) = check.check([folder])
-            all_s = time.perf_counter() - begin_s
-            assert found.entry is not None, found.problems
-            read_ms.append(1000 * opening.took_s)
-            judge_ms.append(1000 * judging.took_s)
-            rest_ms.append(1000 * (all_s - opening.took_s - judging.took_s))
-    reading, judged, rest = map(statistics.median, (read_ms, judge_ms, rest_ms))
-    verdict = "met" if rest <= GOAL_MS else "MISSED"
-    print(f"an entry: reading {reading:.1f} ms, judging {judged:.1f} ms, the rest {rest:.1f} ms: {verdict} (20 ms)")
-    for count in (100, 1_000, 10_000):
-        entries = [check.Checked(each, frozenset(each.claim.results)) for each in map(made, range(count))]
-        begin_s = time.perf_counter()
-        for rule in check.OF_ALL:
-            list(rule(entries))
-        took_s = time.perf_counter() - begin_s
-        print(f"{count} entries compared with each other: {took_s * 1e3:.1f} ms, {took_s / count * 1e6:.1f} µs each")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,9 +1,9 @@
 """Separation of honest rounding from cheats: each suite's metric for both, at the shapes of a tier.
 
-    python -m bench.separation SUITE TIER [--feeds N]      prints the tables that docs/separation/ holds
+    python -m tests.suites.separation SUITE TIER [--feeds N]      prints the tables that docs/separation/ holds
 
 --engines ADAPTER:PRECISION[:OPTION=VALUE …] …: rows of real engines, which the built-in adapters run.
---ways REGEX: only the ways whose names match (`none`: only the engines). --first K: feeds from the K-th on.
+--only REGEX: only the ways whose names match (`none`: only the engines). --first K: feeds from the K-th on.
 --values FILE: keeps the values of each way in a file, and prints the tables of all that it holds; so a table that takes
 long is made in pieces.
 --weights FILE, for llm only: measures a checkpoint; more honest rows then show the error of rounding its weights.
@@ -12,7 +12,7 @@ Honest rows are precisions of weights and activations, each with the declared pr
 cheats leave work out. A second table holds each gate against the worst honest way and the mildest cheat: both should be
 a factor of 3 or more away. `middle` is the geometric mean of the two, whose distance to both is the same factor. Then
 audits of 30 feeds are simulated in which a random part of the feeds is cheated, with values drawn from those of the
-mildest cheat. The rows of a suite come from bench/cheats/<suite>.py, `values(tier, nonces, wanted) -> Iterator[Row]`.
+mildest cheat.
 """
 
 from __future__ import annotations
@@ -23,129 +23,27 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from contextlib import ExitStack
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from mixmark.harness.contracts.protocols import Suite
+from mixmark.harness.contracts.protocols import Adapter, Array, Runner, Suite, Use
+from mixmark.harness.measure.audit import CPU, REFERENCE
 from mixmark.harness.plugins import registry
+from mixmark.harness.worker import load_generator
+from tests.suites.separation import Row
 
 if TYPE_CHECKING:
-    import torch
-    from torch import nn
+    pass
 
-GROUP = 32
 ROUNDINGS = {"16 bits": "bf16", "fp8": "fp8", "int8": "int8", "int4": "int4"}
 """The declared precisions that have a gate of their own, each with one that has it."""
 PARTS = {"quarter": 1 / 4, "tenth": 1 / 10}
 AUDITED = 30  # feeds in the audit of an official run
 TRIALS = 10_000
-
-
-@dataclass(frozen=True)
-class Row:
-    """One way to run the suite: the metric of each of its audited feeds."""
-
-    name: str
-    declared: str
-    """The keys of ROUNDINGS whose gate this way must pass, with commas between them; empty for a cheat."""
-    values: tuple[float, ...]
-    note: str = ""
-
-    @property
-    def honest(self) -> bool:
-        return bool(self.declared)
-
-    @property
-    def extreme(self) -> float:
-        """The value that decides: the largest of an honest way, the smallest of a cheat.
-
-        A cheat is detected by one feed that fails; in the smallest audit, which is one feed, its smallest value counts.
-        """
-        return max(self.values) if self.honest else min(self.values)
-
-
-def integers(weight: torch.Tensor, bits: int, group: int | None = GROUP) -> torch.Tensor:
-    """The weight, rounded to symmetric integers of `bits` bits.
-
-    The scale is absmax / 2^(bits−1) per `group` along the contraction axis (all axes after the first, flattened), as in
-    GGUF's Q4_0 and MXFP4. With group None it is absmax / (2^(bits−1) − 1) per row, as in int8 engines.
-    """
-    import torch
-
-    flat = weight.float().reshape(weight.shape[0], -1)
-    rows, columns = flat.shape
-    width = group or columns
-    padded = torch.nn.functional.pad(flat, (0, -columns % width)).reshape(rows, -1, width)
-    top = 2 ** (bits - 1)
-    scale = padded.abs().amax(-1, keepdim=True) / (top if group else top - 1)
-    whole = (padded / scale.clamp_min(1e-30)).round().clamp(-top, top - 1)
-    narrow: torch.Tensor = (whole * scale).reshape(rows, -1)[:, :columns].reshape(weight.shape).to(weight.dtype)
-    return narrow
-
-
-def rounded(x: torch.Tensor, precision: str) -> torch.Tensor:
-    """An activation rounded to a precision.
-
-    precision: `bf16`, `fp16`, `fp8` (e4m3, scaled by the tensor's absmax), `int8` (absmax / 127 per row of the last
-    axis), `int8-block` (per 32 values of it, as in GGUF's Q8_0), `int8-tensor` (one scale for the whole tensor) or
-    `uint8-tensor` (256 steps from the tensor's smallest value to its largest).
-    """
-    import torch
-
-    if precision in ("bf16", "fp16"):
-        return x.to(torch.bfloat16 if precision == "bf16" else torch.float16).to(x.dtype)
-    if precision == "fp8":
-        scale = x.abs().amax().clamp_min(1e-30) / 448
-        return (x / scale).to(torch.float8_e4m3fn).to(x.dtype) * scale
-    if precision == "uint8-tensor":
-        low, high = x.amin().clamp_max(0), x.amax().clamp_min(0)
-        scale = (high - low).clamp_min(1e-30) / 255
-        zero = (low / scale).round()
-        return ((x / scale).round() - zero).clamp(0, 255).add(zero) * scale
-    if precision == "int8-block" and x.shape[-1] % GROUP == 0:
-        return rounded(x.reshape(*x.shape[:-1], -1, GROUP), "int8").reshape(x.shape)
-    absmax = x.abs().amax() if precision == "int8-tensor" else x.abs().amax(-1, keepdim=True)
-    scale = absmax.clamp_min(1e-30) / 127
-    return (x / scale).round().clamp(-127, 127) * scale
-
-
-def two_of_four(weight: torch.Tensor) -> torch.Tensor:
-    """2:4 sparsity: the two smaller ones of every four weights along the contraction axis become zero."""
-    import torch
-
-    rows = weight.flatten(1)
-    fours = torch.nn.functional.pad(rows, (0, -rows.shape[1] % 4)).reshape(len(rows), -1, 4)
-    kept: torch.Tensor = torch.zeros_like(fours).scatter(-1, fours.abs().topk(2).indices, 1)
-    return (fours * kept).flatten(1)[:, : rows.shape[1]].reshape(weight.shape)
-
-
-@contextmanager
-def activations(module: nn.Module, precision: str) -> Iterator[None]:
-    """Within the context, the inputs of all linear layers and convolutions are rounded, and in 16 bits their outputs.
-
-    Outputs are not rounded in fp8 and int8, whose kernels accumulate and return a wider format.
-    """
-    from torch import nn
-
-    def before(_: nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        return (rounded(inputs[0], precision), *inputs[1:])
-
-    def after(_: nn.Module, __: object, output: torch.Tensor) -> torch.Tensor:
-        return rounded(output, precision) if precision in ("bf16", "fp16") else output
-
-    layers = [each for each in module.modules() if isinstance(each, nn.Linear | nn.Conv2d)]
-    hooks = [
-        hook for each in layers for hook in (each.register_forward_pre_hook(before), each.register_forward_hook(after))
-    ]
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def table(rows: Sequence[Row], suite: Suite) -> str:
@@ -193,10 +91,33 @@ def in_part(rows: Sequence[Row], at_most: float) -> str:
     return f"The mildest cheat against the gate of {at_most:g}, {TRIALS:,} audits of {AUDITED} feeds: caught {told}."
 
 
-def engine(suite: Suite, name: str, nonces: Iterable[int]) -> Row:
-    """A real engine as an honest way. name: ADAPTER:PRECISION[:OPTION=VALUE …], as bench.false_alarms takes it."""
-    from bench.false_alarms import answered
+BATCH = {"dlrm": 2048, "resnet50": 8}
+"""The batch of a feed of a real engine, where it is not 1. Each unit of it is judged by itself."""
 
+
+def opened(stack: ExitStack, name: str, suite: Suite) -> Runner:
+    """name: ADAPTER:PRECISION[:OPTION=VALUE …], the options being those of mixmark.toml."""
+    adapter, precision, *options = name.split(":")
+    loaded = registry.Plugin("adapters", adapter, registry.BUILT_IN["adapters"][adapter], "built in").load()
+    engine = cast(Adapter, loaded(dict(option.split("=", 1) for option in options)))
+    device = next(each for each in engine.discover() if each.id == CPU.id)
+    return stack.enter_context(engine.open(device, suite, precision, Use.of("single-stream")))
+
+
+def answered(suite: Suite, engine: str, seeds: Iterable[int]) -> Iterator[tuple[Array, Array]]:
+    """The output and the reference of one feed for each seed."""
+    with ExitStack() as stack:
+        runner = opened(stack, engine, suite)
+        referee = opened(stack, f"{REFERENCE}:fp32", suite.reference())
+        for seed in seeds:
+            feed = suite.feeds(BATCH.get(suite.name, 1), seed)(0)
+            output = np.concatenate([load_generator.plain(out) for out in runner(feed)])
+            reference = np.concatenate([load_generator.plain(out) for out in referee({**feed, "output": output})])
+            yield output, reference
+
+
+def engine(suite: Suite, name: str, nonces: Iterable[int]) -> Row:
+    """A real engine as an honest row. name: as `opened` takes it."""
     precision = name.split(":")[1]
     gate = suite.gate(precision)
     assert gate, f"{suite.name} has no gate"
@@ -231,21 +152,21 @@ def main() -> None:
     parser.add_argument("tier", choices=("smoke", "edge"))
     parser.add_argument("--feeds", type=int, default=2)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--ways", default="")
+    parser.add_argument("--only", default="")
     parser.add_argument("--engines", nargs="*", default=())
     parser.add_argument("--values", type=Path)
     parser.add_argument("--weights")
     asked = parser.parse_args()
     options = {"weights": asked.weights} if asked.weights else {}
-    cheats = importlib.import_module(f"bench.cheats.{asked.suite}")
+    cheats = importlib.import_module(f"tests.suites.separation.{asked.suite}")
     suite = registry.suite(asked.suite, registry.BUILT_IN["suites"][asked.suite], asked.tier, options)
     nonces = range(asked.first, asked.first + asked.feeds)
 
     def measured() -> Iterator[Row]:
         for name in asked.engines:
             yield engine(suite, name, nonces)
-        if asked.targets != "none":
-            yield from cheats.values(asked.tier, nonces, re.compile(asked.targets).search, **options)
+        if asked.only != "none":
+            yield from cheats.values(asked.tier, nonces, re.compile(asked.only).search, **options)
 
     rows = kept(asked.values, measured()) if asked.values else list(measured())
     if all(any(row.honest == honest for row in rows) for honest in (True, False)):

@@ -1,6 +1,6 @@
 """A made-up result that is whole and small: two suites, two devices, probes, and a metered mixed run that has a score.
 
-`bench.fuzz` alters its folder; tests forge it.
+Tests forge and alter its folder.
 """
 
 from __future__ import annotations
