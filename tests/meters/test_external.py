@@ -1,9 +1,8 @@
-"""Real files, processes, sockets and pseudo-terminals; the analyzers behind them are ours."""
+"""Real files, processes and sockets; the analyzers behind them are ours."""
 
 from __future__ import annotations
 
 import os
-import pty
 import re
 import socket
 import struct
@@ -21,7 +20,8 @@ from mixmark.harness.contracts.schema import Absent, Device, Domain
 from mixmark.harness.discover import config
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.meters import external
-from mixmark.harness.meters.external import CHUNK, Clock, External, Lost
+from mixmark.harness.meters.external import Clocks, External, lines, sources
+from mixmark.harness.meters.external.sources import CHUNK, Lost
 from mixmark.harness.plugins.registry import Plugin
 
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
@@ -31,7 +31,7 @@ PATIENCE_S = 20.0
 
 ANALYZER = """
 import time
-print("timestamp,watts", flush=True)  # again, as loggers do that are started anew
+print("timestamp,watts", flush=True)  # loggers repeat it when they are started again
 for step in range(20):
     time.sleep(0.02)
     print(f"{time.time():.6f},{150 + step % 2:.1f}", flush=True)
@@ -45,12 +45,12 @@ class Hands:
         self.now_ns, self.step_ns = 1000 * SECOND, 0
 
     @property
-    def clock(self) -> Clock:
-        return Clock(lambda: self.now_ns, lambda: self.now_ns - 1000 * SECOND + WALL_NS + self.step_ns)
+    def clocks(self) -> Clocks:
+        return Clocks(lambda: self.now_ns, lambda: self.now_ns - 1000 * SECOND + WALL_NS + self.step_ns)
 
 
-def opened(options: Mapping[str, str], clock: Clock | None = None) -> tuple[External, Domain]:
-    meter = External(options, clock)
+def opened(options: Mapping[str, str], clocks: Clocks | None = None) -> tuple[External, Domain]:
+    meter = External(options, clocks)
     (domain,) = meter.domains([CPU])
     assert isinstance(domain, Domain), domain
     return meter, domain
@@ -95,22 +95,22 @@ class TestLog:
 
     def test_a_process_that_writes_the_log_is_followed_line_by_line(self, tmp_path: Path) -> None:
         path = tmp_path / "power.csv"
-        path.write_text("timestamp,watts\n1000,99.0\n")  # of long ago, and not read
+        path.write_text("timestamp,watts\n1000,99.0\n")  # old, and not read
         meter, domain = opened({"path": str(path), "accuracy": "1%"})
         began_ns = time.monotonic_ns()
         with path.open("a") as out, subprocess.Popen([sys.executable, "-c", ANALYZER], stdout=out):
             samples = gather(meter, domain, 20)
         assert [sample.value for sample in samples] == [150.0, 151.0] * 10
-        stamps = [sample.at_ns or 0 for sample in samples]
-        assert stamps == sorted(stamps)
-        assert began_ns - SECOND < stamps[0] < stamps[-1] <= time.monotonic_ns()
+        times = [sample.at_ns or 0 for sample in samples]
+        assert times == sorted(times)
+        assert began_ns - SECOND < times[0] < times[-1] <= time.monotonic_ns()
         assert (domain.boundary, domain.method, domain.quantity) == ("wall", "external", "power")
         assert domain.accuracy == 0.01
         assert domain.covers == ("cpu:0", "memory", "node")
 
-    def test_stamps_move_to_the_clock_of_the_run(self, log: Path) -> None:
+    def test_timestamps_are_moved_to_the_clock_of_the_run(self, log: Path) -> None:
         hands = Hands()
-        meter, domain = opened({"path": str(log), "late_s": "-0.25"}, hands.clock)
+        meter, domain = opened({"path": str(log), "late_s": "-0.25"}, hands.clocks)
         hands.now_ns += 10 * SECOND
         append(log, "1760000005.25,10\n1760000007250,11\n2025-10-09T10:53:29.5+02:00,12\n")
         append(log, "2025-10-09 08:53:29.75Z,13\n1760000009750000,14\n1760000009750000250,15\n")
@@ -123,26 +123,26 @@ class TestLog:
         ]
         assert meter.read(domain) == []
 
-    def test_what_its_owner_says_of_its_clock_is_disclosed(self, log: Path) -> None:
+    def test_a_declared_delay_of_the_clock_is_disclosed(self, log: Path) -> None:
         """A clock that is 3 s late would move a window by 3 s."""
         hands = Hands()
-        meter, domain = opened({"path": str(log), "late_s": "3"}, hands.clock)
+        meter, domain = opened({"path": str(log), "late_s": "3"}, hands.clocks)
         append(log, "1759999997,100\n")
         assert meter.read(domain) == [Sample(100, 1000 * SECOND)]
-        assert domain.source == "log power.csv, in W, with +3 s added to its stamps, as declared by its owner"
-        assert "added" not in opened({"path": str(log)}, hands.clock)[1].source
+        assert domain.source == "log power.csv, in W, with +3 s added to its timestamps, as declared by its owner"
+        assert "added" not in opened({"path": str(log)}, hands.clocks)[1].source
 
-    def test_a_line_in_the_making_waits(self, log: Path) -> None:
+    def test_an_unfinished_line_waits(self, log: Path) -> None:
         hands = Hands()
-        meter, domain = opened({"path": str(log)}, hands.clock)
+        meter, domain = opened({"path": str(log)}, hands.clocks)
         append(log, "1760000000,10")
         assert meter.read(domain) == []
         append(log, "0.5\n17600")
         assert [sample.value for sample in meter.read(domain)] == [100.5]
 
-    def test_a_half_line_at_the_end_of_what_was_there_becomes_whole(self, log: Path) -> None:
+    def test_an_unfinished_line_before_the_start_becomes_whole(self, log: Path) -> None:
         append(log, "1759999000,90\n1760000000,10")
-        meter, domain = opened({"path": str(log)}, Hands().clock)
+        meter, domain = opened({"path": str(log)}, Hands().clocks)
         append(log, "0.5\n")
         assert [sample.value for sample in meter.read(domain)] == [100.5]
 
@@ -159,9 +159,9 @@ class TestLog:
             ("1760000000,nan\n", "no number"),
             ("1760000000,-4\n", "negative"),
             ("\x00\x01\x02\n", "line 2 is no text"),
-            ("1760000000,100\n1759999999,100\n", "line 3: its stamp is 1.0 s before"),
+            ("1760000000,100\n1759999999,100\n", "line 3: its timestamp is 1.0 s before"),
             ("1760000000.2,100\n", "0.2 s in the future: the clocks disagree"),
-            ("1759996400,100\n", "3600 s or more after its stamp: the clocks disagree"),
+            ("1759996400,100\n", "3600 s or more after its timestamp: the clocks disagree"),
             ("2025-10-09T08:53:20,100\n", "no zone"),
             ("yesterday,100\n", "torn or wrong"),
             ("1760000000,100\n1760000000,0.1\n", "100 W and then 0.1 W: are the units mixed up"),
@@ -172,33 +172,33 @@ class TestLog:
         ],
     )
     def test_a_reading_that_cannot_be_right_loses_the_source(self, log: Path, lines: str, reason: str) -> None:
-        meter, domain = opened({"path": str(log)}, Hands().clock)
+        meter, domain = opened({"path": str(log)}, Hands().clocks)
         append(log, lines)
         assert reason in fate(meter, domain)
 
-    def test_what_a_machine_does_draw_is_no_mistake(self, log: Path) -> None:
-        meter, domain = opened({"path": str(log)}, Hands().clock)
+    def test_plausible_jumps_of_power_are_no_mistake(self, log: Path) -> None:
+        meter, domain = opened({"path": str(log)}, Hands().clocks)
         append(log, "# from a plug\n\n1760000000,2\n1760000000.05,700\n1760000000.06,0\n1760000000.07,3\n")
         assert [sample.value for sample in meter.read(domain)] == [2, 700, 0, 3]
 
     def test_a_log_that_is_cut_or_replaced_is_lost(self, log: Path, tmp_path: Path) -> None:
         append(log, "1760000000,100\n")
-        meter, domain = opened({"path": str(log)}, Hands().clock)
+        meter, domain = opened({"path": str(log)}, Hands().clocks)
         log.write_text("timestamp,watts\n")
         assert "cut or replaced" in fate(meter, domain)
-        meter, domain = opened({"path": str(log)}, Hands().clock)
+        meter, domain = opened({"path": str(log)}, Hands().clocks)
         (tmp_path / "new.csv").write_text("timestamp,watts\n1760000000,100\n")
         os.replace(tmp_path / "new.csv", log)
         assert "cut or replaced" in fate(meter, domain)
 
     def test_a_log_that_goes_away_is_lost_without_its_path_in_the_reason(self, log: Path) -> None:
-        meter, domain = opened({"path": str(log)}, Hands().clock)
+        meter, domain = opened({"path": str(log)}, Hands().clocks)
         log.rename(log.with_suffix(".1"))
         assert fate(meter, domain) == "log power.csv: it was removed or renamed"
 
-    def test_what_is_no_file_is_refused_at_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_anything_but_a_regular_file_is_refused_at_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         pipe, closed = tmp_path / "pipe", tmp_path / "closed.csv"
-        os.mkfifo(pipe)  # to open it would wait for ever
+        os.mkfifo(pipe)  # opening it would wait for ever
         for path in (pipe, tmp_path, Path("/dev/zero")):
             assert refused({"path": str(path)}).startswith(f"log {path.name} is no file: ")
         assert re.search("cannot read log p\x00: (stat: )?embedded null", refused({"path": "p\x00"}))  # since 3.13
@@ -212,7 +212,7 @@ class TestLog:
 
     def test_a_clock_that_runs_fast_is_found_when_it_is_ahead(self, log: Path) -> None:
         hands = Hands()
-        meter, domain = opened({"path": str(log)}, hands.clock)
+        meter, domain = opened({"path": str(log)}, hands.clocks)
         for second in range(1, 9):
             hands.now_ns += SECOND
             append(log, f"{1760000000 + second * 1.01:.3f},100\n")
@@ -222,13 +222,13 @@ class TestLog:
         assert "0.2 s in the future: the clocks disagree" in fate(meter, domain)
 
     def test_the_hour_that_comes_twice_in_autumn_is_taken_for_the_first_or_refused(self, tmp_path: Path) -> None:
-        """Without a zone in the stamp nobody can tell the two apart: 00:30 and 01:30 UTC are both 02:30 in Berlin."""
-        for hour, reason in ((0, None), (1, "came 3600 s or more after its stamp: the clocks disagree")):
+        """Timestamps without a zone cannot tell the two apart: 00:30 and 01:30 UTC are both 02:30 in Berlin."""
+        for hour, reason in ((0, None), (1, "came 3600 s or more after its timestamp: the clocks disagree")):
             log = tmp_path / f"power{hour}.csv"
             log.write_text("timestamp,watts\n")
             hands = Hands()
             hands.step_ns = (1761438600 + hour * 3600) * SECOND - WALL_NS
-            meter, domain = opened({"path": str(log), "timezone": "Europe/Berlin"}, hands.clock)
+            meter, domain = opened({"path": str(log), "timezone": "Europe/Berlin"}, hands.clocks)
             append(log, "2025-10-26 02:30:00,100\n")
             if reason:
                 assert reason in fate(meter, domain)
@@ -237,7 +237,7 @@ class TestLog:
 
     def test_a_wall_clock_that_is_set_loses_it(self, log: Path) -> None:
         hands = Hands()
-        meter, domain = opened({"path": str(log)}, hands.clock)
+        meter, domain = opened({"path": str(log)}, hands.clocks)
         hands.step_ns = -2 * SECOND
         append(log, "1759999998,100\n")
         assert "wall clock was set" in fate(meter, domain)
@@ -245,37 +245,37 @@ class TestLog:
     def test_lines_that_take_long_to_read_on_a_busy_machine_are_no_step_of_the_clock(
         self, log: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        hands, fields = Hands(), external._fields
-        meter, domain = opened({"path": str(log)}, hands.clock)
+        hands, fields = Hands(), lines.fields
+        meter, domain = opened({"path": str(log)}, hands.clocks)
 
         def slowly(line: bytes) -> list[str]:
             hands.now_ns += SECOND
             return fields(line)
 
-        monkeypatch.setattr(external, "_fields", slowly)
+        monkeypatch.setattr(lines, "fields", slowly)
         append(log, "1760000000,100\n")
         assert len(meter.read(domain)) == 1
 
-    def test_lines_that_lay_there_while_nobody_read_are_not_late(self, log: Path) -> None:
+    def test_lines_that_waited_between_two_reads_are_not_late(self, log: Path) -> None:
         hands = Hands()
-        meter, domain = opened({"path": str(log)}, hands.clock)
+        meter, domain = opened({"path": str(log)}, hands.clocks)
         append(log, "1760000000,100\n")
         hands.now_ns += 3600 * SECOND
         append(log, "1760003600,101\n")
         assert [sample.value for sample in meter.read(domain)] == [100, 101]
         append(log, "1760003500,102\n")
-        assert "it came 100 s or more after its stamp" in fate(meter, domain)
+        assert "it came 100 s or more after its timestamp" in fate(meter, domain)
 
     def test_a_log_that_just_ends_gives_nothing_more(self, log: Path) -> None:
         hands = Hands()
-        meter, domain = opened({"path": str(log)}, hands.clock)
+        meter, domain = opened({"path": str(log)}, hands.clocks)
         append(log, "1760000000,100\n")
         assert len(meter.read(domain)) == 1
         hands.now_ns += 3600 * SECOND
         assert meter.read(domain) == []  # the harness sees the gap
 
     def test_a_flood_is_taken_in_pieces(self, log: Path) -> None:
-        meter, domain = opened({"path": str(log)}, Hands().clock)
+        meter, domain = opened({"path": str(log)}, Hands().clocks)
         lines = [f"1760000000,{100 + number % 7}\n" for number in range(10_000)]
         append(log, "".join(lines))
         first = meter.read(domain)
@@ -286,17 +286,15 @@ class TestLog:
         assert reads == -(-sum(map(len, lines)) // CHUNK)
 
     def test_a_log_that_grows_faster_than_it_is_read_is_lost(self, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(external, "CHUNK", 64)
-        monkeypatch.setattr(external, "PILE", 32)
-        meter, domain = opened({"path": str(log)}, Hands().clock)
+        read_at_most(monkeypatch, 64, backlog=32)
+        meter, domain = opened({"path": str(log)}, Hands().clocks)
         append(log, "1760000000,100\n" * 500)
         assert "it sends more than can be read: let it send fewer readings" in fate(meter, domain)
 
-    def test_a_log_that_grew_while_nobody_read_is_read_up(self, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(external, "CHUNK", 64)
-        monkeypatch.setattr(external, "PILE", 32)
+    def test_a_log_that_grew_between_two_reads_is_read_to_its_end(self, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        read_at_most(monkeypatch, 64, backlog=32)
         hands = Hands()
-        meter, domain = opened({"path": str(log)}, hands.clock)
+        meter, domain = opened({"path": str(log)}, hands.clocks)
         hands.now_ns += 300 * SECOND
         append(log, "".join(f"{1760000000 + second},100\n" for second in range(1, 301)))
         assert len(gather(meter, domain, 300)) == 300
@@ -318,7 +316,7 @@ class TestLog:
     ) -> None:
         path = tmp_path / "power.csv"
         path.write_text(f"\N{ZERO WIDTH NO-BREAK SPACE}{header}\r\n", "utf-8")  # as Windows' loggers begin
-        meter, domain = opened({"path": str(path)} | ({"unit": unit} if unit else {}), Hands().clock)
+        meter, domain = opened({"path": str(path)} | ({"unit": unit} if unit else {}), Hands().clocks)
         append(path, f"{line}\r\n")
         assert (domain.quantity, meter.read(domain)[0].value) == expected
 
@@ -344,8 +342,8 @@ class TestLog:
             path.write_text(content)
         assert reason in refused({"path": str(path), **options})
 
-    def test_stamps_without_a_zone_need_one(self, log: Path) -> None:
-        meter, domain = opened({"path": str(log), "timezone": "Europe/Berlin"}, Hands().clock)
+    def test_timestamps_without_a_zone_need_the_option(self, log: Path) -> None:
+        meter, domain = opened({"path": str(log), "timezone": "Europe/Berlin"}, Hands().clocks)
         append(log, "2025-10-09 10:53:20,100\n")
         assert meter.read(domain) == [Sample(100, 1000 * SECOND)]
 
@@ -353,7 +351,7 @@ class TestLog:
         path = tmp_path / "energy.csv"
         path.write_text("timestamp,joules\n")
         hands = Hands()
-        meter, domain = opened({"path": str(path)}, hands.clock)
+        meter, domain = opened({"path": str(path)}, hands.clocks)
         hands.now_ns += 5 * SECOND
         append(path, "1760000000,0.5\n1760000001,800\n1760000001,900\n1760000002,10\n")
         assert len(meter.read(domain)) == 3  # a fall is a reset, for the harness to judge
@@ -375,17 +373,17 @@ class TestTcp:
     def test_a_peer_that_sends_a_line_a_reading(self, server: socket.socket) -> None:
         meter, domain, peer = self.joined(server)
         with peer:
-            assert meter.read(domain) == []  # a silent peer holds nobody up
+            assert meter.read(domain) == []  # a silent peer blocks nothing
             before_ns = time.monotonic_ns()
             peer.sendall(b"12")
             peer.sendall(b"3.5\n")
             (sample,) = gather(meter, domain, 1)
             assert sample.value == 123.5
-            assert before_ns <= (sample.at_ns or 0) <= time.monotonic_ns()  # stamped as it came
+            assert before_ns <= (sample.at_ns or 0) <= time.monotonic_ns()  # the time of its arrival
             peer.sendall(b"120\r\n130\n")
-            assert gather(meter, domain, 1)[-1].value == 130  # two at once: when the first was true, nobody knows
+            assert gather(meter, domain, 1)[-1].value == 130  # two at once: the time of the first is unknown
 
-    def test_stamps_of_the_peer_are_used(self, server: socket.socket) -> None:
+    def test_timestamps_of_the_peer_are_used(self, server: socket.socket) -> None:
         meter, domain, peer = self.joined(server, unit="mW")
         with peer:
             now = time.time()
@@ -394,7 +392,7 @@ class TestTcp:
             assert (first.value, second.value) == (45.0, 46.0)
             assert (second.at_ns or 0) - (first.at_ns or 0) == pytest.approx(SECOND / 2, rel=1e-3)
 
-    def test_what_piled_up_during_a_rest_is_not_of_now(self, server: socket.socket) -> None:
+    def test_lines_that_waited_without_timestamps_are_dropped(self, server: socket.socket) -> None:
         meter, domain, peer = self.joined(server)
         with peer:
             peer.sendall(b"100\n" * (CHUNK // 4) + b"250\n")
@@ -412,17 +410,16 @@ class TestTcp:
             (b"", "its peer closed it"),
         ],
     )
-    def test_a_peer_that_sends_rubbish_is_lost(self, server: socket.socket, sent: bytes, reason: str) -> None:
+    def test_a_peer_that_sends_no_readings_is_lost(self, server: socket.socket, sent: bytes, reason: str) -> None:
         meter, domain, peer = self.joined(server)
         with peer:
             peer.sendall(sent)
         assert reason in fate(meter, domain)
 
-    def test_a_peer_that_floods_is_lost_since_nobody_knows_what_is_true_now(
+    def test_a_peer_that_sends_too_fast_is_lost(
         self, server: socket.socket, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(external, "CHUNK", 1024)
-        monkeypatch.setattr(external, "PILE", 64)
+        read_at_most(monkeypatch, 1024, backlog=64)
         meter, domain, peer = self.joined(server)
         with peer:
             peer.sendall(b"100\n" * (1 << 16))
@@ -444,67 +441,19 @@ class TestTcp:
             assert "longer than 4096" in fate(meter, domain)
             assert len(meter._rest) <= CHUNK
 
-    def test_the_meter_may_come_to_us(self) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port = probe.getsockname()[1]
-        meter, domain = opened({"listen": f"127.0.0.1:{port}"})
-        assert meter.read(domain) == []
-        script = f"import socket; s = socket.create_connection(('127.0.0.1', {port})); s.sendall(b'80\\n'); s.recv(1)"
-        with subprocess.Popen([sys.executable, "-c", script]) as process:
-            assert gather(meter, domain, 1)[0].value == 80
-            process.kill()
-        assert "closed it" in fate(meter, domain) or "reset" in fate(meter, domain)
-
-    def test_nobody_there_is_said_before_the_run_and_the_address_to_nobody(self, server: socket.socket) -> None:
+    def test_a_refused_connection_is_reported_before_the_run_without_its_address(self, server: socket.socket) -> None:
         with socket.create_server(("127.0.0.1", 0)) as gone:
             port = gone.getsockname()[1]
         said = refused({"connect": f"127.0.0.1:{port}"})
-        assert said == "nobody answers there: Connection refused; start the meter first"
-        assert "nobody answers there" in refused({"connect": f"{'a' * 80}.example:1"})
-        taken = refused({"listen": f"127.0.0.1:{server.getsockname()[1]}"})
-        assert taken.startswith("cannot listen there: Address already in use") and "127" not in taken
+        assert said == "nothing accepts the connection: Connection refused; start the meter first"
+        assert "nothing accepts the connection" in refused({"connect": f"{'a' * 80}.example:1"})
 
 
-def test_a_serial_meter_begins_with_its_first_whole_line() -> None:
-    meter_end, our_end = pty.openpty()
-    try:
-        meter, domain = opened({"serial": os.ttyname(our_end), "baud": "115200", "unit": "W"})
-        os.write(meter_end, b"9.5\n110.0\n")  # 119.5, had we come earlier
-        assert [sample.value for sample in gather(meter, domain, 1)] == [110.0]
-        os.write(meter_end, b"\xf0\x0f\n")  # as at a wrong speed
-        assert "no text" in fate(meter, domain)
-    finally:
-        os.close(meter_end)
-        os.close(our_end)
-
-
-def test_a_serial_meter_that_is_pulled_out_is_lost() -> None:
-    meter_end, our_end = pty.openpty()
-    meter, domain = opened({"serial": os.ttyname(our_end)})
-    os.close(our_end)
-    os.close(meter_end)
-    assert "it is gone: Input/output error" in fate(meter, domain) or "it hung up" in fate(meter, domain)
-
-
-def test_a_serial_port_that_cannot_be_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    port = tmp_path / "ttyUSB0"
-    assert refused({"serial": str(port)}) == "cannot read serial ttyUSB0: No such file or directory"
-    assert "no serial speed" in refused({"serial": str(port), "baud": "1234567"})
-    port.write_text("60\n")
-    assert "ioctl" in refused({"serial": str(port)})
-
-    def denied(*_: object) -> int:
-        raise PermissionError(13, "Permission denied", str(port))
-
-    monkeypatch.setattr(os, "open", denied)
-    assert "Permission denied; sudo usermod -aG dialout $USER" in refused({"serial": str(port)})
-
-
-def test_no_meter_named_is_no_error() -> None:
+def test_a_section_without_a_source_is_no_error() -> None:
     assert "mixmark.toml" in refused({})
 
 
-def test_a_boundary_of_devices_says_which() -> None:
+def test_the_boundary_devices_needs_their_ids() -> None:
     with pytest.raises(UsageError, match="covers"):
         External({"boundary": "devices"})
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -540,19 +489,19 @@ def test_two_meters_at_two_power_supplies_are_parts_of_one_machine(tmp_path: Pat
     "options",
     [
         {"watt": "3"},
-        {"path": "a", "listen": "b:1"},
+        {"path": "a", "connect": "b:1"},
         {"unit": "hp"},
         {"boundary": "room"},
         {"accuracy": "good"},
         {"accuracy": "-1"},
         {"late_s": "inf"},
         {"timezone": "Atlantis"},
-        {"baud": "fast"},
+        {"serial": "/dev/ttyUSB0"},
         {"connect": "9000"},
         {"connect": "host:"},
         {"connect": ""},
-        {"listen": "host:port"},
-        {"listen": "host:65536"},
+        {"connect": "host:port"},
+        {"connect": "host:65536"},
     ],
 )
 def test_options_that_mean_nothing_are_misuse(options: dict[str, str]) -> None:
@@ -563,3 +512,9 @@ def test_options_that_mean_nothing_are_misuse(options: dict[str, str]) -> None:
 def append(path: Path, text: str) -> None:
     with path.open("a", newline="") as log:
         log.write(text)
+
+
+def read_at_most(monkeypatch: pytest.MonkeyPatch, chunk: int, backlog: int) -> None:
+    monkeypatch.setattr(sources, "CHUNK", chunk)
+    monkeypatch.setattr(external, "CHUNK", chunk)
+    monkeypatch.setattr(external, "BACKLOG", backlog)

@@ -1,0 +1,253 @@
+"""Reads any meter whose readings another program appends to a log or sends over TCP: an analyser, a smart plug.
+
+The user declares in mixmark.toml what the meter measures:
+
+    path=power.csv              a log that grows during the run; its earlier lines are not read
+    connect=HOST:PORT           or a TCP port that sends one line for each reading
+    unit=W|mW|kW|J|kJ|Wh|kWh    the unit if no header names it; a unit of energy means a counter that only rises
+    boundary=wall               or node or devices; covers=gpu:…,cpu:0 (needed for devices; otherwise all devices)
+    accuracy=0.01               the accuracy that the meter's maker declares, here 1 %
+    timezone=Europe/Berlin      the zone of timestamps that name none
+    late_s=3.1                  by how many seconds the meter's clock is late, which is added to all timestamps
+
+A log needs a header with `timestamp` and one of watts, milliwatts, kilowatts, joules, kilojoules, watt_hours and
+kilowatt_hours. A line over TCP may lack the timestamp: the reading then counts as taken when it arrives. Timestamps are
+ISO 8601 or numbers since 1970: seconds, or milli-, micro- or nanoseconds, by their size.
+
+If a machine has two power supplies, each with a meter, each meter is declared as a part of the whole:
+
+    [meter.external.left]
+    path = "left.csv"
+    covers = "node/1-of-2"
+
+    [meter.external.right]
+    path = "right.csv"
+    covers = "node/2-of-2"
+
+After one reading that does not fit the declaration, the source is not read again, and the result names the line and the
+reason: joules from a meter that may be wrong are worse than none. No call waits for data, and memory holds at most one
+unfinished line.
+
+This meter was tested on real files and sockets, never on a real analyser.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import tzinfo
+from pathlib import Path
+from typing import Literal, cast
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from mixmark.harness.contracts.errors import MixmarkError, UsageError, refuse_options
+from mixmark.harness.contracts.protocols import Sample
+from mixmark.harness.contracts.schema import Absent, Device, Domain
+from mixmark.harness.meters import covered
+from mixmark.harness.meters.external import lines
+from mixmark.harness.meters.external.lines import DECIMAL_COMMA, HEADER, POWER, UNITS, Columns
+from mixmark.harness.meters.external.sources import CHUNK, LONGEST_LINE, LogFile, Lost, TcpConnection, cause
+
+OPTIONS = ("name", "path", "connect", "unit", "boundary", "covers", "accuracy", "timezone", "late_s")
+BACKLOG = 4096  # bytes; a read of more found lines that arrived during a pause, and more may follow
+MOST_BACKLOGS = 10  # consecutive reads of that size before the source counts as too fast
+STEP_NS = 100_000_000  # a larger change of the wall clock against CLOCK_MONOTONIC: it was set
+
+
+@dataclass(frozen=True)
+class Clocks:
+    monotonic_ns: Callable[[], int] = time.monotonic_ns
+    wall_ns: Callable[[], int] = time.time_ns
+
+
+class External:
+    name = "external"
+    needs_section = True
+
+    def __init__(self, options: Mapping[str, str], clocks: Clocks | None = None) -> None:
+        refuse_options("the meter external", options, OPTIONS)
+        if "path" in options and "connect" in options:
+            raise UsageError("the meter external reads from path or from connect, not from both")
+        self._options = options
+        self._id = f"external/{options['name']}" if "name" in options else "external"
+        self._clocks = clocks or Clocks()
+        self._unit = _choice(options, "unit", UNITS)
+        boundary = _choice(options, "boundary", ("wall", "node", "devices")) or "wall"
+        self._boundary = cast(Literal["wall", "node", "devices"], boundary)
+        self._covers = tuple(filter(None, options.get("covers", "").replace(" ", "").split(",")))
+        if self._boundary == "devices" and not self._covers:
+            raise UsageError("the meter external with the boundary devices needs covers", 'such as covers = "cpu:0"')
+        self._accuracy = _number(options, "accuracy")
+        self._late_s = _number(options, "late_s") or 0.0
+        self._zone = _zone(options)
+        self._address = _address(options["connect"]) if "connect" in options else None
+        self._source: LogFile | TcpConnection | None = None
+        self._columns: Columns | None = None
+        self._lost: str | None = None
+        self._rest = b""
+        self._line = 0
+        self._last: Sample | None = None
+        self._wall_offset_ns = 0
+        self._emptied_ns = 0
+        self._backlogs = self._late_ns = 0
+
+    def domains(self, devices: Iterable[Device]) -> Iterator[Domain | Absent]:
+        """Opens the source."""
+        try:
+            if self._source is None:
+                self._open()
+        except (OSError, MixmarkError) as error:
+            yield Absent(kind="meter", name=self._id, reason=cause(error))
+            return
+        if self._source is None:
+            yield Absent(kind="meter", name=self._id, reason="no meter is named: [meter.external] in mixmark.toml")
+            return
+        unit = self._columns.unit if self._columns else self._unit or "W"
+        late = f", with {self._late_s:+g} s added to its timestamps" if self._late_s else ""
+        yield Domain(
+            id=self._id,
+            meter=self.name,
+            covers=self._covers or covered.everything(devices),
+            boundary=self._boundary,
+            quantity="power" if unit in POWER else "energy",
+            method="external",
+            accuracy=self._accuracy,
+            source=f"{self._source.label}, in {unit}{late}, as declared by its owner",
+        )
+
+    def read(self, domain: Domain) -> Sequence[Sample]:
+        if self._lost or self._source is None:
+            raise Lost(self._lost or "it was never opened")
+        try:
+            return self._samples(self._source.take())
+        except (OSError, MixmarkError) as error:
+            self._lost = f"{self._source.label}: {cause(error)}"
+            raise Lost(self._lost) from error
+
+    def _open(self) -> None:
+        self._emptied_ns = self._clocks.monotonic_ns()
+        self._wall_offset_ns = self._clocks.wall_ns() - self._emptied_ns
+        if "path" in self._options:
+            log = LogFile(Path(self._options["path"]))
+            self._columns = _header(log.first_line, self._unit)
+            if self._columns is None or self._columns.timestamp is None:
+                raise Lost(f"{log.label} needs a header in its first line: {HEADER}")
+            self._source, self._line = log, log.lines
+        elif self._address:
+            self._source = TcpConnection(self._address)
+
+    def _samples(self, new: bytes) -> list[Sample]:
+        """The readings of the lines that `new` completes. Raises Lost."""
+        now_ns = self._clocks.monotonic_ns()
+        *whole, self._rest = (self._rest + new).split(b"\n")
+        if any(len(line) > LONGEST_LINE for line in (*whole, self._rest)):
+            raise Lost(f"line {self._line + 1} or a later one is longer than {LONGEST_LINE} bytes")
+        samples: list[Sample] = []
+        for line in whole:
+            self._line += 1
+            sample = self._sample(line, now_ns)
+            if sample is None:
+                continue
+            if samples and sample.at_ns == samples[-1].at_ns:
+                samples.pop()  # of several at one instant, as without timestamps, the last is the newest
+            samples.append(sample)
+        timed = self._columns is not None and self._columns.timestamp is not None
+        wall_offset_ns = self._clocks.wall_ns() - self._clocks.monotonic_ns()
+        if samples and timed and abs(wall_offset_ns - self._wall_offset_ns) > STEP_NS:
+            raise Lost("this machine's wall clock was set meanwhile, so the meter's timestamps mean nothing")
+        self._watch_backlog(len(new), timed, now_ns - (samples[-1].at_ns or 0) if samples else 0)
+        if len(new) < BACKLOG:
+            self._emptied_ns = now_ns
+        elif not timed:
+            return []  # the lines waited, so the time of their readings is unknown
+        return samples
+
+    def _watch_backlog(self, size: int, timed: bool, late_ns: int) -> None:
+        """Raises Lost if reads do not catch up with the source. late_ns: the age of the newest reading."""
+        if size < (CHUNK if timed else BACKLOG):
+            self._backlogs = 0
+        elif late_ns >= self._late_ns:
+            self._backlogs += 1
+        self._late_ns = late_ns
+        if self._backlogs > MOST_BACKLOGS:
+            raise Lost("it sends more than can be read: let it send fewer readings")
+
+    def _sample(self, line: bytes, now_ns: int) -> Sample | None:
+        """The reading of a line; None for a header, a comment or an empty line. Raises Lost."""
+        try:
+            row = lines.fields(line)
+        except ValueError as error:
+            raise Lost(f"line {self._line} is no text: {lines.shown(line)}") from error
+        if not row:
+            return None
+        if self._columns is None:
+            self._columns = lines.header(row, self._unit)
+            if self._columns:
+                if (self._columns.unit in POWER) != ((self._unit or "W") in POWER):  # the domain is declared already
+                    raise Lost(f"its header says {self._columns.unit}: add unit={self._columns.unit}")
+                return None
+            if len(row) > 2:
+                raise Lost(f"line {self._line} has {len(row)} fields and no header says which: {HEADER}")
+            self._columns = Columns(len(row), 0 if len(row) > 1 else None, len(row) - 1, self._unit or "W")
+        columns = self._columns
+        if len(row) != columns.count:
+            raise Lost(f"line {self._line} has {len(row)} fields and not {columns.count}: {lines.shown(line)}")
+        try:
+            value = float(row[columns.value]) * UNITS[columns.unit]
+            wall_ns = None if columns.timestamp is None else lines.epoch_ns(row[columns.timestamp], self._zone)
+        except (ValueError, OverflowError) as error:
+            if lines.header(row, None) == columns:  # the logger was started again
+                return None
+            why = "a decimal comma" if DECIMAL_COMMA.fullmatch(row[columns.value]) else error
+            raise Lost(f"line {self._line} is torn or wrong: {lines.shown(line)} ({why})") from error
+        at_ns = now_ns if wall_ns is None else wall_ns + round(self._late_s * 1e9) - self._wall_offset_ns
+        sample = Sample(value, at_ns)
+        if problem := lines.implausible(sample, self._last, columns.unit in POWER, self._emptied_ns, now_ns):
+            raise Lost(f"line {self._line}: {problem}")
+        self._last = sample
+        return sample
+
+
+def _header(first_line: bytes, unit: str | None) -> Columns | None:
+    try:
+        return lines.header(lines.fields(first_line), unit)
+    except ValueError:
+        return None
+
+
+def _choice(options: Mapping[str, str], name: str, allowed: Iterable[str]) -> str | None:
+    value = options.get(name)
+    if value is not None and value not in allowed:
+        raise UsageError(f"the meter external takes {name} {', '.join(allowed)}, and not {value!r}")
+    return value
+
+
+def _number(options: Mapping[str, str], name: str) -> float | None:
+    """The option as a number; `1%` is 0.01."""
+    text = options.get(name)
+    if text is None:
+        return None
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or (name != "late_s" and value <= 0):
+        raise UsageError(f"the meter external takes a number for {name}, and not {text!r}")
+    return value
+
+
+def _zone(options: Mapping[str, str]) -> tzinfo | None:
+    name = options.get("timezone")
+    try:
+        return ZoneInfo(name) if name else None
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise UsageError(f"there is no time zone {name!r}", hint="name it as in Europe/Berlin, or UTC") from error
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise UsageError(f"the meter external cannot take {text!r} as an address", hint="give it as HOST:PORT")
+    return host.strip("[]"), int(port)
