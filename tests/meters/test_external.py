@@ -196,7 +196,9 @@ class TestLog:
         log.rename(log.with_suffix(".1"))
         assert fate(meter, domain) == "log power.csv: it was removed or renamed"
 
-    def test_anything_but_a_regular_file_is_refused_at_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_anything_but_a_regular_file_is_refused_at_once(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         pipe, closed = tmp_path / "pipe", tmp_path / "closed.csv"
         os.mkfifo(pipe)  # opening it would wait for ever
         for path in (pipe, tmp_path, Path("/dev/zero")):
@@ -291,7 +293,9 @@ class TestLog:
         append(log, "1760000000,100\n" * 500)
         assert "it sends more than can be read: let it send fewer readings" in fate(meter, domain)
 
-    def test_a_log_that_grew_between_two_reads_is_read_to_its_end(self, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_log_that_grew_between_two_reads_is_read_to_its_end(
+        self, log: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         read_at_most(monkeypatch, 64, backlog=32)
         hands = Hands()
         meter, domain = opened({"path": str(log)}, hands.clocks)
@@ -416,9 +420,7 @@ class TestTcp:
             peer.sendall(sent)
         assert reason in fate(meter, domain)
 
-    def test_a_peer_that_sends_too_fast_is_lost(
-        self, server: socket.socket, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_peer_that_sends_too_fast_is_lost(self, server: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
         read_at_most(monkeypatch, 1024, backlog=64)
         meter, domain, peer = self.joined(server)
         with peer:
