@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 
 from mixmark.harness.contracts.schema import Result, System
 from mixmark.harness.judge.judgement import Judgement
-from mixmark.harness.judge.scaling import Step
-from mixmark.harness.judge.score import Figure, Run
+from mixmark.harness.judge.scaling import ScalingStep
+from mixmark.harness.judge.score import Figure, ScoredRun
 from mixmark.reporters import figures
 from mixmark.reporters.figures import UNKNOWN, significant
 
@@ -30,7 +30,7 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:MOST]) + (f" and {more} more" if more > 0 else "")
 
 
-def facts(run: Run) -> Iterator[tuple[str, str]]:
+def facts(run: ScoredRun) -> Iterator[tuple[str, str]]:
     """How well the clocks of a run were known, and whether its hosts did all of it."""
     if not run.traffic:
         return
@@ -44,7 +44,7 @@ def facts(run: Run) -> Iterator[tuple[str, str]]:
     yield "traffic", f"{carried}: {said}"
 
 
-def traffic(run: Run) -> Sequence[Sequence[str]]:
+def traffic(run: ScoredRun) -> Sequence[Sequence[str]]:
     """(host, its agent's stream, other traffic, a second, whether it is self-contained), the loudest hosts first."""
     loudest = sorted(run.traffic, key=lambda each: -each.outside_per_s)[:MOST]
     return [
@@ -84,7 +84,7 @@ def lacking(judgement: Judgement) -> Iterator[tuple[str, str]]:
             yield f"on {_hosts(each)}", f"{'no rate' if each.problem else 'no mix/kJ'}: {why}"
 
 
-def _hosts(step: Step) -> str:
+def _hosts(step: ScalingStep) -> str:
     return "1 host" if len(step.hosts) == 1 else f"{len(step.hosts)} hosts"
 
 

@@ -19,7 +19,7 @@ from markupsafe import Markup
 from mixmark.harness.contracts.schema import Finding, Int64s, LatencyLimits, Result, System
 from mixmark.harness.judge.compare.machines import models
 from mixmark.harness.judge.energy.total import metered, profile
-from mixmark.harness.judge.evidence import Measured
+from mixmark.harness.judge.evidence import Measurement
 from mixmark.harness.judge.hosts import processors
 from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.rows import Latency, Row
@@ -40,7 +40,7 @@ def report(judgement: Judgement) -> str:
         names=figures.device_names(result),
         models=models(result),
         date=_date(result.created_utc),
-        trust=judgement.trust,
+        verdict=judgement.verdict,
         first=summary.summary(judgement),
         mixes=pictures.mixes(judgement),
         bars=pictures.suites(judgement),
@@ -93,7 +93,7 @@ class Panel:
     facts: tuple[tuple[str, str], ...]
 
 
-def _panel(row: Row, measured: Measured, found: Iterable[Finding]) -> Panel:
+def _panel(row: Row, measured: Measurement, found: Iterable[Finding]) -> Panel:
     about = tuple(finding for finding in found if finding.about == row.record.key)
     screening = row.record.screening
     return Panel(
@@ -142,7 +142,7 @@ def _marks(latency: Latency) -> list[tuple[str, int]]:
     return carried or ([] if latency.mean_ns is None else [("mean", latency.mean_ns)])
 
 
-def _charts(row: Row, measured: Measured, found: Iterable[Finding]) -> Iterator[Chart]:
+def _charts(row: Row, measured: Measurement, found: Iterable[Finding]) -> Iterator[Chart]:
     """None where there is nothing that varies."""
     key, done, seen = measured.key, measured.completions, measured.window
     if seen is not None and row.throughput_per_s is not None and _is_drawn(row, measured):
@@ -173,12 +173,12 @@ def _charts(row: Row, measured: Measured, found: Iterable[Finding]) -> Iterator[
         yield Chart(caption, charts.distribution(f"{key}-gaps", gaps_ns, (), title=caption, of="gaps"))
 
 
-def _is_drawn(row: Row, measured: Measured) -> bool:
+def _is_drawn(row: Row, measured: Measurement) -> bool:
     """Whether the throughput over the window is drawn: then its caption says whether it was steady."""
     return measured.window is not None and len(measured.window.blocks) > 1 and row.throughput_per_s is not None
 
 
-def _steadiness(row: Row, measured: Measured, found: Iterable[Finding]) -> str:
+def _steadiness(row: Row, measured: Measurement, found: Iterable[Finding]) -> str:
     """What the caption says of a window: steady, or the words of the finding that says when it was not, how slow it ran
     and what that cost."""
     for finding in found:
@@ -188,7 +188,7 @@ def _steadiness(row: Row, measured: Measured, found: Iterable[Finding]) -> str:
     return "steady" if held else ""
 
 
-def _power(measured: Measured) -> Iterator[Chart]:
+def _power(measured: Measurement) -> Iterator[Chart]:
     """The power of the phase around the record, where it shares it with none and is metered."""
     found, result, phase = measured.energy, measured.result, measured.record.phase
     metering = metered(result, phase)
@@ -205,7 +205,7 @@ def _power(measured: Measured) -> Iterator[Chart]:
         yield Chart(pictures.powered(found.boundary), drawn)
 
 
-def _facts(measured: Measured, short: str) -> Iterator[tuple[str, str]]:
+def _facts(measured: Measurement, short: str) -> Iterator[tuple[str, str]]:
     record, route = measured.record, measured.record.route
     yield "suite", f"{route.suite} {route.suite_version}, {route.tier} tier"
     yield "weights", route.weights
@@ -235,7 +235,7 @@ def _limits(limits: LatencyLimits) -> str:
     return f"p{limits.percentile * 100:g} of {told}"
 
 
-def _fared(measured: Measured) -> Iterator[tuple[str, str]]:
+def _fared(measured: Measurement) -> Iterator[tuple[str, str]]:
     """What the machine went through during the window, as far as it says."""
     blocks = measured.watched
     elapsed_s = sum(block.end_ns - block.begin_ns for block in blocks) / 1e9

@@ -11,15 +11,15 @@ from pydantic import BaseModel
 
 from mixmark.harness.contracts.schema import Boundary, Finding, Placement, Result
 from mixmark.harness.contracts.text import escaped
-from mixmark.harness.judge.diagnosis import Diagnosis, Part
-from mixmark.harness.judge.energy.total import Total
+from mixmark.harness.judge.diagnosis import Diagnosis, RouteInMix
+from mixmark.harness.judge.energy.total import MachineEnergy
 from mixmark.harness.judge.hosts import Traffic
 from mixmark.harness.judge.judgement import Judgement
-from mixmark.harness.judge.references import Reference
+from mixmark.harness.judge.references import ReferenceScore
 from mixmark.harness.judge.rows import Energy, Latency, Matrix, Row
-from mixmark.harness.judge.scaling import Step
-from mixmark.harness.judge.score import Figure, Grade, Problem, Run, Stream
-from mixmark.harness.judge.verdict import Trust
+from mixmark.harness.judge.scaling import ScalingStep
+from mixmark.harness.judge.score import Figure, Grade, ScoredRun, ScoreProblem, SuiteProgress
+from mixmark.harness.judge.verdict import Verdict
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ class Report:
     """What the probes reached on each device, by each adapter, at each precision."""
     score: ScoreOf | None
     """The score of the mix. None: no mix was asked for, or none was run yet."""
-    scaling: tuple[Step, ...]
+    scaling: tuple[ScalingStep, ...]
     """How the rate of the mix grows with the hosts, from one to all. Empty: it was run on all hosts only."""
     matrix: Matrix | None
     """The devices of the result compared. None: fewer than two were measured."""
-    trust: Trust
+    verdict: Verdict
     """Whether the figures are good for anything."""
-    against: tuple[Reference, ...]
+    against: tuple[ReferenceScore, ...]
     """The scores of other machines that this one may be held against, of the same mix."""
     findings: tuple[Finding, ...]
     """What the rules found, the most serious first."""
@@ -110,7 +110,7 @@ class ScoreOf:
     """Why the score has no place among others, whatever its grade."""
     weight_class: int
     """16, 8 or 4: the fewest bits of a weight in any part."""
-    problems: tuple[Problem, ...]
+    problems: tuple[ScoreProblem, ...]
     """Why there is no score."""
     unmeasured: str
     """Why there is no MX though there is TX; empty where there is."""
@@ -136,9 +136,9 @@ class RunOf:
     """How far a stamp of a host may be off: by so much the window is counted longer at both ends. 0 on one machine."""
     traffic: tuple[TrafficOf, ...]
     """What the network of each host carried. Empty on one machine."""
-    streams: tuple[Stream, ...]
+    streams: tuple[SuiteProgress, ...]
     energy: EnergyOf
-    problems: tuple[Problem, ...]
+    problems: tuple[ScoreProblem, ...]
     """Why this run has no score."""
     diagnosis: DiagnosisOf
 
@@ -254,7 +254,7 @@ def _report(judgement: Judgement) -> Report:
         score=_score(judgement),
         scaling=judgement.scaling,
         matrix=judgement.matrix,
-        trust=judgement.trust,
+        verdict=judgement.verdict,
         against=judgement.against,
         findings=judgement.findings,
     )
@@ -296,7 +296,7 @@ def _score(judgement: Judgement) -> ScoreOf | None:
     )
 
 
-def _run(run: Run, seen: Diagnosis) -> RunOf:
+def _run(run: ScoredRun, seen: Diagnosis) -> RunOf:
     return RunOf(
         phase=run.phase,
         window_ns=(run.begin_ns, run.end_ns),
@@ -324,7 +324,7 @@ def _traffic(each: Traffic) -> TrafficOf:
     )
 
 
-def _energy(total: Total) -> EnergyOf:
+def _energy(total: MachineEnergy) -> EnergyOf:
     return EnergyOf(
         boundary=total.boundary,
         joules=total.joules,
@@ -352,5 +352,5 @@ def _diagnosis(seen: Diagnosis) -> DiagnosisOf:
     )
 
 
-def _part(part: Part) -> PartOf:
+def _part(part: RouteInMix) -> PartOf:
     return PartOf(**vars(part), retained=part.retained)

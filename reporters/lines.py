@@ -14,10 +14,10 @@ from typing import get_type_hints
 from mixmark.harness.contracts.schema import Environment, Result
 from mixmark.harness.judge import hosts
 from mixmark.harness.judge.compare.machines import models
-from mixmark.harness.judge.energy.total import Total
+from mixmark.harness.judge.energy.total import MachineEnergy
 from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.rows import Energy, Latency, Row
-from mixmark.harness.judge.score import Run, Score
+from mixmark.harness.judge.score import Score, ScoredRun
 
 Value = str | int | float | None
 
@@ -36,7 +36,7 @@ class Source:
     """The commit of Mixmark's source, where it ran from a checkout."""
     tier: str
     preset: str
-    trust: str
+    verdict: str
     """The verdict over the whole result: solid, fair, disturbed, invalid or unfinished."""
     cpu_model: str | None
     cpu_threads: int | None
@@ -171,7 +171,7 @@ def _source(judgement: Judgement) -> Source:
         git_commit=system.git_commit,
         tier=result.tier,
         preset=result.preset,
-        trust=judgement.trust.verdict,
+        verdict=judgement.verdict.word,
         cpu_model=hosts.processors(result),
         cpu_threads=hosts.sum_of(result, "cpu_threads"),
         memory_bytes=hosts.sum_of(result, "memory_bytes"),
@@ -225,7 +225,7 @@ def _measured(source: Source, row: Row, result: Result) -> Line:
     )
 
 
-def _mixed(source: Source, score: Score, number: int, run: Run) -> Line:
+def _mixed(source: Source, score: Score, number: int, run: ScoredRun) -> Line:
     """A run without a score has no rate, though its units were finished."""
     valid, energy = not run.problems, run.total
     before, after = _idle(energy)
@@ -270,7 +270,7 @@ def _mixed(source: Source, score: Score, number: int, run: Run) -> Line:
     )
 
 
-def _idle(energy: Energy | Total | None) -> tuple[float | None, float | None]:
+def _idle(energy: Energy | MachineEnergy | None) -> tuple[float | None, float | None]:
     """The power before the work and after it."""
     before, after = (*(energy.idle_watts if energy else ()), None, None)[:2]
     return before, after

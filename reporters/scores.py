@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from mixmark.harness.contracts.schema import Mix, Placement
 from mixmark.harness.judge.diagnosis import Diagnosis
 from mixmark.harness.judge.judgement import Judgement
-from mixmark.harness.judge.score import NOT_MEASURED, Figure, Run, Score
+from mixmark.harness.judge.score import NOT_MEASURED, Figure, Score, ScoredRun
 from mixmark.reporters import figures, hosts
 from mixmark.reporters.figures import UNKNOWN, significant
 
@@ -35,7 +35,7 @@ class Told:
     """Under which they hold: the mix, its grade, the weight class, the boundary."""
     trouble: str
     """What keeps the headline from being a score: NO SCORE or EFFICIENCY NOT MEASURED, and why."""
-    runs: Sequence[Run]
+    runs: Sequence[ScoredRun]
     facts: Sequence[tuple[str, str]]
     tables: Sequence[Table]
 
@@ -87,7 +87,7 @@ def _grade(found: Score) -> str:
     return f"{found.graded}{'; not ranked: ' if found.unranked else ''}{', '.join(found.unranked)}"
 
 
-def _facts(run: Run, seen: Diagnosis) -> list[tuple[str, str]]:
+def _facts(run: ScoredRun, seen: Diagnosis) -> list[tuple[str, str]]:
     joules = UNKNOWN
     if run.total.joules is not None:
         watts = figures.prefixed(run.total.watts, "W")
@@ -120,7 +120,7 @@ def _interval(figure: Figure) -> str:
     return f"{significant(figure.estimate)} ({significant(figure.low)} to {significant(figure.high)})"
 
 
-def _plan(plan: Placement, run: Run) -> str:
+def _plan(plan: Placement, run: ScoredRun) -> str:
     """A plan in words. Its predicted efficiency is left out where none was measured."""
     told = f"for {plan.objective}: {significant(plan.mixes_per_s)} mix/s"
     if not plan.watts or run.mixes_per_kj is None:
@@ -129,7 +129,7 @@ def _plan(plan: Placement, run: Run) -> str:
     return f"{told}, {figures.prefixed(plan.watts, 'W')}, {efficiency} mix/kJ predicted"
 
 
-def _streams(run: Run, mix: Mix) -> Table:
+def _streams(run: ScoredRun, mix: Mix) -> Table:
     rows = [
         (
             figures.name(stream.suite),
@@ -168,7 +168,7 @@ def _parts(seen: Diagnosis, names: dict[str, str]) -> Table:
     return Table("Devices", header, rows, text_columns=2)
 
 
-def _runs(judgement: Judgement, runs: Sequence[Run]) -> Table:
+def _runs(judgement: Judgement, runs: Sequence[ScoredRun]) -> Table:
     rows = []
     for run in runs:
         rows.append(

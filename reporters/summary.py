@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from mixmark.harness.contracts.schema import Mix
 from mixmark.harness.judge.judgement import Judgement
-from mixmark.harness.judge.references import Reference
+from mixmark.harness.judge.references import ReferenceScore
 from mixmark.harness.judge.rows import Row
 from mixmark.harness.judge.score import Figure, Score
-from mixmark.harness.judge.verdict import Verdict
+from mixmark.harness.judge.verdict import VerdictWord
 from mixmark.reporters import figures
 from mixmark.reporters.figures import significant
 
@@ -38,7 +38,7 @@ class Line:
 class Summary:
     """What stands first in every report."""
 
-    verdict: Verdict
+    verdict: VerdictWord
     reason: str
     sentence: str
     """What the machine does, for a reader who has never heard of κ."""
@@ -55,11 +55,11 @@ class Summary:
 
 
 def summary(judgement: Judgement) -> Summary:
-    trust = judgement.trust
-    remedies = dict.fromkeys(each.remedy for each in trust.reasons if each.remedy)
+    verdict = judgement.verdict
+    remedies = dict.fromkeys(each.remedy for each in verdict.reasons if each.remedy)
     return Summary(
-        verdict=trust.verdict,
-        reason=figures.name(trust.reason, LONGEST_REASON),
+        verdict=verdict.word,
+        reason=figures.name(verdict.reason, LONGEST_REASON),
         sentence=_sentence(judgement),
         scale=tuple(_scale(judgement)),
         score=_score(judgement),
@@ -121,7 +121,7 @@ def _scale(judgement: Judgement) -> Iterator[str]:
         yield f"{significant(share, 2)} % of the speed of the mix's nominal device ({nominal} all the time)"
 
 
-def _against(found: Score, mixes_per_s: Figure, other: Reference) -> str:
+def _against(found: Score, mixes_per_s: Figure, other: ReferenceScore) -> str:
     faster = f"{significant(mixes_per_s.estimate / other.mixes_per_s)} × the speed"
     if found.mixes_per_kj is not None and other.mixes_per_kj is not None and found.boundary == other.boundary:
         faster += f" and {significant(found.mixes_per_kj.estimate / other.mixes_per_kj)} × the mixes per kilojoule"

@@ -11,7 +11,7 @@ import numpy as np
 from mixmark.harness.contracts.schema import Completions, Int64s
 from mixmark.harness.judge.energy.total import metered, profile
 from mixmark.harness.judge.judgement import Judgement
-from mixmark.harness.judge.score import Run
+from mixmark.harness.judge.score import ScoredRun
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.judge.statistics.timestamps import Floats
 
@@ -46,7 +46,7 @@ class Lane:
 class Timeline:
     """One run of the mix over time."""
 
-    run: Run
+    run: ScoredRun
     suites: Sequence[str]
     lanes: Sequence[Lane]
     begin_ns: int
@@ -75,7 +75,7 @@ def timelines(judgement: Judgement) -> tuple[Timeline, ...]:
     return (_timeline(judgement, middle, 1.0), *(_timeline(judgement, run, OTHERS) for run in others))
 
 
-def _timeline(judgement: Judgement, run: Run, finely: float) -> Timeline:
+def _timeline(judgement: Judgement, run: ScoredRun, finely: float) -> Timeline:
     result = judgement.result
     done: dict[str, dict[str, list[Completions]]] = defaultdict(lambda: defaultdict(list))
     for record in result.records:
@@ -102,7 +102,7 @@ def _lane(
     device: str,
     done: Mapping[str, Sequence[Completions]],
     suites: Sequence[str],
-    run: Run,
+    run: ScoredRun,
     span_ns: tuple[int, int],
     columns: int,
 ) -> Lane:

@@ -22,7 +22,7 @@ from mixmark.harness.judge.energy.coverage import rivals
 from mixmark.harness.judge.energy.total import metered, twins
 from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.rows import Row
-from mixmark.harness.judge.score import Figure, Run, Score
+from mixmark.harness.judge.score import Figure, Score, ScoredRun
 from mixmark.harness.measure.conformance.report import Report
 from mixmark.harness.plan import mixes
 from mixmark.harness.plugins import registry
@@ -65,7 +65,7 @@ class Seen:
     finished: bool
     seed_given: bool
     score: Score | None
-    trust: str
+    disturbed: str
     """`disturbed: …` where the figures were disturbed, else empty."""
     machine: Machine
     domains: tuple[Domain, ...]
@@ -116,7 +116,7 @@ def look(number: int, judgement: Judgement, journal_sha256: str) -> Seen:
         finished=result.finished,
         seed_given=result.seed_given,
         score=judgement.score,
-        trust=str(judgement.trust) if judgement.trust.verdict == "disturbed" else "",
+        disturbed=str(judgement.verdict) if judgement.verdict.word == "disturbed" else "",
         machine=_machine(result),
         domains=result.domains,
         doubled=tuple(_doubled(judgement)),
@@ -249,8 +249,8 @@ def _unranked(score: Score, seen: Sequence[Seen]) -> Iterator[str]:
         yield "an indicative score has no place among others"
     yield from score.unranked
     for each in seen:
-        if each.trust:
-            yield f"result {each.number} is {each.trust}"
+        if each.disturbed:
+            yield f"result {each.number} is {each.disturbed}"
 
 
 def _boundary(score: Score) -> tuple[str, ...]:
@@ -293,7 +293,7 @@ def _estimate(figure: Figure) -> Estimate:
     return Estimate(value=figure.estimate, low=figure.low, high=figure.high)
 
 
-def _run(seen: Seen, run: Run) -> MixedRun:
+def _run(seen: Seen, run: ScoredRun) -> MixedRun:
     return MixedRun(
         result=seen.number,
         phase=run.phase,

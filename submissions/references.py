@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from itertools import groupby, islice
 from pathlib import Path
 
-from mixmark.harness.judge.references import Reference
+from mixmark.harness.judge.references import ReferenceScore
 from mixmark.submissions import check
 from mixmark.submissions.entry import Entry
 
@@ -24,10 +24,10 @@ MOST = 2
 """The references of a mix: a reader compares a machine with few others."""
 
 
-def reference(entry: Entry) -> Reference:
+def reference(entry: Entry) -> ReferenceScore:
     """What a report tells of an entry."""
     claim, told = entry.claim, entry.declaration
-    return Reference(
+    return ReferenceScore(
         name=f"{told.organisation} {told.system}",
         mix=claim.mix,
         mixes_per_s=claim.mixes_per_s.value,

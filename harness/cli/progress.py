@@ -17,7 +17,7 @@ from rich.text import Text
 from mixmark.harness.cli.eta import Pace, clock
 from mixmark.harness.contracts.schema import Phase, Record, Result, Share
 from mixmark.harness.contracts.text import plain
-from mixmark.harness.judge.energy.total import Draw
+from mixmark.harness.judge.energy.total import CurrentPower
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.measure import audit
 from mixmark.harness.measure.benchmark import Observer, Procedure
@@ -42,7 +42,7 @@ class Progress:
         how: Procedure,
         past: Mapping[str, float] | None = None,
         metered: bool = False,
-        draw: Callable[[], Draw | None] = lambda: None,
+        draw: Callable[[], CurrentPower | None] = lambda: None,
         console: Console | None = None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -57,7 +57,7 @@ class Progress:
         self.agreed = self.compared = 0
         """How many records of this step were compared with the reference, and how many of them agreed with it."""
         self.snapshot: Snapshot | None = None
-        self.drawn: Draw | None = None
+        self.drawn: CurrentPower | None = None
         self.asked_s = float("-inf")
         self.line_s = clock_s()
         self.live = Live(console=self.console, get_renderable=self._render, refresh_per_second=2, transient=True)

@@ -463,7 +463,7 @@ def _performed(header: Result, site: Site, equipment: Equipment, keeper: Store) 
     from mixmark.harness.measure import benchmark as run
 
     how, auditor = run.procedure(header), run.auditor(equipment, keeper.path, header.tier)
-    progress = Progress(header, how, past.recall(header), site.metered, site.draw)
+    progress = Progress(header, how, past.recall(header), site.metered, site.current_power)
     benchmark = run.Benchmark(header, site, auditor, keeper, how, progress.observer)
     try:
         with run.until_interrupted(), progress:
@@ -483,7 +483,7 @@ def _show(judgement: Judgement, folder: Path, form: str) -> None:
     as_json = form == "json"
     click.echo(registry.find("reporters")[form].load()(judgement), nl=False)
     if as_json:
-        click.echo(plain(str(judgement.trust)), err=True)
+        click.echo(plain(str(judgement.verdict)), err=True)
     page = write_page(judgement, folder)
     click.echo(f"page    {page}" if page else f"result  {folder}", err=as_json)
     if not judgement.result.finished:

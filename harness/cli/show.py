@@ -13,7 +13,7 @@ from mixmark.harness.contracts.errors import MixmarkError, UsageError
 if TYPE_CHECKING:
     from mixmark.harness.contracts.schema import Mix
     from mixmark.harness.judge.judgement import Judgement
-    from mixmark.harness.judge.references import Reference
+    from mixmark.harness.judge.references import ReferenceScore
 
 AGAINST = click.option(
     "--against",
@@ -27,7 +27,7 @@ PAGE = "report.html"
 """The page that a run writes into its folder."""
 
 
-def references(against: Sequence[Path], mix: Mix | None) -> tuple[Reference, ...]:
+def references(against: Sequence[Path], mix: Mix | None) -> tuple[ReferenceScore, ...]:
     """Returns the scores of the results at these paths or, without a path, the published ones.
 
     mix: the one whose score is held against them; None: there is no score. Raises UsageError if a

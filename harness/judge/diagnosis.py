@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.schema import Completions, Device, Mix, Placement, Rate, Record, Result
-from mixmark.harness.judge.score import Figure, Run, Score
+from mixmark.harness.judge.score import Figure, Score, ScoredRun
 from mixmark.harness.judge.statistics.intervals import WIDEST
 from mixmark.harness.judge.statistics.timestamps import in_flight_ns, most_in_flight, throughput_per_s
 from mixmark.harness.plan.placement import EXACT, Bound, Objective, best_kind, bound, device_costs, replan, verify
 
 
 @dataclass(frozen=True)
-class Known:
+class BestRate:
     """The best that a route of a plan was seen to do: alone, or in the mixed run."""
 
     rate: Rate
@@ -28,7 +28,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Part:
+class RouteInMix:
     """The work of one device on one suite in a mixed run."""
 
     suite: str
@@ -66,7 +66,7 @@ class Diagnosis:
     """The part of the window in which each device had a feed in flight."""
     surplus: float
     """The part of that time that went into units beyond those of B mixes: they earn nothing and lower κ."""
-    parts: tuple[Part, ...]
+    parts: tuple[RouteInMix, ...]
     best_kind: str
     """The kind of device whose devices alone would get most done. Empty: no kind runs every suite."""
     gain: float | None
@@ -75,14 +75,14 @@ class Diagnosis:
     """The plan that the run began with."""
     other: Placement | None
     """The plan for the other objective, from the same rates. None: not all power was known."""
-    faster: tuple[Part, ...]
+    faster: tuple[RouteInMix, ...]
     """The parts that were faster in the mix than alone by more than both intervals. λ* has their rates in the mix."""
 
-    def lowest_kappa(self, run: Run) -> float:
+    def lowest_kappa(self, run: ScoredRun) -> float:
         """The low end of the interval of κ or, where that is not known, κ with one stamp less of the slowest suite."""
         return _lowest(run, self.bound_per_s, self.bound_half_width)
 
-    def lowest_of_plan(self, run: Run) -> float:
+    def lowest_of_plan(self, run: ScoredRun) -> float:
         """The same for the bound that the rates alone gave before the mix."""
         return _lowest(run, self.plan.bound_per_s, self.bound_half_width)
 
@@ -101,7 +101,7 @@ class _Planned:
 
 
 def diagnoses(
-    result: Result, score: Score, solo: Sequence[Rate], known: Mapping[str, Sequence[Known]]
+    result: Result, score: Score, solo: Sequence[Rate], known: Mapping[str, Sequence[BestRate]]
 ) -> dict[str, Diagnosis]:
     """The diagnosis of each run, by its phase. Runs of equal plans share what follows from the plan.
 
@@ -120,7 +120,7 @@ def diagnoses(
     return found
 
 
-def _planned(plan: Placement, result: Result, mix: Mix, solo: Sequence[Rate], known: Sequence[Known]) -> _Planned:
+def _planned(plan: Placement, result: Result, mix: Mix, solo: Sequence[Rate], known: Sequence[BestRate]) -> _Planned:
     limit = _bound(plan, mix, known, result.devices)
     kind, alone_per_s = best_kind(mix.units, [each.rate for each in known], result.devices)
     return _Planned(
@@ -153,7 +153,7 @@ def _other(plan: Placement, mix: Mix, result: Result) -> Placement | None:
         return None
 
 
-def _diagnosis(result: Result, run: Run, plan: Placement, planned: _Planned) -> Diagnosis:
+def _diagnosis(result: Result, run: ScoredRun, plan: Placement, planned: _Planned) -> Diagnosis:
     records = [record for record in result.records if record.phase == run.phase]
     window_ns = run.begin_ns, run.end_ns
     of_device: dict[str, list[Completions]] = defaultdict(list)
@@ -167,7 +167,7 @@ def _diagnosis(result: Result, run: Run, plan: Placement, planned: _Planned) -> 
         route = record.route
         if record.completions is not None and (speed := throughput_per_s(record.completions)):
             given = plan.shares.get(route.suite, {}).get(route.device, 0.0)
-            parts.append(Part(route.suite, route.device, given, speed, solo.get((route.suite, route.device))))
+            parts.append(RouteInMix(route.suite, route.device, given, speed, solo.get((route.suite, route.device))))
     measured, bound_per_s, unsure = run.mixes_per_s, planned.bound_per_s, planned.half_width
     return Diagnosis(
         phase=run.phase,
@@ -191,7 +191,7 @@ def _diagnosis(result: Result, run: Run, plan: Placement, planned: _Planned) -> 
     )
 
 
-def _bound(plan: Placement, mix: Mix, known: Sequence[Known], devices: Sequence[Device]) -> Bound:
+def _bound(plan: Placement, mix: Mix, known: Sequence[BestRate], devices: Sequence[Device]) -> Bound:
     """λ* of the plan where its rates stand, else that of the rates which take their place."""
     if any(each.in_mix for each in known):
         with suppress(MixmarkError):  # a plan that lacks a suite is not proven in any case
@@ -199,7 +199,7 @@ def _bound(plan: Placement, mix: Mix, known: Sequence[Known], devices: Sequence[
     return Bound(plan.bound_per_s, plan.bound_fractions, plan.suite_prices, plan.device_prices)
 
 
-def _half_width(limit: Bound, known: Sequence[Known]) -> float:
+def _half_width(limit: Bound, known: Sequence[BestRate]) -> float:
     """The mean of the half-widths of the rates, weighted by how much λ* changes with each."""
     half_widths = {(each.rate.suite, each.rate.device): each.half_width for each in known}
     costs = device_costs(limit.device_prices)
@@ -211,13 +211,13 @@ def _half_width(limit: Bound, known: Sequence[Known]) -> float:
     return min(WIDEST, max(0.0, mean))  # as the prices of a plan that is not proven may be anything
 
 
-def _lowest(run: Run, bound_per_s: float, half_width: float) -> float:
+def _lowest(run: ScoredRun, bound_per_s: float, half_width: float) -> float:
     per_s = run.mixes_per_s
     low = per_s.estimate * (1 - run.coarseness) if per_s.low is None else per_s.low
     return low / bound_per_s / (1 + half_width)
 
 
-def _surplus(records: Sequence[Record], run: Run) -> float:
+def _surplus(records: Sequence[Record], run: ScoredRun) -> float:
     worked = dict.fromkeys((stream.suite for stream in run.streams), 0)
     for record in records:
         if record.completions is not None and record.route.suite in worked:

@@ -14,8 +14,8 @@ from mixmark.harness.contracts.schema import AcceleratorConditions, Completions,
 from mixmark.harness.judge import hosts, roofline
 from mixmark.harness.judge.diagnosis import Diagnosis
 from mixmark.harness.judge.energy import total
-from mixmark.harness.judge.energy.total import Total
-from mixmark.harness.judge.roofline import Achieved, Ceiling, CeilingKey, Light
+from mixmark.harness.judge.energy.total import MachineEnergy
+from mixmark.harness.judge.roofline import Achieved, Ceiling, CeilingKey, PeakRates
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.statistics import steadiness, timestamps
 from mixmark.harness.judge.statistics.intervals import Interval
@@ -23,7 +23,7 @@ from mixmark.harness.judge.statistics.steadiness import Window
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class Measurement:
     """A record that has stamps. What follows from them is computed when it is first asked for, and kept."""
 
     record: Record
@@ -86,7 +86,7 @@ class Measured:
             return None
 
     @cached_property
-    def energy(self) -> Total | None:
+    def energy(self) -> MachineEnergy | None:
         """The machine's energy in the window. None where nothing is metered, or other records share the phase."""
         return total.of_record(self.result, self.record) if self.result.domains else None
 
@@ -150,10 +150,10 @@ class Evidence:
     """A result and all that was computed from it before a rule looks at it. No rule computes it again."""
 
     result: Result
-    measured: tuple[Measured, ...]
+    measured: tuple[Measurement, ...]
     """The records that have stamps, in the order of the run."""
     ceilings: Mapping[CeilingKey, Ceiling]
-    light: Light
+    light: PeakRates
     """What no honest record exceeds."""
     score: Score | None = None
     """None where there is no mixed run, and while the rules of honesty, on which the score depends, look."""
@@ -161,10 +161,10 @@ class Evidence:
     """What explains each mixed run, by its phase."""
 
     @property
-    def cells(self) -> Iterator[Measured]:
+    def cells(self) -> Iterator[Measurement]:
         return (each for each in self.measured if each.is_cell)
 
-    def achieved(self, measured: Measured) -> Achieved:
+    def achieved(self, measured: Measurement) -> Achieved:
         """The share of the roofline that a record reached."""
         return roofline.achieved(measured.record, self.ceilings)
 
@@ -173,7 +173,9 @@ def gather(result: Result) -> Evidence:
     return Evidence(
         result=result,
         measured=tuple(
-            Measured(record, record.completions, result) for record in result.records if record.completions is not None
+            Measurement(record, record.completions, result)
+            for record in result.records
+            if record.completions is not None
         ),
         ceilings=roofline.ceilings(result.records, result.devices),
         light=roofline.light(result.records, result.devices),

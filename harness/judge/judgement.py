@@ -10,15 +10,15 @@ from mixmark.harness.judge import rows as figures
 from mixmark.harness.judge import scaling, solo_rates
 from mixmark.harness.judge import score as scoring
 from mixmark.harness.judge.diagnosis import Diagnosis, diagnoses
-from mixmark.harness.judge.evidence import Evidence, Measured, gather
-from mixmark.harness.judge.references import Reference
+from mixmark.harness.judge.evidence import Evidence, Measurement, gather
+from mixmark.harness.judge.references import ReferenceScore
 from mixmark.harness.judge.roofline import Ceiling, CeilingKey
 from mixmark.harness.judge.rows import Matrix, Row
 from mixmark.harness.judge.rules import energy as energy
 from mixmark.harness.judge.rules import integrity, interference, mix, records
-from mixmark.harness.judge.scaling import Step
+from mixmark.harness.judge.scaling import ScalingStep
 from mixmark.harness.judge.score import Score
-from mixmark.harness.judge.verdict import Trust, trust
+from mixmark.harness.judge.verdict import Verdict, verdict
 
 Rule = Callable[[Evidence], Iterator[Finding]]
 FIRST: tuple[Rule, ...] = (records.finished, mix.hosts_there, mix.mix_complete, mix.mix_bounded)
@@ -63,7 +63,7 @@ class Judgement:
     """Everything that is concluded from a result."""
 
     result: Result
-    measured: Mapping[str, Measured]
+    measured: Mapping[str, Measurement]
     """Each record that has stamps, by its key: its window, its interval, its energy, the blocks of the watch."""
     ceilings: Mapping[CeilingKey, Ceiling]
     """What the probes reached on each (device, adapter, precision)."""
@@ -79,23 +79,23 @@ class Judgement:
     """None: no mix was asked for, or none was run yet."""
     diagnoses: Mapping[str, Diagnosis]
     """What explains each run of the score, by its phase."""
-    scaling: tuple[Step, ...]
+    scaling: tuple[ScalingStep, ...]
     """How the rate of the mix grows with the hosts. Empty where that was not asked for."""
     findings: tuple[Finding, ...]
-    trust: Trust
+    verdict: Verdict
     """Whether the figures are good for anything, in one word with its reasons."""
-    against: tuple[Reference, ...]
+    against: tuple[ReferenceScore, ...]
     """The scores of other machines that a reader may hold this one against, of the same mix."""
     exit_code: int
     """0 all went well, notes and warnings included; 1 something is invalid or nothing was measured; 130 interrupted."""
 
 
-def judge(result: Result, against: Sequence[Reference] = ()) -> Judgement:
+def judge(result: Result, against: Sequence[ReferenceScore] = ()) -> Judgement:
     """against: the scores of other machines; those of another mix are left out."""
     evidence = gather(result)
     doubts = integrity.findings(evidence)
     score = scoring.score(result, doubts)
-    grown: tuple[Step, ...] = ()
+    grown: tuple[ScalingStep, ...] = ()
     if score is not None:
         doubtful = integrity.invalid(doubts)
         plans = {phase.name: phase.placement for phase in result.phases if phase.placement}
@@ -125,7 +125,7 @@ def judge(result: Result, against: Sequence[Reference] = ()) -> Judgement:
         diagnoses=evidence.diagnoses,
         scaling=grown,
         findings=findings,
-        trust=trust(evidence, findings, (*audited, *hosted), exit_code),
+        verdict=verdict(evidence, findings, (*audited, *hosted), exit_code),
         against=tuple(each for each in against if result.mix and each.mix == result.mix.name),
         exit_code=exit_code,
     )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mixmark.harness.judge.judgement import Judgement
 
 
-class Reference(Fact):
+class ReferenceScore(Fact):
     """A machine and its score."""
 
     name: str = Field(min_length=1)
@@ -35,19 +35,19 @@ class Reference(Fact):
 
 
 @cache
-def published() -> tuple[Reference, ...]:
+def published() -> tuple[ReferenceScore, ...]:
     """The published entries that ship with Mixmark. `python -m mixmark.submissions.references` writes the file from
     `submissions/entries`."""
     text = files("mixmark.harness.judge").joinpath("references.json").read_text(encoding="utf-8")
-    return TypeAdapter(tuple[Reference, ...]).validate_json(text)
+    return TypeAdapter(tuple[ReferenceScore, ...]).validate_json(text)
 
 
-def of(judgement: Judgement, name: str) -> Reference | None:
+def of(judgement: Judgement, name: str) -> ReferenceScore | None:
     """The score of a result, under a name. None: it has no score."""
     found = judgement.score
     if found is None or found.mixes_per_s is None:
         return None
-    return Reference(
+    return ReferenceScore(
         name=name,
         mix=found.mix.name,
         mixes_per_s=found.mixes_per_s.estimate,

@@ -40,7 +40,7 @@ class Achieved:
 
 
 @dataclass(frozen=True)
-class Light:
+class PeakRates:
     """The fastest that anything honest can be on a device, by what probes proved."""
 
     flops_per_s: Mapping[tuple[str, str], float]
@@ -99,7 +99,7 @@ def _members(group: Device, devices: Sequence[Device], known: Container[str]) ->
     return [device.id for device in members] if all(is_covered(name, held) for name in group.silicon) else []
 
 
-def light(records: Iterable[Record], devices: Sequence[Device] = ()) -> Light:
+def light(records: Iterable[Record], devices: Sequence[Device] = ()) -> PeakRates:
     """What the built-in adapters' probes of a device reached, the best of them; where there is none, the best of any
     other adapter. A group that they did not probe reaches no more than its parts together.
 
@@ -126,7 +126,7 @@ def light(records: Iterable[Record], devices: Sequence[Device] = ()) -> Light:
                 known_flops = {id: value for (id, each), value in flops_per_s[ours].items() if each == precision}
                 if group.id not in known_flops and (members := _members(group, devices, known_flops)):
                     flops_per_s[ours][group.id, precision] = sum(known_flops[id] for id in members)
-    return Light({**flops_per_s[False], **flops_per_s[True]}, {**bytes_per_s[False], **bytes_per_s[True]})
+    return PeakRates({**flops_per_s[False], **flops_per_s[True]}, {**bytes_per_s[False], **bytes_per_s[True]})
 
 
 def passes(record: Record) -> Iterator[tuple[str, Floats, Floats, Floats]]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
 
 from mixmark.harness.contracts.schema import Boundary, Int64s, Record, Result, UnitNames
-from mixmark.harness.judge.evidence import Evidence, Measured, is_cell
+from mixmark.harness.judge.evidence import Evidence, Measurement, is_cell
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.judge.statistics.intervals import over_runs, percentile
 
@@ -112,7 +112,7 @@ def rows(evidence: Evidence, invalid: Collection[str]) -> tuple[Row, ...]:
     )
 
 
-def _row(evidence: Evidence, each: Measured, invalid: bool) -> Row:
+def _row(evidence: Evidence, each: Measurement, invalid: bool) -> Row:
     done = each.completions
     if each.record.screening:  # its feeds may lack units, so that nothing but its pace means anything
         return Row(
@@ -147,7 +147,7 @@ def unit_names(result: Result, record: Record) -> UnitNames:
     return next(named, UnitNames(short=record.unit, work=f"{record.unit}s"))
 
 
-def _energy(each: Measured) -> Energy | None:
+def _energy(each: Measurement) -> Energy | None:
     found = each.energy
     if found is None or found.boundary is None or found.joules is None or found.watts is None:
         return None

@@ -21,7 +21,7 @@ from mixmark.harness.plan.placement import verify
 
 
 @dataclass(frozen=True)
-class Step:
+class ScalingStep:
     """The mix on so many hosts."""
 
     hosts: tuple[str, ...]
@@ -40,7 +40,9 @@ class Step:
     """Why there is no MX though there is λ; empty where there is."""
 
 
-def steps(result: Result, score: Score | None, doubts: Sequence[Finding], solo: Sequence[Rate]) -> tuple[Step, ...]:
+def steps(
+    result: Result, score: Score | None, doubts: Sequence[Finding], solo: Sequence[Rate]
+) -> tuple[ScalingStep, ...]:
     """From one host to all of them. Empty where the mix was run on all hosts only.
 
     doubts: the findings of the rules of honesty. solo: the rates that the solo records measured.
@@ -52,7 +54,7 @@ def steps(result: Result, score: Score | None, doubts: Sequence[Finding], solo: 
     found = [_part(result, score, phase, doubts, solo) for phase in parts]
     assert whole[0].placement is not None  # as the schema demands
     found.append(
-        Step(
+        ScalingStep(
             hosts=_hosts(whole[0]),
             mixes_per_s=score.mixes_per_s,
             mixes_per_kj=score.mixes_per_kj,
@@ -74,10 +76,10 @@ def steps(result: Result, score: Score | None, doubts: Sequence[Finding], solo: 
     )
 
 
-def _part(result: Result, score: Score, phase: Phase, doubts: Sequence[Finding], solo: Sequence[Rate]) -> Step:
+def _part(result: Result, score: Score, phase: Phase, doubts: Sequence[Finding], solo: Sequence[Rate]) -> ScalingStep:
     names, plan = _hosts(phase), phase.placement
     assert plan is not None  # as the schema demands
-    step = Step(hosts=names, mixes_per_s=None, mixes_per_kj=None, bound_per_s=plan.bound_per_s)
+    step = ScalingStep(hosts=names, mixes_per_s=None, mixes_per_kj=None, bound_per_s=plan.bound_per_s)
     only = _of(result, names)
     run = scoring.run_of(only, score.mix, phase, doubts)
     if run is None:

@@ -32,7 +32,7 @@ from mixmark.harness.contracts.schema import (
 from mixmark.harness.judge import hosts
 from mixmark.harness.judge.energy import total as machine
 from mixmark.harness.judge.energy.reading import ENOUGH_PERIODS
-from mixmark.harness.judge.energy.total import Total
+from mixmark.harness.judge.energy.total import MachineEnergy
 from mixmark.harness.judge.hosts import Traffic
 from mixmark.harness.judge.statistics.intervals import FEWEST_BLOCKS, Interval, mean_interval, over_runs, ratio_interval
 from mixmark.harness.judge.statistics.steadiness import MOST_BLOCKS, Stretch, other_level
@@ -73,7 +73,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Stream:
+class SuiteProgress:
     """What one run did of one suite, inside the window."""
 
     suite: str
@@ -92,7 +92,7 @@ class Stream:
 
 
 @dataclass(frozen=True)
-class Problem:
+class ScoreProblem:
     """Why there is no score."""
 
     message: str
@@ -110,7 +110,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Run:
+class ScoredRun:
     """One mixed phase."""
 
     phase: str
@@ -128,13 +128,13 @@ class Run:
     """The edges of the equal blocks by which that was tested."""
     stretch: Stretch | None
     """The blocks that ran at another pace, where it did not hold."""
-    streams: tuple[Stream, ...]
-    total: Total
+    streams: tuple[SuiteProgress, ...]
+    total: MachineEnergy
     mixes_per_s: Figure
     """λ."""
     mixes_per_kj: Figure | None
     """MX; None where the energy of the boundary is not known."""
-    problems: tuple[Problem, ...]
+    problems: tuple[ScoreProblem, ...]
     """Why this run has no score."""
 
     @property
@@ -157,8 +157,8 @@ class Score:
     """The score of a result with mixed runs."""
 
     mix: Mix
-    runs: tuple[Run, ...]
-    problems: tuple[Problem, ...]
+    runs: tuple[ScoredRun, ...]
+    problems: tuple[ScoreProblem, ...]
     """Why there is no score; then both figures are None."""
     mixes_per_s: Figure | None
     """TX."""
@@ -202,19 +202,21 @@ def score(result: Result, doubts: Sequence[Finding]) -> Score | None:
     """
     phases = mixed(result)
     mix = result.mix
-    unplanned = [Problem(each.reason) for each in result.absent if mix and (each.kind, each.name) == ("mix", mix.name)]
+    unplanned = [
+        ScoreProblem(each.reason) for each in result.absent if mix and (each.kind, each.name) == ("mix", mix.name)
+    ]
     if mix is None or not (phases or unplanned):
         return None
     runs = tuple(each for phase in phases if (each := run_of(result, mix, phase, doubts)) is not None)
     numbered = len(runs) > 1
-    unplanned += [Problem(each) for each in took_no_part(result)]
+    unplanned += [ScoreProblem(each) for each in took_no_part(result)]
     problems = unplanned + [
         replace(problem, phase=each.phase if numbered else "") for each in runs for problem in each.problems
     ]
     if mix.frozen and mix != mixes.frozen().get(mix.name, mix):
-        problems.append(Problem(f"this is not the mix that was published as {mix.name}"))
+        problems.append(ScoreProblem(f"this is not the mix that was published as {mix.name}"))
     reached = {each.phase for each in runs}
-    problems += [Problem(f"{phase.name} was not run to its end") for phase in phases if phase.name not in reached]
+    problems += [ScoreProblem(f"{phase.name} was not run to its end") for phase in phases if phase.name not in reached]
     records = [record for record in result.records if record.phase in reached and record.completions]
     return _scored(
         mix,
@@ -251,8 +253,8 @@ def joined(scores: Sequence[Score], seed_given: bool) -> Score:
 
 def _scored(
     mix: Mix,
-    runs: tuple[Run, ...],
-    problems: Sequence[Problem],
+    runs: tuple[ScoredRun, ...],
+    problems: Sequence[ScoreProblem],
     seed_given: bool,
     weight_class: int,
     unranked: tuple[str, ...],
@@ -284,7 +286,9 @@ def proven(score: Score, unproven: Mapping[str, Sequence[str]]) -> Score:
 
     unproven: what is wrong with the proof, by the phase of the run; empty where it holds.
     """
-    failed = [Problem(f"λ* is not proven: {'; '.join(why)}", phase=phase) for phase, why in unproven.items() if why]
+    failed = [
+        ScoreProblem(f"λ* is not proven: {'; '.join(why)}", phase=phase) for phase, why in unproven.items() if why
+    ]
     if score.problems or not failed:
         return score
     return replace(score, problems=tuple(failed), mixes_per_s=None, mixes_per_kj=None, boundary=None, unmeasured="")
@@ -336,7 +340,7 @@ class _Part:
         return finished_by(at.astype(np.float64), begin.astype(np.float64), end.astype(np.float64), units)
 
 
-def run_of(result: Result, mix: Mix, phase: Phase, doubts: Sequence[Finding]) -> Run | None:
+def run_of(result: Result, mix: Mix, phase: Phase, doubts: Sequence[Finding]) -> ScoredRun | None:
     """What a phase of the mix did. None where nothing was recorded of it."""
     records = [record for record in result.records if record.phase == phase.name and record.route.suite in mix.units]
     parts = [_part(record, mix) for record in records if record.completions is not None]
@@ -365,7 +369,7 @@ def run_of(result: Result, mix: Mix, phase: Phase, doubts: Sequence[Finding]) ->
         per_kj = _figure(
             1000 * mixes / total.joules, ratio_interval(pace, joules) if known and joules is not None else None
         )
-    return Run(
+    return ScoredRun(
         phase=phase.name,
         begin_ns=begin_ns,
         end_ns=end_ns,
@@ -408,7 +412,7 @@ def _progress(suite: str, mix: Mix, parts: Sequence[_Part], edges: Int64s) -> Fl
     return np.asarray(np.diff(sum(own, np.zeros(len(edges)))) / mix.units[suite])
 
 
-def _stream(suite: str, mix: Mix, parts: Sequence[_Part], begin_ns: int, end_ns: int) -> Stream:
+def _stream(suite: str, mix: Mix, parts: Sequence[_Part], begin_ns: int, end_ns: int) -> SuiteProgress:
     units = stamps = feeds = late = audited = 0
     for part in (each for each in parts if each.record.route.suite == suite):
         done = part.completions
@@ -420,12 +424,14 @@ def _stream(suite: str, mix: Mix, parts: Sequence[_Part], begin_ns: int, end_ns:
         feeds += int((ended & part.kept).sum())
         late += int((ended & ~in_time(done, mix.limits.get(suite, ServiceLimits()))).sum())
         audited += len(part.record.audit.values) if part.record.audit else 0
-    return Stream(suite, units, units / mix.units[suite], stamps, feeds, late, audited)
+    return SuiteProgress(suite, units, units / mix.units[suite], stamps, feeds, late, audited)
 
 
-def _problems(streams: Sequence[Stream], records: Sequence[Record], doubts: Sequence[Finding]) -> list[Problem]:
+def _problems(
+    streams: Sequence[SuiteProgress], records: Sequence[Record], doubts: Sequence[Finding]
+) -> list[ScoreProblem]:
     """Why there is no score: a record is invalid, a device or a host fell out, or a suite has no unit that counts."""
-    problems: list[Problem] = []
+    problems: list[ScoreProblem] = []
     faults = {record.key: fault for record in records if (fault := _fault(record))}
     of_host: dict[str, list[Record]] = defaultdict(list)
     for record in records:
@@ -433,12 +439,12 @@ def _problems(streams: Sequence[Stream], records: Sequence[Record], doubts: Sequ
     lost = {host for host, own in of_host.items() if host and all(each.key in faults for each in own)}
     for host in sorted(lost):
         told = dict.fromkeys(f"{faults[each.key].kind}: {faults[each.key].message}" for each in of_host[host])
-        problems.append(Problem(f"all of its parts failed: {'; '.join(told)}", device=host))
+        problems.append(ScoreProblem(f"all of its parts failed: {'; '.join(told)}", device=host))
     for record in records:
         messages = [each.message for each in doubts if each.about == record.key and each.severity == "invalid"]
         if record.key in faults and host_of(record.route.device) not in lost:
             messages.append(f"{faults[record.key].kind}: {faults[record.key].message}")
-        problems += [Problem(each, record.route.suite, record.route.device) for each in messages]
+        problems += [ScoreProblem(each, record.route.suite, record.route.device) for each in messages]
     troubled = {each.suite for each in problems} | {each.route.suite for host in lost for each in of_host[host]}
     for stream in (each for each in streams if not each.units and each.suite not in troubled):
         done = [record for record in records if record.route.suite == stream.suite and record.completions]
@@ -451,7 +457,7 @@ def _problems(streams: Sequence[Stream], records: Sequence[Record], doubts: Sequ
         else:
             late = f", {stream.late} broke their limits" if stream.late else ""
             message = f"no unit counts in the window{late}"
-        problems.append(Problem(message, stream.suite))
+        problems.append(ScoreProblem(message, stream.suite))
     return problems
 
 
@@ -490,7 +496,9 @@ def _bare(figure: Figure | None) -> Figure | None:
     return figure and Figure(figure.estimate)
 
 
-def _grade(mix: Mix, runs: Sequence[Run], figure: Figure | None, seed_given: bool) -> tuple[Grade, tuple[str, ...]]:
+def _grade(
+    mix: Mix, runs: Sequence[ScoredRun], figure: Figure | None, seed_given: bool
+) -> tuple[Grade, tuple[str, ...]]:
     """The grade, and what the next better one lacks."""
     feeds = {suite: min(_of(each, suite).feeds for each in runs) for suite in mix.units} if runs else {}
     audits = {suite: min(_of(each, suite).audited for each in runs) for suite in mix.units} if runs else {}
@@ -538,7 +546,7 @@ def _grade(mix: Mix, runs: Sequence[Run], figure: Figure | None, seed_given: boo
     return ("provisional", tuple(lacks)) if lacks else ("official", ())
 
 
-def _of(run: Run, suite: str) -> Stream:
+def _of(run: ScoredRun, suite: str) -> SuiteProgress:
     return next(stream for stream in run.streams if stream.suite == suite)
 
 

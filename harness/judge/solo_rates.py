@@ -8,9 +8,9 @@ from collections.abc import Collection, Sequence
 from statistics import median
 
 from mixmark.harness.contracts.schema import Mix, Rate, Result, ServiceLimits
-from mixmark.harness.judge.diagnosis import Known
+from mixmark.harness.judge.diagnosis import BestRate
 from mixmark.harness.judge.energy.total import device_watts, total
-from mixmark.harness.judge.evidence import Evidence, Measured
+from mixmark.harness.judge.evidence import Evidence, Measurement
 from mixmark.harness.judge.statistics.timestamps import in_time, marks_of, most_in_flight
 from mixmark.harness.plan.placement import Power, each_once
 
@@ -30,7 +30,7 @@ def solo(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> tuple[Rate, 
 
 def known(
     evidence: Evidence, mix: Mix, invalid: Collection[str], phase: str, planned: Sequence[Rate]
-) -> tuple[Known, ...]:
+) -> tuple[BestRate, ...]:
     """What is known of the routes of a plan when a mixed phase of it is over.
 
     What a device did beside others it can do alone. So a rate alone that was exceeded in the mixed run, by more than
@@ -47,22 +47,22 @@ def known(
     found = []
     for rate in planned:
         key = rate.suite, rate.device, rate.adapter, rate.precision
-        best, in_mix = Known(rate, UNSURE, False), beside.get(key)
+        best, in_mix = BestRate(rate, UNSURE, False), beside.get(key)
         if key in alone:
-            best = Known(rate, _half_width(alone[key][1]), False)
+            best = BestRate(rate, _half_width(alone[key][1]), False)
         if in_mix and key in alone and not _overlaps_more(in_mix[1], alone[key][1]):
             faster, highest = in_mix[0].units_per_s, rate.units_per_s * (1 + best.half_width)
             if faster > highest and faster * (1 - _half_width(in_mix[1])) > highest:
-                best = Known(rate.model_copy(update={"units_per_s": faster}), _half_width(in_mix[1]), True)
+                best = BestRate(rate.model_copy(update={"units_per_s": faster}), _half_width(in_mix[1]), True)
         found.append(best)
     return tuple(found)
 
 
-def _solo(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> dict[RouteKey, tuple[Rate, Measured]]:
+def _solo(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> dict[RouteKey, tuple[Rate, Measurement]]:
     result = evidence.result
     once_more = {phase.name for phase in result.phases if phase.purpose == "confirmation"}
     once_more &= {record.phase for record in result.records}
-    best: dict[RouteKey, tuple[Rate, Measured]] = {}
+    best: dict[RouteKey, tuple[Rate, Measurement]] = {}
     for each in evidence.measured:
         record = each.record
         if record.scenario in ("mixed", "server") or record.screening or record.route.suite not in mix.units:
@@ -76,20 +76,20 @@ def _solo(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> dict[RouteK
     return best
 
 
-def _counts(each: Measured, invalid: Collection[str]) -> bool:
+def _counts(each: Measurement, invalid: Collection[str]) -> bool:
     return each.key not in invalid and each.record.audit is not None and each.record.audit.passed
 
 
-def _half_width(each: Measured) -> float:
+def _half_width(each: Measurement) -> float:
     return each.interval.half_width if each.interval else UNSURE
 
 
-def _overlaps_more(one: Measured, other: Measured) -> bool:
+def _overlaps_more(one: Measurement, other: Measurement) -> bool:
     """Whether a device that runs several feeds at a time ran more of them at once: then two rates are not alike."""
     return most_in_flight(one.completions) > most_in_flight(other.completions)
 
 
-def _rate(each: Measured, limits: ServiceLimits) -> Rate | None:
+def _rate(each: Measurement, limits: ServiceLimits) -> Rate | None:
     """None where no unit came from a feed within its limits, or the clock did not tick."""
     record, route, done, result = each.record, each.record.route, each.completions, each.result
     units = int(done.units[marks_of(done, in_time(done, limits))].sum())

@@ -1,4 +1,4 @@
-"""The verdict of trust: in one word, with its reasons, whether the figures of a result are good for anything.
+"""Whether the figures of a result can be relied on, in one word with its reasons.
 
     solid        several runs agree within ±5 %, and nothing disturbed them
     fair         nothing disturbed the measurement much, but something is missing or was noticed: the reasons say what
@@ -24,7 +24,7 @@ from mixmark.harness.judge.rules.records import interval_known
 from mixmark.harness.judge.score import Score
 from mixmark.harness.plan.presets import PROVISIONAL_FEEDS, STANDARD_MIX_NS
 
-Verdict = Literal["solid", "fair", "disturbed", "invalid", "unfinished"]
+VerdictWord = Literal["solid", "fair", "disturbed", "invalid", "unfinished"]
 
 MUCH_FOREIGN = 0.05  # of the machine's CPU time: others moved the figures by more than an official score may be wide
 MUCH_STOLEN = 0.05  # the same, taken by the hypervisor
@@ -37,7 +37,7 @@ AGAIN = "run again on an idle machine, or with --wait-idle 60"
 
 
 @dataclass(frozen=True)
-class Reason:
+class VerdictReason:
     """Why a result is not solid."""
 
     rule: str
@@ -48,11 +48,12 @@ class Reason:
 
 
 @dataclass(frozen=True)
-class Trust:
+class Verdict:
     """The verdict with its reasons, the most serious first."""
 
-    verdict: Verdict
-    reasons: tuple[Reason, ...]
+    word: VerdictWord
+    """The verdict itself."""
+    reasons: tuple[VerdictReason, ...]
 
     @property
     def reason(self) -> str:
@@ -67,48 +68,54 @@ class Trust:
         return next((each.remedy for each in self.reasons if each.remedy), "")
 
     def __str__(self) -> str:
-        return f"{self.verdict}: {self.reason}"
+        return f"{self.word}: {self.reason}"
 
 
-def trust(evidence: Evidence, findings: Sequence[Finding], cells: Sequence[Row], exit_code: int) -> Trust:
+def verdict(evidence: Evidence, findings: Sequence[Finding], cells: Sequence[Row], exit_code: int) -> Verdict:
     """The verdict over all findings.
 
     cells: the rows of the report, all runs of a cell in one. exit_code: that of the command.
     """
     if evidence.result.live:
-        return Trust("unfinished", (Reason("finished", "the run is still going on"),))
+        return Verdict("unfinished", (VerdictReason("finished", "the run is still going on"),))
     if exit_code == 130:
-        return Trust("unfinished", (Reason("finished", "the run was interrupted", "continue it with --resume"),))
+        return Verdict(
+            "unfinished", (VerdictReason("finished", "the run was interrupted", "continue it with --resume"),)
+        )
     if exit_code:
-        return Trust("invalid", tuple(_wrong(evidence, findings)) or (Reason("finished", "nothing was measured"),))
+        return Verdict(
+            "invalid", tuple(_wrong(evidence, findings)) or (VerdictReason("finished", "nothing was measured"),)
+        )
     much = tuple(reason for rule in DISTURBED for reason in rule(evidence))
     if much:
-        return Trust("disturbed", much)
+        return Verdict("disturbed", much)
     little = (*_open(evidence, cells), *_noticed(evidence, findings))
     if little:
-        return Trust("fair", little)
-    return Trust("solid", (Reason("", _agreement(evidence, cells)),))
+        return Verdict("fair", little)
+    return Verdict("solid", (VerdictReason("", _agreement(evidence, cells)),))
 
 
-def _wrong(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Reason]:
+def _wrong(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[VerdictReason]:
     """What is invalid, each message once."""
     labels = {record.key: f"{record.route.label}: " for record in evidence.result.records}
     told = {(each.message, each.rule): labels.get(each.about, "") for each in findings if each.severity == "invalid"}
     for (message, rule), label in told.items():
-        yield Reason(rule, label + message)
+        yield VerdictReason(rule, label + message)
 
 
-def loaded(evidence: Evidence) -> Iterator[Reason]:
+def loaded(evidence: Evidence) -> Iterator[VerdictReason]:
     """Other programs used much of the machine."""
     known = ((each.foreign_cores, each.host) for each in evidence.measured)
     found = [(seen[0] / seen[1], host or "the machine") for seen, host in known if seen]
     shares = [share for share, _ in found]
     if shares and max(shares) > MUCH_FOREIGN:
         text = f"other programs used up to {max(shares) * 100:.0f} % of {max(found)[1]}"
-        yield Reason("machine_ours", text + _of(sum(share > MUCH_FOREIGN for share in shares), len(shares)), AGAIN)
+        yield VerdictReason(
+            "machine_ours", text + _of(sum(share > MUCH_FOREIGN for share in shares), len(shares)), AGAIN
+        )
 
 
-def stolen(evidence: Evidence) -> Iterator[Reason]:
+def stolen(evidence: Evidence) -> Iterator[VerdictReason]:
     """The hypervisor gave much of the CPUs' time to others."""
     found = [(each.stolen[0], each.host) for each in evidence.measured if each.stolen]
     shares = [mean for mean, _ in found]
@@ -116,33 +123,35 @@ def stolen(evidence: Evidence) -> Iterator[Reason]:
         host = max(found)[1]
         cpus = f"the time of the CPUs of {host}" if host else "the CPUs' time"
         text = f"the hypervisor gave up to {max(shares) * 100:.0f} % of {cpus} to others"
-        yield Reason(
+        yield VerdictReason(
             "not_stolen",
             text + _of(sum(share > MUCH_STOLEN for share in shares), len(shares)),
             "run again when the host is quiet",
         )
 
 
-def impossible(evidence: Evidence) -> Iterator[Reason]:
+def impossible(evidence: Evidence) -> Iterator[VerdictReason]:
     """The mix was faster than the rates alone allow, by more than its interval and theirs."""
     for run in evidence.score.runs if evidence.score else ():
         seen = evidence.diagnoses.get(run.phase)
         if seen is not None and not seen.estimate and seen.lowest_of_plan(run) > 1:
             times = run.mixes_per_s.estimate / seen.plan.bound_per_s
             text = f"the mix did {times:.2f} times what its devices alone allow"
-            yield Reason("mix_bounded", f"{text}, so those were slowed down", AGAIN)
+            yield VerdictReason("mix_bounded", f"{text}, so those were slowed down", AGAIN)
             return
 
 
-def drifted(evidence: Evidence) -> Iterator[Reason]:
+def drifted(evidence: Evidence) -> Iterator[VerdictReason]:
     """The machine changed speed between the start and the end of the run."""
     far = [drift for _, _, drift, scatter in speed_drifts(evidence) if drift > max(MUCH_DRIFT, scatter)]
     if far:
         furthest = max(far)
-        yield Reason("speed_held", f"the machine's speed drifted by {furthest * 100:.0f} % during the run", AGAIN)
+        yield VerdictReason(
+            "speed_held", f"the machine's speed drifted by {furthest * 100:.0f} % during the run", AGAIN
+        )
 
 
-def collapsed(evidence: Evidence) -> Iterator[Reason]:
+def collapsed(evidence: Evidence) -> Iterator[VerdictReason]:
     """A stretch of a window ran at another level and moved the figure much."""
     moved = [
         each.window.stretch.moved
@@ -152,18 +161,18 @@ def collapsed(evidence: Evidence) -> Iterator[Reason]:
     moved += [run.stretch.moved for run in (evidence.score.runs if evidence.score else ()) if run.stretch]
     if moved and max(moved) > MUCH_MOVED:
         text = f"a change of speed within a window moved its figure by {max(moved) * 100:.0f} %"
-        yield Reason("steady", text + _of(sum(share > MUCH_MOVED for share in moved), len(moved)), AGAIN)
+        yield VerdictReason("steady", text + _of(sum(share > MUCH_MOVED for share in moved), len(moved)), AGAIN)
 
 
-def wandering(evidence: Evidence) -> Iterator[Reason]:
+def wandering(evidence: Evidence) -> Iterator[VerdictReason]:
     """The speed in a window wandered so much that its figure has no interval."""
     unknown = sum(1 for _ in interval_known(evidence))
     if unknown:
         text = f"the speed wandered so much that {unknown} of {len(evidence.measured)} figures have no interval"
-        yield Reason("interval_known", text, AGAIN)
+        yield VerdictReason("interval_known", text, AGAIN)
 
 
-Rule = Callable[[Evidence], Iterator[Reason]]
+Rule = Callable[[Evidence], Iterator[VerdictReason]]
 DISTURBED: tuple[Rule, ...] = (loaded, stolen, impossible, drifted, collapsed, wandering)
 """The rules by which a result is disturbed."""
 
@@ -203,7 +212,7 @@ ELSEWHERE = ("finished", "mix_bounded", "interval_known", "energy_whole")
 metered."""
 
 
-def _noticed(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Reason]:
+def _noticed(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[VerdictReason]:
     """The warnings, each rule once, with the number of measurements that it is about."""
     keys = {each.key for each in evidence.measured}
     about: dict[str, set[str]] = defaultdict(set)
@@ -213,34 +222,38 @@ def _noticed(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Reason
     for rule, (text, remedy) in NOTICED.items():
         if rule in about:
             those = len(about[rule] & keys)
-            yield Reason(rule, text + _of(those, len(keys)), remedy)
+            yield VerdictReason(rule, text + _of(those, len(keys)), remedy)
 
 
-def _open(evidence: Evidence, cells: Sequence[Row]) -> Iterator[Reason]:
+def _open(evidence: Evidence, cells: Sequence[Row]) -> Iterator[VerdictReason]:
     """What the figures lack to be solid."""
     if evidence.result.tier == "smoke":
-        yield Reason("mix_graded", "the smoke tier only shows that everything works", "--tier edge measures")
+        yield VerdictReason("mix_graded", "the smoke tier only shows that everything works", "--tier edge measures")
     found = evidence.score
     if found is not None:
         widest = _widest(found)
         if widest is None:
-            yield Reason("mix_graded", f"the score is {found.grade} and has no interval", _longer(evidence, found))
+            yield VerdictReason(
+                "mix_graded", f"the score is {found.grade} and has no interval", _longer(evidence, found)
+            )
         elif len(found.runs) < SOLID_RUNS:
-            yield Reason("mix_graded", "one run does not show how far runs differ", "--preset official makes five")
+            yield VerdictReason(
+                "mix_graded", "one run does not show how far runs differ", "--preset official makes five"
+            )
         elif widest > SOLID_HALF_WIDTH:
-            yield Reason("mix_graded", f"the score is known to ±{widest * 100:.0f} %")
+            yield VerdictReason("mix_graded", f"the score is known to ±{widest * 100:.0f} %")
         return
     if any(row.status == "unaudited" for row in cells):
-        yield Reason("audited", "nobody can audit the outputs of a hosted service")
+        yield VerdictReason("audited", "nobody can audit the outputs of a hosted service")
     cells = [row for row in cells if row.status == "ok"]
     single = [row for row in cells if row.throughput_per_s is not None and row.runs < SOLID_RUNS]
     if single:
-        yield Reason("interval_known", "one run does not show how far runs differ", "--runs 5 does")
+        yield VerdictReason("interval_known", "one run does not show how far runs differ", "--runs 5 does")
     widths = [row.half_width for row in cells if row.throughput_per_s is not None and row.runs >= SOLID_RUNS]
     if any(width is None for width in widths):
-        yield Reason("interval_known", "an interval over the runs is not known", "more --runs")
+        yield VerdictReason("interval_known", "an interval over the runs is not known", "more --runs")
     elif (widest := max((width for width in widths if width is not None), default=0.0)) > SOLID_HALF_WIDTH:
-        yield Reason("interval_known", f"a figure is known to ±{widest * 100:.0f} %", "more --runs")
+        yield VerdictReason("interval_known", f"a figure is known to ±{widest * 100:.0f} %", "more --runs")
 
 
 def _longer(evidence: Evidence, found: Score) -> str:

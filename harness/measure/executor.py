@@ -9,7 +9,7 @@ from typing import Protocol
 
 from mixmark.harness.contracts.schema import HOST_POOL, Connection, Device, Metering, Mix, Phase, Record, Share
 from mixmark.harness.discover.equipment import Equipment
-from mixmark.harness.judge.energy.total import Draw
+from mixmark.harness.judge.energy.total import CurrentPower
 from mixmark.harness.measure import mixed as mix
 from mixmark.harness.measure import solo
 from mixmark.harness.measure.metering import Meters
@@ -54,7 +54,7 @@ class Site(Protocol):
     def pool_bytes(self, devices: Sequence[Device]) -> Mapping[str, int]:
         """How many bytes may be filled of each memory pool whose size is known."""
 
-    def draw(self) -> Draw | None:
+    def current_power(self) -> CurrentPower | None:
         """The power of the moment; None where it is not known."""
 
 
@@ -93,5 +93,5 @@ class Here:
             sizes[HOST_POOL] = memory.available_bytes()
         return {pool: int(size * RESERVE) for pool, size in sizes.items()}
 
-    def draw(self) -> Draw | None:
-        return self.meters.draw()
+    def current_power(self) -> CurrentPower | None:
+        return self.meters.current_power()

@@ -33,8 +33,8 @@ from mixmark.harness.contracts.schema import Absent, Device, Domain, Metering, S
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.discover.config import Config
 from mixmark.harness.discover.setup import bystanders
-from mixmark.harness.judge.energy.reading import Reading, power, reading
-from mixmark.harness.judge.energy.total import Draw, draw
+from mixmark.harness.judge.energy.reading import EnergyReading, power, reading
+from mixmark.harness.judge.energy.total import CurrentPower, current_power
 from mixmark.harness.measure.meter_process import Elsewhere
 from mixmark.harness.plugins import calls, registry
 from mixmark.harness.plugins.registry import Plugin
@@ -163,13 +163,13 @@ class Meters:
             time.sleep(seconds)
             self._idle_ns.append((begin_ns, time.monotonic_ns()))
 
-    def draw(self) -> Draw | None:
+    def current_power(self) -> CurrentPower | None:
         """The power of the last LOOK_BACK_S, from samples that are taken anyway. None: it is not known."""
         if not self._readers:
             return None
         since_ns = time.monotonic_ns() - round(LOOK_BACK_S * 1e9)
         samples = {id: samples for reader in self._readers for id, samples in reader.samples(since_ns).items()}
-        return draw(self.domains, samples, self._devices)
+        return current_power(self.domains, samples, self._devices)
 
     def drain(self, phase: str) -> Metering | None:
         """All samples since `begin` and one last read. The meters then pause. None where there is no domain."""
@@ -196,7 +196,7 @@ class Live:
     """What one domain reads at the moment, for `mixmark meters`."""
 
     domain: Domain
-    reading: Reading
+    reading: EnergyReading
     reads: int
     watts: float | None
     """The mean power; it is known even where the time was too short for joules."""

@@ -15,9 +15,9 @@ from mixmark.harness.judge.score import Figure
 from mixmark.reporters.csv import safe
 
 COLUMNS = (
-    "kind", "result", "folder", "processor", "created_utc", "trust", "tier", "what", "scenario", "device", "adapter",
-    "precision", "weight_class", "batch", "grade", "boundary", "value", "unit", "half_width", "runs", "relative",
-    "relative_low", "relative_high", "delta", "verdict", "reason",
+    "kind", "result", "folder", "processor", "created_utc", "result_verdict", "tier", "what", "scenario", "device",
+    "adapter", "precision", "weight_class", "batch", "grade", "boundary", "value", "unit", "half_width", "runs",
+    "relative", "relative_low", "relative_high", "delta", "verdict", "reason",
 )  # fmt: skip
 
 
@@ -47,7 +47,7 @@ def _lines(found: SideBySide) -> Iterator[dict[str, object]]:
 
 def _machine(one: Machine) -> dict[str, object]:
     told = {"result": one.label, "folder": one.name, "processor": one.cpu, "created_utc": one.created_utc}
-    return {**told, "trust": one.trust, "tier": one.tier}
+    return {**told, "result_verdict": one.verdict, "tier": one.tier}
 
 
 def _score(name: str, unit: str, one: Machine, figure: Figure | None, relative: Quotient | None) -> dict[str, object]:

@@ -46,7 +46,7 @@ def machines(found: SideBySide) -> list[tuple[str, list[str]]]:
         ("measured", lambda one: date(one.created_utc)),
         ("Mixmark", lambda one: figures.name(one.mixmark)),
         ("tier, preset", lambda one: f"{one.tier}, {figures.name(one.preset)}"),
-        ("trust", lambda one: one.trust),
+        ("verdict", lambda one: one.verdict),
         ("mix", lambda one: one.mix or UNKNOWN),
         ("grade", lambda one: one.grade or UNKNOWN),
         ("weights", lambda one: f"{one.weight_class} bit" if one.weight_class else UNKNOWN),
@@ -208,8 +208,8 @@ def remarks(found: SideBySide) -> list[Note]:
     """Why figures of the tables have no interval, what their intervals leave out, and what is doubtful of a result."""
     told: list[tuple[str, str, str]] = []
     for one in found.machines:
-        if one.trust not in ("solid", "fair"):
-            told.append((one.label, f"is {one.trust}", one.trust_reason))
+        if one.verdict not in ("solid", "fair"):
+            told.append((one.label, f"is {one.verdict}", one.verdict_reason))
         if one.copy_of:
             told.append((one.label, f"is the same measurement as {one.copy_of}", "nothing is learned from its speed"))
         if (why := one.no_score or one.no_efficiency) and any(each.mix for each in found.machines):

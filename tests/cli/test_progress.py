@@ -12,7 +12,7 @@ from rich.console import Console
 
 from mixmark.harness.cli.eta import FREE_S, GROWS, SOON_S, Promise, clock
 from mixmark.harness.contracts.schema import Failure, Result, Share
-from mixmark.harness.judge.energy.total import Draw
+from mixmark.harness.judge.energy.total import CurrentPower
 from tests import traces
 from tests.traces import Look, Played, Trace, header, paced, quiet, snapshot
 
@@ -232,11 +232,11 @@ def test_the_mix_shows_devices_streams_against_what_is_due_and_mixes() -> None:
 def test_watts_are_shown_as_far_as_they_are_known() -> None:
     played = Played(header(), quiet(), terminal=True)
     assert "W" not in played.display()
-    played.drawn = Draw(235.04, "wall")
+    played.drawn = CurrentPower(235.04, "wall")
     assert "W" not in played.display(), "once a second is enough"
     played.now_s += 1
     assert "235.0 W, wall" in played.display()
-    played.drawn = Draw(90.0, None)
+    played.drawn = CurrentPower(90.0, None)
     played.now_s += 1
     assert "90.0 W, of the metered part only" in played.display()
     played.drawn = None
@@ -248,7 +248,7 @@ def test_watts_are_shown_as_far_as_they_are_known() -> None:
 def test_it_fits_the_terminal_and_breaks_no_word(width: int) -> None:
     long, whole = (Played(header(), quiet(), terminal=True, width=each, tick_s=10) for each in (width, 10_000))
     for played in (long, whole):
-        played.drawn = Draw(1_234.5, None)
+        played.drawn = CurrentPower(1_234.5, None)
         played.shows = True
         played.play()
     for narrow, wide in zip(long.shown, whole.shown, strict=True):

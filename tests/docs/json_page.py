@@ -163,7 +163,7 @@ COMMON = {
     "throttled_ns": "The time for which our processes were held back by the quota.",
     "tier": "The size of the networks: docs/rules.md#tiers.",
     "total_ns": "The limit of the time until the last unit.",
-    "trust_reason": "Why, in words.",
+    "verdict_reason": "Why, in words.",
     "unaudited": "Why there is no audit.",
     "unit": "One piece of the suite's work, in the singular: token, image.",
     "units": "The number of units.",

@@ -300,7 +300,7 @@ def test_the_numbers_of_the_method_are_those_of_the_code() -> None:
 
 
 def test_energy() -> None:
-    assert [row[0] for row in table(RULES, "reason")] == list(get_args(reading.Reason))
+    assert [row[0] for row in table(RULES, "reason")] == list(get_args(reading.ReadingProblem))
     left_out = {kind: what for kind, what in table(RULES, "boundary", "does not include")}
     assert list(left_out) == list(coverage.CLASSES)
     for kind in coverage.CLASSES:

@@ -138,7 +138,7 @@ def test_the_glossary_is_in_order_and_knows_the_words_of_the_program() -> None:
     terms = re.findall(r"^### (.+)$", page, re.MULTILINE)
     assert terms == sorted(terms, key=str.casefold)
     words = {
-        *get_args(verdict.Verdict),
+        *get_args(verdict.VerdictWord),
         *get_args(score.Grade),
         *get_args(schema.Tier),
         *presets.PRESETS,

@@ -83,7 +83,7 @@ def test_every_report_keeps_it_apart(name: str) -> None:
 
 def test_what_has_nothing_else_is_fair_at_best() -> None:
     told = judge(run(hosted()))
-    assert told.trust.verdict == "fair" and "nobody can audit the outputs of a hosted service" in str(told.trust)
+    assert told.verdict.word == "fair" and "nobody can audit the outputs of a hosted service" in str(told.verdict)
     assert told.cells == () and told.exit_code == 0
     for report in (*REPORTERS.values(), html.report):
         assert "1,000" in report(told) or "1000.0" in report(told)

@@ -136,7 +136,7 @@ def test_a_host_that_was_asked_for_and_took_no_part_leaves_no_score(two: Result)
     lost = two.model_copy(update={"absent": absent})
     assert scored(lost).headline == f"NO SCORE: {reason}"
     found = judge(lost)
-    assert (found.trust.verdict, found.trust.reason, found.exit_code) == ("invalid", f"no score: {reason}", 1)
+    assert (found.verdict.word, found.verdict.reason, found.exit_code) == ("invalid", f"no score: {reason}", 1)
     without = lost.model_copy(update={"mix": None, "phases": ()})
     assert said(mix.hosts_there, without) == [("invalid", "run", reason)]
     assert said(mix.hosts_there, two) == [] and said(mix.hosts_there, lost) == [], "the score says it"
@@ -177,7 +177,7 @@ def test_a_disturbance_is_told_with_the_name_of_its_host(two: Result) -> None:
     assert all(
         message.startswith("host2: the hypervisor took") for _, _, message in said(interference.not_stolen, busy)
     )
-    assert [str(each.text).split(" (")[0] for each in judge(busy).trust.reasons] == [
+    assert [str(each.text).split(" (")[0] for each in judge(busy).verdict.reasons] == [
         "other programs used up to 10 % of host2",
         "the hypervisor gave up to 10 % of the time of the CPUs of host2 to others",
     ]

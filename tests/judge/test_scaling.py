@@ -14,7 +14,7 @@ from mixmark.harness.contracts.schema import Failure, Phase, Result
 from mixmark.harness.judge import solo_rates
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.judgement import judge
-from mixmark.harness.judge.scaling import Step
+from mixmark.harness.judge.scaling import ScalingStep
 from mixmark.harness.measure.benchmark import Procedure
 from mixmark.harness.measure.next_phases import later
 from mixmark.harness.plan import mixes
@@ -39,7 +39,7 @@ def three() -> Result:
     return cluster(THREE, parts={1: 1.0, 2: 0.8})
 
 
-def steps(about: Result) -> dict[int, Step]:
+def steps(about: Result) -> dict[int, ScalingStep]:
     return {len(each.hosts): each for each in judge(about).scaling}
 
 

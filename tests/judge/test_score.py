@@ -20,7 +20,7 @@ from mixmark.harness.contracts.schema import (
     ServiceLimits,
 )
 from mixmark.harness.judge.judgement import judge
-from mixmark.harness.judge.score import Problem, Score
+from mixmark.harness.judge.score import Score, ScoreProblem
 from mixmark.harness.judge.statistics.timestamps import in_time
 from mixmark.harness.measure.dispatch import Pair
 from mixmark.harness.plan import mixes
@@ -197,7 +197,7 @@ def test_even_streams_have_no_surplus() -> None:
 def test_a_late_feed_counts_nothing_and_its_energy_counts() -> None:
     strict = EDGE.model_copy(update={"name": "mine", "limits": {"diffusion": ServiceLimits(total_ns=4 * SECOND)}})
     late = scored(of(run(), mix=strict))
-    assert late.problems == (Problem("no unit counts in the window, 120 broke their limits", "diffusion"),)
+    assert late.problems == (ScoreProblem("no unit counts in the window, 120 broke their limits", "diffusion"),)
     assert late.runs[0].total.joules == pytest.approx(312_000, rel=1e-5)
     spans = even(120, 600)
     spans[100] = (spans[100][0], spans[100][1] + 1)

@@ -1,4 +1,4 @@
-"""The verdict of trust: what makes a result solid, fair, disturbed, invalid or unfinished."""
+"""What makes a result solid, fair, disturbed, invalid or unfinished."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from mixmark.harness.contracts.schema import Result
-from mixmark.harness.judge import verdict as trust
+from mixmark.harness.judge import verdict as verdicts
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.judgement import RULES, judge
 from mixmark.harness.judge.score import Figure, score
-from mixmark.harness.judge.verdict import Trust
+from mixmark.harness.judge.verdict import Verdict
 from mixmark.harness.plan import mixes
 from mixmark.harness.plan.placement import place
 from tests.fakes.machine import EDGE, MIX, WATTS_AT_THE_WALL, one_run
@@ -26,12 +26,12 @@ def _published(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def verdict(of: Result) -> tuple[str, str]:
-    found = judge(of).trust
-    return found.verdict, found.reason
+    found = judge(of).verdict
+    return found.word, found.reason
 
 
 def rules(of: Result) -> list[str]:
-    return [each.rule for each in judge(of).trust.reasons]
+    return [each.rule for each in judge(of).verdict.reasons]
 
 
 def test_two_runs_that_agree_are_solid() -> None:
@@ -48,8 +48,8 @@ def test_the_less_certain_of_mx_and_tx_decides(tx: float | None, verdict: str) -
     assert found and found.mixes_per_kj and found.mixes_per_kj.half_width
     figure = Figure(1.0) if tx is None else Figure(1.0, 1 - tx, 1 + tx)
     evidence = replace(evidence, score=replace(found, mixes_per_s=figure))
-    told = trust.trust(evidence, (), (), 0)
-    assert told.verdict == verdict
+    told = verdicts.verdict(evidence, (), (), 0)
+    assert told.word == verdict
     assert tx is None or f"±{tx * 100:.0f}" in told.reason
 
 
@@ -63,7 +63,7 @@ def test_a_score_without_an_interval_is_fair() -> None:
         "fair",
         "the score is indicative and has no interval; the inputs were known beforehand, by --seed",
     )
-    assert judge(short).trust.remedy == "leave --seed away", "no preset helps"
+    assert judge(short).verdict.remedy == "leave --seed away", "no preset helps"
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_the_preset_that_is_told_is_long_enough(feeds: int, preset: str) -> None
     streams = tuple(replace(each, feeds=feeds) for each in found.runs[0].streams)
     run = replace(found.runs[0], begin_ns=0, end_ns=120 * SECOND, streams=streams)
     bare = replace(found, mixes_per_s=Figure(1.0), runs=(run,))
-    told = trust.trust(replace(evidence, score=bare), (), (), 0)
+    told = verdicts.verdict(replace(evidence, score=bare), (), (), 0)
     assert told.remedy == f"--preset {preset}"
 
 
@@ -87,7 +87,7 @@ def test_a_loaded_machine_is_disturbed_from_a_twentieth_on() -> None:
         return six(busy_ns=round(1.9 * SECOND), own_ns=own_ns)
 
     assert verdict(loaded(0.46)) == ("disturbed", "other programs used up to 46 % of the machine")
-    assert judge(loaded(0.46)).trust.remedy == "run again on an idle machine, or with --wait-idle 60"
+    assert judge(loaded(0.46)).verdict.remedy == "run again on an idle machine, or with --wait-idle 60"
     assert verdict(loaded(0.05))[0] == "fair"
     assert "other programs ran" in verdict(loaded(0.05))[1]
     assert "machine_ours" not in rules(six())
@@ -150,15 +150,15 @@ def test_an_interrupted_run_is_unfinished() -> None:
 
 
 def test_the_smoke_tier_is_at_best_fair() -> None:
-    found = judge(done().model_copy(update={"tier": "smoke"})).trust
-    assert (found.verdict, found.reasons[0].text) == ("fair", "the smoke tier only shows that everything works")
+    found = judge(done().model_copy(update={"tier": "smoke"})).verdict
+    assert (found.word, found.reasons[0].text) == ("fair", "the smoke tier only shows that everything works")
 
 
 def test_the_verdict_follows_the_exit_code() -> None:
     for each, code in ((done(), 0), (failed("crashed"), 1), (done().model_copy(update={"finished": False}), 130)):
         found = judge(each)
         assert found.exit_code == code
-        assert (found.trust.verdict in ("solid", "fair", "disturbed")) == (code == 0)
+        assert (found.verdict.word in ("solid", "fair", "disturbed")) == (code == 0)
 
 
 def test_a_reason_counts_the_measurements_that_it_is_about() -> None:
@@ -169,13 +169,13 @@ def test_a_reason_counts_the_measurements_that_it_is_about() -> None:
 
 
 def test_the_text_has_at_most_two_reasons_in_full() -> None:
-    reasons = tuple(trust.Reason("", text) for text in ("one", "two", "three", "four"))
-    assert str(Trust("fair", reasons)) == "fair: one; two; and 2 more"
-    assert str(Trust("fair", reasons[:1])) == "fair: one"
+    reasons = tuple(verdicts.VerdictReason("", text) for text in ("one", "two", "three", "four"))
+    assert str(Verdict("fair", reasons)) == "fair: one; two; and 2 more"
+    assert str(Verdict("fair", reasons[:1])) == "fair: one"
 
 
 def test_every_rule_that_can_warn_is_a_reason_or_has_a_verdict_of_its_own() -> None:
-    known = {*trust.NOTICED, *trust.ELSEWHERE}
+    known = {*verdicts.NOTICED, *verdicts.ELSEWHERE}
     never = {"mix_complete", "mix_graded", "audited", "alone", "units_counted", "clock_bracketed", "on_schedule"}
     never |= {"in_turn", "in_its_slice", "never_stopped", "probed", "precise", "ceiling_known", "enough_feeds"}
     never |= {"energy_known", "screened", "best_measured", "closed", "hosts_there"}

@@ -71,14 +71,14 @@ def test_how_old_a_stamp_is_when_its_reading_is_seen_is_kept() -> None:
 
 def test_while_it_reads_it_tells_what_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     with Meters(Config(), (CPU, NPU), FAKES) as meters:
-        assert meters.draw() is None, "nothing was read yet"
+        assert meters.current_power() is None, "nothing was read yet"
         meters.begin()
         meters.rest(0.4)
-        drawn = meters.draw()
+        drawn = meters.current_power()
         assert drawn is not None
         assert drawn.watts == pytest.approx(2 * WATTS, rel=0.1) and drawn.boundary == "devices"
         monkeypatch.setattr(metering, "LOOK_BACK_S", 0.0)
-        assert meters.draw() is None, "what was long ago is not what is drawn now"
+        assert meters.current_power() is None, "what was long ago is not what is drawn now"
         drained = meters.drain("a")
         assert drained is not None and all(len(each.values) > 2 for each in drained.samples.values()), "none is taken"
 

@@ -17,8 +17,8 @@ import pytest
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.protocols import Meter
 from mixmark.harness.contracts.schema import Absent, Device, Domain, Metering, Samples
-from mixmark.harness.judge.energy.reading import Reading, reading
-from mixmark.harness.judge.energy.total import Total, boundary, disagreements, total
+from mixmark.harness.judge.energy.reading import EnergyReading, reading
+from mixmark.harness.judge.energy.total import MachineEnergy, boundary, disagreements, total
 from mixmark.harness.judge.rules.energy import CROSS_CHECK
 from mixmark.harness.meters.nvml import Nvml
 from mixmark.harness.meters.rapl import Rapl
@@ -95,12 +95,12 @@ def powercap(root: Path) -> Iterator[tuple[Callable[[int], None], dict[str, Call
         os.close(file)
 
 
-def of_the_machine(domains: tuple[Domain, ...], metering: Metering, *devices: Device) -> Total:
+def of_the_machine(domains: tuple[Domain, ...], metering: Metering, *devices: Device) -> MachineEnergy:
     whole = result().model_copy(update={"devices": devices, "domains": domains, "meterings": (metering,)})
     return total(whole, "a", *WINDOW)
 
 
-def read_tree(root: Path, change: Callable[[dict[str, Callable[[float], float]]], None] | None = None) -> Total:
+def read_tree(root: Path, change: Callable[[dict[str, Callable[[float], float]]], None] | None = None) -> MachineEnergy:
     with powercap(root) as (turn, curves):
         if change:
             change(curves)
@@ -219,5 +219,5 @@ def test_nvml_whose_driver_is_reloaded_has_no_joules_and_its_power_stands_in(mon
     assert reading(domains[0], metering.samples[domains[0].id], *WINDOW).reasons == ("jumped back",)
     readings = {each.id: reading(each, metering.samples[each.id], *WINDOW) for each in domains}
     package = Domain.model_validate(domains[0].model_dump() | {"id": "package", "covers": ("cpu:0",)})
-    readings["package"] = Reading("package", *WINDOW, "counter", 1.0)
+    readings["package"] = EnergyReading("package", *WINDOW, "counter", 1.0)
     assert boundary((*domains, package), readings, (GPU,)).domains[-1] == domains[1].id

@@ -12,7 +12,7 @@ import pytest
 from mixmark.harness.contracts.schema import Failure, Record, Result
 from mixmark.harness.judge import references
 from mixmark.harness.judge.judgement import judge
-from mixmark.harness.judge.references import Reference
+from mixmark.harness.judge.references import ReferenceScore
 from mixmark.harness.plan import mixes
 from mixmark.reporters import console, full, html
 from mixmark.reporters.summary import summary
@@ -22,7 +22,7 @@ from tests.judge.compare.test_solo import server
 from tests.reporters.hostile import LONG, hostile
 
 COLOUR = re.compile(r"\x1b\[[\d;]*m")
-OTHER = Reference(
+OTHER = ReferenceScore(
     name="Acme box",
     mix="edge-9",
     mixes_per_s=0.1,
@@ -46,8 +46,8 @@ def measured() -> Result:
 
 def test_the_verdict_is_the_first_word() -> None:
     text = console.report(judge(sample()))
-    found = judge(sample()).trust
-    assert text.startswith(f"{found.verdict}: ")
+    found = judge(sample()).verdict
+    assert text.startswith(f"{found.word}: ")
 
 
 def test_the_sentence_says_what_the_machine_does(measured: Result) -> None:

@@ -55,7 +55,7 @@ def test_all_three_forms_have_the_same_lines() -> None:
 def test_a_line_tells_all_that_is_needed_to_read_it_alone() -> None:
     [llm, *_] = [line for line in lines(judge(sample())) if line["suite"] == "llm" and line["precision"] == "bf16"]
     assert llm["cpu_model"] == "Acme Quartz 9000" and llm["devices"] == llm["device_name"] == "Acme Topaz"
-    assert (llm["mixmark"], llm["suite_version"], llm["weight_class"], llm["trust"]) == ("0.1.0", "1", 16, "invalid")
+    assert (llm["mixmark"], llm["suite_version"], llm["weight_class"], llm["verdict"]) == ("0.1.0", "1", 16, "invalid")
     assert json.loads(str(llm["software"]))["torch"] == "2.9.0" and llm["adapter_options"] == "{}"
     failed = [line for line in lines(judge(sample())) if line["status"] == "failed"]
     assert [str(line["reason"])[:14] for line in failed] == ["out of memory:"] and failed[0]["throughput_per_s"] is None

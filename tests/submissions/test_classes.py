@@ -107,7 +107,7 @@ def test_an_entry_is_ranked_only_if_nothing_speaks_against_it() -> None:
     assert concluded(CLOSED).claim.ranked
     assert CLOSED.score is not None
     indicative = replace(CLOSED, score=replace(CLOSED.score, grade="indicative"))
-    disturbed = replace(CLOSED, trust="disturbed: others ran")
+    disturbed = replace(CLOSED, disturbed="disturbed: others ran")
     unproven = replace(CLOSED, score=replace(CLOSED.score, unranked=("it is faster than light",)))
     for told, why in (
         (indicative, "an indicative score has no place among others"),

@@ -28,7 +28,7 @@ from mixmark.harness.contracts.schema import (
     Task,
     Tier,
 )
-from mixmark.harness.judge.energy.total import Draw
+from mixmark.harness.judge.energy.total import CurrentPower
 from mixmark.harness.measure.benchmark import Observer, procedure
 from mixmark.harness.measure.dispatch import Tally
 from mixmark.harness.measure.mixed import Snapshot
@@ -110,7 +110,7 @@ class Played:
         self.metered = metered
         self.seconds = {name: list(each) for name, each in trace.items()}
         self.now_s = 0.0
-        self.drawn: Draw | None = None
+        self.drawn: CurrentPower | None = None
         self.out = StringIO()
         console = Console(file=self.out, width=width, force_terminal=terminal, color_system=None, _environ={})
         self.progress = Progress(header, self.how, past, metered, lambda: self.drawn, console, lambda: self.now_s)

@@ -30,7 +30,7 @@ from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.rows import unit_names
 from mixmark.harness.judge.score import Figure, Score
 from mixmark.harness.judge.statistics.intervals import OverRuns, over_runs
-from mixmark.harness.judge.verdict import Verdict
+from mixmark.harness.judge.verdict import VerdictWord
 
 
 @dataclass(frozen=True)
@@ -93,9 +93,9 @@ class Machine:
     """The version of Mixmark that measured."""
     tier: Tier
     preset: str
-    trust: Verdict
+    verdict: VerdictWord
     """Whether the figures are good for anything: solid, fair, disturbed, invalid or unfinished."""
-    trust_reason: str
+    verdict_reason: str
     copy_of: str | None = None
     """The label of an earlier result that is this very measurement, such as a copy of its folder."""
     mix: str | None = None
@@ -329,8 +329,8 @@ def _machine(label: str, name: str, results: int, judgement: Judgement) -> Machi
         mixmark=result.system.mixmark,
         tier=result.tier,
         preset=result.preset,
-        trust=judgement.trust.verdict,
-        trust_reason=judgement.trust.reason,
+        verdict=judgement.verdict.word,
+        verdict_reason=judgement.verdict.reason,
         mix=result.mix.name if result.mix else None,
     )
     if found is None:

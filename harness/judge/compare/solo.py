@@ -13,7 +13,7 @@ import numpy as np
 from mixmark.harness.contracts.device_ids import local
 from mixmark.harness.contracts.schema import Device, LatencyLimits, NoiseFloor, Record, Result, Route, System
 from mixmark.harness.judge import hosts
-from mixmark.harness.judge.evidence import Measured, is_cell
+from mixmark.harness.judge.evidence import Measurement, is_cell
 from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.statistics.distributions import student_t
 from mixmark.harness.judge.statistics.intervals import (
@@ -43,7 +43,7 @@ class Run:
 
     record: Record
     device: Device
-    measured: Measured | None = None
+    measured: Measurement | None = None
     """None: the record has no stamps."""
     state: tuple[tuple[str, str | None], ...] = ()
     """The settings of the device, by name: a device with other settings is another device."""
@@ -163,7 +163,7 @@ def _limits(limits: LatencyLimits | None) -> str:
     return f"p{limits.percentile * 100:g} of {told}"
 
 
-def figure(record: Record, measured: Measured | None) -> tuple[float | None, str]:
+def figure(record: Record, measured: Measurement | None) -> tuple[float | None, str]:
     """(the figure that is compared, its name), more is better; None with the reason where the record carries none.
 
     A server's throughput is the rate that it was offered, so there it is the highest rate or, at a fixed one, the

@@ -19,7 +19,7 @@ from mixmark.harness.contracts.schema import HOST_PROCESSOR, Domain, Int64s, Met
 from mixmark.harness.judge.energy.coverage import WHOLE
 from mixmark.harness.judge.statistics.timestamps import Floats
 
-Reason = Literal[
+ReadingProblem = Literal[
     "no samples",
     "began late",
     "ended early",
@@ -44,7 +44,7 @@ PLAUSIBLE = 20  # a counter that implies more than this times the 95th percentil
 
 
 @dataclass(frozen=True)
-class Reading:
+class EnergyReading:
     """The energy that one domain used in one window."""
 
     domain: str
@@ -53,7 +53,7 @@ class Reading:
     method: str
     joules: float | None
     """None: `reasons` say why."""
-    reasons: tuple[Reason, ...] = ()
+    reasons: tuple[ReadingProblem, ...] = ()
     """`short window` goes with joules; all others do not."""
     period_ns: int | None = None
     """The time between updates of the source, as far as the sampling shows them. None: it was never seen to change."""
@@ -102,14 +102,14 @@ class _Points:
         return np.asarray(sums[left] + within + beyond)
 
 
-def reading(domain: Domain, samples: Samples | None, begin_ns: int, end_ns: int, lost: bool = False) -> Reading:
+def reading(domain: Domain, samples: Samples | None, begin_ns: int, end_ns: int, lost: bool = False) -> EnergyReading:
     """lost: whether the source could not be read to the end of its phase."""
     if end_ns <= begin_ns:
         raise ValueError("a window that does not last")
     points = _around(domain, samples, begin_ns, end_ns)
     if points is None:
         why = _without_points(samples, begin_ns, end_ns, lost)
-        return Reading(domain.id, begin_ns, end_ns, domain.method, None, (why,))
+        return EnergyReading(domain.id, begin_ns, end_ns, domain.method, None, (why,))
     period_ns, length_ns = points.period_ns, end_ns - begin_ns
     reasons = list(dict.fromkeys(_problems(domain, points, begin_ns, end_ns, lost)))
     edge = None
@@ -120,7 +120,7 @@ def reading(domain: Domain, samples: Samples | None, begin_ns: int, end_ns: int,
     joules = None if reasons else float(np.diff(points.joules(np.array([begin_ns, end_ns])))[0])
     if joules is not None and edge is not None and edge > 2 / ENOUGH_PERIODS:
         reasons.append("short window")
-    return Reading(
+    return EnergyReading(
         domain=domain.id,
         begin_ns=begin_ns,
         end_ns=end_ns,
@@ -133,7 +133,7 @@ def reading(domain: Domain, samples: Samples | None, begin_ns: int, end_ns: int,
     )
 
 
-def in_phase(domain: Domain, metering: Metering, begin_ns: int, end_ns: int) -> Reading:
+def in_phase(domain: Domain, metering: Metering, begin_ns: int, end_ns: int) -> EnergyReading:
     """The reading of a window of a metered phase. Power that was the same at rest and at work has no joules."""
     samples = metering.samples.get(domain.id)
     found = reading(domain, samples, begin_ns, end_ns, domain.id in metering.lost)
@@ -142,7 +142,7 @@ def in_phase(domain: Domain, metering: Metering, begin_ns: int, end_ns: int) -> 
     return found
 
 
-def _frozen(domain: Domain, samples: Samples, metering: Metering, found: Reading) -> bool:
+def _frozen(domain: Domain, samples: Samples, metering: Metering, found: EnergyReading) -> bool:
     """Whether a power is the same value in the whole window and on across a change of the load.
 
     The load of the host changes between the rests and the work of a phase. A phase without rests begins with nothing to
@@ -254,7 +254,7 @@ def _middles(samples: Samples) -> Int64s:
     return samples.before_ns + (samples.after_ns - samples.before_ns) // 2
 
 
-def _without_points(samples: Samples | None, begin_ns: int, end_ns: int, lost: bool) -> Reason:
+def _without_points(samples: Samples | None, begin_ns: int, end_ns: int, lost: bool) -> ReadingProblem:
     reads_ns = _middles(samples) if samples else np.zeros(0, np.int64)
     if ((reads_ns >= begin_ns) & (reads_ns <= end_ns)).sum() > 1:
         return "stood still"
@@ -265,7 +265,7 @@ def _without_points(samples: Samples | None, begin_ns: int, end_ns: int, lost: b
     return "began late" if len(reads_ns) and reads_ns[0] > begin_ns else "no samples"
 
 
-def _problems(domain: Domain, points: _Points, begin_ns: int, end_ns: int, lost: bool) -> Iterator[Reason]:
+def _problems(domain: Domain, points: _Points, begin_ns: int, end_ns: int, lost: bool) -> Iterator[ReadingProblem]:
     """Every reason for which there are no joules, except that the window is too short."""
     at_ns, period_ns = points.at_ns, points.period_ns
     if period_ns is None:  # power that was polled and is the same throughout
@@ -288,7 +288,7 @@ def _problems(domain: Domain, points: _Points, begin_ns: int, end_ns: int, lost:
         yield from _jumps(points, domain.wrap_joules)
 
 
-def _jumps(points: _Points, wrap_joules: float | None) -> Iterator[Reason]:
+def _jumps(points: _Points, wrap_joules: float | None) -> Iterator[ReadingProblem]:
     """A counter that fell has wrapped or was reset; only where a wrap is certain are there joules. A long gap may hide
     a second wrap."""
     limit_watts, watts = _plausible_watts(points), _paced_watts(points)

@@ -37,7 +37,7 @@ from mixmark.harness.judge.energy.coverage import (
     uncovered,
     within,
 )
-from mixmark.harness.judge.energy.reading import Reading, cumulative, idle_watts, in_phase, power, same
+from mixmark.harness.judge.energy.reading import EnergyReading, cumulative, idle_watts, in_phase, power, same
 from mixmark.harness.judge.statistics.timestamps import Floats, window_ns
 
 CLAIM = (
@@ -47,7 +47,7 @@ CLAIM = (
 
 
 @dataclass(frozen=True)
-class Total:
+class MachineEnergy:
     """The energy that the whole machine used in one window, as far as it is known."""
 
     boundary: Boundary | None
@@ -61,7 +61,7 @@ class Total:
     """Why there is no boundary, a sentence each."""
     edge_uncertainty: float | None
     """How far the windows' edges may put the joules of the worst domain off, as a share."""
-    readings: Mapping[str, Reading]
+    readings: Mapping[str, EnergyReading]
     """The reading of every domain, added or not."""
     lost: tuple[str, ...] = ()
     """The domains that should have been added and have no joules in this window, with the reasons. A score does without
@@ -85,11 +85,11 @@ def needed(result: Result) -> tuple[Device, ...]:
 
 def boundary(
     domains: Sequence[Domain],
-    readings: Mapping[str, Reading],
+    readings: Mapping[str, EnergyReading],
     devices: Iterable[Device],
     lost: Mapping[str, str] | None = None,
     absent: Iterable[Absent] = (),
-) -> Total:
+) -> MachineEnergy:
     """Adds the domains of the widest boundary that holds every device and all else that the boundary was announced to
     hold.
 
@@ -112,7 +112,7 @@ def boundary(
         ]
         if claims := list(rivals(each for each in domains if each.boundary == kind and each.id in announced)):
             reasons = [CLAIM.format(one=one.id, other=other.id) for one, other in claims]
-            return Total(None, None, (), uncovered((), devices), tuple(reasons), None, readings, tuple(gone))
+            return MachineEnergy(None, None, (), uncovered((), devices), tuple(reasons), None, readings, tuple(gone))
         needed = [part for each in planned for part in each.covers]
         unread = [each for each in absent if kind == "devices" and lacking(planned, each.covers)]
         unheld += [f"{each.name} is not read, and the boundary {kind} must hold it" for each in unread]
@@ -129,21 +129,23 @@ def boundary(
         f"{each.id}: {', '.join(why(readings[each.id], lost or {}))}" for each in domains if not readings[each.id].valid
     ]
     reasons += [f"{each.id} is modelled, not measured" for each in domains if each.method == "modelled"]
-    return Total(None, None, tuple(each.id for each in chosen), missing, tuple(reasons), None, readings, tuple(gone))
+    return MachineEnergy(
+        None, None, tuple(each.id for each in chosen), missing, tuple(reasons), None, readings, tuple(gone)
+    )
 
 
 def _sum(
     kind: Boundary,
     chosen: Sequence[Domain],
-    readings: Mapping[str, Reading],
+    readings: Mapping[str, EnergyReading],
     lost: tuple[str, ...],
     devices: Iterable[Device],
-) -> Total:
+) -> MachineEnergy:
     added = [readings[each.id] for each in chosen]
     outside = tuple(_outside(kind, chosen, dict.fromkeys(each.host for each in devices) or {"": None}))
     joules = sum(each.joules for each in added if each.joules is not None)
     edges = max((each.edge_uncertainty for each in added if each.edge_uncertainty is not None), default=None)
-    return Total(kind, joules, tuple(each.domain for each in added), outside, (), edges, readings, lost)
+    return MachineEnergy(kind, joules, tuple(each.domain for each in added), outside, (), edges, readings, lost)
 
 
 def _outside(kind: Boundary, chosen: Iterable[Domain], of_hosts: Collection[str]) -> Iterator[str]:
@@ -157,7 +159,7 @@ def _outside(kind: Boundary, chosen: Iterable[Domain], of_hosts: Collection[str]
             yield f"{name} of {', '.join(lacking)}"
 
 
-def unmeasured(totals: Mapping[str, Total]) -> str:
+def unmeasured(totals: Mapping[str, MachineEnergy]) -> str:
     """Why the energies of several runs, by phase, make no common figure; empty where they do.
 
     All must have joules of the same boundary, from the same domains, and no domain that should have been added may have
@@ -175,17 +177,17 @@ def unmeasured(totals: Mapping[str, Total]) -> str:
     return "; ".join(faults)
 
 
-def why(read: Reading, lost: Mapping[str, str]) -> tuple[str, ...]:
+def why(read: EnergyReading, lost: Mapping[str, str]) -> tuple[str, ...]:
     """The reasons why a reading has no joules, and in its meter's own words why the source was lost."""
     return (*read.reasons, *((lost[read.domain],) if read.domain in lost else ()))
 
 
-def total(result: Result, phase: str, begin_ns: int, end_ns: int) -> Total:
+def total(result: Result, phase: str, begin_ns: int, end_ns: int) -> MachineEnergy:
     """The machine's energy in a window of a phase. Where a meter is missing, the reasons say so."""
     metering = metered(result, phase)
     if metering is None or not result.domains:
         missing = uncovered((), needed(result))
-        return Total(None, None, (), missing, ("no meter was read",), None, {})
+        return MachineEnergy(None, None, (), missing, ("no meter was read",), None, {})
     readings = {each.id: in_phase(each, metering, begin_ns, end_ns) for each in result.domains}
     found = boundary(result.domains, readings, needed(result), metering.lost, result.absent)
     if doubled := list(twins(found.domains, metering)):
@@ -208,7 +210,7 @@ def twins(ids: Iterable[str], metering: Metering) -> Iterator[tuple[str, str]]:
             yield one, other
 
 
-def of_record(result: Result, record: Record) -> Total | None:
+def of_record(result: Result, record: Record) -> MachineEnergy | None:
     """The machine's energy in the record's window, from its first issue to its last mark.
 
     None where nothing finished; and where other records share its phase, since no meter tells whose joules are whose.
@@ -249,7 +251,7 @@ def profile(result: Result, phase: str, edges_ns: Int64s) -> Floats:
 
 
 @dataclass(frozen=True)
-class Draw:
+class CurrentPower:
     """The power that is drawn at the moment, for a display; no conclusion follows from it."""
 
     watts: float
@@ -257,7 +259,9 @@ class Draw:
     """None: the power of some device is not known, and is not in it."""
 
 
-def draw(domains: Sequence[Domain], samples: Mapping[str, Samples], devices: Iterable[Device]) -> Draw | None:
+def current_power(
+    domains: Sequence[Domain], samples: Mapping[str, Samples], devices: Iterable[Device]
+) -> CurrentPower | None:
     """The mean power of the machine over samples of the last seconds. None: nothing is known."""
     watts = {}
     for domain in domains:
@@ -270,10 +274,12 @@ def draw(domains: Sequence[Domain], samples: Mapping[str, Samples], devices: Ite
     chosen = antichain(domains, watts.keys(), devices)
     if not chosen:
         return None
-    return Draw(sum(watts[each.id] for each in chosen), None if uncovered(chosen, devices) else chosen[0].boundary)
+    return CurrentPower(
+        sum(watts[each.id] for each in chosen), None if uncovered(chosen, devices) else chosen[0].boundary
+    )
 
 
-def blocks(found: Total, result: Result, phase: str, edges_ns: Int64s) -> Floats | None:
+def blocks(found: MachineEnergy, result: Result, phase: str, edges_ns: Int64s) -> Floats | None:
     """[edges - 1], the machine's joules in neighbouring blocks of a window of a phase. None if `found` has no joules.
 
     found: the total of the window, to whose joules those of the blocks add up.
@@ -313,7 +319,9 @@ def device_watts(result: Result, phase: str, device: Device, begin_ns: int, end_
     return sum(watts for each in chosen if (watts := readings[each.id].watts) is not None)
 
 
-def disagreements(domains: Iterable[Domain], readings: Mapping[str, Reading]) -> Iterator[tuple[Domain, Domain, float]]:
+def disagreements(
+    domains: Iterable[Domain], readings: Mapping[str, EnergyReading]
+) -> Iterator[tuple[Domain, Domain, float]]:
     """(one, other, by how much of the one's joules the other's differ) of each two sources of the same thing; a counter
     is the one. Of two counters, or two powers, of which one contains the other, the part may be less."""
     known = {each.id: each for each in domains if each.method != "modelled" and readings[each.id].valid}
@@ -328,7 +336,7 @@ def disagreements(domains: Iterable[Domain], readings: Mapping[str, Reading]) ->
             yield whole, part, beside / joules - 1
 
 
-def contradictions(domains: Iterable[Domain], readings: Mapping[str, Reading]) -> Iterator[tuple[str, float]]:
+def contradictions(domains: Iterable[Domain], readings: Mapping[str, EnergyReading]) -> Iterator[tuple[str, float]]:
     """(what, by how much less it used than its parts together) of each wall and node, against what it holds, and of
     each source that covers more than others of its boundary, against those."""
     read = {each.id: each for each in domains if each.method != "modelled" and readings[each.id].valid}

@@ -8,7 +8,7 @@ from typing import Literal
 from mixmark.harness.contracts.schema import Domain, Finding, Result
 from mixmark.harness.judge.energy.coverage import antichain, apart, told, uncovered, unmetered
 from mixmark.harness.judge.energy.reading import ENOUGH_PERIODS, FEWEST_PERIODS, in_phase
-from mixmark.harness.judge.energy.total import Total, contradictions, disagreements, metered, needed, twins, why
+from mixmark.harness.judge.energy.total import MachineEnergy, contradictions, disagreements, metered, needed, twins, why
 from mixmark.harness.judge.evidence import Evidence
 
 CROSS_CHECK = 0.05  # that two sources of the same thing may differ, or a whole be less than its parts
@@ -134,7 +134,7 @@ def _meterable(result: Result) -> tuple[Domain, ...]:
     return antichain(result.domains, measured, needed(result))
 
 
-def _energies(evidence: Evidence) -> Iterator[tuple[str, str, Total]]:
+def _energies(evidence: Evidence) -> Iterator[tuple[str, str, MachineEnergy]]:
     """(about, phase, total) of every mix, and of every record but a probe's that has a phase for itself."""
     if not evidence.result.domains:
         return

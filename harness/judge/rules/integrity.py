@@ -14,7 +14,7 @@ import numpy as np
 from mixmark.harness.contracts.device_ids import local
 from mixmark.harness.contracts.schema import HOSTED, NO_GATE, NOT_ASKED, Finding, Record
 from mixmark.harness.judge import hosts
-from mixmark.harness.judge.evidence import Evidence, Measured, is_cell
+from mixmark.harness.judge.evidence import Evidence, Measurement, is_cell
 from mixmark.harness.judge.hosts import AT_REST_BYTES_PER_S
 from mixmark.harness.judge.statistics.intervals import CONFIDENCE
 from mixmark.harness.judge.statistics.timestamps import most_in_flight
@@ -165,7 +165,7 @@ def clock_bracketed(evidence: Evidence) -> Iterator[Finding]:
 
 def in_turn(evidence: Evidence) -> Iterator[Finding]:
     """No device has more feeds in flight than its runner takes at a time, whatever they are of."""
-    together: dict[tuple[str, str], list[Measured]] = defaultdict(list)
+    together: dict[tuple[str, str], list[Measurement]] = defaultdict(list)
     for each in evidence.measured:
         together[each.record.phase, each.record.route.device].append(each)
     for (_, device), several in together.items():
@@ -207,7 +207,7 @@ def best_measured(evidence: Evidence) -> Iterator[Finding]:
         return
     whole = {record.route.key for record in evidence.result.records if is_cell(record)}
     screenings = [each for each in evidence.measured if each.record.screening and each.throughput_per_s]
-    fastest: dict[tuple[str, str], Measured] = {}
+    fastest: dict[tuple[str, str], Measurement] = {}
     for each in sorted(screenings, key=lambda each: (each.throughput_per_s, each.record.route.key in whole)):
         fastest[each.record.route.suite, each.record.route.device] = each
     for (suite, device), each in fastest.items():
@@ -232,7 +232,7 @@ def well_fed(evidence: Evidence) -> Iterator[Finding]:
             message = f"its slots stood without a feed for {stood * 100:.0f} % of their time, {HARNESS}"
             yield Finding(rule="well_fed", severity="warning", about=each.key, message=message)
     making_ns = {_target(each.record): each.record.feed_overhead_ns or 0 for each in evidence.cells}
-    together: dict[tuple[str, str], list[Measured]] = defaultdict(list)
+    together: dict[tuple[str, str], list[Measurement]] = defaultdict(list)
     for each in evidence.measured:
         if each.record.scenario == "mixed":
             together[each.record.phase, each.record.route.device].append(each)

@@ -12,7 +12,7 @@ from statistics import median
 
 from mixmark.harness.contracts.device_ids import host_of
 from mixmark.harness.contracts.schema import PROTECTIVE, ClockReason, Finding
-from mixmark.harness.judge.evidence import Evidence, Measured
+from mixmark.harness.judge.evidence import Evidence, Measurement
 from mixmark.harness.judge.roofline import CeilingKey, ceilings, passes
 
 DRIFT = 0.10  # a probe that moves further than this between its records: the machine changed speed
@@ -244,9 +244,9 @@ def clock_kept(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
-def _disturbed(rule: Callable[[Evidence], Iterator[Finding]], about: Measured | str, message: str) -> Finding:
+def _disturbed(rule: Callable[[Evidence], Iterator[Finding]], about: Measurement | str, message: str) -> Finding:
     """A warning; about what a record's host went through, with the name of the host where the run has several."""
-    if isinstance(about, Measured):
+    if isinstance(about, Measurement):
         message = f"{about.host}: {message}" if about.host else message
         about = about.key
     return Finding(rule=rule.__name__, severity="warning", about=about, message=message)
@@ -256,13 +256,13 @@ def _percent(share: float) -> str:
     return f"{share * 100:.1f} %"
 
 
-def _sum(each: Measured, field: str) -> int | None:
+def _sum(each: Measurement, field: str) -> int | None:
     """The sum of a field over the watched blocks that know it; None where none does."""
     known: list[int] = [value for block in each.watched if (value := getattr(block, field)) is not None]
     return sum(known) if known else None
 
 
-def _elapsed_ns(each: Measured, field: str) -> int:
+def _elapsed_ns(each: Measurement, field: str) -> int:
     """How long the watched blocks that know the field lasted together."""
     return sum(block.end_ns - block.begin_ns for block in each.watched if getattr(block, field) is not None)
 

@@ -26,7 +26,7 @@ from mixmark.harness.contracts.schema import (
     Share,
 )
 from mixmark.harness.contracts.text import plain
-from mixmark.harness.judge.energy.total import Draw
+from mixmark.harness.judge.energy.total import CurrentPower
 from mixmark.harness.measure import mixed
 from mixmark.harness.measure.cluster import clocks, messages, names
 from mixmark.harness.measure.cluster.agents import TICK_S, Remotes, why
@@ -58,7 +58,7 @@ class Cluster:
     def metered(self) -> bool:
         return bool(self.domains)
 
-    def draw(self) -> Draw | None:
+    def current_power(self) -> CurrentPower | None:
         return None
 
     def pool_bytes(self, devices: Sequence[Device]) -> Mapping[str, int]:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from mixmark.harness.contracts.schema import Absent, Device, Domain, Metering, Samples
 from mixmark.harness.judge.energy.coverage import rivals, uncovered
-from mixmark.harness.judge.energy.reading import Reading, cumulative, in_phase, power, reading, same
+from mixmark.harness.judge.energy.reading import EnergyReading, cumulative, in_phase, power, reading, same
 from mixmark.harness.judge.energy.total import (
-    Total,
+    MachineEnergy,
     blocks,
     boundary,
     contradictions,
@@ -131,7 +131,7 @@ def test_a_counter_that_begins_anew_has_no_joules_where_it_did(wrap: float | Non
     assert reading(domain(wrap_joules=wrap), seen, 31 * S, 69 * S).valid
 
 
-def fallen(at_j: float, by_j: float, wrap: float, feed_overhead_ns: int = 0) -> Reading:
+def fallen(at_j: float, by_j: float, wrap: float, feed_overhead_ns: int = 0) -> EnergyReading:
     """A counter that stood `at_j` joules above its zero at 30 s and then fell by `by_j`, read each 0.1 s but a gap."""
     values = joules_until(EVERY) - joules_until(30 * S) + at_j
     values = np.where(EVERY > 30 * S, values - by_j, values)
@@ -267,8 +267,8 @@ def test_no_window_is_misuse() -> None:
         reading(domain(), counter(), 5 * S, 5 * S)
 
 
-def valid(id: str, joules: float = 100.0) -> Reading:
-    return Reading(id, 0, 10 * S, "counter", joules, edge_uncertainty=0.01)
+def valid(id: str, joules: float = 100.0) -> EnergyReading:
+    return EnergyReading(id, 0, 10 * S, "counter", joules, edge_uncertainty=0.01)
 
 
 def summed(
@@ -277,10 +277,10 @@ def summed(
     slow: tuple[str, ...] = (),
     devices: tuple[Device, ...] = (CPU, GPU),
     absent: tuple[Absent, ...] = (),
-) -> Total:
+) -> MachineEnergy:
     readings = {each.id: valid(each.id) for each in domains}
-    readings |= {id: Reading(id, 0, 10 * S, "counter", None, ("gap",)) for id in broken}
-    readings |= {id: Reading(id, 0, 10 * S, "counter", None, ("window too short",)) for id in slow}
+    readings |= {id: EnergyReading(id, 0, 10 * S, "counter", None, ("gap",)) for id in broken}
+    readings |= {id: EnergyReading(id, 0, 10 * S, "counter", None, ("window too short",)) for id in slow}
     return boundary(domains, readings, devices, absent=absent)
 
 
@@ -544,7 +544,7 @@ def test_one_reading_under_two_names_is_not_added() -> None:
     whole = metered(one, two).model_copy(update={"devices": (CPU,)})
     [metering] = whole.meterings
 
-    def read(first: Samples, second: Samples) -> Total:
+    def read(first: Samples, second: Samples) -> MachineEnergy:
         seen = metering.model_copy(update={"samples": {"p0": first, "p1": second}})
         return total(whole.model_copy(update={"meterings": (seen,)}), "p", 10 * S, 60 * S)
 
@@ -662,9 +662,9 @@ def trees(draw: st.DrawFn) -> Metered:
 def test_no_joule_is_counted_twice(made: Metered) -> None:
     joules, domains = made.joules, made.domains
     readings = {
-        each.id: Reading(each.id, 0, S, each.method, None, ("gap",))
+        each.id: EnergyReading(each.id, 0, S, each.method, None, ("gap",))
         if each.id in made.broken
-        else Reading(each.id, 0, S, each.method, sum(joules[leaf] for leaf in each.covers))
+        else EnergyReading(each.id, 0, S, each.method, sum(joules[leaf] for leaf in each.covers))
         for each in domains
     }
     devices = tuple(
