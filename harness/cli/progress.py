@@ -1,20 +1,20 @@
-"""The progress of a run on stderr: a live display on a terminal, and one line per finished step everywhere."""
+"""The progress of a run on stderr: a live display on a terminal, and one line per finished phase everywhere."""
 
 from __future__ import annotations
 
 import textwrap
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from types import TracebackType
 
+from rich import progress as bars
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from mixmark.harness.cli.eta import Pace, clock
+from mixmark.harness.cli.eta import Eta
 from mixmark.harness.contracts.schema import Phase, Record, Result, Share
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.energy.total import CurrentPower
@@ -23,43 +23,52 @@ from mixmark.harness.measure import audit
 from mixmark.harness.measure.benchmark import Observer, Procedure
 from mixmark.harness.measure.mixed import Snapshot
 
-WIDE = 60  # columns of the bar where the terminal has them
-QUIET_S = 60  # a file gets a line at least about so often, so that a long step is not taken for a hang
+BAR_COLUMNS = 60  # at most
+TIMES_COLUMNS = 30  # beside the bar: the time passed and the time left
+LINE_EVERY_S = 60  # without a terminal, so that a long phase is not taken for a hang
 COMPARING = "comparing with the reference"
-RESTING = "resting: the meters read the idle machine"
+PREFIXES = {
+    "mixed": "in the mix, ",
+    "confirmation": "confirmation run, ",
+    "screening": "screening run, ",
+    "scaling": "in the mix on a part of the hosts, ",
+}
 
 
 class Progress:
-    """Follows a run and shows its progress; a context manager around the run.
-
-    A step is a cell, the comparison of answers with the reference, all routes that are measured once more, or a mixed
-    phase. What is told of the time left is decided in `cli.eta`.
-    """
+    """Follows a run and shows its progress; a context manager around the run. A phase is a step."""
 
     def __init__(
         self,
         header: Result,
-        how: Procedure,
-        past: Mapping[str, float] | None = None,
+        procedure: Procedure,
         metered: bool = False,
-        draw: Callable[[], CurrentPower | None] = lambda: None,
+        current_power: Callable[[], CurrentPower | None] = lambda: None,
         console: Console | None = None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """past: the seconds that pieces of past runs took. metered: whether meters rest. draw: reads the meters."""
+        """metered: whether meters read the idle machine around each phase. current_power: reads the meters."""
         self.console = console or Console(stderr=True)
-        self.draw, self.clock_s = draw, clock_s
-        waiting = {record.key for record in header.records if audit.pending(record)}
-        self.pace = Pace(header, how, waiting, metered, past or {}, clock_s())
+        self.current_power, self.clock_s = current_power, clock_s
+        self.idle_s = procedure.idle_s if metered else 0.0
+        self.eta = Eta(header, procedure, self.idle_s)
         self.units = {suite.name: suite.unit_names.short for suite in header.suites}
         self.purposes: dict[str, str] = {phase.name: phase.purpose for phase in header.phases}
+        self.phase_of = {share.key: phase.name for phase in header.phases for share in phase.shares}
+        self.step = len({record.phase for record in header.records})
         self.label = self.stage = ""
+        self.pending = {record.key for record in header.records if audit.pending(record)}
         self.agreed = self.compared = 0
-        """How many records of this step were compared with the reference, and how many of them agreed with it."""
+        """How many records since the last phase were compared with the reference, and how many agreed with it."""
         self.snapshot: Snapshot | None = None
-        self.drawn: CurrentPower | None = None
-        self.asked_s = float("-inf")
-        self.line_s = clock_s()
+        self.power: CurrentPower | None = None
+        self.power_s = float("-inf")
+        self.line_s = self.began_s = clock_s()
+        self.expected_s = 0.0  # of what began at began_s
+        self.column = bars.BarColumn()
+        columns = (self.column, bars.TimeElapsedColumn(), "passed", bars.TimeRemainingColumn(), "left")
+        self.bar = bars.Progress(*columns, console=self.console, get_time=clock_s, speed_estimate_period=1e9)
+        self.task = self.bar.add_task("", total=self.eta.total_s, completed=int(self.eta.done_s))
         self.live = Live(console=self.console, get_renderable=self._render, refresh_per_second=2, transient=True)
 
     def __enter__(self) -> Progress:
@@ -86,51 +95,51 @@ class Progress:
 
     def _planned(self, phases: Sequence[Phase]) -> None:
         self.purposes |= {phase.name: phase.purpose for phase in phases}
-        self.pace.planned(phases, self.clock_s())
+        self.phase_of |= {share.key: phase.name for phase in phases for share in phase.shares}
+        self.eta.plan(phases)
 
     def _started(self, share: Share) -> None:
-        self.pace.enter("prepare", share.key, self.clock_s())
-        self.label = f"{share.route.label}, {share.scenario}"
+        self.step += 1
+        self._begin(self.eta.seconds("phase", self.phase_of.get(share.key, "")))
+        mixed = share.scenario == "mixed"
+        self.label = "the mix, on all devices" if mixed else f"{share.route.label}, {share.scenario}"
         self.stage = "starting"
-        if share.scenario == "mixed":
-            self.label = "the mix, on all devices"
 
     def _staged(self, share: Share, stage: str) -> None:
-        mixed = share.scenario == "mixed"
-        self.pace.enter("measure" if stage == "measuring" and not mixed else "prepare", share.key, self.clock_s())
-        self.stage = f"{stage} {share.route.suite}" if mixed else stage
-        self._murmur()
+        self.stage = f"{stage} {share.route.suite}" if share.scenario == "mixed" else stage
+        self._report_stage()
 
     def _mixing(self, snapshot: Snapshot) -> None:
-        if self.snapshot is None:
-            self.pace.enter("mix", "mix", self.clock_s())
         self.snapshot, self.stage = snapshot, f"{snapshot.mixes:.2f} mixes"
-        self._murmur()
+        self._report_stage()
 
     def _recorded(self, record: Record) -> None:
         self.snapshot = None
-        number = self.pace.step_of(record.phase)
-        self.pace.recorded(record, audit.pending(record), self.clock_s())
-        before = {"mixed": "in the mix, ", "confirmation": "once more, ", "screening": "screening run, "}
-        before["scaling"] = "in the mix on a part of the hosts, "
-        where = before.get(self.purposes.get(record.phase, ""), "")
-        self._say(f"{where}{record.route.label}: {self._outcome(record)}", number, tell=record.scenario != "mixed")
-        self._await()
+        self.eta.record(record)
+        if audit.pending(record):
+            self.pending.add(record.key)
+        self._begin(0.0)
+        self.stage = "the meters read the idle machine" if self.idle_s else "ending"
+        self._print(
+            f"{PREFIXES.get(self.purposes.get(record.phase, ''), '')}{record.route.label}: {self._outcome(record)}"
+        )
 
     def _auditing(self, record: Record) -> None:
-        self.pace.enter("compare", record.key, self.clock_s())
+        self._begin(self.eta.seconds("audit", record.key))
         self.label, self.stage = COMPARING, f"{record.route.suite} by {record.route.adapter}"
-        self._murmur()
+        self._report_stage()
 
     def _audited(self, record: Record) -> None:
-        number = self.pace.step
+        if record.key not in self.pending:
+            return  # an accelerator's audit that the CPU repeated
+        self.pending.remove(record.key)
+        self.eta.record(record)
+        self._begin(0.0)
         self.compared += 1
         self.agreed += record.audit is not None and record.audit.passed
-        self.pace.compared(record, self.clock_s())
-        if self.pace.step != number or not self.pace.left:
-            self._say(f"answers compared with the reference: {self.agreed} of {self.compared} agree", number)
+        if not self.pending:
+            self._print(f"outputs compared with the reference: {self.agreed} of {self.compared} agree")
             self.agreed = self.compared = 0
-        self._await()
 
     def _outcome(self, record: Record) -> str:
         """Describes a record in a few words."""
@@ -146,28 +155,22 @@ class Progress:
         figure = "–" if rate is None else f"{rate:,.0f}" if rate >= 1000 else f"{rate:.3g}"
         return f"{figure} {self.units.get(record.route.suite, f'{record.unit}s')}/s"
 
-    def _await(self) -> None:
-        """Says what is done until the next event, if it is known: the machine rests, or a reference is loaded."""
-        if self.pace.left and self.pace.left[0].kind == "reference":
-            self.label, self.stage = COMPARING, f"loading the reference of {self.pace.left[0].about}"
-        elif self.pace.left and self.pace.left[0].kind == "rest":
-            self.stage = RESTING
+    def _begin(self, expected_s: float) -> None:
+        """Another piece of work begins, or what comes next is not known yet."""
+        self.began_s, self.expected_s = self.clock_s(), expected_s
 
-    def _murmur(self) -> None:
-        """Where no display is live, says now and then how a long step goes on."""
-        if not self.console.is_interactive and self.clock_s() - self.line_s >= QUIET_S:
-            self._say(f"{self.label}: {self.stage}", self.pace.step)
+    def _report_stage(self) -> None:
+        """Prints the stage of a long phase now and then if there is no live display."""
+        if not self.console.is_interactive and self.clock_s() - self.line_s >= LINE_EVERY_S:
+            self._print(f"{self.label}: {self.stage}")
 
-    def _say(self, words: str, number: int, tell: bool = True) -> None:
+    def _print(self, words: str) -> None:
         """Writes a line, as narrow as the terminal, without a break inside a word."""
         self.line_s = self.clock_s()
-        tell = tell and bool(self.pace.left) and not self.console.is_interactive
-        left = f", {self.pace.told(self.line_s)}" if tell else ""
-        line = self._wrapped(f"{words}{left}", self._number(number))
-        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self.console.print(self._wrapped(words, self._number()), highlight=False, markup=False, soft_wrap=True)
 
-    def _number(self, step: int) -> str:
-        return f"[{step}/{self.pace.total}]"
+    def _number(self) -> str:
+        return f"[{self.step}/{max(self.step, self.eta.steps)}]"
 
     def _wrapped(self, text: str, number: str) -> str:
         """The number and the text behind it, on as many lines as the width needs."""
@@ -179,24 +182,32 @@ class Progress:
         )
 
     def _render(self) -> RenderableType:
-        now_s = self.clock_s()
-        number = self._number(self.pace.step)
-        late = ", longer than expected" if self.pace.late(now_s) else ""
-        stage = f"{self.stage}, {clock(now_s - self.pace.piece_s)}{late}"
-        told = [f"{clock(now_s - self.pace.begin_s)} passed", str(self.pace.told(now_s))]
-        if now_s - self.asked_s >= 1:  # reading many meters takes milliseconds, and a person looks no more often
-            self.drawn, self.asked_s = self.draw(), now_s
-        if self.drawn:
-            told.append(f"{self.drawn.watts:,.1f} W, {self.drawn.boundary or 'of the metered part only'}")
-        bar = Table.grid()  # a bar alone ends no line
-        bar.add_row(ProgressBar(total=1.0, completed=self.pace.share(now_s), width=min(WIDE, self.console.width)))
+        now_s, number = self.clock_s(), self._number()
+        if now_s - self.power_s >= 1:  # reading many meters takes milliseconds
+            self.power, self.power_s = self.current_power(), now_s
+        watts = f"{self.power.watts:,.1f} W, {self.power.boundary or 'of the metered part only'}" if self.power else ""
+        stage = f"{self.stage}, {_clock(now_s - self.began_s)}"
         return Group(
             Text(self._wrapped(self.label, number), "bold"),
             Text(self._wrapped(stage, " " * len(number))),
             *([_state(self.snapshot)] if self.snapshot else []),
-            bar,
-            Text(" · ".join(told)),
+            self._bar(now_s),
+            *([Text(watts)] if watts else []),
         )
+
+    def _bar(self, now_s: float) -> RenderableType:
+        """The bar and the ETA: rich divides the expected seconds that remain by those done per second so far."""
+        task = self.bar.tasks[0]
+        task.total = self.eta.total_s  # `update` would forget the speed
+        done_s = self.eta.done_s + min((now_s - self.began_s) * (task.speed or 1.0), self.expected_s)
+        self.bar.update(self.task, completed=min(done_s, 0.99 * task.total))
+        self.column.bar_width = max(1, min(BAR_COLUMNS, self.console.width - TIMES_COLUMNS))
+        return self.bar.get_renderable()
+
+
+def _clock(seconds: float) -> str:
+    """Minutes and seconds: 75:09."""
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
 def _state(snapshot: Snapshot) -> RenderableType:

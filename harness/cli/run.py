@@ -457,21 +457,18 @@ def _on_hosts(
 def _performed(header: Result, site: Site, equipment: Equipment, keeper: Store) -> Result:
     """Measures what the header plans and does not have yet, and shows the progress. An interruption leaves the result
     unfinished."""
-    from mixmark.harness.cli import past
     from mixmark.harness.cli.progress import Progress
     from mixmark.harness.contracts.errors import ResultError
     from mixmark.harness.measure import benchmark as run
 
     how, auditor = run.procedure(header), run.auditor(equipment, keeper.path, header.tier)
-    progress = Progress(header, how, past.recall(header), site.metered, site.current_power)
+    progress = Progress(header, how, site.metered, site.current_power)
     benchmark = run.Benchmark(header, site, auditor, keeper, how, progress.observer)
     try:
         with run.until_interrupted(), progress:
             benchmark.run()
     except ResultError as error:
         raise ResultError(str(error), f"{error.hint}; continue with: mixmark run --resume {keeper.path}") from error
-    finally:
-        past.keep(header, progress.pace.times)
     keeper.finish(benchmark.result)
     return benchmark.result
 

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from mixmark.harness.cli import machine_lock, main, show
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Result
-from mixmark.harness.discover import setup
 from mixmark.harness.discover.machine import other_load
+from mixmark.harness.measure import metering
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.plan import mixes
 from mixmark.harness.plugins import locks
@@ -99,7 +99,7 @@ def test_efficiency_without_a_meter_is_refused_before_anything_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(locks.VARIABLE, str(tmp_path / "lock"))
-    monkeypatch.setattr(setup, "metered", lambda devices, adapters, config: Meters(config, (), {}))
+    monkeypatch.setattr(metering, "metered", lambda devices, adapters, config: Meters(config, (), {}))
     acme = f"{ROOT / 'tests/fakes/acme.py'}:Acme"
     words = ["run", "--tier", "smoke", "--adapter", acme, "--objective", "efficiency", "--out", str(tmp_path / "out")]
     done = CliRunner().invoke(main, words, catch_exceptions=False)

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from mixmark.harness import cli
-from mixmark.harness.cli.eta import Pace
-from mixmark.harness.contracts.schema import Failure, Phase, Result
+from mixmark.harness.cli.eta import Eta
+from mixmark.harness.contracts.schema import Failure, Result
 from mixmark.harness.judge import solo_rates
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.judgement import judge
@@ -181,32 +181,15 @@ def test_scaling_without_hosts_or_without_a_mix_is_refused_at_once(
     assert not (tmp_path / "out").exists()
 
 
-def test_the_time_left_has_a_step_for_each_part_that_is_not_planned_yet(three: Result) -> None:
-    """And what is heard of the mix is not taken for news of them."""
-    planned = planned_alone(cluster(THREE)).model_copy(update={"scaling": True})
-    of_mix = [each for each in planned.records if each.phase == "mixed.1"]
-    ahead = planned.model_copy(
-        update={
-            "records": tuple(each for each in planned.records if each.phase != "mixed.1"),
-            "phases": tuple(asked_to_compare(phase) if phase.purpose == "mixed" else phase for phase in planned.phases),
-        }
-    )
-    pace = Pace(ahead, Procedure(mix_limits=SMOKE_MIX))
-    assert [piece.kind for piece in pace.left].count("mix") == 3
-    compared = [piece.about for piece in pace.left if piece.kind == "compare"]
-    assert len(compared) == len(set(compared)) == 3 * len(of_mix)
-    for record in of_mix:
-        pace.recorded(record, pending=False, now_s=1.0)
-    assert [piece.kind for piece in pace.left].count("mix") == 2
-    assert len([piece for piece in pace.left if piece.kind == "compare"]) == 2 * len(of_mix)
-
-
-def asked_to_compare(of: Phase) -> Phase:
-    tasks = tuple(
-        task.model_copy(update={"shares": tuple(s.model_copy(update={"limits": SMOKE_MIX}) for s in task.shares)})
-        for task in of.tasks
-    )
-    return of.model_copy(update={"tasks": tasks})
+def test_the_eta_counts_each_part_that_is_not_planned_yet(three: Result) -> None:
+    planned = planned_alone(cluster(THREE)).model_copy(update={"scaling": True, "records": ()})
+    solo = tuple(phase for phase in planned.phases if phase.purpose == "solo")
+    eta = Eta(planned.model_copy(update={"phases": solo}), Procedure(mix_limits=SMOKE_MIX), 0.0)
+    assert eta.steps == len(solo) + 3, "the mix on one, two and three hosts"
+    before_s = eta.total_s
+    eta.plan([phase for phase in planned.phases if phase.purpose == "mixed"])
+    assert eta.steps == len(solo) + 3
+    assert eta.total_s != before_s
 
 
 def test_the_power_of_a_part_has_the_rest_of_its_hosts_only(monkeypatch: pytest.MonkeyPatch) -> None:
