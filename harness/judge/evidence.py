@@ -153,7 +153,7 @@ class Evidence:
     measured: tuple[Measurement, ...]
     """The records that have stamps, in the order of the run."""
     ceilings: Mapping[CeilingKey, Ceiling]
-    light: PeakRates
+    peaks: PeakRates
     """What no honest record exceeds."""
     score: Score | None = None
     """None where there is no mixed run, and while the rules of honesty, on which the score depends, look."""
@@ -178,7 +178,7 @@ def gather(result: Result) -> Evidence:
             if record.completions is not None
         ),
         ceilings=roofline.ceilings(result.records, result.devices),
-        light=roofline.light(result.records, result.devices),
+        peaks=roofline.peak_rates(result.records, result.devices),
     )
 
 

@@ -99,7 +99,7 @@ def _members(group: Device, devices: Sequence[Device], known: Container[str]) ->
     return [device.id for device in members] if all(is_covered(name, held) for name in group.silicon) else []
 
 
-def light(records: Iterable[Record], devices: Sequence[Device] = ()) -> PeakRates:
+def peak_rates(records: Iterable[Record], devices: Sequence[Device] = ()) -> PeakRates:
     """What the built-in adapters' probes of a device reached, the best of them; where there is none, the best of any
     other adapter. A group that they did not probe reaches no more than its parts together.
 

@@ -301,10 +301,10 @@ def _unranked(mix: Mix, result: Result, doubts: Sequence[Finding]) -> Iterator[s
         yield f"{mix.name} is none of the mixes that this version knows"
     elif mix.tier == "smoke":
         yield "the smoke tier shows that everything works"
-    fast = {each.about for each in doubts if each.rule == "slower_than_light"}
+    fast = {each.about for each in doubts if each.rule == "below_ceiling"}
     for record in result.records:
         if record.key in fast:
-            yield f"{record.route.label}, {record.scenario}, is faster than light and not explained"
+            yield f"{record.route.label}, {record.scenario}, exceeds the ceiling of its probe without an explanation"
         if record.key in result.unverified:
             yield f"{record.route.label}, {record.scenario}, was not compared with the code of its suite"
     unknown = {each.about for each in doubts if each.rule == "probed"}

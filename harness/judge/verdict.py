@@ -111,7 +111,7 @@ def loaded(evidence: Evidence) -> Iterator[VerdictReason]:
     if shares and max(shares) > MUCH_FOREIGN:
         text = f"other programs used up to {max(shares) * 100:.0f} % of {max(found)[1]}"
         yield VerdictReason(
-            "machine_ours", text + _of(sum(share > MUCH_FOREIGN for share in shares), len(shares)), AGAIN
+            "no_foreign_load", text + _of(sum(share > MUCH_FOREIGN for share in shares), len(shares)), AGAIN
         )
 
 
@@ -124,7 +124,7 @@ def stolen(evidence: Evidence) -> Iterator[VerdictReason]:
         cpus = f"the time of the CPUs of {host}" if host else "the CPUs' time"
         text = f"the hypervisor gave up to {max(shares) * 100:.0f} % of {cpus} to others"
         yield VerdictReason(
-            "not_stolen",
+            "no_steal_time",
             text + _of(sum(share > MUCH_STOLEN for share in shares), len(shares)),
             "run again when the host is quiet",
         )
@@ -147,7 +147,7 @@ def drifted(evidence: Evidence) -> Iterator[VerdictReason]:
     if far:
         furthest = max(far)
         yield VerdictReason(
-            "speed_held", f"the machine's speed drifted by {furthest * 100:.0f} % during the run", AGAIN
+            "speed_stable", f"the machine's speed drifted by {furthest * 100:.0f} % during the run", AGAIN
         )
 
 
@@ -177,37 +177,37 @@ DISTURBED: tuple[Rule, ...] = (loaded, stolen, impossible, drifted, collapsed, w
 """The rules by which a result is disturbed."""
 
 NOTICED: dict[str, tuple[str, str]] = {
-    "seed_drawn": ("the inputs were known beforehand, by --seed", "leave --seed away"),
-    "slower_than_light": ("a figure exceeds the ceilings that the probe measured", ""),
-    "suites_known": ("a suite is not installed here, so its records were not compared with its code", ""),
+    "seed_random": ("the inputs were known beforehand, by --seed", "leave --seed away"),
+    "below_ceiling": ("a figure exceeds the ceilings that the probe measured", ""),
+    "suites_verified": ("a suite is not installed here, so its records were not compared with its code", ""),
     "on_device": ("the driver saw hardly any work on an accelerator", ""),
-    "accelerators_ours": ("other programs computed on an accelerator", "stop them"),
-    "accelerators_unhindered": ("an accelerator slowed down to protect itself", "improve its cooling or its supply"),
+    "accelerators_exclusive": ("other programs computed on an accelerator", "stop them"),
+    "no_accelerator_throttling": ("an accelerator slowed down to protect itself", "improve its cooling or its supply"),
     "accelerators_watched": ("an accelerator could not be watched to the end", ""),
-    "not_throttled": ("a container's CPU quota ran out", "raise the quota"),
-    "cool_enough": ("a CPU slowed down for heat", "improve its cooling"),
-    "clocks_held": ("a clock frequency fell", "fix the clocks; mixmark doctor says how"),
-    "memory_sufficed": ("programs waited for memory", "free some memory"),
+    "no_quota_throttling": ("a container's CPU quota ran out", "raise the quota"),
+    "no_thermal_throttling": ("a CPU slowed down for heat", "improve its cooling"),
+    "frequency_stable": ("a clock frequency fell", "fix the clocks; mixmark doctor says how"),
+    "no_memory_pressure": ("programs waited for memory", "free some memory"),
     "no_paging": ("pages came from a disk or went there", "free some memory"),
-    "clock_kept": ("the wall clock was set, or the machine slept", ""),
-    "speed_held": ("the machine's speed drifted", "mixmark doctor lists what can disturb"),
-    "batch_found": ("the search for the best batch ran out of time", "a longer preset searches longer"),
+    "wall_clock_steady": ("the wall clock was set, or the machine slept", ""),
+    "speed_stable": ("the machine's speed drifted", "mixmark doctor lists what can disturb"),
+    "batch_search_finished": ("the search for the best batch ran out of time", "a longer preset searches longer"),
     "steady": ("the speed was not steady", "mixmark doctor lists what can disturb"),
-    "latency_kept": ("the latency limits were not kept", "a lower --rate"),
-    "machine_ours": ("other programs ran", AGAIN),
-    "not_stolen": ("the hypervisor took CPU time away", ""),
-    "canary_held": ("a fixed loop changed its speed", "mixmark doctor lists what can disturb"),
-    "little_between": ("much time passed between the feeds", ""),
-    "well_fed": ("the feeds may not have come as fast as a device took them", ""),
-    "clocks_close": ("the clock of a host is not known well", "a link of shorter round trips to it"),
-    "no_traffic": ("the network carried traffic", ""),
+    "latency_within_limits": ("the latency limits were not kept", "a lower --rate"),
+    "no_foreign_load": ("other programs ran", AGAIN),
+    "no_steal_time": ("the hypervisor took CPU time away", ""),
+    "canary_stable": ("a fixed loop changed its speed", "mixmark doctor lists what can disturb"),
+    "low_feed_overhead": ("much time passed between the feeds", ""),
+    "not_starved": ("the feeds may not have come as fast as a device took them", ""),
+    "clocks_synchronised": ("the clock of a host is not known well", "a link of shorter round trips to it"),
+    "network_quiet": ("the network carried traffic", ""),
     "energy_valid": ("an energy source gave no joules", "mixmark meters shows what it reads"),
     "energy_agrees": ("two energy sources disagree", "mixmark meters shows what they read"),
-    "energy_on_time": ("the clock of a meter is late", ""),
-    "metering_cheap": ("reading the meters took much CPU time", ""),
+    "meter_timestamps_recent": ("the clock of a meter is late", ""),
+    "low_metering_overhead": ("reading the meters took much CPU time", ""),
 }
 """(what was noticed, its remedy) for each rule that warns, the most serious first."""
-ELSEWHERE = ("finished", "mix_bounded", "interval_known", "energy_whole")
+ELSEWHERE = ("finished", "mix_bounded", "interval_known", "energy_complete")
 """The rules that warn and have a verdict of their own. The score itself says which part of the machine is not
 metered."""
 
@@ -228,20 +228,20 @@ def _noticed(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Verdic
 def _open(evidence: Evidence, cells: Sequence[Row]) -> Iterator[VerdictReason]:
     """What the figures lack to be solid."""
     if evidence.result.tier == "smoke":
-        yield VerdictReason("mix_graded", "the smoke tier only shows that everything works", "--tier edge measures")
+        yield VerdictReason("score_graded", "the smoke tier only shows that everything works", "--tier edge measures")
     found = evidence.score
     if found is not None:
         widest = _widest(found)
         if widest is None:
             yield VerdictReason(
-                "mix_graded", f"the score is {found.grade} and has no interval", _longer(evidence, found)
+                "score_graded", f"the score is {found.grade} and has no interval", _longer(evidence, found)
             )
         elif len(found.runs) < SOLID_RUNS:
             yield VerdictReason(
-                "mix_graded", "one run does not show how far runs differ", "--preset official makes five"
+                "score_graded", "one run does not show how far runs differ", "--preset official makes five"
             )
         elif widest > SOLID_HALF_WIDTH:
-            yield VerdictReason("mix_graded", f"the score is known to ±{widest * 100:.0f} %")
+            yield VerdictReason("score_graded", f"the score is known to ±{widest * 100:.0f} %")
         return
     if any(row.status == "unaudited" for row in cells):
         yield VerdictReason("audited", "nobody can audit the outputs of a hosted service")

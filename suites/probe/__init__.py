@@ -52,7 +52,7 @@ AT_MOST = {"16 bits": 0.0004, "fp8": 0.2, "int8": 0.2, "int4": 0.2}
 """Gates by the declared precision, from docs/separation/probe.md."""
 
 
-OUT_OF_CACHE = 4  # times the last-level cache: as slower_than_light asks of what it compares
+OUT_OF_CACHE = 4  # times the last-level cache: as below_ceiling asks of what it compares
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ def test_a_wrong_answer_is_an_invalid_finding(shell: Shell) -> None:
     (finding,) = [each for each in wrong["findings"] if each["rule"] == "audited"]
     assert finding["severity"] == "invalid"
     assert "audited feeds fail; difference 1, at most 0.5" in finding["message"]
-    told = [[each["rule"] for each in result["findings"]].count("seed_drawn") for result in (right, wrong)]
+    told = [[each["rule"] for each in result["findings"]].count("seed_random") for result in (right, wrong)]
     assert told == [1, 0]  # the second one's was drawn
 
 

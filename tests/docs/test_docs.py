@@ -244,16 +244,16 @@ def test_latency_limits() -> None:
 def test_the_rules_say_their_limits() -> None:
     said = {name: what for name, what in table(RULES, "rule")}
     percent = {
-        "not_stolen": (interference.STOLEN, interference.STOLEN_IN_BLOCK),
-        "machine_ours": (interference.FOREIGN,),
-        "memory_sufficed": (interference.MEMORY_STALL,),
-        "clocks_held": (interference.CLOCK_DROP,),
-        "canary_held": (interference.CANARY_DRIFT,),
+        "no_steal_time": (interference.STOLEN, interference.STOLEN_IN_BLOCK),
+        "no_foreign_load": (interference.FOREIGN,),
+        "no_memory_pressure": (interference.MEMORY_STALL,),
+        "frequency_stable": (interference.CLOCK_DROP,),
+        "canary_stable": (interference.CANARY_DRIFT,),
     }
     for rule, limits in percent.items():
         for limit in limits:
             assert f"{limit * 100:g} %" in said[rule], rule
-    assert f"{interference.CLOCK_STEP_NS / 1e9:g} s" in said["clock_kept"]
+    assert f"{interference.CLOCK_STEP_NS / 1e9:g} s" in said["wall_clock_steady"]
     assert f"fewer than {intervals.FEWEST_BLOCKS} blocks" in said["steady"]
 
 

@@ -102,7 +102,7 @@ def made(number: int, seed: int = 1) -> Entry:
         cells=tuple(_cell(rng, suite, device.id) for suite in UNITS for device in devices),
         findings=(
             Finding(
-                rule="canary_held", severity="warning", about="run", message="the time of a fixed loop changed by 3 %"
+                rule="canary_stable", severity="warning", about="run", message="the time of a fixed loop changed by 3 %"
             ),
         ),
         signed=Signed(state="none"),

@@ -94,9 +94,9 @@ def test_the_joules_are_those_of_the_longer_window(two: Result) -> None:
 
 
 def test_a_clock_that_is_not_known_to_a_thousandth_of_the_window_is_told(two: Result) -> None:
-    assert said(mix.clocks_close, two) == []
-    assert said(mix.clocks_close, bounded(two, 599_000_000)) == []
-    [(severity, about, message)] = said(mix.clocks_close, bounded(two, SECOND))
+    assert said(mix.clocks_synchronised, two) == []
+    assert said(mix.clocks_synchronised, bounded(two, 599_000_000)) == []
+    [(severity, about, message)] = said(mix.clocks_synchronised, bounded(two, SECOND))
     assert (severity, about) == ("warning", "run")
     assert message == (
         "mixed.1: the clock of host2 is known to ±1,000.0 ms, 0.17 % of the window (limit 0.1 %), which is counted "
@@ -104,7 +104,7 @@ def test_a_clock_that_is_not_known_to_a_thousandth_of_the_window_is_told(two: Re
     )
     alone = tuple(connection(each.phase, "host2", SECOND) for each in two.connections if each.phase != "mixed.1")
     rest = tuple(each for each in two.connections if each.phase == "mixed.1")
-    assert said(mix.clocks_close, two.model_copy(update={"connections": (*rest, *alone)})) == [], "no mixed run"
+    assert said(mix.clocks_synchronised, two.model_copy(update={"connections": (*rest, *alone)})) == [], "no mixed run"
 
 
 def test_a_stamp_may_be_as_late_as_its_clock_is_off(two: Result) -> None:
@@ -120,7 +120,7 @@ def test_a_stamp_may_be_as_late_as_its_clock_is_off(two: Result) -> None:
     )
 
     def hosts(about: Result) -> set[str]:
-        keys = {key for _, key, _ in said(integrity.clock_bracketed, about)}
+        keys = {key for _, key, _ in said(integrity.window_bracketed, about)}
         return {host_of(each.route.device) for each in about.records if each.key in keys}
 
     assert hosts(two) == set() and hosts(early) == {"host1", "host2"}
@@ -138,8 +138,8 @@ def test_a_host_that_was_asked_for_and_took_no_part_leaves_no_score(two: Result)
     found = judge(lost)
     assert (found.verdict.word, found.verdict.reason, found.exit_code) == ("invalid", f"no score: {reason}", 1)
     without = lost.model_copy(update={"mix": None, "phases": ()})
-    assert said(mix.hosts_there, without) == [("invalid", "run", reason)]
-    assert said(mix.hosts_there, two) == [] and said(mix.hosts_there, lost) == [], "the score says it"
+    assert said(mix.hosts_took_part, without) == [("invalid", "run", reason)]
+    assert said(mix.hosts_took_part, two) == [] and said(mix.hosts_took_part, lost) == [], "the score says it"
 
 
 def test_a_host_all_of_whose_parts_failed_is_named_once(two: Result) -> None:
@@ -169,13 +169,13 @@ def test_a_disturbance_is_told_with_the_name_of_its_host(two: Result) -> None:
     begin, end = two.records[0].bracket_ns or (0, 0)
     third = (end - begin) // 3 + 1
     busy = on_host(two, "host2", conditions=watched(begin, end, busy_ns=third + third // 5, stolen_ns=third // 5))
-    foreign = said(interference.machine_ours, busy)
+    foreign = said(interference.no_foreign_load, busy)
     assert foreign and {host_of(each.route.device) for each in busy.records if each.key in {a for _, a, _ in foreign}}
     assert {message for _, _, message in foreign} == {
         "host2: other processes kept 0.20 of 2 CPUs busy, 10.0 % of the machine (limit 1.0 %)"
     }
     assert all(
-        message.startswith("host2: the hypervisor took") for _, _, message in said(interference.not_stolen, busy)
+        message.startswith("host2: the hypervisor took") for _, _, message in said(interference.no_steal_time, busy)
     )
     assert [str(each.text).split(" (")[0] for each in judge(busy).verdict.reasons] == [
         "other programs used up to 10 % of host2",
@@ -196,16 +196,16 @@ def test_the_fixed_loop_is_compared_on_each_host_by_itself(two: Result) -> None:
 
     apart = on_host(on_host(two, "host1", conditions=run("host1", 1_000_000, 1_000_000)), "host2")
     apart = on_host(apart, "host2", conditions=run("host2", 2_000_000, 2_000_000))
-    assert said(interference.canary_held, apart) == []
+    assert said(interference.canary_stable, apart) == []
     slower = on_host(apart, "host2", conditions=run("host2", 2_000_000, 2_100_000))
-    assert said(interference.canary_held, slower) == [
+    assert said(interference.canary_stable, slower) == [
         (
             "warning",
             "run",
             "a fixed loop on host2 took 2.00 ms at its fastest and 2.10 ms at its slowest, 5.0 % apart (limit 2.0 %)",
         )
     ]
-    [(_, _, message)] = said(interference.canary_held, canaries((1_000_000,), (1_100_000,)))
+    [(_, _, message)] = said(interference.canary_stable, canaries((1_000_000,), (1_100_000,)))
     assert message.startswith("a fixed loop took"), "this machine alone has no name"
 
 
@@ -228,9 +228,7 @@ def test_what_is_too_fast_for_the_cache_of_its_host_is_told() -> None:
     def told(first: System, second: System) -> list[str]:
         hosts = (Hosts(names=("host1",), system=first), Hosts(names=("host2",), system=second))
         of_both = about.model_copy(update={"system": first, "hosts": hosts})
-        return [
-            message.split(" that")[0].split(" × ")[1] for _, _, message in said(integrity.slower_than_light, of_both)
-        ]
+        return [message.split(" that")[0].split(" × ")[1] for _, _, message in said(integrity.below_ceiling, of_both)]
 
     assert told(large, small) == ["the FLOP/s", "the byte/s"]
     assert told(small, large) == ["the FLOP/s"]
@@ -274,9 +272,9 @@ def carrying(about: Result, host: str, bytes_per_s: int) -> Result:
 
 
 def test_traffic_beside_the_agent_s_own_is_told_of_its_host(two: Result) -> None:
-    assert said(integrity.no_traffic, two) == []
+    assert said(integrity.network_quiet, two) == []
     loud = carrying(two, "host2", 500_000)
-    found = said(integrity.no_traffic, loud)
+    found = said(integrity.network_quiet, loud)
     assert {message for _, _, message in found} == {
         "host2's network carried 500 kB a second in the window beside the stream of its agent (50 kB), for this run or "
         "for others (at rest: 64 kB)"
@@ -288,7 +286,7 @@ def test_traffic_beside_the_agent_s_own_is_told_of_its_host(two: Result) -> None
         connection(each.phase, each.host, received_bytes=300_000_000) if each.phase == "mixed.1" else each
         for each in loud.connections
     )
-    assert said(integrity.no_traffic, loud.model_copy(update={"connections": streamed})) == [], "it was the agent's"
+    assert said(integrity.network_quiet, loud.model_copy(update={"connections": streamed})) == [], "it was the agent's"
 
 
 def test_a_host_that_does_not_say_what_it_carried_proves_nothing(two: Result) -> None:

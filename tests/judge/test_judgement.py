@@ -88,34 +88,34 @@ def test_the_exit_code_is_part_of_the_judgement(told: Result, code: int) -> None
 
 
 ENERGY = {
-    "energy_known",
-    "energy_whole",
+    "energy_measured",
+    "energy_complete",
     "energy_agrees",
-    "energy_on_time",
-    "metering_cheap",
+    "meter_timestamps_recent",
+    "low_metering_overhead",
 }  # tests of their own, below
 
 
 HONESTY = {
     "units_counted",
-    "clock_bracketed",
+    "window_bracketed",
     "on_schedule",
-    "alone",
-    "in_its_slice",
-    "never_stopped",
-    "no_traffic",
-    "in_turn",
+    "no_orphans",
+    "threads_pinned",
+    "never_suspended",
+    "network_quiet",
+    "concurrency_kept",
     "on_device",
-    "slower_than_light",
+    "below_ceiling",
     "probed",
-    "little_between",
-    "best_measured",
-    "well_fed",
-    "seed_drawn",
+    "low_feed_overhead",
+    "fastest_measured",
+    "not_starved",
+    "seed_random",
 }  # tests/judge/rules/test_integrity.py
 
 
-MIXED = {"mix_complete", "mix_graded", "mix_bounded", "hosts_there", "clocks_close"}
+MIXED = {"mix_complete", "score_graded", "mix_bounded", "hosts_took_part", "clocks_synchronised"}
 
 
 def everything() -> Result:
@@ -137,10 +137,10 @@ def test_findings_asks_every_rule() -> None:
     asked = {finding.rule for finding in judge(everything()).findings}
     assert asked == {rule.__name__ for rule in judgement.RULES} - {
         "precise",
-        "latency_kept",
+        "latency_within_limits",
         "screened",
-        "batch_found",
-        "closed",
+        "batch_search_finished",
+        "closed_cleanly",
         *MIXED,
         *HONESTY,
         *ENERGY,

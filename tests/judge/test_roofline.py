@@ -77,10 +77,10 @@ def test_a_group_has_its_own_ceiling_or_what_those_of_its_parts_add_up_to() -> N
     assert ("gpu:pair", "torch", "fp32") not in roofline.ceilings(alone[:1], devices)
     own = roofline.ceilings([*alone, on("gpu:pair", 2.5e17)], devices)["gpu:pair", "torch", "fp32"]
     assert own.flops_per_s == 2.5e17
-    light = roofline.light([*alone, on("gpu:pair", 1e18, "acme")], devices)  # the built-in adapter is the witness
-    assert light.flops_per_s["gpu:pair", "fp32"] == 3e17
-    assert light.bytes_per_s["gpu:pair"] == 2 * 4e9 * 1e9 / 400
-    assert roofline.light([on("gpu:pair", 1e18, "acme")], devices).flops_per_s == {("gpu:pair", "fp32"): 1e18}
+    peaks = roofline.peak_rates([*alone, on("gpu:pair", 1e18, "acme")], devices)  # the built-in adapter is the witness
+    assert peaks.flops_per_s["gpu:pair", "fp32"] == 3e17
+    assert peaks.bytes_per_s["gpu:pair"] == 2 * 4e9 * 1e9 / 400
+    assert roofline.peak_rates([on("gpu:pair", 1e18, "acme")], devices).flops_per_s == {("gpu:pair", "fp32"): 1e18}
 
 
 def test_the_roofline_takes_the_slower_of_compute_and_memory_at_each_yield() -> None:

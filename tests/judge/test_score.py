@@ -270,7 +270,10 @@ def test_what_is_faster_than_light_has_a_score_and_no_rank() -> None:
     probes = probe("gpu:0", Cost(name="gemm", flops=1e9, bytes=0), READ), probe("cpu:0", GEMM, READ)
     for gflop, unranked in (
         (6, ()),
-        (7, ("diffusion on gpu:0 by acme in bf16, mixed, is faster than light and not explained",)),
+        (
+            7,
+            ("diffusion on gpu:0 by acme in bf16, mixed, exceeds the ceiling of its probe without an explanation",),
+        ),
     ):
         costs = {"costs": (Cost(name="image", flops=gflop * 1e9, bytes=0),), "feed_units": 1}
         found = scored(of((changed(records, "diffusion", **costs)[0], plan), probes=probes))

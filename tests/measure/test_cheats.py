@@ -169,12 +169,12 @@ CAUGHT = {
     "Bending": ("audited", WRONG),
     "BendingFeeds": ("audited", WRONG),
     "BendingUnits": ("units_counted", "1 to 1 units were counted for feeds of 4"),
-    "Foreseeing": ("little_between", "; making the feeds takes 0.0"),
+    "Foreseeing": ("low_feed_overhead", "; making the feeds takes 0.0"),
     # a harness bent to suit
-    "SlowingTheLoop": ("clock_bracketed", "the worker's clock tells"),
+    "SlowingTheLoop": ("window_bracketed", "the worker's clock tells"),
     "TurningBack": ("finished", "raised: ValueError: time runs backwards"),
     "Amending": ("audited", "the outputs are not those that were sealed when they were timed"),
-    "AmendingSooner": ("clock_bracketed", "the worker's clock tells"),
+    "AmendingSooner": ("window_bracketed", "the worker's clock tells"),
     "Choosing": ("audited", "the worker handed over the digests of"),
     "Loading": ("audited", WRONG),
     "Forging": ("audited", "the worker handed over the digests of"),
@@ -388,4 +388,4 @@ def test_a_probe_that_leaves_work_out_sets_no_ceiling(tmp_path: Path, engine: st
     told = gather(result(record))
     assert [each.severity for each in integrity.audited(told)] == ["invalid"]
     assert WRONG in next(iter(integrity.audited(told))).message
-    assert (told.ceilings, told.light.flops_per_s, told.light.bytes_per_s) == ({}, {}, {})
+    assert (told.ceilings, told.peaks.flops_per_s, told.peaks.bytes_per_s) == ({}, {}, {})

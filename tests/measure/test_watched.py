@@ -63,7 +63,7 @@ def test_a_worker_that_stays_in_its_slice_is_not_accused() -> None:
     with worker() as process:
         found = block(Machine([process.pid], pinned={process.pid: CPUS[:1]}))
     assert found.strayed_threads == 0
-    assert told(integrity.in_its_slice, found) == []
+    assert told(integrity.threads_pinned, found) == []
     assert block(Machine([process.pid])).strayed_threads is None
 
 
@@ -82,7 +82,7 @@ def test_a_worker_that_resets_its_affinity_is_told(code: str) -> None:
         found = block(Machine([process.pid], pinned={process.pid: CPUS[:1]}))
     assert found.strayed_threads == 1
     message = "1 thread of the phase's workers could run on cores outside of their slice"
-    assert told(integrity.in_its_slice, found) == [("invalid", message)]
+    assert told(integrity.threads_pinned, found) == [("invalid", message)]
 
 
 @several
@@ -100,7 +100,7 @@ def test_a_child_of_the_worker_counts_with_it() -> None:
 def test_a_worker_that_was_stopped_is_told_also_when_it_runs_again() -> None:
     with worker() as process:
         machine = Machine([process.pid])
-        assert told(integrity.never_stopped, block(machine)) == []
+        assert told(integrity.never_suspended, block(machine)) == []
 
         def briefly() -> None:
             process.send_signal(signal.SIGSTOP)
@@ -114,7 +114,7 @@ def test_a_worker_that_was_stopped_is_told_also_when_it_runs_again() -> None:
         still = block(machine)
     assert [each.stopped_processes for each in (brief, quiet, still)] == [1, 0, 1]
     message = "a process of the phase's workers was stopped by a signal, in 2 blocks of the window"
-    assert told(integrity.never_stopped, brief, quiet, still) == [("invalid", message)]
+    assert told(integrity.never_suspended, brief, quiet, still) == [("invalid", message)]
 
 
 def test_traffic_is_counted_without_the_loopback(tmp_path: Path) -> None:
@@ -130,16 +130,16 @@ def test_traffic_is_counted_without_the_loopback(tmp_path: Path) -> None:
     carry(1000, 50)
     found = block(Machine(root=tmp_path), lambda: carry(51_000, 13_050))
     assert (found.received_bytes, found.sent_bytes) == (50_000, 13_000)
-    assert told(integrity.no_traffic, found) == []  # in a second
+    assert told(integrity.network_quiet, found) == []  # in a second
     busy = found.model_copy(update={"sent_bytes": 15_000})
     message = "the machine's network carried 65 kB a second in the window, for this run or for others (at rest: 64 kB)"
-    assert told(integrity.no_traffic, busy) == [("warning", message)]
-    assert told(integrity.no_traffic, busy, found.model_copy(update={"received_bytes": 0})) == []  # on average
+    assert told(integrity.network_quiet, busy) == [("warning", message)]
+    assert told(integrity.network_quiet, busy, found.model_copy(update={"received_bytes": 0})) == []  # on average
 
 
 def test_a_machine_that_tells_nothing_accuses_nobody(tmp_path: Path) -> None:
     found = block(Machine([1], root=tmp_path, pinned={1: [0]}))
     assert (found.stopped_processes, found.strayed_threads) == (None, None)
     assert (found.received_bytes, found.sent_bytes) == (None, None)
-    for rule in (integrity.in_its_slice, integrity.never_stopped, integrity.no_traffic):
+    for rule in (integrity.threads_pinned, integrity.never_suspended, integrity.network_quiet):
         assert told(rule, found) == []

@@ -255,7 +255,7 @@ def test_a_record_that_is_called_a_pilot_with_all_that_belongs_to_one_is_invalid
         content["candidates"] = solo
 
     forge(folder, change)
-    found = [each for each in judge(store.open(folder)).findings if each.rule == "best_measured"]
+    found = [each for each in judge(store.open(folder)).findings if each.rule == "fastest_measured"]
     assert [each.severity for each in found] == ["invalid"]
     assert "its screening run was the fastest of" in found[0].message
 
@@ -323,7 +323,7 @@ def test_a_suite_that_is_not_installed_has_no_rank(folder: Path) -> None:
 
     forge(folder, change)
     found = judge(store.open(folder))
-    told = [each for each in found.findings if each.rule == "suites_known"]
+    told = [each for each in found.findings if each.rule == "suites_verified"]
     assert len(told) == len(WHOLE.records)
     assert "version 9 of probe, and version 2 is installed" in told[0].message
     assert found.score is not None

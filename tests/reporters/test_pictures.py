@@ -97,7 +97,7 @@ def test_feeds_that_would_flicker_share_longer_columns(measured: Judgement) -> N
     assert [lane.columns.shape[1] for lane in seen.lanes] == [50, 100], "its feeds take about 2 s of 600 s"
 
 
-def in_turn(whole: Result, each_ns: int) -> Timeline:
+def concurrency_kept(whole: Result, each_ns: int) -> Timeline:
     """The processor works at two suites in turn, a feed of one each time."""
     of = {
         suite: [(at, at + each_ns) for at in range(begin, 600 * SECOND, 2 * each_ns)]
@@ -116,7 +116,7 @@ def in_turn(whole: Result, each_ns: int) -> Timeline:
 def test_bars_that_are_seen_and_shares_that_even_out_stay_fine(
     measured: Judgement, each_s: float, columns: int
 ) -> None:
-    assert in_turn(measured.result, round(each_s * SECOND)).lanes[1].columns.shape[1] == columns
+    assert concurrency_kept(measured.result, round(each_s * SECOND)).lanes[1].columns.shape[1] == columns
 
 
 def test_feeds_that_overlap_share_the_time(measured: Judgement) -> None:

@@ -108,11 +108,11 @@ def test_an_entry_is_ranked_only_if_nothing_speaks_against_it() -> None:
     assert CLOSED.score is not None
     indicative = replace(CLOSED, score=replace(CLOSED.score, grade="indicative"))
     disturbed = replace(CLOSED, disturbed="disturbed: others ran")
-    unproven = replace(CLOSED, score=replace(CLOSED.score, unranked=("it is faster than light",)))
+    unproven = replace(CLOSED, score=replace(CLOSED.score, unranked=("it exceeds a ceiling",)))
     for told, why in (
         (indicative, "an indicative score has no place among others"),
         (disturbed, "result 1 is disturbed: others ran"),
-        (unproven, "it is faster than light"),
+        (unproven, "it exceeds a ceiling"),
     ):
         found = concluded(told)
         assert not found.claim.ranked and found.reasons["ranked"] == (why,)

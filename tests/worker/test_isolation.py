@@ -61,7 +61,7 @@ def measured(folder: Path, what: str, **options: str) -> Record:
 
 
 def told(record: Record) -> list[tuple[str, str]]:
-    return [(each.severity, each.message) for each in integrity.alone(gather(result(record)))]
+    return [(each.severity, each.message) for each in integrity.no_orphans(gather(result(record)))]
 
 
 def naps() -> list[psutil.Process]:

@@ -33,7 +33,7 @@ class Others:
 
     @property
     def limit_cores(self) -> float:
-        """The limit of the rule `machine_ours`."""
+        """The limit of the rule `no_foreign_load`."""
         return min(interference.FOREIGN * self.cpus, interference.FOREIGN_CORES)
 
     @property

@@ -16,17 +16,17 @@ LATE_NS = 1_500_000_000  # stamps of whole seconds are up to one second old, and
 METERING = 0.005  # of one core
 
 
-def energy_known(evidence: Evidence) -> Iterator[Finding]:
+def energy_measured(evidence: Evidence) -> Iterator[Finding]:
     """At least one energy source was sampled. Where none was, the absent meters say what would be needed."""
     if not evidence.result.domains:
         missing = ", ".join(told(uncovered((), needed(evidence.result)), ()))
         absent = any(each.kind == "meter" for each in evidence.result.absent)
         where = "the absent meters say what would be needed" if absent else "mixmark meters says what would be needed"
         message = f"energy not measured, so there is no efficiency: nothing meters {missing}; {where}"
-        yield Finding(rule="energy_known", severity="note", about="run", message=message)
+        yield Finding(rule="energy_measured", severity="note", about="run", message=message)
 
 
-def energy_whole(evidence: Evidence) -> Iterator[Finding]:
+def energy_complete(evidence: Evidence) -> Iterator[Finding]:
     """The measured domains cover every device, used or not, the processor of every host, and what else the machine
     announces to meter."""
     result = evidence.result
@@ -39,7 +39,7 @@ def energy_whole(evidence: Evidence) -> Iterator[Finding]:
         modelled = [each.id for each in result.domains if each.method == "modelled"]
         also = f" ({', '.join(modelled)} is modelled, and does not count)" if modelled else ""
         message = f"energy of a part only, so there is no efficiency: {nothing}{also}"
-        yield Finding(rule="energy_whole", severity="warning", about="run", message=message)
+        yield Finding(rule="energy_complete", severity="warning", about="run", message=message)
 
 
 def energy_valid(evidence: Evidence) -> Iterator[Finding]:
@@ -94,7 +94,7 @@ def energy_agrees(evidence: Evidence) -> Iterator[Finding]:
             yield Finding(rule="energy_agrees", severity="warning", about=about, message=f"{of}{message}")
 
 
-def energy_on_time(evidence: Evidence) -> Iterator[Finding]:
+def meter_timestamps_recent(evidence: Evidence) -> Iterator[Finding]:
     """The stamps of a meter that stamps its own readings are at most 1.5 s old when its first readings arrive."""
     known = {each.id: each for each in evidence.result.domains}
     for about, phase, found in _energies(evidence):
@@ -116,16 +116,16 @@ def energy_on_time(evidence: Evidence) -> Iterator[Finding]:
                 "set its clock by NTP, or declare late_s"
             )
             of = f"{phase}: " if about == "run" else ""
-            yield Finding(rule="energy_on_time", severity="warning", about=about, message=f"{of}{message}")
+            yield Finding(rule="meter_timestamps_recent", severity="warning", about=about, message=f"{of}{message}")
 
 
-def metering_cheap(evidence: Evidence) -> Iterator[Finding]:
+def low_metering_overhead(evidence: Evidence) -> Iterator[Finding]:
     """Reading the meters took at most 0.5 % of one core."""
     for metering in evidence.result.meterings:
         share = metering.cpu_ns / max(metering.end_ns - metering.begin_ns, 1)
         if share > METERING:
             message = f"reading the meters took {_percent(share)} of one core (limit {_percent(METERING)})"
-            yield Finding(rule="metering_cheap", severity="warning", about=metering.phase, message=message)
+            yield Finding(rule="low_metering_overhead", severity="warning", about=metering.phase, message=message)
 
 
 def _meterable(result: Result) -> tuple[Domain, ...]:

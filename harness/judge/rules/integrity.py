@@ -20,7 +20,9 @@ from mixmark.harness.judge.statistics.intervals import CONFIDENCE
 from mixmark.harness.judge.statistics.timestamps import most_in_flight
 from mixmark.harness.plan.presets import OUT_OF_CACHE
 
-LIGHT = 1.25  # times the best ceiling: the probe may miss it, and honest engines were seen at 1.13 of its bandwidth
+OVER_CEILING = (
+    1.25  # times the best ceiling: the probe may miss it, and honest engines were seen at 1.13 of its bandwidth
+)
 LARGEST_CACHE_BYTES = 256 << 20  # that any chip has, and so that of one which does not say: MI300X's
 SLACK_NS = 250_000_000  # between the worker's stamps and the parent's: a pipe and a busy machine's scheduler
 SLACK_SHARE = 0.01  # … and of the window
@@ -77,7 +79,7 @@ def excluded(feeds: int, confidence: float = CONFIDENCE) -> float:
     return float(-np.expm1(np.log1p(-confidence) / feeds))
 
 
-def alone(evidence: Evidence) -> Iterator[Finding]:
+def no_orphans(evidence: Evidence) -> Iterator[Finding]:
     """Nothing of a worker lived on when it had ended: it could reach what is measured and audited later."""
     for each in evidence.measured:
         left, helpers = each.record.left_behind, each.record.helpers
@@ -89,7 +91,7 @@ def alone(evidence: Evidence) -> Iterator[Finding]:
                 processes = "1 process" if len(names) == 1 else f"{len(names)} processes"
                 message = f"{processes} {what}: {', '.join(sorted(set(names)))}"
                 yield Finding.model_validate(
-                    {"rule": "alone", "severity": severity, "about": each.key, "message": message}
+                    {"rule": "no_orphans", "severity": severity, "about": each.key, "message": message}
                 )
 
 
@@ -132,7 +134,7 @@ def on_schedule(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(rule="on_schedule", severity="invalid", about=record.key, message=message)
 
 
-def clock_bracketed(evidence: Evidence) -> Iterator[Finding]:
+def window_bracketed(evidence: Evidence) -> Iterator[Finding]:
     """The worker's window lies inside the parent's, and is as long: else its clock was touched, or work was done after
     the last stamp and before it was handed over."""
     for each in evidence.measured:
@@ -152,7 +154,7 @@ def clock_bracketed(evidence: Evidence) -> Iterator[Finding]:
                 message = "feeds were issued when the phase was not on"
             else:
                 continue
-            yield Finding(rule="clock_bracketed", severity="invalid", about=record.key, message=message)
+            yield Finding(rule="window_bracketed", severity="invalid", about=record.key, message=message)
             continue
         slack = SLACK_NS + SLACK_SHARE * seen_ns
         outside_ns = max(bracket[0] - begin_ns, end_ns - bracket[1])
@@ -160,10 +162,10 @@ def clock_bracketed(evidence: Evidence) -> Iterator[Finding]:
         if outside_ns > slack or missing_ns > slack:
             told_s, took_s = (end_ns - begin_ns) / 1e9, seen_ns / 1e9
             message = f"the worker's clock tells {told_s:.2f} s of a window that took {took_s:.2f} s"
-            yield Finding(rule="clock_bracketed", severity="invalid", about=record.key, message=message)
+            yield Finding(rule="window_bracketed", severity="invalid", about=record.key, message=message)
 
 
-def in_turn(evidence: Evidence) -> Iterator[Finding]:
+def concurrency_kept(evidence: Evidence) -> Iterator[Finding]:
     """No device has more feeds in flight than its runner takes at a time, whatever they are of."""
     together: dict[tuple[str, str], list[Measurement]] = defaultdict(list)
     for each in evidence.measured:
@@ -173,10 +175,10 @@ def in_turn(evidence: Evidence) -> Iterator[Finding]:
         concurrency = max(each.lanes for each in several)
         if most > concurrency:
             message = f"{most} feeds were in flight at once on {device}, which takes {concurrency}"
-            yield Finding(rule="in_turn", severity="invalid", about=several[0].key, message=message)
+            yield Finding(rule="concurrency_kept", severity="invalid", about=several[0].key, message=message)
 
 
-def little_between(evidence: Evidence) -> Iterator[Finding]:
+def low_feed_overhead(evidence: Evidence) -> Iterator[Finding]:
     """What passes between feeds is in no throughput, so there must be little of it, and no more than it takes to make
     the feeds and to keep the outputs."""
     for each in evidence.cells:
@@ -193,13 +195,13 @@ def little_between(evidence: Evidence) -> Iterator[Finding]:
                 f"{between_ns / 1e9:.2f} s of the window lie between feeds, where nothing is timed; "
                 f"making the feeds takes {takes_ns / 1e9:.2f} s"
             )
-            yield Finding(rule="little_between", severity="invalid", about=each.key, message=message)
+            yield Finding(rule="low_feed_overhead", severity="invalid", about=each.key, message=message)
         elif between > BETWEEN:
             message = f"{between * 100:.0f} % of the window lies between feeds, where nothing is timed"
-            yield Finding(rule="little_between", severity="warning", about=each.key, message=message)
+            yield Finding(rule="low_feed_overhead", severity="warning", about=each.key, message=message)
 
 
-def best_measured(evidence: Evidence) -> Iterator[Finding]:
+def fastest_measured(evidence: Evidence) -> Iterator[Finding]:
     """The route whose screening run was the fastest of a suite on a device was measured in full: a screening run is not
     audited, so a
     record that is called one would hide wrong outputs."""
@@ -215,10 +217,10 @@ def best_measured(evidence: Evidence) -> Iterator[Finding]:
             message = (
                 f"its screening run was the fastest of {suite} on {device}, and the route was not measured in full"
             )
-            yield Finding(rule="best_measured", severity="invalid", about=each.key, message=message)
+            yield Finding(rule="fastest_measured", severity="invalid", about=each.key, message=message)
 
 
-def well_fed(evidence: Evidence) -> Iterator[Finding]:
+def not_starved(evidence: Evidence) -> Iterator[Finding]:
     """The device, and not the harness, sets the rate: the slots of a runner hardly stand without a feed, and the feeds
     of a mixed run take little of the device's time to make. A processor's are made between its feeds, those of other
     devices meanwhile."""
@@ -230,7 +232,7 @@ def well_fed(evidence: Evidence) -> Iterator[Finding]:
         stood = 1 - (done_ns - each.completions.issued_ns).sum() / (each.lanes * (end_ns - begin_ns))
         if stood > BETWEEN:
             message = f"its slots stood without a feed for {stood * 100:.0f} % of their time, {HARNESS}"
-            yield Finding(rule="well_fed", severity="warning", about=each.key, message=message)
+            yield Finding(rule="not_starved", severity="warning", about=each.key, message=message)
     making_ns = {_target(each.record): each.record.feed_overhead_ns or 0 for each in evidence.cells}
     together: dict[tuple[str, str], list[Measurement]] = defaultdict(list)
     for each in evidence.measured:
@@ -242,7 +244,7 @@ def well_fed(evidence: Evidence) -> Iterator[Finding]:
         made = took_ns / max(1, max(ends_ns) - min(begins_ns))
         if made > (BETWEEN if local(device).startswith("cpu:") else MAKING):
             message = f"making the feeds of {device} takes {made * 100:.0f} % of its time, {HARNESS}"
-            yield Finding(rule="well_fed", severity="warning", about=several[0].key, message=message)
+            yield Finding(rule="not_starved", severity="warning", about=several[0].key, message=message)
 
 
 def _target(record: Record) -> tuple[str, str, str, str, int | None]:
@@ -251,25 +253,25 @@ def _target(record: Record) -> tuple[str, str, str, str, int | None]:
     return route.suite, route.device, route.adapter, route.precision, record.batch
 
 
-def in_its_slice(evidence: Evidence) -> Iterator[Finding]:
+def threads_pinned(evidence: Evidence) -> Iterator[Finding]:
     """The threads of a worker that is pinned to a slice of the processor stay there."""
     for each in evidence.measured:
         if strayed := max((block.strayed_threads or 0 for block in each.touching), default=0):
             threads = "1 thread" if strayed == 1 else f"{strayed} threads"
             message = f"{threads} of the phase's workers could run on cores outside of their slice"
-            yield Finding(rule="in_its_slice", severity="invalid", about=each.key, message=message)
+            yield Finding(rule="threads_pinned", severity="invalid", about=each.key, message=message)
 
 
-def never_stopped(evidence: Evidence) -> Iterator[Finding]:
+def never_suspended(evidence: Evidence) -> Iterator[Finding]:
     """No process of the workers was stopped in the window, so that another one had its share of the machine."""
     for each in evidence.measured:
         blocks = [block for block in each.touching if block.stopped_processes]
         if blocks:
             message = f"a process of the phase's workers was stopped by a signal, in {len(blocks)} blocks of the window"
-            yield Finding(rule="never_stopped", severity="invalid", about=each.key, message=message)
+            yield Finding(rule="never_suspended", severity="invalid", about=each.key, message=message)
 
 
-def no_traffic(evidence: Evidence) -> Iterator[Finding]:
+def network_quiet(evidence: Evidence) -> Iterator[Finding]:
     """The network carried no more in the window than that of a machine at rest, beside what an agent and the leading
     host tell each other: work that is done elsewhere costs no joule here. The kernel does not tell whose traffic it
     was, so it is a warning."""
@@ -282,7 +284,7 @@ def no_traffic(evidence: Evidence) -> Iterator[Finding]:
                 f"{whose} carried {seen.outside_per_s / 1000:,.0f} kB a second in the window{beside}, for this "
                 f"run or for others (at rest: {AT_REST_BYTES_PER_S // 1000} kB)"
             )
-            yield Finding(rule="no_traffic", severity="warning", about=each.key, message=message)
+            yield Finding(rule="network_quiet", severity="warning", about=each.key, message=message)
 
 
 def on_device(evidence: Evidence) -> Iterator[Finding]:
@@ -304,38 +306,38 @@ def on_device(evidence: Evidence) -> Iterator[Finding]:
                     yield Finding(rule="on_device", severity="warning", about=record.key, message=message)
 
 
-def slower_than_light(evidence: Evidence) -> Iterator[Finding]:
+def below_ceiling(evidence: Evidence) -> Iterator[Finding]:
     """No more FLOPs a second, nor bytes that come from memory, than 1.25 times what the probe of the device reached:
     that of the built-in adapters where one ran, else the best one whose audit passed."""
-    light = evidence.light
+    peaks = evidence.peaks
     for each in evidence.measured:
         record, route, done = each.record, each.record.route, each.completions
         if record.scenario == "probe" or record.screening or not each.in_flight_ns:
             continue
         cache_bytes = last_level_bytes(hosts.system(evidence.result, each.host).caches)
-        flops_per_s = light.flops_per_s.get((route.device, route.precision), 0)
-        bytes_per_s = light.bytes_per_s.get(route.device, 0)
+        flops_per_s = peaks.flops_per_s.get((route.device, route.precision), 0)
+        bytes_per_s = peaks.bytes_per_s.get(route.device, 0)
         cache = cache_bytes if local(route.device).startswith("cpu:") and cache_bytes else LARGEST_CACHE_BYTES
         cache *= len(each.silicon - {route.device}) or 1  # each part of a group has a cache of its own
         rate = len(done) * 1e9 / each.in_flight_ns
         flops = least_flops(record) * rate
         streamed = streamed_bytes(record, OUT_OF_CACHE * cache) * rate / each.lanes  # one pass over them may serve all
         for what, achieved, ceiling in (("FLOP/s", flops, flops_per_s), ("byte/s", streamed, bytes_per_s)):
-            if ceiling and achieved > LIGHT * ceiling:
+            if ceiling and achieved > OVER_CEILING * ceiling:
                 message = (
                     f"{achieved / ceiling:.2f} × the {what} that the probe of {route.device} reached: "
                     "it cannot be ranked until that is explained"
                 )
-                yield Finding(rule="slower_than_light", severity="warning", about=record.key, message=message)
+                yield Finding(rule="below_ceiling", severity="warning", about=record.key, message=message)
 
 
 def probed(evidence: Evidence) -> Iterator[Finding]:
     """A probe that passed its audit tells the FLOPs a second of the device in the precision, and its bytes a second:
     else nothing tells what would be too fast."""
-    light = evidence.light
+    peaks = evidence.peaks
     for each in evidence.measured:
         route = each.record.route
-        known = (route.device, route.precision) in light.flops_per_s and route.device in light.bytes_per_s
+        known = (route.device, route.precision) in peaks.flops_per_s and route.device in peaks.bytes_per_s
         if each.record.scenario != "probe" and not each.record.screening and not known:
             message = f"no probe of {route.device} in {route.precision} passed its audit, so a score has no rank"
             yield Finding(rule="probed", severity="note", about=each.key, message=message)
@@ -360,40 +362,40 @@ def last_level_bytes(caches: Mapping[str, str]) -> int | None:
     return None
 
 
-def seed_drawn(evidence: Evidence) -> Iterator[Finding]:
+def seed_random(evidence: Evidence) -> Iterator[Finding]:
     """The feeds could not be known before the run began."""
     if evidence.result.seed_given:
         message = "the seed was given, so that all feeds, and their outputs, could be known beforehand"
-        yield Finding(rule="seed_drawn", severity="warning", about="run", message=message)
+        yield Finding(rule="seed_random", severity="warning", about="run", message=message)
 
 
-def suites_known(evidence: Evidence) -> Iterator[Finding]:
+def suites_verified(evidence: Evidence) -> Iterator[Finding]:
     """What a record says of its suite is what the code of that suite says."""
     for key, why in evidence.result.unverified.items():
         message = (
             f"its units, costs and gate are those that the folder tells, and were not compared with its suite: {why}"
         )
-        yield Finding(rule="suites_known", severity="warning", about=key, message=message)
+        yield Finding(rule="suites_verified", severity="warning", about=key, message=message)
 
 
 RULES: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
     audited,
-    alone,
+    no_orphans,
     units_counted,
-    clock_bracketed,
+    window_bracketed,
     on_schedule,
-    in_turn,
-    in_its_slice,
-    never_stopped,
-    no_traffic,
+    concurrency_kept,
+    threads_pinned,
+    never_suspended,
+    network_quiet,
     on_device,
-    slower_than_light,
+    below_ceiling,
     probed,
-    little_between,
-    best_measured,
-    well_fed,
-    seed_drawn,
-    suites_known,
+    low_feed_overhead,
+    fastest_measured,
+    not_starved,
+    seed_random,
+    suites_verified,
 )
 
 

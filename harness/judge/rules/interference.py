@@ -28,13 +28,13 @@ CANARY_DRIFT = 0.02
 CLOCK_STEP_NS = 100_000_000  # NTP slews by 0.5 ms a second at most; the rest is room for a late thread
 
 
-def speed_held(evidence: Evidence) -> Iterator[Finding]:
+def speed_stable(evidence: Evidence) -> Iterator[Finding]:
     """The figures of the same probe, before and after the suites, lie within 10 % of each other or the scatter of its
     passes."""
     for (device, adapter, precision), what, drift, scatter in speed_drifts(evidence):
         if drift > max(DRIFT, scatter):
             yield Finding(
-                rule="speed_held",
+                rule="speed_stable",
                 severity="warning",
                 about=device,
                 message=f"the machine's speed drifted during the run: the probe by {adapter} in {precision} "
@@ -62,7 +62,7 @@ def speed_drifts(evidence: Evidence) -> Iterator[tuple[CeilingKey, str, float, f
         yield key, what, max(medians) / min(medians) - 1, max(_scatter(rates) for rates in probes)
 
 
-def not_stolen(evidence: Evidence) -> Iterator[Finding]:
+def no_steal_time(evidence: Evidence) -> Iterator[Finding]:
     """The hypervisor gave at most 0.5 % of the CPUs' time to others, and at most 2 % in any block."""
     for each in evidence.measured:
         if each.stolen is None:
@@ -70,25 +70,25 @@ def not_stolen(evidence: Evidence) -> Iterator[Finding]:
         mean, worst = each.stolen
         if mean > STOLEN or worst > STOLEN_IN_BLOCK:
             yield _disturbed(
-                not_stolen,
+                no_steal_time,
                 each,
                 f"the hypervisor took {_percent(mean)} of the CPUs' time (limit {_percent(STOLEN)}), "
                 f"{_percent(worst)} in the worst block (limit {_percent(STOLEN_IN_BLOCK)})",
             )
 
 
-def not_throttled(evidence: Evidence) -> Iterator[Finding]:
+def no_quota_throttling(evidence: Evidence) -> Iterator[Finding]:
     """No CPU quota ran out."""
     for each in evidence.measured:
         if periods := _sum(each, "throttled_periods"):
             time_ns = _sum(each, "throttled_ns")
             lost = "" if time_ns is None else f", for {time_ns / 1e9:.2f} s in all"
             yield _disturbed(
-                not_throttled, each, f"the cgroup's CPU quota ran out in {periods} periods{lost} (limit 0)"
+                no_quota_throttling, each, f"the cgroup's CPU quota ran out in {periods} periods{lost} (limit 0)"
             )
 
 
-def machine_ours(evidence: Evidence) -> Iterator[Finding]:
+def no_foreign_load(evidence: Evidence) -> Iterator[Finding]:
     """Others used at most 1 % of the machine's CPU time, and a quarter of a core."""
     for each in evidence.measured:
         if each.foreign_cores is None:
@@ -97,20 +97,20 @@ def machine_ours(evidence: Evidence) -> Iterator[Finding]:
         limit = min(FOREIGN * cpus, FOREIGN_CORES)
         if cores > limit:
             yield _disturbed(
-                machine_ours,
+                no_foreign_load,
                 each,
                 f"other processes kept {cores:.2f} of {cpus} CPUs busy, {_percent(cores / cpus)} of the machine "
                 f"(limit {_percent(limit / cpus)})",
             )
 
 
-def memory_sufficed(evidence: Evidence) -> Iterator[Finding]:
+def no_memory_pressure(evidence: Evidence) -> Iterator[Finding]:
     """No task waited for memory for more than 0.1 % of the time."""
     for each in evidence.measured:
         stalled_ns, whole_ns = _sum(each, "memory_stall_ns"), _elapsed_ns(each, "memory_stall_ns")
         if stalled_ns is not None and stalled_ns > MEMORY_STALL * whole_ns:
             yield _disturbed(
-                memory_sufficed,
+                no_memory_pressure,
                 each,
                 f"tasks waited for memory during {_percent(stalled_ns / whole_ns)} of the time "
                 f"(limit {_percent(MEMORY_STALL)})",
@@ -131,7 +131,7 @@ def no_paging(evidence: Evidence) -> Iterator[Finding]:
                 yield _disturbed(no_paging, each, f"{said.format(rate)} (limit {FAULTS_PER_S:g})")
 
 
-def clocks_held(evidence: Evidence) -> Iterator[Finding]:
+def frequency_stable(evidence: Evidence) -> Iterator[Finding]:
     """The busy CPUs' clock and the accelerators' fell by at most 3 % from the first third of the window to the last."""
     for each in evidence.measured:
         series = {
@@ -147,25 +147,25 @@ def clocks_held(evidence: Evidence) -> Iterator[Finding]:
             first, last = median(clocks[:third]), median(clocks[-third:])
             if last < first * (1 - CLOCK_DROP):
                 yield _disturbed(
-                    clocks_held,
+                    frequency_stable,
                     each.key,
                     f"the clock of {name} fell by {_percent(1 - last / first)}, from {first:.0f} to {last:.0f} MHz "
                     f"(limit {_percent(CLOCK_DROP)})",
                 )
 
 
-def cool_enough(evidence: Evidence) -> Iterator[Finding]:
+def no_thermal_throttling(evidence: Evidence) -> Iterator[Finding]:
     """No CPU lowered its clock for heat."""
     for each in evidence.measured:
         if events := _sum(each, "thermal_throttles"):
             temperatures = [block.temperature_c for block in each.watched if block.temperature_c is not None]
             hottest = f" at up to {max(temperatures):.0f} °C" if temperatures else ""
             yield _disturbed(
-                cool_enough, each, f"the CPUs' thermal throttle counters rose by {events}{hottest} (limit 0)"
+                no_thermal_throttling, each, f"the CPUs' thermal throttle counters rose by {events}{hottest} (limit 0)"
             )
 
 
-def accelerators_unhindered(evidence: Evidence) -> Iterator[Finding]:
+def no_accelerator_throttling(evidence: Evidence) -> Iterator[Finding]:
     """No accelerator slowed down to protect itself from heat or a failing supply. A power cap is a note: it is a
     setting, and the same on every run."""
     for each in evidence.measured:
@@ -178,21 +178,21 @@ def accelerators_unhindered(evidence: Evidence) -> Iterator[Finding]:
                     capped = f" of {max(caps) / 1000:.0f} W" if reason == "power cap" and caps else ""
                     limit = " (limit 0)" if reason in PROTECTIVE else ""
                     yield Finding(
-                        rule=accelerators_unhindered.__name__,
+                        rule=no_accelerator_throttling.__name__,
                         severity="warning" if reason in PROTECTIVE else "note",
                         about=each.key,
                         message=f"{id} was held back by {reason}{capped} in {len(hit)} of {len(told)} blocks{limit}",
                     )
 
 
-def accelerators_ours(evidence: Evidence) -> Iterator[Finding]:
+def accelerators_exclusive(evidence: Evidence) -> Iterator[Finding]:
     """No other process computed on the accelerators of the record."""
     for each in evidence.measured:
         for id, states in each.accelerators.items():
             if pids := sorted({pid for state in states for pid in state.foreign_pids or ()}):
                 listed = ", ".join(map(str, pids))
                 message = f"foreign processes on {id}: {len(pids)} ({listed}; limit 0)"
-                yield _disturbed(accelerators_ours, each.key, message)
+                yield _disturbed(accelerators_exclusive, each.key, message)
 
 
 def accelerators_watched(evidence: Evidence) -> Iterator[Finding]:
@@ -206,7 +206,7 @@ def accelerators_watched(evidence: Evidence) -> Iterator[Finding]:
             yield _disturbed(accelerators_watched, key, message)
 
 
-def canary_held(evidence: Evidence) -> Iterator[Finding]:
+def canary_stable(evidence: Evidence) -> Iterator[Finding]:
     """The fixed loop took as long at its slowest as at its fastest, within 2 % or the scatter of its repetitions, on
     each host by itself.
 
@@ -223,21 +223,21 @@ def canary_held(evidence: Evidence) -> Iterator[Finding]:
         limit = max(CANARY_DRIFT, *(_scatter(times) for times in ran))
         if drift > limit:
             yield _disturbed(
-                canary_held,
+                canary_stable,
                 "run",
                 f"a fixed loop{f' on {host}' if host else ''} took {min(medians) / 1e6:.2f} ms at its fastest and "
                 f"{max(medians) / 1e6:.2f} ms at its slowest, {_percent(drift)} apart (limit {_percent(limit)})",
             )
 
 
-def clock_kept(evidence: Evidence) -> Iterator[Finding]:
+def wall_clock_steady(evidence: Evidence) -> Iterator[Finding]:
     """The wall clock ran with the one that stamps: it was not set, and the machine did not sleep."""
     for each in evidence.measured:
         steps = [block.clock_step_ns for block in each.watched if block.clock_step_ns is not None]
         worst = max(steps, key=abs, default=0)
         if abs(worst) > CLOCK_STEP_NS:
             yield _disturbed(
-                clock_kept,
+                wall_clock_steady,
                 each,
                 f"the wall clock stepped by {worst / 1e9:+.2f} s (limit {CLOCK_STEP_NS / 1e9:g} s): "
                 "it was set, or the machine slept",

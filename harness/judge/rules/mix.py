@@ -12,13 +12,13 @@ LARGEST_SHARE = 0.001
 """The largest part of a window that may be uncertain because the clocks of its hosts are: more is a finding."""
 
 
-def hosts_there(evidence: Evidence) -> Iterator[Finding]:
+def hosts_took_part(evidence: Evidence) -> Iterator[Finding]:
     """Every host that was asked for took part. Where there is a score, it says so itself."""
     for message in took_no_part(evidence.result) if evidence.score is None else ():
-        yield Finding(rule="hosts_there", severity="invalid", about="run", message=message)
+        yield Finding(rule="hosts_took_part", severity="invalid", about="run", message=message)
 
 
-def clocks_close(evidence: Evidence) -> Iterator[Finding]:
+def clocks_synchronised(evidence: Evidence) -> Iterator[Finding]:
     """The clock of every host is known to a thousandth of the window of each mixed run. The window is counted longer by
     what is not known, so the rate is never too high for it."""
     phases = {run.phase: run for run in (evidence.score.runs if evidence.score else ())}
@@ -32,7 +32,7 @@ def clocks_close(evidence: Evidence) -> Iterator[Finding]:
             f"{share * 100:.2g} % of the window (limit {LARGEST_SHARE * 100:g} %), which is counted "
             f"{2 * run.clock_bound_ns / 1e6:,.1f} ms longer for it"
         )
-        yield Finding(rule="clocks_close", severity="warning", about="run", message=message)
+        yield Finding(rule="clocks_synchronised", severity="warning", about="run", message=message)
 
 
 def mix_complete(evidence: Evidence) -> Iterator[Finding]:
@@ -43,17 +43,17 @@ def mix_complete(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(rule="mix_complete", severity="invalid", about="run", message=message)
 
 
-def mix_graded(evidence: Evidence) -> Iterator[Finding]:
+def score_graded(evidence: Evidence) -> Iterator[Finding]:
     """What the score lacks for the next better grade, and whether it can be ranked."""
     found = evidence.score
     if found is None or found.problems:
         return
     if found.missing:
         message = f"the score is {found.graded}"
-        yield Finding(rule="mix_graded", severity="note", about="run", message=message)
+        yield Finding(rule="score_graded", severity="note", about="run", message=message)
     for why in found.unranked:
         message = f"the score is not ranked: {why}"
-        yield Finding(rule="mix_graded", severity="note", about="run", message=message)
+        yield Finding(rule="score_graded", severity="note", about="run", message=message)
 
 
 def mix_bounded(evidence: Evidence) -> Iterator[Finding]:

@@ -36,14 +36,14 @@ def finished(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
-def closed(evidence: Evidence) -> Iterator[Finding]:
+def closed_cleanly(evidence: Evidence) -> Iterator[Finding]:
     """The adapter closed what it had opened without an error. Each measurement has a fresh process, so an error there
     touches no other."""
     for record in evidence.result.records:
         if failure := record.unclosed:
             message = f"{failure.kind} when it was closed: {failure.message}"
             message += f" ({failure.hint})" if failure.hint else ""
-            yield Finding(rule="closed", severity="note", about=record.key, message=message)
+            yield Finding(rule="closed_cleanly", severity="note", about=record.key, message=message)
 
 
 def enough_feeds(evidence: Evidence) -> Iterator[Finding]:
@@ -69,7 +69,7 @@ def screened(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(rule="screened", severity="note", about=each.key, message=message)
 
 
-def batch_found(evidence: Evidence) -> Iterator[Finding]:
+def batch_search_finished(evidence: Evidence) -> Iterator[Finding]:
     """The search for the best batch ended because a larger one brought nothing, did not fit or would make long feeds,
     not for want of time.
     It is a warning where the largest batch that was tried is the best one, so that a larger one may be better still."""
@@ -82,7 +82,10 @@ def batch_found(evidence: Evidence) -> Iterator[Finding]:
             )
             rising = record.batch == max(tried)
             yield Finding(
-                rule="batch_found", severity="warning" if rising else "note", about=record.key, message=message
+                rule="batch_search_finished",
+                severity="warning" if rising else "note",
+                about=record.key,
+                message=message,
             )
 
 
@@ -148,7 +151,7 @@ def precise(evidence: Evidence) -> Iterator[Finding]:
             yield Finding(rule="precise", severity="note", about=each.key, message=message)
 
 
-def latency_kept(evidence: Evidence) -> Iterator[Finding]:
+def latency_within_limits(evidence: Evidence) -> Iterator[Finding]:
     """A server at a given rate keeps the suite's latency limits."""
     for each in evidence.measured:
         limits = each.record.latency_limits
@@ -157,8 +160,8 @@ def latency_kept(evidence: Evidence) -> Iterator[Finding]:
         kept = within_limits(each.completions, limits)
         if kept is False:
             message = f"the latency limits are not kept at p{limits.percentile * 100:g}"
-            yield Finding(rule="latency_kept", severity="warning", about=each.key, message=message)
+            yield Finding(rule="latency_within_limits", severity="warning", about=each.key, message=message)
         elif kept is None:
             needed = sample_needed(limits.percentile)
             message = f"whether the latency limits are kept is open: p{limits.percentile * 100:g} needs {needed} feeds"
-            yield Finding(rule="latency_kept", severity="note", about=each.key, message=message)
+            yield Finding(rule="latency_within_limits", severity="note", about=each.key, message=message)

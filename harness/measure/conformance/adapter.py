@@ -171,7 +171,7 @@ def a_killed_worker_leaves_nothing(tried: Trials) -> str:
     for device, seen in tried.killed.items():
         fail_if(seen.left_behind, f"{device}: {', '.join(seen.left_behind)} lived on when the worker was killed")
         fail_if(seen.after, f"{device}: the next worker failed: {seen.after and seen.after.message}")
-    alone = _told(tried.found([integrity.alone], tried.claimed))
+    alone = _told(tried.found([integrity.no_orphans], tried.claimed))
     fail_if(alone, "; ".join(alone))
     return "no process lived on, and the next worker ran"
 

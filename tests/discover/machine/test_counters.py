@@ -227,7 +227,7 @@ def test_a_busy_process_is_foreign_and_a_worker_is_not(busy: subprocess.Popen[by
     assert cores(foreign) > cores(ours) + 0.2  # a core, on which others may be too
     done = closed_loop([[foreign.begin_ns + 1, foreign.end_ns - foreign.begin_ns]])
     beside = record("b", "llm", "token", done).model_copy(update={"conditions": (foreign,)})
-    [finding] = interference.machine_ours(gather(result(beside)))
+    [finding] = interference.no_foreign_load(gather(result(beside)))
     assert finding.severity == "warning"
     assert "other processes kept" in finding.message
 

@@ -46,7 +46,7 @@ def test_the_joules_of_all_hosts_are_added_and_the_efficiency_is_that_of_one(two
     assert found.mixes_per_s.estimate == pytest.approx(2 * alone.mixes_per_s.estimate, rel=0.02)
     assert found.mixes_per_kj.estimate == pytest.approx(alone.mixes_per_kj.estimate, rel=0.02)
     assert one.total.domains == ("wall",)
-    assert said(energy.energy_whole, two) == [] and said(energy.energy_valid, two) == []
+    assert said(energy.energy_complete, two) == [] and said(energy.energy_valid, two) == []
 
 
 def test_a_host_without_a_meter_leaves_no_efficiency_and_is_named(two: Result) -> None:
@@ -54,10 +54,10 @@ def test_a_host_without_a_meter_leaves_no_efficiency_and_is_named(two: Result) -
     found = scored(half)
     assert found.mixes_per_s and found.mixes_per_kj is None
     assert found.headline.endswith("EFFICIENCY NOT MEASURED: host2 is not metered")
-    assert said(energy.energy_whole, half) == [
+    assert said(energy.energy_complete, half) == [
         ("warning", "run", "energy of a part only, so there is no efficiency: host2 is not metered")
     ]
-    [(_, _, message)] = said(energy.energy_known, two.model_copy(update={"domains": ()}))
+    [(_, _, message)] = said(energy.energy_measured, two.model_copy(update={"domains": ()}))
     assert "nothing meters host1, host2; mixmark meters says" in message
     part = two.domains[1].model_copy(update={"covers": ("host2/cpu:0",)})
     blind = two.model_copy(update={"domains": (two.domains[0], part)})

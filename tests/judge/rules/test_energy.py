@@ -36,25 +36,26 @@ def metered(watts: float = 50.0, lost: dict[str, str] | None = None, cpu_ns: int
 
 
 def test_a_run_without_a_meter_says_where_to_look() -> None:
-    assert said(energy.energy_known, metered()) == []
-    [(severity, _, message)] = said(energy.energy_known, done())
+    assert said(energy.energy_measured, metered()) == []
+    [(severity, _, message)] = said(energy.energy_measured, done())
     assert severity == "note" and f"nothing meters cpu:0, {GPU}; mixmark meters says" in message
     absent = (Absent(kind="meter", name="rapl", reason="sudo chmod"),)
-    assert "absent meters" in said(energy.energy_known, done().model_copy(update={"absent": absent}))[0][2]
+    assert "absent meters" in said(energy.energy_measured, done().model_copy(update={"absent": absent}))[0][2]
 
 
 def test_energy_of_a_part_is_a_warning() -> None:
     gpu = result().devices[1]
     whole = metered()
-    assert said(energy.energy_whole, whole) == []
+    assert said(energy.energy_complete, whole) == []
     more = whole.model_copy(update={"devices": (*whole.devices, gpu)})
-    [(severity, about, message)] = said(energy.energy_whole, more)
+    [(severity, about, message)] = said(energy.energy_complete, more)
     assert (severity, about, gpu.id in message) == ("warning", "run", True)
     modelled = tuple(each.model_copy(update={"method": "modelled"}) for each in whole.domains)
     assert (
-        "package, power is modelled" in said(energy.energy_whole, whole.model_copy(update={"domains": modelled}))[0][2]
+        "package, power is modelled"
+        in said(energy.energy_complete, whole.model_copy(update={"domains": modelled}))[0][2]
     )
-    assert said(energy.energy_whole, done()) == []
+    assert said(energy.energy_complete, done()) == []
 
 
 def test_energy_that_is_not_known_says_why() -> None:
@@ -121,8 +122,8 @@ def test_a_metered_run_with_a_phase_that_was_not_metered_is_told_and_no_crash() 
 
 
 def test_metering_takes_half_a_percent_of_a_core_at_most() -> None:
-    assert said(energy.metering_cheap, metered(cpu_ns=SECOND // 4)) == []
-    [(severity, _, message)] = said(energy.metering_cheap, metered(cpu_ns=SECOND))
+    assert said(energy.low_metering_overhead, metered(cpu_ns=SECOND // 4)) == []
+    [(severity, _, message)] = said(energy.low_metering_overhead, metered(cpu_ns=SECOND))
     assert (severity, "1.4 % of one core" in message) == ("warning", True)
 
 
@@ -149,10 +150,10 @@ def at_the_wall(late_s: float = 0.0, clock_s: float = 0.0) -> Result:
 
 def test_a_meter_whose_stamps_come_late_is_told_with_the_figure() -> None:
     """3 of 60 s then count as a rest, at a third of the power."""
-    assert said(energy.energy_on_time, at_the_wall()) == []
-    assert said(energy.energy_on_time, at_the_wall(late_s=1.4)) == [], "whole seconds, read ten times a second"
-    assert said(energy.energy_on_time, metered()) == [], "a counter is stamped by the harness"
-    assert said(energy.energy_on_time, at_the_wall(clock_s=3)) == [
+    assert said(energy.meter_timestamps_recent, at_the_wall()) == []
+    assert said(energy.meter_timestamps_recent, at_the_wall(late_s=1.4)) == [], "whole seconds, read ten times a second"
+    assert said(energy.meter_timestamps_recent, metered()) == [], "a counter is stamped by the harness"
+    assert said(energy.meter_timestamps_recent, at_the_wall(clock_s=3)) == [
         (
             "warning",
             "a",
@@ -160,7 +161,7 @@ def test_a_meter_whose_stamps_come_late_is_told_with_the_figure() -> None:
             "are off by -3.3 %; set its clock by NTP, or declare late_s",
         )
     ]
-    [(_, _, message)] = said(energy.energy_on_time, at_the_wall(late_s=25))
+    [(_, _, message)] = said(energy.meter_timestamps_recent, at_the_wall(late_s=25))
     assert "are off by an unknown part" in message, "so long before the window nothing was read"
 
 

@@ -98,11 +98,11 @@ def test_not_asked_for_is_no_excuse_where_the_plan_asks() -> None:
 
 
 def test_nothing_lives_on_after_a_worker() -> None:
-    assert told(integrity.alone, cell()) == []
+    assert told(integrity.no_orphans, cell()) == []
     message = "2 processes lived on after the workers of the phase, and had to be killed: python3, sh"
-    assert told(integrity.alone, cell(left_behind=("sh", "python3"))) == [("invalid", message)]
+    assert told(integrity.no_orphans, cell(left_behind=("sh", "python3"))) == [("invalid", message)]
     message = "1 process worked for the adapter outside of its worker, and lived on: acmed"
-    assert told(integrity.alone, cell(helpers=("acmed",))) == [("note", message)]
+    assert told(integrity.no_orphans, cell(helpers=("acmed",))) == [("note", message)]
 
 
 @pytest.mark.parametrize(("feeds", "share"), [(1, 0.95), (3, 0.632), (30, 0.0950), (3000, 0.000998)])
@@ -120,13 +120,13 @@ def test_every_feed_has_its_units_and_yields() -> None:
 
 def test_the_parents_clock_brackets_the_workers() -> None:
     ten = cell(((SECOND, SECOND),) * 5)  # ten seconds from 1,000 ns on
-    assert told(integrity.clock_bracketed, ten.model_copy(update={"bracket_ns": (900, 10 * SECOND + 100_000)})) == []
+    assert told(integrity.window_bracketed, ten.model_copy(update={"bracket_ns": (900, 10 * SECOND + 100_000)})) == []
     slowed = ten.model_copy(update={"bracket_ns": (900, 20 * SECOND)})
-    assert told(integrity.clock_bracketed, slowed) == [
+    assert told(integrity.window_bracketed, slowed) == [
         ("invalid", "the worker's clock tells 10.00 s of a window that took 20.00 s")
     ]
     shifted = ten.model_copy(update={"bracket_ns": (5 * SECOND, 15 * SECOND)})
-    assert [severity for severity, _ in told(integrity.clock_bracketed, shifted)] == ["invalid"]
+    assert [severity for severity, _ in told(integrity.window_bracketed, shifted)] == ["invalid"]
 
 
 def served(count: int = 40, rate_per_s: float = 4.0, seed: int = 7, begin_ns: int = 0, each_ns: int = 1000) -> Record:
@@ -141,13 +141,13 @@ def served(count: int = 40, rate_per_s: float = 4.0, seed: int = 7, begin_ns: in
 def test_the_parents_clock_brackets_a_server_from_the_begin_of_its_window() -> None:
     """The first feed may come late, and a busy machine be slow to tell."""
     honestly = served(rate_per_s=0.5, begin_ns=5 * SECOND)
-    assert told(integrity.clock_bracketed, honestly) == []
+    assert told(integrity.window_bracketed, honestly) == []
     bracket = honestly.bracket_ns
     assert bracket is not None
     late = honestly.model_copy(update={"bracket_ns": (bracket[0] - SECOND // 10, bracket[1] + SECOND // 10)})
-    assert told(integrity.clock_bracketed, late) == []
+    assert told(integrity.window_bracketed, late) == []
     slowed = honestly.model_copy(update={"bracket_ns": (bracket[0], bracket[0] + 4 * (bracket[1] - bracket[0]))})
-    [(severity, message)] = told(integrity.clock_bracketed, slowed)
+    [(severity, message)] = told(integrity.window_bracketed, slowed)
     assert (severity, "of a window that took" in message) == ("invalid", True)
 
 
@@ -189,10 +189,10 @@ def test_the_parents_clock_may_differ_by_a_quarter_of_a_second_and_a_hundredth()
         (1_000, 10 * SECOND - slack + 10_000_000, []),
         (1_000, 10 * SECOND - slack - 10_000_000, ["invalid"]),  # it ended after it was told to be over
     ):
-        found = told(integrity.clock_bracketed, ten.model_copy(update={"bracket_ns": (begin, end)}))
+        found = told(integrity.window_bracketed, ten.model_copy(update={"bracket_ns": (begin, end)}))
         assert [each for each, _ in found] == severity, (begin, end)
-    assert told(integrity.clock_bracketed, cell(bracket_ns=None)) == []
-    assert told(integrity.clock_bracketed, failed(bracket_ns=(0, 1))) == []
+    assert told(integrity.window_bracketed, cell(bracket_ns=None)) == []
+    assert told(integrity.window_bracketed, failed(bracket_ns=(0, 1))) == []
 
 
 def test_one_feed_with_a_unit_too_many_is_enough() -> None:
@@ -222,13 +222,15 @@ def overlapping(feeds: int, **changed: Any) -> Record:
 
 
 def test_a_device_has_as_many_feeds_in_flight_as_it_takes() -> None:
-    assert told(integrity.in_turn, overlapping(1)) == []
-    assert told(integrity.in_turn, overlapping(4, concurrency=4)) == []
-    assert told(integrity.in_turn, overlapping(4, concurrency=3)) == [
+    assert told(integrity.concurrency_kept, overlapping(1)) == []
+    assert told(integrity.concurrency_kept, overlapping(4, concurrency=4)) == []
+    assert told(integrity.concurrency_kept, overlapping(4, concurrency=3)) == [
         ("invalid", "4 feeds were in flight at once on cpu:0, which takes 3")
     ]
     alone = overlapping(2, concurrency=2).model_copy(update={"scenario": "single-stream"})
-    assert told(integrity.in_turn, alone) == [("invalid", "2 feeds were in flight at once on cpu:0, which takes 1")]
+    assert told(integrity.concurrency_kept, alone) == [
+        ("invalid", "2 feeds were in flight at once on cpu:0, which takes 1")
+    ]
 
 
 def test_suites_that_share_a_device_take_turns() -> None:
@@ -239,7 +241,7 @@ def test_suites_that_share_a_device_take_turns() -> None:
         return each.model_copy(update={"scenario": "mixed", "phase": phase})
 
     def seen(*records: Record) -> list[tuple[str, str]]:
-        return [(each.about, each.message) for each in integrity.in_turn(gather(result(*records)))]
+        return [(each.about, each.message) for each in integrity.concurrency_kept(gather(result(*records)))]
 
     assert seen(played("a"), played("b", later_ns=400)) == []
     assert seen(played("a"), played("b", phase="mix2")) == []
@@ -249,13 +251,13 @@ def test_suites_that_share_a_device_take_turns() -> None:
 
 def test_work_between_feeds_shows() -> None:
     busy = cell()
-    assert told(integrity.little_between, busy) == []
+    assert told(integrity.low_feed_overhead, busy) == []
     done = busy.completions
     assert done is not None
     late = done.marks_ns + 400 * (done.marks_ns > done.issued_ns[2])
     issued = done.issued_ns + 400 * (done.issued_ns >= done.issued_ns[2])
     paused = type(done)(issued, issued, done.ends, late, done.units)
-    assert told(integrity.little_between, cell(completions=paused)) == [
+    assert told(integrity.low_feed_overhead, cell(completions=paused)) == [
         ("warning", "18 % of the window lies between feeds, where nothing is timed")
     ]
 
@@ -268,7 +270,7 @@ def test_no_more_lies_between_feeds_than_making_them_takes() -> None:
         return Completions(issued, issued, np.arange(1, 21), issued + 10_000_000, np.ones(20, np.int64))
 
     def found(gap_ms: int, **changed: Any) -> list[tuple[str, str]]:
-        return told(integrity.little_between, cell(completions=paused(gap_ms), **changed))
+        return told(integrity.low_feed_overhead, cell(completions=paused(gap_ms), **changed))
 
     share = "warning", "83 % of the window lies between feeds, where nothing is timed"
     assert found(50) == [share]  # nothing is known of what a gap takes
@@ -285,9 +287,9 @@ def test_no_more_lies_between_feeds_than_making_them_takes() -> None:
 def test_slots_that_wait_for_their_feeds_show() -> None:
     """Two slots, of which one has each of the feeds and the other one stands."""
     waiting = "its slots stood without a feed for 50 % of their time"
-    assert told(integrity.well_fed, cell()) == []
-    assert told(integrity.well_fed, overlapping(2, concurrency=2)) == []
-    [(severity, message)] = told(integrity.well_fed, cell(scenario="offline", concurrency=2))
+    assert told(integrity.not_starved, cell()) == []
+    assert told(integrity.not_starved, overlapping(2, concurrency=2)) == []
+    [(severity, message)] = told(integrity.not_starved, cell(scenario="offline", concurrency=2))
     assert severity == "warning" and message.startswith(waiting) and message.endswith("may set the rate")
 
 
@@ -300,7 +302,7 @@ def test_the_feeds_of_a_mix_that_take_long_to_make_show(device: str, feed_overhe
     done = closed_loop(((100,),) * 4)
     solo = record("a", "llm", "token", done, device=device).model_copy(update={"feed_overhead_ns": feed_overhead_ns})
     mixed = record("b", "llm", "token", done, device=device).model_copy(update={"scenario": "mixed", "phase": "mix1"})
-    found = [(each.about, each.message) for each in integrity.well_fed(gather(result(solo, mixed)))]
+    found = [(each.about, each.message) for each in integrity.not_starved(gather(result(solo, mixed)))]
     message = f"making the feeds of {device} takes {share} % of its time, {integrity.HARNESS}"
     assert found == ([("b", message)] if share else [])
 
@@ -376,8 +378,8 @@ def test_a_record_that_failed_is_no_ones_fraud() -> None:
 
 def test_nothing_is_faster_than_light() -> None:
     """The probe reaches 1e10 FLOP in 70 ns and 4e9 bytes in 400."""
-    assert told(integrity.slower_than_light, cell()) == []
-    [(severity, message)] = told(integrity.slower_than_light, cell(((25, 30),) * 4))
+    assert told(integrity.below_ceiling, cell()) == []
+    [(severity, message)] = told(integrity.below_ceiling, cell(((25, 30),) * 4))
     assert severity == "warning"
     assert "1.40 × the FLOP/s" in message
 
@@ -411,8 +413,8 @@ def test_a_fake_probe_hides_nothing() -> None:
     def found(*probes: Record) -> list[tuple[str, str]]:
         told = result(*probes, fast)
         system = told.system.model_copy(update={"caches": {"L3": "32768K"}})
-        light = integrity.slower_than_light(gather(told.model_copy(update={"system": system})))
-        return [(each.about, each.message) for each in light]
+        found = integrity.below_ceiling(gather(told.model_copy(update={"system": system})))
+        return [(each.about, each.message) for each in found]
 
     assert found(fake) == []  # nobody else probed the device: that its outputs are right is all that is known
     assert [about for about, _ in found(honest_one)] == ["b", "b"]
@@ -439,7 +441,7 @@ def test_the_ceiling_of_another_precision_is_none_of_flops() -> None:
     narrow = narrow.model_copy(update={"route": narrow.route.model_copy(update={"precision": "int8"})})
     fast = cell(((17, 400),) * 4)
     fast = fast.model_copy(update={"route": fast.route.model_copy(update={"precision": "int8"})})
-    assert list(integrity.slower_than_light(gather(result(by("torch", 70, 400), narrow, fast)))) == []
+    assert list(integrity.below_ceiling(gather(result(by("torch", 70, 400), narrow, fast)))) == []
     assert unprobed(by("torch", 70, 400), narrow, fast) == []
     assert unprobed(by("torch", 70, 400), fast) != []
 
@@ -447,27 +449,27 @@ def test_the_ceiling_of_another_precision_is_none_of_flops() -> None:
 def test_a_clever_algorithm_is_no_fraud() -> None:
     winograd = Cost(name="image", flops=4e10, least_flops=1e10, bytes=0)
     once = {"costs": (winograd,), "feed_units": 1}
-    assert told(integrity.slower_than_light, cell(((70,),) * 4, **once)) == []
-    assert told(integrity.slower_than_light, cell(((50,),) * 4, **once)) != []
+    assert told(integrity.below_ceiling, cell(((70,),) * 4, **once)) == []
+    assert told(integrity.below_ceiling, cell(((50,),) * 4, **once)) != []
 
 
 def test_what_comes_from_a_cache_is_no_fraud() -> None:
     """Three times the bandwidth of memory, of a gigabyte a yield."""
     streaming = {"costs": (Cost(name="decode", flops=0, bytes=1e9, streamed_bytes=1e9),), "feed_units": 1}
     fast = cell(((33,),) * 4, **streaming)
-    assert told(integrity.slower_than_light, fast) != []
-    assert told(integrity.slower_than_light, fast, {"L3": "300M"}) == []
+    assert told(integrity.below_ceiling, fast) != []
+    assert told(integrity.below_ceiling, fast, {"L3": "300M"}) == []
     popular = cell(((33,),) * 4, costs=(Cost(name="rank", flops=0, bytes=1e9),), feed_units=1)
-    assert told(integrity.slower_than_light, popular) == []
+    assert told(integrity.below_ceiling, popular) == []
 
 
 def test_feeds_in_flight_together_may_share_what_is_streamed() -> None:
     streaming = {"costs": (Cost(name="decode", flops=0, bytes=1e9, streamed_bytes=1e9),), "feed_units": 1}
     fast = cell(((33,),) * 4, scenario="offline", **streaming)
-    assert told(integrity.slower_than_light, fast) != []
-    assert told(integrity.slower_than_light, fast.model_copy(update={"concurrency": 4})) == []
+    assert told(integrity.below_ceiling, fast) != []
+    assert told(integrity.below_ceiling, fast.model_copy(update={"concurrency": 4})) == []
     alone = fast.model_copy(update={"concurrency": 4, "scenario": "single-stream"})
-    assert told(integrity.slower_than_light, alone) != []
+    assert told(integrity.below_ceiling, alone) != []
 
 
 def test_the_last_level_is_the_largest_number() -> None:
@@ -477,15 +479,15 @@ def test_the_last_level_is_the_largest_number() -> None:
 
 def test_a_stamp_of_the_mixed_phase_lies_in_its_feeds_own_time() -> None:
     part = cell(scenario="mixed", bracket_ns=(0, 100 * SECOND))  # each suite has a part of the window only
-    assert told(integrity.clock_bracketed, part.model_copy(update={"skew_ns": -5})) == []
-    [(severity, message)] = told(integrity.clock_bracketed, part.model_copy(update={"skew_ns": SECOND}))
+    assert told(integrity.window_bracketed, part.model_copy(update={"skew_ns": -5})) == []
+    [(severity, message)] = told(integrity.window_bracketed, part.model_copy(update={"skew_ns": SECOND}))
     assert (severity, message) == ("invalid", "a stamp lies 1.00 s outside of the time that its feed took here")
 
 
 def test_a_given_seed_is_told() -> None:
     drawn = gather(result(cell()))
-    assert list(integrity.seed_drawn(drawn)) == []
-    [finding] = integrity.seed_drawn(gather(drawn.result.model_copy(update={"seed": 7})))
+    assert list(integrity.seed_random(drawn)) == []
+    [finding] = integrity.seed_random(gather(drawn.result.model_copy(update={"seed": 7})))
     assert (finding.severity, finding.about) == ("warning", "run")
     assert "the seed was given" in finding.message
 
@@ -500,6 +502,6 @@ def test_feeds_of_the_mixed_phase_are_issued_while_it_lasts() -> None:
         ((0, 35 * SECOND), []),  # two feeds were queued when it stopped
         ((0, 33 * SECOND), [("invalid", brief)]),
     ):
-        assert told(integrity.clock_bracketed, part.model_copy(update={"bracket_ns": bracket})) == severity, bracket
+        assert told(integrity.window_bracketed, part.model_copy(update={"bracket_ns": bracket})) == severity, bracket
     queued = part.model_copy(update={"bracket_ns": (0, 33 * SECOND), "concurrency": 2})
-    assert told(integrity.clock_bracketed, queued) == []
+    assert told(integrity.window_bracketed, queued) == []

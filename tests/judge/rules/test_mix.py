@@ -36,29 +36,29 @@ def test_a_mix_that_came_whole_is_only_graded() -> None:
     told = one_run(WATTS_AT_THE_WALL)
     assert said(mix.mix_complete, told) == []
     assert said(mix.mix_bounded, told) == []
-    assert said(mix.mix_graded, told) == [("note", "run", "the score is provisional, not official: 1 of 5 runs")]
+    assert said(mix.score_graded, told) == [("note", "run", "the score is provisional, not official: 1 of 5 runs")]
 
 
 def test_a_mix_that_is_not_whole_has_no_score() -> None:
     told = one_run(WATTS_AT_THE_WALL)
     lacking = told.model_copy(update={"records": tuple(each for each in told.records if each.route.suite != "dlrm")})
     assert said(mix.mix_complete, lacking) == [("invalid", "run", "no score: dlrm: no feed finished")]
-    assert said(mix.mix_graded, lacking) == []
+    assert said(mix.score_graded, lacking) == []
 
 
 def test_a_mix_of_ones_own_is_never_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
     told = one_run(WATTS_AT_THE_WALL)
     assert told.mix
     own = told.model_copy(update={"mix": told.mix.model_copy(update={"name": "mine"})})
-    assert said(mix.mix_graded, own)[-1][2] == "the score is not ranked: mine is a mix of one's own"
+    assert said(mix.score_graded, own)[-1][2] == "the score is not ranked: mine is a mix of one's own"
     assert said(mix.mix_complete, own) == []
     newer = told.model_copy(update={"mix": told.mix.model_copy(update={"name": "edge-10"})})
     unknown = "the score is not ranked: edge-10 is none of the mixes that this version knows"
-    assert said(mix.mix_graded, newer)[-1][2] == unknown
+    assert said(mix.score_graded, newer)[-1][2] == unknown
     small = told.mix.model_copy(update={"name": "smoke-1", "tier": "smoke"})
     monkeypatch.setattr(mixes, "frozen", lambda: {"smoke-1": small})
     smoke = told.model_copy(update={"mix": small})
-    assert said(mix.mix_graded, smoke)[-1][2].startswith("the score is not ranked: the smoke tier")
+    assert said(mix.score_graded, smoke)[-1][2].startswith("the score is not ranked: the smoke tier")
 
 
 @pytest.mark.parametrize(

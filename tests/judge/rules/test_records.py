@@ -33,17 +33,21 @@ def test_a_batch_search_that_ran_out_of_time_is_told() -> None:
         )
 
     told = "the search for the best batch ran out of time: none above 4 was tried, and batch"
-    assert said(records.batch_found, searched(4, "time")) == [("warning", "b", f"{told} 4 was measured")]
-    assert said(records.batch_found, searched(2, "time")) == [("note", "b", f"{told} 2 was measured")]
-    assert said(records.batch_found, searched(4, "no gain")) == said(records.batch_found, searched(4, "memory")) == []
+    assert said(records.batch_search_finished, searched(4, "time")) == [("warning", "b", f"{told} 4 was measured")]
+    assert said(records.batch_search_finished, searched(2, "time")) == [("note", "b", f"{told} 2 was measured")]
+    assert (
+        said(records.batch_search_finished, searched(4, "no gain"))
+        == said(records.batch_search_finished, searched(4, "memory"))
+        == []
+    )
 
 
 def test_an_adapter_that_did_not_close_is_told() -> None:
     failure = Failure(kind="hung", message="no output within 30 s while closing its suites", hint="see b.log")
     told = "hung when it was closed: no output within 30 s while closing its suites (see b.log)"
     unclosed = done().records[1].model_copy(update={"unclosed": failure})
-    assert said(records.closed, result(unclosed)) == [("note", "b", told)]
-    assert said(records.closed, done()) == []
+    assert said(records.closed_cleanly, result(unclosed)) == [("note", "b", told)]
+    assert said(records.closed_cleanly, done()) == []
 
 
 def test_an_unprobed_device_has_no_roofline() -> None:
@@ -85,7 +89,9 @@ def served(step_ns: int, feeds: int = 70) -> Result:
 
 
 def test_a_server_that_does_not_keep_its_limits_is_a_warning() -> None:
-    assert said(records.latency_kept, served(100)) == []
-    assert said(records.latency_kept, served(101)) == [("warning", "b", "the latency limits are not kept at p90")]
-    [(severity, _, message)] = said(records.latency_kept, served(100, feeds=9))
+    assert said(records.latency_within_limits, served(100)) == []
+    assert said(records.latency_within_limits, served(101)) == [
+        ("warning", "b", "the latency limits are not kept at p90")
+    ]
+    [(severity, _, message)] = said(records.latency_within_limits, served(100, feeds=9))
     assert (severity, message) == ("note", "whether the latency limits are kept is open: p90 needs 64 feeds")
