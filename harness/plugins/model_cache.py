@@ -1,17 +1,16 @@
-"""The cache of converted models: folders that are made once and used again until room is needed.
+"""The cache of converted models: folders that are written once and reused until their room is needed.
 
     $MIXMARK_CACHE, or `mixmark` in the user's cache folder
-    ├── llm-1-edge-int4-llamacpp-0.3.36-5f0c…   an entry: its name says all that its content depends on
-    └── llm-1-edge-int8-llamacpp-0.3.36-….part  one that is being made, or whose maker was killed
+    ├── llm-1-edge-int4-llamacpp-0.3.36-5f0c…   an entry; its name holds everything that its content depends on
+    └── llm-1-edge-int8-llamacpp-0.3.36-….part  an entry that is being written, or whose writer was killed
 
-An entry is made under the other name and renamed when it is whole and on the disk. Each folder holds a file `lock`. The
-maker of an entry holds its lock alone, and everyone who uses it shares the lock, so two workers do not make the same
-entry twice, and what is in use is not removed. The kernel ends a lock with its process: what a killed one left behind
-is removed by whoever comes next. The time of an entry's last use is that of its lock file.
+An entry is written under its `.part` name and renamed when it is whole and on the disk. Each folder holds a file
+`lock`. The writer of an entry locks it exclusively and its users share the lock, so two workers do not write the same
+entry twice, and no entry is removed while it is in use. The kernel ends a lock with its process, so the next process
+that needs the name removes the folder of a killed writer. The time of an entry's last use is that of its lock file.
 
-This module needs nothing but the standard library, since adapters also run in interpreters of their own.
+This module uses the standard library only, because an adapter's own interpreter need not have other packages.
 """
-
 from __future__ import annotations
 
 import errno
@@ -38,7 +37,7 @@ FOLDER = "MIXMARK_CACHE"
 LIMIT = "MIXMARK_CACHE_GB"
 DEFAULT_LIMIT_GB = 20.0
 MARGIN_BYTES = 1 << 30
-"""What stays free on the disk beside an entry: a full disk would end other programs."""
+"""What stays free on the disk beside an entry, because a full disk ends other programs."""
 LOCK = "lock"
 PART = ".part"
 POLL_S = 0.1
@@ -46,31 +45,32 @@ POLL_S = 0.1
 
 @dataclass(frozen=True)
 class Entry:
-    """What the cache holds under a name. `whole` is False for what a killed process left behind."""
+    """A folder of the cache."""
 
     path: Path
     size_bytes: int
     used_s: float
-    """When it was last used, in seconds since 1970."""
+    """The time of its last use, in seconds since 1970."""
     whole: bool
+    """False for an entry that is being written, or whose writer was killed."""
 
 
 @contextmanager
 def converted(
     suite: Suite, precision: str, engine: str, size_bytes: int, write: Callable[[Path], None]
 ) -> Iterator[Path]:
-    """The folder of a suite's model, converted for an engine by `write` where the cache does not hold it yet.
+    """The folder of a suite's model, converted for an engine by `write` unless the cache holds it already.
 
-    engine: the engine, its version, and whatever else the converted model depends on. size_bytes: how large the files
-    will be. The name also depends on the sources of the suite, of its weights and of `write`, with all modules of their
-    packages, and on the state of a checkpoint's files, so a model that was converted by other code or from other
-    weights is not taken.
+    engine: the engine, its version, and all else that the converted model depends on. size_bytes: the size of the files
+    to be written. The name also depends on the sources of the suite, of its weights and of `write`, with all modules of
+    their packages, and on the state of a checkpoint's files, so a model that other code converted, or that came from
+    other weights, is not reused.
     """
     depends = hashlib.sha256(_sources(type(suite)) + _sources(type(suite.weights())) + _sources(write))
     for name, value in sorted(suite.options.items()):
         depends.update(f"{name}={value}\n".encode())
     if checkpoint := suite.options.get("weights"):
-        depends.update("\n".join(_stamps(Path(checkpoint))).encode())
+        depends.update("\n".join(_file_states(Path(checkpoint))).encode())
     name = f"{suite.name}-{suite.version}-{suite.tier}-{precision}-{engine}-{depends.hexdigest()[:16]}"
     with folder(name, size_bytes, write) as path:
         yield path
@@ -78,21 +78,21 @@ def converted(
 
 @contextmanager
 def folder(name: str, size_bytes: int, write: Callable[[Path], None]) -> Iterator[Path]:
-    """The folder `name` of the cache, which is not removed before the block ends. Where it does not exist, `write`
-    fills it, and may use other entries meanwhile; while another process does so, this one waits.
+    """The folder `name` of the cache, which is not removed before the block ends.
 
-    Raises Unsupported where there is no room or the cache cannot be written, and what `write` raises.
+    If it does not exist, `write` fills it, and may use other entries meanwhile. If another process is writing it, this
+    one waits. Raises Unsupported if there is no room or the cache cannot be written, and the errors of `write`.
     """
-    place = root() / re.sub(r"[^A-Za-z0-9._-]+", "_", name)
-    held = None
-    while held is None:
-        held = _existing(place)
-        if held is None:
-            _make(place, size_bytes, write)
+    path = root() / re.sub(r"[^A-Za-z0-9._-]+", "_", name)
+    lock = None
+    while lock is None:
+        lock = _share(path)
+        if lock is None:
+            _make(path, size_bytes, write)
     try:
-        yield place
+        yield path
     finally:
-        os.close(held)
+        os.close(lock)
 
 
 def root() -> Path:
@@ -109,7 +109,7 @@ def root() -> Path:
 
 
 def limit_bytes() -> int:
-    """The size that the cache may grow to. Raises UsageError where the environment variable is not a size."""
+    """The size that the cache may grow to. Raises UsageError if the environment variable is not a size."""
     given = os.environ.get(LIMIT) or str(DEFAULT_LIMIT_GB)
     if not re.fullmatch(r"\d+(\.\d+)?", given):
         raise UsageError(f"{LIMIT} is {given!r}", "give a number of gigabytes, such as 20")
@@ -117,79 +117,74 @@ def limit_bytes() -> int:
 
 
 def entries() -> list[Entry]:
-    """What the cache holds, the most recently used first."""
+    """The folders of the cache, the most recently used first."""
     found = []
     for path in root().glob("*"):
-        with suppress(OSError):  # another process removed it just now
+        with suppress(OSError):  # another process has just removed it
             used_s = (path / LOCK).stat().st_mtime
             found.append(Entry(path, _size(path), used_s, not path.name.endswith(PART)))
     return sorted(found, key=lambda entry: -entry.used_s)
 
 
 def remove(entry: Entry) -> bool:
-    """Removes an entry; False where a process uses it or is making it, or where it cannot be removed, as where it
-    belongs to another user."""
+    """Removes an entry. False if a process uses or writes it, or if it may not be removed, such as another user's."""
     try:
-        return _removed(entry)
+        lock = _lock(entry.path, shared=False)
+        if lock is None:
+            return not entry.path.exists()
+        try:
+            part = entry.path.with_name(f"{entry.path.name.removesuffix(PART)}.{os.getpid()}{PART}")
+            entry.path.rename(part)  # first, so that a killed process leaves no half of an entry under its name
+            _delete(part)
+        finally:
+            os.close(lock)
     except OSError:
         return False
-
-
-def _removed(entry: Entry) -> bool:
-    held = _lock(entry.path, shared=False)
-    if held is None:
-        return not entry.path.exists()
-    try:
-        part = entry.path.with_name(f"{entry.path.name.removesuffix(PART)}.{os.getpid()}{PART}")
-        entry.path.rename(part)  # so that a killed process leaves no half of an entry under its name
-        _delete(part)
-    finally:
-        os.close(held)
     return True
 
 
-def _existing(place: Path) -> int | None:
-    """The open, shared lock of an entry; None where there is none."""
-    while place.exists():
-        held = _lock(place, shared=True)
-        if held is not None:
-            with suppress(OSError):  # a cache on a disk that can only be read
-                os.utime(place / LOCK)
-            return held
+def _share(path: Path) -> int | None:
+    """The open, shared lock of an entry; None if there is no entry."""
+    while path.exists():
+        lock = _lock(path, shared=True)
+        if lock is not None:
+            with suppress(OSError):  # the cache may lie on a read-only disk
+                os.utime(path / LOCK)
+            return lock
         time.sleep(POLL_S)  # another process is removing it
     return None
 
 
-def _make(place: Path, size_bytes: int, write: Callable[[Path], None]) -> None:
-    """Makes an entry, or waits for another process that does."""
-    part = place.with_name(place.name + PART)
+def _make(path: Path, size_bytes: int, write: Callable[[Path], None]) -> None:
+    """Writes an entry, or waits a moment if another process is writing it."""
+    part = path.with_name(path.name + PART)
     try:
         part.mkdir(parents=True, exist_ok=True)
-        held = _lock(part, shared=False, create=True)
+        lock = _lock(part, shared=False, create=True)
     except OSError as error:
         raise Unsupported(
             f"{part} cannot be written: {error.strerror or error}", f"set {FOLDER} to a folder that can be written"
         ) from error
-    if held is None:
+    if lock is None:
         time.sleep(POLL_S)
         return
     try:
-        if place.exists():  # another process has made it since we looked
+        if path.exists():  # another process has written it meanwhile
             _delete(part)
             return
-        _delete_content(part)  # that of a killed process
+        _delete_content(part)  # left by a killed process
         _make_room(size_bytes)
         write(part)
         for file in (*part.rglob("*"), part):
             _sync(file)
-        part.rename(place)
+        part.rename(path)
     except BaseException as error:
         _delete(part)
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise _too_little(size_bytes) from error
+            raise _disk_full(size_bytes) from error
         raise
     finally:
-        os.close(held)
+        os.close(lock)
 
 
 def _make_room(size_bytes: int) -> None:
@@ -200,24 +195,24 @@ def _make_room(size_bytes: int) -> None:
             f"the converted model takes {_gb(size_bytes)}, and the cache is limited to {_gb(limit)}",
             f"export {LIMIT}={math.ceil(size_bytes / 1e9)}",
         )
-    held = entries()
-    total = sum(entry.size_bytes for entry in held)
-    for entry in reversed(held):
+    present = entries()
+    total = sum(entry.size_bytes for entry in present)
+    for entry in reversed(present):
         if total + size_bytes <= limit and _free() >= size_bytes + MARGIN_BYTES:
             break
         if remove(entry):
             total -= entry.size_bytes
     if total + size_bytes > limit:
         raise Unsupported(
-            f"the converted model takes {_gb(size_bytes)}, and what is in use takes {_gb(total)} of the cache's limit"
+            f"the converted model takes {_gb(size_bytes)}, and entries in use take {_gb(total)} of the cache's limit"
             f" of {_gb(limit)}",
             f"export {LIMIT}={math.ceil((total + size_bytes) / 1e9)}",
         )
     if _free() < size_bytes + MARGIN_BYTES:
-        raise _too_little(size_bytes)
+        raise _disk_full(size_bytes)
 
 
-def _too_little(size_bytes: int) -> Unsupported:
+def _disk_full(size_bytes: int) -> Unsupported:
     return Unsupported(
         f"the disk of {root()} has {_gb(_free())} free, and the converted model takes {_gb(size_bytes)} beside"
         f" {_gb(MARGIN_BYTES)} that stay free",
@@ -230,7 +225,7 @@ def _free() -> int:
 
 
 def _lock(path: Path, *, shared: bool, create: bool = False) -> int | None:
-    """The open and locked lock file of a folder; None where it is held by another process or the folder is gone."""
+    """The open and locked lock file of a folder; None if another process holds the lock or the folder is gone."""
     try:
         file = os.open(path / LOCK, (os.O_RDONLY if shared else os.O_RDWR) | (os.O_CREAT if create else 0), 0o644)
     except FileNotFoundError:
@@ -243,19 +238,19 @@ def _lock(path: Path, *, shared: bool, create: bool = False) -> int | None:
 
 
 def _delete(part: Path) -> None:
-    """Removes a folder whose lock is held, the lock last: without it nobody would find what a killed process left."""
+    """Removes a folder whose lock is held. Its lock file goes last, because `entries` finds a folder by that file."""
     _delete_content(part)
-    with suppress(OSError):  # another process has claimed the name anew
+    with suppress(OSError):  # another process may be using the name again
         (part / LOCK).unlink()
         part.rmdir()
 
 
 def _delete_content(part: Path) -> None:
-    for left in part.iterdir():
-        if left.is_dir() and not left.is_symlink():
-            shutil.rmtree(left)
-        elif left.name != LOCK:
-            left.unlink()
+    for path in part.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != LOCK:
+            path.unlink()
 
 
 def _sync(path: Path) -> None:
@@ -267,28 +262,30 @@ def _sync(path: Path) -> None:
 
 
 def _size(path: Path) -> int:
-    return sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
-def _stamps(path: Path) -> Iterator[str]:
-    """The name, size and time of the files of a checkpoint."""
+def _file_states(path: Path) -> Iterator[str]:
+    """The path, size and time of each file of a checkpoint."""
     for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
         state = file.stat()
         yield f"{file.absolute()} {state.st_size} {state.st_mtime_ns}"
 
 
-def _sources(what: Callable[..., object]) -> bytes:
-    """The file of a class or a function, also of one with some arguments given; and the other modules of its package
-    and of the packages around that, but for the outermost: an adapter's package imports what other adapters share."""
+def _sources(code: Callable[..., object]) -> bytes:
+    """The source files that a class, a function or a partial function depends on.
+
+    These are its module's file, the other modules of its package, and those of the packages around that, except the
+    outermost: modules of an adapter's package may import the modules that several adapters share.
+    """
     try:
-        file = Path(inspect.getfile(what.func if isinstance(what, partial) else what))
+        file = Path(inspect.getfile(code.func if isinstance(code, partial) else code))
     except (OSError, TypeError):
-        return b""  # what was typed into an interpreter
+        return b""  # defined in an interactive session
     packages = [*takewhile(lambda folder: (folder / "__init__.py").exists(), file.parents)]
     folders = [*packages[:1], *packages[1:-1]]
-    return (
-        b"".join(each.read_bytes() for folder in folders for each in sorted(folder.glob("*.py"))) or file.read_bytes()
-    )
+    modules = [module for folder in folders for module in sorted(folder.glob("*.py"))]
+    return b"".join(module.read_bytes() for module in modules or [file])
 
 
 def _gb(size_bytes: float) -> str:

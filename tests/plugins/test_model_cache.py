@@ -1,4 +1,4 @@
-"""The cache of converted models: made once, found again, in use, in the way, killed in the middle, and no room."""
+"""The cache of converted models: entries are written once and reused; killed writers, full disks, entries in use."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_an_entry_is_made_once_and_found_again(root: Path) -> None:
         assert (path / "model").read_text() == "one"
 
 
-def test_the_name_holds_all_that_the_content_depends_on(tmp_path: Path) -> None:
+def test_the_name_holds_everything_that_the_content_depends_on(tmp_path: Path) -> None:
     checkpoint = tmp_path / "model.safetensors"
     checkpoint.write_text("weights")
 
@@ -78,7 +78,7 @@ def test_the_name_holds_all_that_the_content_depends_on(tmp_path: Path) -> None:
     assert len(set(different)) == len(different)
 
 
-def test_a_model_that_other_code_would_write_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_other_code_would_write_is_not_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The code may lie in a module beside that of the writer, or in the package around it."""
     package = tmp_path / "acme_runtime" / "adapters" / "fast"
     package.mkdir(parents=True)
@@ -121,16 +121,16 @@ def test_two_processes_do_not_make_the_same_entry_twice(tmp_path: Path) -> None:
         "with cache.folder('shared', 5, write) as path: print((path / 'model').read_text())"
     )
     two = [subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, text=True, stdin=-1, stdout=-1) for _ in range(2)]
-    for each in two:
-        assert each.stdin is not None
-        each.stdin.write("x")
-        each.stdin.flush()
-    told = [each.communicate()[0].split() for each in two]
-    assert sorted(told) == [["made", "whole"], ["whole"]]
+    for process in two:
+        assert process.stdin is not None
+        process.stdin.write("x")
+        process.stdin.flush()
+    printed = [process.communicate()[0].split() for process in two]
+    assert sorted(printed) == [["made", "whole"], ["whole"]]
 
 
 @pytest.mark.slow
-def test_what_a_killed_process_leaves_is_never_taken_for_whole(root: Path) -> None:
+def test_the_folder_of_a_killed_writer_is_never_taken_for_whole(root: Path) -> None:
     """A child makes and removes entries without end, and is killed at a random moment, again and again."""
     script = (
         "from mixmark.harness.plugins import model_cache as cache\n"
@@ -161,7 +161,7 @@ def test_what_a_killed_process_leaves_is_never_taken_for_whole(root: Path) -> No
     assert unfinished, "no child was killed in the middle: this test has seen nothing"
 
 
-def test_what_was_not_used_for_longest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_least_recently_used_entry_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(model_cache.LIMIT, "0.0001")
     for name, age_s in (("oldest", 300), ("old", 200), ("new", 100)):
         make(name, 30_000, age_s)
@@ -171,7 +171,7 @@ def test_what_was_not_used_for_longest_makes_room(monkeypatch: pytest.MonkeyPatc
     with model_cache.folder("old", 0, writing("")), model_cache.folder("next", 0, writing("")):
         make("last", 30_000)
         assert set(names()) == {"old", "next", "last"}
-        with pytest.raises(Unsupported, match=r"takes 0\.0 GB, and what is in use takes 0\.0 GB"):
+        with pytest.raises(Unsupported, match=r"takes 0\.0 GB, and entries in use take 0\.0 GB"):
             make("too much", 60_000)
 
 
@@ -185,7 +185,7 @@ def test_a_model_beyond_the_limit_is_refused_with_the_command_that_helps(monkeyp
         model_cache.limit_bytes()
 
 
-def test_a_small_disk_is_told_before_anything_is_written(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_disk_is_reported_before_anything_is_written(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_cache, "_free", lambda: 3_000_000_000)
     with pytest.raises(Unsupported) as refused:
         make("large", 2_500_000_000)
@@ -207,7 +207,7 @@ def test_a_disk_that_fills_up_in_the_middle_leaves_nothing(root: Path) -> None:
     assert not list(root.iterdir())
 
 
-def test_what_the_writer_raises_is_raised_and_nothing_stays(root: Path) -> None:
+def test_an_error_of_the_writer_is_raised_and_nothing_stays(root: Path) -> None:
     def write(folder: Path) -> None:
         (folder / "begun").write_text("some")
         raise FileNotFoundError(2, "there is no checkpoint")
@@ -217,7 +217,7 @@ def test_what_the_writer_raises_is_raised_and_nothing_stays(root: Path) -> None:
     assert not list(root.iterdir())
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv(model_cache.FOLDER, str(tmp_path / "file"))
     with pytest.raises(Unsupported, match="cannot be written: Not a directory") as refused:
@@ -225,27 +225,27 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: py
     assert refused.value.hint == "set MIXMARK_CACHE to a folder that can be written"
 
 
-def test_what_cannot_be_removed_stays_without_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entry_that_cannot_be_removed_stays_without_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     make("of-another-user", 3)
 
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "rename", refuse)
-    told = CliRunner().invoke(main, ["cache", "--clear"])
-    assert (told.exit_code, "Removed 0 of 1 entries" in told.output) == (0, True)
+    done = CliRunner().invoke(main, ["cache", "--clear"])
+    assert (done.exit_code, "Removed 0 of 1 entries" in done.output) == (0, True)
     assert names() == ["of-another-user"]
 
 
-def test_the_command_lists_and_removes_what_is_not_in_use(root: Path) -> None:
+def test_the_command_lists_entries_and_removes_those_not_in_use(root: Path) -> None:
     run = CliRunner().invoke
     assert run(main, ["cache"]).output == f"The cache {root} is empty.\n"
     make("old", 30_000_000, age_s=3 * 86_400 + 5)
     with model_cache.folder("used", 5, writing("12345")):
-        told = json.loads(run(main, ["cache", "--json"]).output)
-        assert told["folder"] == str(root)
-        assert (told["bytes"], told["limit_bytes"]) == (30_000_005, 20_000_000_000)
-        assert [(each["name"], each["bytes"], each["whole"]) for each in told["entries"]] == [
+        listed = json.loads(run(main, ["cache", "--json"]).output)
+        assert listed["folder"] == str(root)
+        assert (listed["bytes"], listed["limit_bytes"]) == (30_000_005, 20_000_000_000)
+        assert [(each["name"], each["bytes"], each["whole"]) for each in listed["entries"]] == [
             ("used", 5, True),
             ("old", 30_000_000, True),
         ]
