@@ -108,7 +108,7 @@ def adapter(name: str) -> Any:
 
 
 def measured(name: str, tier: str, batch: int, by: str) -> Iterator[str]:
-    suite = registry.suite(name, registry.BUILT_IN["suites"][name], tier, {})
+    suite = registry.build_suite(name, registry.BUILT_IN["suites"][name], tier, {})
     with adapter(by).open(CPU, suite, "fp32", Use.of("single-stream")) as runner:
         feeds = map(suite.feeds(batch, 1), itertools.count())
         yield f"time without keeping over time with, {kept(runner, feeds)}"

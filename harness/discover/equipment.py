@@ -45,7 +45,7 @@ class Equipment:
 
     def suite(self, route: Route) -> Suite:
         """A suite built in this process, which no adapter gets into its hands."""
-        return cast(Suite, registry.suite(**dict(self.choice(route))))
+        return cast(Suite, registry.build_suite(**dict(self.choice(route))))
 
     def drawn(self, share: Share, use: str) -> int:
         """A seed that nobody knew before this call, unless a seed was given. No two shares and no two uses have the

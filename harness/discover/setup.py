@@ -25,7 +25,7 @@ from mixmark.harness.judge.rules.integrity import LARGEST_CACHE_BYTES, last_leve
 from mixmark.harness.plan.phases import Target, Workload
 from mixmark.harness.plan.placement import Objective
 from mixmark.harness.plugins import registry as plugins
-from mixmark.harness.plugins.calls import reason
+from mixmark.harness.plugins.calls import error_text
 from mixmark.harness.plugins.registry import Plugin
 
 
@@ -165,7 +165,7 @@ def disclosed() -> tuple[System, tuple[Absent, ...]]:
 def known(config: Config, specs: Iterable[str] = (), named: Collection[str] = ()) -> dict[str, Plugin]:
     """All adapters by name: those of this environment, those that the configuration names or runs in an interpreter of
     their own, and those that the command line brings along (specs) or names."""
-    brought = {plugins.name_of(each) for each in specs}
+    brought = {plugins.name_of_spec(each) for each in specs}
     configured = {
         name: _configured(name, each)
         for name, each in config.adapters.items()
@@ -178,17 +178,17 @@ def known(config: Config, specs: Iterable[str] = (), named: Collection[str] = ()
 def _configured(name: str, section: AdapterConfig) -> Plugin:
     """The adapter of a section. Its worker looks it up, unless the section says where its class is. Raises UsageError
     where the section gives an adapter a name that it cannot have."""
-    if section.plugin and (problem := plugins.unusable("adapters", name)):
+    if section.plugin and (problem := plugins.name_problem("adapters", name)):
         raise UsageError(f"[adapter.{name}] in the configuration: {problem}", hint="give the section another name")
     spec = section.plugin if plugins.is_spec(section.plugin) else ""
-    itself = plugins.name_of(spec) if spec else section.plugin
+    itself = plugins.name_of_spec(spec) if spec else section.plugin
     return Plugin("adapters", name, spec, section.python, itself)
 
 
 def choose(asked: Sequence[str], config: Config) -> dict[str, Plugin]:
     """The adapters to use: all, or those that the command line names or brings along."""
     found = known(config, [each for each in asked if plugins.is_spec(each)], asked)
-    names = [plugins.name_of(each) if plugins.is_spec(each) else each for each in asked]
+    names = [plugins.name_of_spec(each) if plugins.is_spec(each) else each for each in asked]
     return {name: found[name] for name in choose_by_name("adapter", names, found)}
 
 
@@ -205,7 +205,7 @@ def look(adapters: Sequence[str], config: Config) -> Found:
         )
         for name in sorted(unknown)
     ]
-    return replace(found, absent=(*found.absent, *plugins.refused("adapters"), *unused))
+    return replace(found, absent=(*found.absent, *plugins.refused_entry_points("adapters"), *unused))
 
 
 def bystanders(adapters: Sequence[str], config: Config, seen: Iterable[Device]) -> tuple[Device, ...]:
@@ -225,7 +225,7 @@ def load_suites(config: Config, tier: Tier, weights: Sequence[str] = ()) -> Suit
     found = plugins.find("suites")
     choose_by_name("suite in the configuration", list(config.suites), found)
     checkpoints = checkpoint_paths(weights, found)
-    workloads, facts, options, absent = [], {}, {}, [*plugins.refused("suites")]
+    workloads, facts, options, absent = [], {}, {}, [*plugins.refused_entry_points("suites")]
     for name, plugin in found.items():
         try:
             suite = plugin.load()
@@ -240,7 +240,7 @@ def load_suites(config: Config, tier: Tier, weights: Sequence[str] = ()) -> Suit
             except Unsupported:  # it lacks the tier: its cells say so, if it is asked for
                 pass
             except Exception as error:  # whatever a plugin raises
-                raise UsageError(f"[suite.{name}] in the configuration: {reason(error)}") from error
+                raise UsageError(f"[suite.{name}] in the configuration: {error_text(error)}") from error
         workloads.append(Workload(name, suite.version, tuple(suite.scenarios), configured, label))
         facts[name] = SuiteFacts(name=name, version=suite.version, unit=suite.unit, unit_names=suite.unit_names)
         options[name] = {**configured, **({"weights": str(checkpoints[name])} if name in checkpoints else {})}

@@ -86,12 +86,12 @@ class Meters:
             if meter is None:
                 self.unasked += (name,)
                 return
-            told = calls.within(ASKING_S, lambda: list(meter.domains(devices)), "to say what it covers")
+            told = calls.call_within(ASKING_S, lambda: list(meter.domains(devices)), "to say what it covers")
             fresh = [Domain.model_validate(each) for each in told if not isinstance(each, Absent)]
         except UsageError:
             raise
         except (Exception, SystemExit) as error:
-            self.absent += (Absent(kind="meter", name=name, reason=calls.reason(error)),)
+            self.absent += (Absent(kind="meter", name=name, reason=calls.error_text(error)),)
             return
         known = {each.id for each in self.domains}
         twice = [each.id for each in fresh if each.id in known]
@@ -314,7 +314,7 @@ class _Reader(threading.Thread):
                     late_ns = after_ns - rows[-1][0]
                     self.late_ns[domain.id] = min(late_ns, self.late_ns.get(domain.id, late_ns))
         except (Exception, SystemExit) as error:  # whatever a plugin raises, it costs its own domain
-            self.lost[domain.id] = calls.reason(error)
+            self.lost[domain.id] = calls.error_text(error)
 
 
 def _row(sample: Sample, before_ns: int, after_ns: int, last: tuple[int, int, float] | None) -> tuple[int, int, float]:

@@ -1,4 +1,4 @@
-"""Calls into plugins: each is given up after some time, and its errors become plain words that name the line."""
+"""Calls plugins with a time limit, and turns their errors into text that names the plugin's line."""
 
 from __future__ import annotations
 
@@ -14,66 +14,70 @@ from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.text import plain
 
 MAX_REASON = 1000  # characters: some fixes are two commands
-OURS = {"mixmark", "", *sys.stdlib_module_names}  # packages that are no plugin
-MAX_WORDS = 500  # characters of an error's own words
-Answer = TypeVar("Answer")
+MAX_MESSAGE = 500  # characters of an unexpected error's message
+NO_PLUGINS = {"mixmark", "", *sys.stdlib_module_names}  # packages that hold no plugin
+Result = TypeVar("Result")
 
 
-def within(seconds: float, call: Callable[[], Answer], what: str) -> Answer:
-    """The call's answer. It runs in a thread of its own, and raises here what it raises there.
+def call_within(seconds: float, call: Callable[[], Result], what: str) -> Result:
+    """Returns the call's result, or raises its error. The call runs in a thread of its own.
 
-    Raises TimeoutError, which begins with `what`, where the call takes longer; the call is then left to itself, and
-    does not keep the program alive.
+    Raises TimeoutError, which begins with `what`, if the call takes longer. Its thread then goes on, and does not keep
+    the program alive.
     """
-    answers: list[Answer] = []
+    results: list[Result] = []
     errors: list[BaseException] = []
 
     def work() -> None:
         try:
-            answers.append(call())
+            results.append(call())
         except BaseException as error:
             errors.append(error)
 
-    thread = threading.Thread(target=work, name="guarded", daemon=True)
+    thread = threading.Thread(target=work, name="plugin call", daemon=True)
     thread.start()
     thread.join(seconds)
     if errors:
         raise errors[0]
-    if not answers:
+    if not results:
         raise TimeoutError(f"{what} took longer than {seconds:g} s")
-    return answers[0]
+    return results[0]
 
 
-def reason(error: BaseException) -> str:
-    """The error's own words where a plugin raised it on purpose, else its type and its words."""
+def error_text(error: BaseException) -> str:
+    """An error's message, with its hint if it is a MixmarkError and else with its type."""
     hint = getattr(error, "hint", "")
     message = str(error) if isinstance(error, MixmarkError) else f"{type(error).__name__}: {error}"
     return plain(f"{message}; {hint}" if hint else message, MAX_REASON)
 
 
-def words(error: BaseException) -> str:
-    """An error that nobody raised on purpose: its type, its words, and the line of the plugin's code that it came
-    through, as in `ValueError: no device (acme.py, line 12)`."""
-    told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    line = _line(error)
-    return f"{told[:MAX_WORDS]} ({line})" if line else told[:MAX_WORDS]
+def error_with_line(error: BaseException) -> str:
+    """An unexpected error's type, its message and the plugin's line that it passed through.
+
+    As in `ValueError: no device (acme.py, line 12)`.
+    """
+    message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    line = _plugin_line(error)
+    return f"{message[:MAX_MESSAGE]} ({line})" if line else message[:MAX_MESSAGE]
 
 
-def _line(error: BaseException) -> str:
-    """The deepest line of the plugin that was called first; empty where no plugin was. What a plugin calls, such as its
-    vendor's library, would tell its author less; a suite's loop runs an adapter's session, so it counts only where
-    there is no other plugin."""
-    found = [(_package(frame.f_globals), frame, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    called = [package for package, _, _ in found if package not in OURS]
-    first = next((each for each in called if each != "suites"), "suites")
+def _plugin_line(error: BaseException) -> str | None:
+    """The deepest line of the plugin that was called first; None if no plugin was called.
+
+    The line of a library that the plugin calls would help the plugin's author less. A suite's loop runs an adapter's
+    session, so a suite counts only if no other plugin was called.
+    """
+    frames = [(_package(frame.f_globals), frame, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    called = [package for package, _, _ in frames if package not in NO_PLUGINS]
+    first = next((package for package in called if package != "suites"), "suites")
     lines = [
-        f"{Path(frame.f_code.co_filename).name}, line {line}" for package, frame, line in found if package == first
+        f"{Path(frame.f_code.co_filename).name}, line {line}" for package, frame, line in frames if package == first
     ]
-    return lines[-1] if lines else ""
+    return lines[-1] if lines else None
 
 
 def _package(module: Mapping[str, object]) -> str:
-    """The package of a module's globals. The built-in adapters are plugins and not part of the harness."""
+    """The top-level package of a module's globals; `adapters` or `suites` for the built-in plugins."""
     name = str(module.get("__name__", ""))
-    found = re.match(r"mixmark\.(?:harness\.)?(adapters|suites)\.", name)
-    return found[1] if found else name.partition(".")[0]
+    built_in = re.match(r"mixmark\.(?:harness\.)?(adapters|suites)\.", name)
+    return built_in[1] if built_in else name.partition(".")[0]

@@ -11,6 +11,7 @@ that needs the name removes the folder of a killed writer. The time of an entry'
 
 This module uses the standard library only, because an adapter's own interpreter need not have other packages.
 """
+
 from __future__ import annotations
 
 import errno

@@ -1,7 +1,7 @@
 """Finds and loads plugins: the built-in table, entry points, and `--adapter ./acme.py:Acme`.
 
-A plugin is not imported when it is found. When it is loaded, whatever is wrong with it becomes a `PluginError` that
-names the plugin, the cause and the missing member. Adapters are loaded in worker processes only.
+Finding a plugin does not import it. Loading it turns each of its errors into a `PluginError` that names the plugin, the
+cause and the missing member. Adapters are loaded in worker processes only.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from mixmark.harness.contracts.choices import choose_by_name
 from mixmark.harness.contracts.errors import PluginError, UsageError
 from mixmark.harness.contracts.protocols import Suite
 from mixmark.harness.contracts.schema import Absent
-from mixmark.harness.contracts.text import plain
-from mixmark.harness.plugins.calls import words
+from mixmark.harness.contracts.text import Reason, plain
+from mixmark.harness.plugins.calls import error_with_line
 
 Kind = Literal["adapters", "meters", "watchers", "suites", "formats", "reporters", "comparisons"]
 
@@ -78,8 +78,7 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
     },
 }
 WITH_SECTION = frozenset({"endpoint"})
-"""The built-in adapters that are asked only where mixmark.toml has a section of theirs, or the command line names
-them."""
+"""The built-in adapters that are asked only if mixmark.toml has their section or the command line names them."""
 MEMBERS: dict[Kind, tuple[str, ...]] = {
     "adapters": ("name", "discover", "open"),
     "meters": ("name", "domains", "read"),
@@ -96,25 +95,29 @@ MEMBERS: dict[Kind, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Plugin:
-    """A plugin that was found and is not loaded yet."""
+    """A plugin that was found, and need not be loaded yet."""
 
     kind: Kind
     name: str
     spec: str
-    """`module:Name` or `path/to/file.py:Name`; empty for one that its worker's interpreter has to look up."""
+    """`module:Name` or `path/to/file.py:Name`; empty if its worker's interpreter looks it up."""
     origin: str
-    """`built in`, the distribution and its version, `command line`, or the interpreter that looks it up."""
-    calls_itself: str = ""
-    """The adapter's own name, where the configuration gives it another one; else empty."""
+    """`built in`, its distribution and version, `command line`, or the interpreter that looks it up."""
+    own_name: str = ""
+    """The adapter's own name, if the configuration gives it another one; else empty."""
 
     def load(self) -> Any:
-        """Returns the class or function. Raises PluginError, whatever the plugin's own code raises."""
-        where, _, attribute = self.spec.rpartition(":")
+        """Returns the class or function. Raises PluginError for every error of the plugin's own code."""
+        module_name, _, attribute = self.spec.rpartition(":")
         try:
-            module = _module_of_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
+            module = (
+                _import_file(Path(module_name)) if module_name.endswith(".py") else importlib.import_module(module_name)
+            )
             loaded = getattr(module, attribute)
         except (Exception, SystemExit) as error:
-            raise PluginError(f"{self.kind[:-1]} {self.name} ({self.spec}) does not load: {words(error)}") from error
+            raise PluginError(
+                f"{self.kind[:-1]} {self.name} ({self.spec}) does not load: {error_with_line(error)}"
+            ) from error
         missing = [member for member in MEMBERS[self.kind] if not hasattr(loaded, member)]
         if missing:
             raise PluginError(
@@ -124,116 +127,117 @@ class Plugin:
         return loaded
 
 
-def find(kind: Kind, extra: Iterable[str] = ()) -> dict[str, Plugin]:
-    """Returns all plugins of a kind by name: built-in ones, then entry points, then `extra`, which replaces an entry
-    point of the same name. The names of built-in plugins are reserved: an entry point that has one is left out, and
-    `refused` says so.
+def find(kind: Kind, specs: Iterable[str] = ()) -> dict[str, Plugin]:
+    """Returns all plugins of a kind by name: built-in ones, entry points, and those of the command line.
 
-    extra: specs from the command line; such a plugin's name is that of its class in lower case. Raises UsageError where
-    that is the name of a built-in plugin.
+    The names of built-in plugins are reserved. An entry point with such a name is left out; `refused_entry_points`
+    reports it. specs: those of the command line. Such a plugin's name is that of its class in lower case, and it
+    replaces an entry point of that name. Raises UsageError if a built-in plugin has the name.
     """
     found = {name: Plugin(kind, name, spec, "built in") for name, spec in BUILT_IN[kind].items()}
     for entry in entry_points(group=f"mixmark.{kind}"):
-        if not unusable(kind, entry.name):
-            found[entry.name] = Plugin(kind, entry.name, entry.value, _package(entry))
-    for spec in extra:
-        name = name_of(spec)
-        if problem := unusable(kind, name):
+        if not name_problem(kind, entry.name):
+            found[entry.name] = Plugin(kind, entry.name, entry.value, _distribution(entry))
+    for spec in specs:
+        name = name_of_spec(spec)
+        if problem := name_problem(kind, name):
             raise UsageError(f"{spec}: {problem}", hint="give the class another name, and its `name` the same")
         found[name] = Plugin(kind, name, spec, "command line")
     return found
 
 
-def refused(kind: Kind) -> tuple[Absent, ...]:
+def refused_entry_points(kind: Kind) -> tuple[Absent, ...]:
     """The entry points that `find` leaves out because of their names, with the reason."""
     return tuple(
         Absent(
-            kind=cast(Any, kind[:-1]), name=f"{plain(entry.name, 40)} of {plain(_package(entry), 80)}", reason=problem
+            kind=cast(Any, kind[:-1]),
+            name=f"{plain(entry.name, 40)} of {plain(_distribution(entry), 80)}",
+            reason=problem,
         )
         for entry in entry_points(group=f"mixmark.{kind}")
-        if (problem := unusable(kind, entry.name))
+        if (problem := name_problem(kind, entry.name))
     )
 
 
-def source(plugin: Plugin) -> tuple[str, str]:
-    """What a plugin's code was read from, and its SHA-256; two empty texts where that cannot be found.
+def source_hash(plugin: Plugin) -> tuple[str, str]:
+    """The name and the SHA-256 of the file that identifies a plugin's code; two empty texts if none is found.
 
-    It is the RECORD of the distribution that the plugin comes from, which lists the hash of each of its files; without
-    one, the file of the plugin's module. No code of the plugin is run.
+    It is the RECORD of the plugin's distribution, which lists the hash of each of its files, or else the file of the
+    plugin's module. No code of the plugin is run.
     """
-    where = plugin.spec.rpartition(":")[0]
     for entry in entry_points(group=f"mixmark.{plugin.kind}"):
         if entry.value == plugin.spec and entry.dist and (record := entry.dist.read_text("RECORD")):
-            return f"RECORD of {_package(entry)}", hashlib.sha256(record.encode()).hexdigest()
-    if file := _file_of(where):
+            return f"RECORD of {_distribution(entry)}", hashlib.sha256(record.encode()).hexdigest()
+    if file := _file_of(plugin.spec.rpartition(":")[0]):
         with contextlib.suppress(OSError):
             return file.name, hashlib.sha256(file.read_bytes()).hexdigest()
     return "", ""
 
 
-def unusable(kind: Kind, name: str) -> str:
-    """Why a plugin that is not built in may not have this name; empty where it may."""
+def name_problem(kind: Kind, name: str) -> Reason | None:
+    """Why a plugin that is not built in may not have this name."""
     if name.casefold() in BUILT_IN[kind]:
         return f"{name} is the name of a built-in {kind[:-1]}, and reserved for it"
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         return f"{name!a} is no name: give one of ASCII letters, digits, dots, dashes and underscores"
-    return ""
+    return None
 
 
-def _package(entry: EntryPoint) -> str:
+def _distribution(entry: EntryPoint) -> str:
     return f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an entry point"
 
 
-def _file_of(where: str) -> Path | None:
-    """The file of a module; only its top-level package is looked up, so nothing is imported."""
-    if where.endswith(".py"):
-        return Path(where)
-    top, *rest = where.split(".")
-    found = importlib.util.find_spec(top) if top else None
-    if found is None:
+def _file_of(module_name: str) -> Path | None:
+    """The file of a module, found without importing anything but the search path of its top-level package."""
+    if module_name.endswith(".py"):
+        return Path(module_name)
+    top, *rest = module_name.split(".")
+    package = importlib.util.find_spec(top) if top else None
+    if package is None:
         return None
     if not rest:
-        return Path(found.origin) if found.origin else None
-    inside = Path(next(iter(found.submodule_search_locations or [""]))).joinpath(*rest)
-    return next((each for each in (inside.with_suffix(".py"), inside / "__init__.py") if each.is_file()), None)
+        return Path(package.origin) if package.origin else None
+    module = Path(next(iter(package.submodule_search_locations or [""]))).joinpath(*rest)
+    return next((file for file in (module.with_suffix(".py"), module / "__init__.py") if file.is_file()), None)
 
 
-def name_of(spec: str) -> str:
-    """Returns the name of a spec: `acme` for `./acme.py:Acme`. Raises UsageError if the spec has no class or its file
-    does not exist."""
-    where, _, attribute = spec.rpartition(":")
-    if not where or not attribute.isidentifier():
+def name_of_spec(spec: str) -> str:
+    """The name of a spec: `acme` for `./acme.py:Acme`. Raises UsageError if it has no class or its file is missing."""
+    module_name, _, attribute = spec.rpartition(":")
+    if not module_name or not attribute.isidentifier():
         raise UsageError(f"{spec!r} is not a plugin", hint="give it as ./file.py:Class or package.module:Class")
-    if where.endswith(".py") and not Path(where).is_file():
-        raise UsageError(f"there is no file {where}", hint="give the adapter as ./file.py:Class")
+    if module_name.endswith(".py") and not Path(module_name).is_file():
+        raise UsageError(f"there is no file {module_name}", hint="give the adapter as ./file.py:Class")
     return attribute.lower()
 
 
 def is_spec(text: str) -> bool:
-    """Tells a plugin's spec from a plugin's name, for a word of the command line."""
+    """Whether a word of the command line is a plugin's spec, and not its name."""
     return ":" in text
 
 
-def suite(name: str, spec: str, tier: str, options: dict[str, str]) -> Any:
+def build_suite(name: str, spec: str, tier: str, options: dict[str, str]) -> Any:
     """Loads a suite and builds it for a tier. Raises PluginError, or Unsupported if the suite lacks the tier."""
     return Plugin("suites", name, spec, "").load()(tier, options)
 
 
 def load_suite(name: str, tier: str, options: Mapping[str, str] | None = None) -> Suite:
-    """Builds a suite by its name, to try an adapter by hand. Raises UsageError for a name that there is not, and
-    Unsupported if the suite lacks the tier."""
+    """Builds a suite by its name, to try an adapter by hand.
+
+    Raises UsageError for an unknown name, and Unsupported if the suite lacks the tier.
+    """
     found = find("suites")
     (chosen,) = choose_by_name("suite", [name], found)
     built: Suite = found[chosen].load()(tier, dict(options or {}))
     return built
 
 
-def _module_of_file(path: Path) -> Any:
+def _import_file(path: Path) -> Any:
     name = f"mixmark_plugin_{path.stem}"
-    found = importlib.util.spec_from_file_location(name, path)
-    if found is None or found.loader is None:
+    module_spec = importlib.util.spec_from_file_location(name, path)
+    if module_spec is None or module_spec.loader is None:
         raise ImportError(f"{path} is not a Python file")
-    module = importlib.util.module_from_spec(found)
+    module = importlib.util.module_from_spec(module_spec)
     sys.modules[name] = cast(Any, module)
-    found.loader.exec_module(module)
+    module_spec.loader.exec_module(module)
     return module

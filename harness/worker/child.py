@@ -178,7 +178,7 @@ class Served:
     def open(self, asked: messages.Open) -> messages.Opened:
         """The adapter gets a suite of its own: whatever it does to it, the harness's feeds and units are others."""
         self.say(messages.Stage(name="loading"))
-        built, runs = (registry.suite(**dict(asked.suite)) for _ in range(2))
+        built, runs = (registry.build_suite(**dict(asked.suite)) for _ in range(2))
         runs = runs.reference() if asked.reference else runs
         need = needed_bytes(runs, asked.precision)
         if asked.free_bytes is not None and need > asked.free_bytes:
@@ -397,7 +397,7 @@ def _hello(setup: messages.Setup) -> messages.Hello:
     try:
         plugin = _plugin(setup)
         origin, spec = plugin.origin, plugin.spec
-        source, sha256 = registry.source(plugin)
+        source, sha256 = registry.source_hash(plugin)
     except PluginError:  # the answer to the first request says so
         origin = spec = source = sha256 = ""
     return messages.Hello(

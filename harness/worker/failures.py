@@ -6,7 +6,7 @@ from typing import Literal
 
 from mixmark.harness.contracts.errors import MixmarkError, Unsupported, WrongOutput
 from mixmark.harness.contracts.schema import Failure
-from mixmark.harness.plugins.calls import words
+from mixmark.harness.plugins.calls import error_with_line
 from mixmark.harness.worker import load_generator
 
 
@@ -39,4 +39,4 @@ def failure_of(error: BaseException) -> Failure:
     if isinstance(error, MixmarkError):
         return Failure(kind="raised", message=str(error), hint=error.hint)
     kind: Literal["out of memory", "raised"] = "out of memory" if load_generator.out_of_memory(error) else "raised"
-    return Failure(kind=kind, message=words(error))
+    return Failure(kind=kind, message=error_with_line(error))

@@ -83,7 +83,7 @@ class Worker:
         host = host or Local()
         setup = messages.Setup(
             kind="meters" if plugin.kind == "meters" else "adapters",
-            name=plugin.calls_itself or plugin.name,
+            name=plugin.own_name or plugin.name,
             spec=plugin.spec,
             origin=plugin.origin,
             options=dict(options),

@@ -94,7 +94,7 @@ class Maker:
         self.rng = np.random.default_rng(seed)
         self.now_ns = 50 * SECOND
         self.suites: dict[str, Suite] = {
-            name: registry.suite(name, registry.BUILT_IN["suites"][name], "smoke", {}) for name in BATCH
+            name: registry.build_suite(name, registry.BUILT_IN["suites"][name], "smoke", {}) for name in BATCH
         }
 
     def result(self, runs: int = 1) -> Result:

@@ -67,7 +67,7 @@ def test_an_installed_package_borrows_no_name_and_is_told(tmp_path: Path, monkey
     monkeypatch.syspath_prepend(str(tmp_path))
     assert registry.find("adapters")["torch"].origin == "built in"
     assert "Torch" not in registry.find("adapters")
-    told = {each.name: each.reason for each in registry.refused("adapters")}
+    told = {each.name: each.reason for each in registry.refused_entry_points("adapters")}
     assert told["torch of acme-borrowed 1.2"] == "torch is the name of a built-in adapter, and reserved for it"
     assert told["Torch of acme-borrowed 1.2"] == "Torch is the name of a built-in adapter, and reserved for it"
 
@@ -77,23 +77,23 @@ def test_the_source_of_a_plugin_is_hashed(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.syspath_prepend(str(tmp_path))
     found = registry.find("adapters", [f"{tmp_path / 'acme_borrowed.py'}:Other"])
     digest = hashlib.sha256(record.encode()).hexdigest()
-    assert registry.source(found["acme"]) == ("RECORD of acme-borrowed 1.2", digest)
+    assert registry.source_hash(found["acme"]) == ("RECORD of acme-borrowed 1.2", digest)
     module = (tmp_path / "acme_borrowed.py").read_bytes()
-    assert registry.source(found["other"]) == ("acme_borrowed.py", hashlib.sha256(module).hexdigest())
-    assert registry.source(found["torch"])[0] == "torch.py"
-    assert registry.source(registry.Plugin("adapters", "x", "no_such_module:X", "")) == ("", "")
+    assert registry.source_hash(found["other"]) == ("acme_borrowed.py", hashlib.sha256(module).hexdigest())
+    assert registry.source_hash(found["torch"])[0] == "torch.py"
+    assert registry.source_hash(registry.Plugin("adapters", "x", "no_such_module:X", "")) == ("", "")
     assert "acme_borrowed" not in sys.modules
 
 
 @pytest.mark.parametrize("spec", ["acme.py", ":Acme", "acme.py:", "acme.py:not a name"])
 def test_a_malformed_spec_is_misuse(spec: str) -> None:
     with pytest.raises(UsageError, match="is not a plugin"):
-        registry.name_of(spec)
+        registry.name_of_spec(spec)
 
 
 def test_a_missing_file_is_misuse() -> None:
     with pytest.raises(UsageError, match=r"there is no file \./acme\.py"):
-        registry.name_of("./acme.py:Acme")
+        registry.name_of_spec("./acme.py:Acme")
 
 
 @pytest.mark.parametrize(
@@ -117,8 +117,8 @@ def test_the_configuration_gives_an_adapter_other_names() -> None:
     }
     found = setup.known(Config(adapters=sections))
     assert found["onnxruntime"].origin == "built in"
-    told = {name: (found[name].spec, found[name].origin, found[name].calls_itself) for name in sections}
-    assert told == {
+    specs = {name: (found[name].spec, found[name].origin, found[name].own_name) for name in sections}
+    assert specs == {
         "old": ("", "/opt/old/bin/python", "onnxruntime"),
         "mine": ("tests.fakes.acme:Acme", sys.executable, "acme"),
         "elsewhere": ("", "/opt/old/bin/python", ""),

@@ -23,7 +23,7 @@ SHIPPED = [(name, tier) for name in SUITES for tier in exported.TIERS]
 
 
 def suite(name: str, tier: str) -> Suite:
-    built: Suite = registry.suite(name, registry.BUILT_IN["suites"][name], tier, {})
+    built: Suite = registry.build_suite(name, registry.BUILT_IN["suites"][name], tier, {})
     return built
 
 

@@ -87,7 +87,7 @@ def _check_name(name: str, class_name: str, group: registry.Kind, source: str) -
     if not re.fullmatch("[a-z][a-z0-9_]{,39}", name):
         hint = "use at most 40 lower-case ASCII letters, digits and underscores, a letter first"
         raise UsageError(f"{name!a} cannot name a Python module", hint)
-    if problem := registry.unusable(group, name):
+    if problem := registry.name_problem(group, name):
         raise UsageError(problem, "give it the name of your company or of your device")
     taken = {*keyword.kwlist, *re.findall(r"\w+", source.split('"""', 2)[2])}
     if name in keyword.kwlist or class_name in taken:

@@ -97,10 +97,10 @@ class Accelerators:
                 self.cpu_ns += time.thread_time_ns() - begin_ns
 
         try:
-            return calls.within(seconds, counted, "the watcher")
+            return calls.call_within(seconds, counted, "the watcher")
         except (Exception, SystemExit) as error:  # whatever a plugin raises, it costs its own accelerators
             self._watchers.pop(name, None)
-            self.absent += (Absent(kind="watcher", name=plain(name, MAX_TEXT), reason=calls.reason(error)),)
+            self.absent += (Absent(kind="watcher", name=plain(name, MAX_TEXT), reason=calls.error_text(error)),)
             return []
 
 

@@ -32,7 +32,7 @@ from mixmark.harness.measure.metering import Meters, metered
 from mixmark.harness.measure.mixed import Loaded, Snapshot
 from mixmark.harness.measure.phase import Drive, Part, attend
 from mixmark.harness.plan.placement import Planner, place
-from mixmark.harness.plugins.calls import reason
+from mixmark.harness.plugins.calls import error_text
 from mixmark.harness.record import store
 from mixmark.harness.record.store import Store
 from mixmark.harness.worker.messages import Garbled, Message, read, write
@@ -76,7 +76,7 @@ class Agent:
             except MixmarkError as error:
                 self.say(messages.Refused(message=str(error), hint=error.hint))
             except Exception as error:  # whatever a plugin or the disk does: the host stays there for what comes next
-                self.say(messages.Refused(message=reason(error)))
+                self.say(messages.Refused(message=error_text(error)))
 
     def say(self, message: Message) -> None:
         with self._sending:

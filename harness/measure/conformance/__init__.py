@@ -76,10 +76,10 @@ def check_meter(
 
     configured = configuration.load(config)
     found = registry.find("meters", [meter] if registry.is_spec(meter) else [])
-    (name,) = choose_by_name("meter", [registry.name_of(meter) if registry.is_spec(meter) else meter], found)
+    (name,) = choose_by_name("meter", [registry.name_of_spec(meter) if registry.is_spec(meter) else meter], found)
     devices = setup.look((), configured).devices
     told = verdicts(CHECKS, Readings(found[name], configured, devices), on_check)
-    source, sha256 = registry.source(found[name])
+    source, sha256 = registry.source_hash(found[name])
     return _report("meter", name, (found[name].origin, source, sha256), devices, told)
 
 

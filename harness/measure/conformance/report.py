@@ -8,7 +8,7 @@ from typing import Any, Generic, Literal, TypeVar, get_args
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.schema import Device, Fact
 from mixmark.harness.contracts.text import plain
-from mixmark.harness.plugins.calls import reason
+from mixmark.harness.plugins.calls import error_text
 from mixmark.harness.worker.failures import WorkerFailed
 
 SCHEMA: Literal[1] = 1
@@ -120,9 +120,9 @@ def verdict(check: Check[Tried], tried: Tried) -> Verdict:
     except WorkerFailed as error:
         state, message = "failed", f"{error.failure.kind}: {error.failure.message}"
     except MixmarkError as error:
-        state, message = "failed", reason(error)
+        state, message = "failed", error_text(error)
     except Exception as error:
-        state, message = "not checked", f"the kit broke: {reason(error)}"
+        state, message = "not checked", f"the kit broke: {error_text(error)}"
     name = check.__name__
     return Verdict(check=name, state=state, message=plain(message, MAX_MESSAGE), docs=f"{PAGE}#{name}")
 

@@ -159,7 +159,7 @@ def main() -> None:
     asked = parser.parse_args()
     options = {"weights": asked.weights} if asked.weights else {}
     cheats = importlib.import_module(f"tests.suites.separation.{asked.suite}")
-    suite = registry.suite(asked.suite, registry.BUILT_IN["suites"][asked.suite], asked.tier, options)
+    suite = registry.build_suite(asked.suite, registry.BUILT_IN["suites"][asked.suite], asked.tier, options)
     nonces = range(asked.first, asked.first + asked.feeds)
 
     def measured() -> Iterator[Row]:
