@@ -88,10 +88,10 @@ def check(
     """
     import sys
 
-    from mixmark.harness.cli.machine_lock import alone
+    from mixmark.harness.cli.machine_lock import reserve
     from mixmark.harness.measure.conformance import check_adapter
 
-    with alone(Path.cwd(), "smoke", wait_idle_s):
+    with reserve(Path.cwd(), "smoke", wait_idle_s):
         code = shown(lambda on_check: check_adapter(name, config, timeout_s, on_check), out, as_json)
     sys.exit(code)
 

@@ -1,4 +1,4 @@
-"""Before a command measures: no other run uses the machine, and if other programs use it, the user is told."""
+"""Reserves the machine for a command that measures: waits for other runs, and reports other programs' load."""
 
 from __future__ import annotations
 
@@ -22,32 +22,33 @@ DISTURBED = "its result will be called disturbed"
 
 
 @contextmanager
-def alone(folder: Path, tier: Tier, wait_idle_s: float | None) -> Iterator[None]:
-    """Holds the machine's lock within the block, and says if other programs use the machine. folder: of the run.
+def reserve(folder: Path, tier: Tier, wait_idle_s: float | None) -> Iterator[None]:
+    """Holds the machine's lock within the block, and reports other programs' load before it.
 
-    wait_idle_s: how long to wait for the lock and for an idle machine; None: not at all. Without it nobody looks at the
-    machine before a run at the smoke tier, which is never ranked and takes seconds. Raises UsageError where another run
+    folder: of the run. wait_idle_s: how long to wait for the lock and for an idle machine; None: not at all, and at the
+    smoke tier, which is never ranked and takes seconds, the load is not read either. Raises UsageError if another run
     keeps the lock.
     """
     patience_s = wait_idle_s or 0.0
-    begin_s = time.monotonic()
+    deadline_s = time.monotonic() + patience_s
     with ExitStack() as stack:
         with Waiting(patience_s) as waiting:
-            _hold(stack, folder, waiting, begin_s + patience_s)
+            _lock(stack, folder, waiting, deadline_s)
             if tier != "smoke" or wait_idle_s is not None:
-                _look(waiting, begin_s + patience_s - time.monotonic())
+                _report_load(waiting, deadline_s - time.monotonic())
         yield
 
 
-def _hold(stack: ExitStack, folder: Path, waiting: Waiting, deadline_s: float) -> None:
-    """Takes the machine's lock for as long as the stack lives."""
-    from mixmark.harness.plugins import locks
+def _lock(stack: ExitStack, folder: Path, waiting: Waiting, deadline_s: float) -> None:
+    """Holds the machine's lock until the stack is closed."""
+    from mixmark.harness.discover import machine_lock
 
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    holder = machine_lock.Holder(os.getpid(), str(folder.absolute()), now)
     while True:
-        holder = locks.Holder(os.getpid(), str(folder.absolute()), datetime.now(UTC).isoformat(timespec="seconds"))
         try:
-            problem = stack.enter_context(locks.machine(holder))
-        except locks.Taken as taken:
+            problem = stack.enter_context(machine_lock.hold(holder))
+        except machine_lock.Taken as taken:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
                 hint = "wait until it has ended; --wait-idle 600 waits for that, at most 600 s"
@@ -60,32 +61,32 @@ def _hold(stack: ExitStack, folder: Path, waiting: Waiting, deadline_s: float) -
             return
 
 
-def _look(waiting: Waiting, patience_s: float) -> None:
-    """Says who else uses the machine, after it was waited for."""
+def _report_load(waiting: Waiting, patience_s: float) -> None:
+    """Waits for an idle machine, and reports the programs that still use it."""
     from mixmark.harness.discover.machine import other_load
 
-    others = other_load.wait(patience_s, lambda busy: waiting(f"other programs use {busy}"))
+    load = other_load.wait(patience_s, lambda busy: waiting(f"other programs use {busy}"))
     waiting.stop()
-    if others is None:
+    if load is None:
         if patience_s > 0:
             click.echo("mixmark: this machine does not say how busy it is, so nothing is waited for", err=True)
-    elif others.busy and patience_s > 0:
-        click.echo(f"mixmark: after {waiting.seconds:g} s of waiting, other programs still use {others}", err=True)
+    elif load.busy and patience_s > 0:
+        click.echo(f"mixmark: after {waiting.seconds:g} s of waiting, other programs still use {load}", err=True)
         click.echo(f"         The run begins all the same; {DISTURBED}.", err=True)
-    elif others.busy:
-        click.echo(f"mixmark: other programs use {others}", err=True)
+    elif load.busy:
+        click.echo(f"mixmark: other programs use {load}", err=True)
         click.echo(f"         The run begins all the same; {DISTURBED}. --wait-idle 60 waits up to 60 s.", err=True)
 
 
 class Waiting:
-    """Shows what is waited for: on a terminal in a line that changes, elsewhere once for each reason."""
+    """Shows the reason for waiting: in a line that changes on a terminal, else once for each kind."""
 
     def __init__(self, seconds: float) -> None:
         from rich.console import Console
 
         self.seconds = seconds
         self._status = Console(stderr=True).status("")
-        self._told = ""
+        self._kind = ""
 
     def __enter__(self) -> Waiting:
         return self
@@ -99,10 +100,11 @@ class Waiting:
     def __call__(self, reason: str) -> None:
         from rich.text import Text
 
-        said = f"waiting up to {self.seconds:g} s: {reason}"
+        line = f"waiting up to {self.seconds:g} s: {reason}"
+        kind = reason.partition(":")[0].partition(" use ")[0]
         if self._status.console.is_interactive:
-            self._status.update(Text(said))
+            self._status.update(Text(line))
             self._status.start()
-        elif (kind := reason.partition(":")[0].partition(" use ")[0]) != self._told:
-            self._told = kind
-            click.echo(f"mixmark: {said}", err=True)
+        elif kind != self._kind:
+            self._kind = kind
+            click.echo(f"mixmark: {line}", err=True)

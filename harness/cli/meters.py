@@ -108,10 +108,10 @@ def check(name: str, out: Path | None, wait_idle_s: float | None, config: Path |
     """
     import sys
 
-    from mixmark.harness.cli.machine_lock import alone
+    from mixmark.harness.cli.machine_lock import reserve
     from mixmark.harness.measure.conformance import check_meter
 
-    with alone(Path.cwd(), "smoke", wait_idle_s):
+    with reserve(Path.cwd(), "smoke", wait_idle_s):
         code = shown(lambda on_check: check_meter(name, config, on_check), out, as_json)
     sys.exit(code)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mixmark.harness.cli.hosts import HOSTS, gathered, named
-from mixmark.harness.cli.machine_lock import alone
+from mixmark.harness.cli.machine_lock import reserve
 from mixmark.harness.cli.options import ADAPTER, CONFIG, JSON, TIER, WAIT_IDLE, Seconds, arrival_rate, weight_classes
 from mixmark.harness.cli.show import AGAINST, VERBOSE, references, write_page
 from mixmark.harness.cli.tables import plugins_print_to_stderr, print_json, print_table
@@ -226,7 +226,7 @@ def run(
     for place in () if before else (folder, *places.values()):
         store.refuse_used(place)
     problem = None
-    with alone(folder, before.tier if before else tier, wait_idle_s), plugins_print_to_stderr(), ExitStack() as stack:
+    with reserve(folder, before.tier if before else tier, wait_idle_s), plugins_print_to_stderr(), ExitStack() as stack:
         seed = before.seed if before else seed
         if several:
             checkpoints = setup.checkpoint_paths(
@@ -361,7 +361,11 @@ def selftest(
     folder = out or Path("results") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-selftest"
     setup.choose(adapters, configured)
     store.refuse_used(folder)
-    with alone(folder, tier, wait_idle_s), plugins_print_to_stderr(), Meters(configuration.Config(), (), {}) as nothing:
+    with (
+        reserve(folder, tier, wait_idle_s),
+        plugins_print_to_stderr(),
+        Meters(configuration.Config(), (), {}) as nothing,
+    ):
         bench = setup.prepare(configured, existing, adapters)
         phases = plan.solo(
             bench.targets(), workloads, tier, presets.SELFTEST, scenarios=("single-stream",), runs=2 * pairs

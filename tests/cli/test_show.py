@@ -10,14 +10,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from mixmark.harness.cli import machine_lock, main, show
+from mixmark.harness.cli import machine_lock as reservation
+from mixmark.harness.cli import main, show
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Result
+from mixmark.harness.discover import machine_lock
 from mixmark.harness.discover.machine import other_load
 from mixmark.harness.measure import metering
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.plan import mixes
-from mixmark.harness.plugins import locks
 from mixmark.harness.record import store
 from tests.fakes.machine import EDGE, one_run
 from tests.golden.sample import apart, closed_loop, record, result
@@ -90,7 +91,7 @@ def test_misuse_is_told_before_anything_is_waited_for(
     (tmp_path / "used").mkdir()
     (tmp_path / "used/notes.txt").touch()
     monkeypatch.setattr(other_load, "wait", waits)
-    monkeypatch.setattr(machine_lock, "_hold", waits)
+    monkeypatch.setattr(reservation, "_lock", waits)
     done = CliRunner().invoke(main, [*words, "--wait-idle", "60"], catch_exceptions=False)
     assert (done.exit_code, said in done.stderr) == (2, True), done.output
 
@@ -98,7 +99,7 @@ def test_misuse_is_told_before_anything_is_waited_for(
 def test_efficiency_without_a_meter_is_refused_before_anything_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(locks.VARIABLE, str(tmp_path / "lock"))
+    monkeypatch.setenv(machine_lock.VARIABLE, str(tmp_path / "lock"))
     monkeypatch.setattr(metering, "metered", lambda devices, adapters, config: Meters(config, (), {}))
     acme = f"{ROOT / 'tests/fakes/acme.py'}:Acme"
     words = ["run", "--tier", "smoke", "--adapter", acme, "--objective", "efficiency", "--out", str(tmp_path / "out")]

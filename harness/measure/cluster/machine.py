@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from mixmark.harness.contracts.errors import MixmarkError
-from mixmark.harness.plugins import locks
+from mixmark.harness.discover import machine_lock
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -28,9 +28,9 @@ def hold(stack: ExitStack, token: str) -> None:
     """Takes the machine's lock for as long as the stack lives, unless another agent of the same run has it. Raises
     MixmarkError where another run measures there."""
     run = f"a run of several hosts, {token[:12]}"
-    holder = locks.Holder(os.getpid(), run, datetime.now(UTC).isoformat(timespec="seconds"))
+    holder = machine_lock.Holder(os.getpid(), run, datetime.now(UTC).isoformat(timespec="seconds"))
     try:
-        stack.enter_context(locks.machine(holder))
-    except locks.Taken as taken:
+        stack.enter_context(machine_lock.hold(holder))
+    except machine_lock.Taken as taken:
         if taken.holder is None or taken.holder.folder != run:
             raise MixmarkError(f"another run measures there: {taken}", "wait until it has ended") from taken

@@ -9,12 +9,12 @@ from typing import Literal
 
 import pytest
 
-from mixmark.harness.cli.machine_lock import alone
+from mixmark.harness.cli.machine_lock import reserve
 from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.discover import machine_lock
 from mixmark.harness.discover.machine import other_load
 from mixmark.harness.discover.machine.counters import Machine
 from mixmark.harness.discover.machine.other_load import Others
-from mixmark.harness.plugins import locks
 from tests.discover.machine.test_counters import counted, quiet, write
 
 QUIET = Others(0.01, 2, {})
@@ -121,7 +121,7 @@ def told(
         return found
 
     monkeypatch.setattr(other_load, "wait", wait)
-    with alone(Path("results/x"), tier, wait_idle_s):
+    with reserve(Path("results/x"), tier, wait_idle_s):
         pass
     out, err = capsys.readouterr()
     assert not out
@@ -161,14 +161,14 @@ def test_nobody_looks_before_the_smoke_tier_unless_asked(
 def test_a_second_run_is_refused_and_a_machine_without_a_lock_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv(locks.VARIABLE, str(tmp_path / "lock"))
-    with alone(tmp_path / "one", "smoke", None):
-        with pytest.raises(UsageError) as refused, alone(tmp_path / "two", "smoke", None):
+    monkeypatch.setenv(machine_lock.VARIABLE, str(tmp_path / "lock"))
+    with reserve(tmp_path / "one", "smoke", None):
+        with pytest.raises(UsageError) as refused, reserve(tmp_path / "two", "smoke", None):
             pass
         assert f"another run measures on this machine: process {os.getpid()}, since " in str(refused.value)
         assert str(refused.value).endswith(f"which writes to {tmp_path / 'one'}")
         assert "--wait-idle 600" in refused.value.hint
-    monkeypatch.setenv(locks.VARIABLE, str(tmp_path / "none/lock"))
-    with alone(tmp_path / "one", "smoke", None), alone(tmp_path / "two", "smoke", None):
+    monkeypatch.setenv(machine_lock.VARIABLE, str(tmp_path / "lock/none"))
+    with reserve(tmp_path / "one", "smoke", None), reserve(tmp_path / "two", "smoke", None):
         pass
     assert capsys.readouterr().err.count("so another run at the same time would not be noticed") == 2
