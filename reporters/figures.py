@@ -99,6 +99,10 @@ def prefixed(value: float | None, unit: str) -> str:
     return f"{significant(value)} {unit}"
 
 
+def gibibytes(size_bytes: int | None) -> str:
+    return UNKNOWN if size_bytes is None else f"{significant(size_bytes / 2**30)} GiB"
+
+
 def share(fraction: float | None) -> str:
     return UNKNOWN if fraction is None else f"{fraction * 100:.0f} %"
 

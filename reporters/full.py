@@ -15,7 +15,7 @@ from rich.text import Text
 from mixmark.harness.contracts.schema import Result, System
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.judgement import Judgement
-from mixmark.harness.judge.roofline import Ceiling, CeilingKey
+from mixmark.harness.judge.roofline import Ceiling
 from mixmark.harness.judge.rows import Matrix, Row
 from mixmark.reporters import console, figures, hosts, scores
 
@@ -120,7 +120,7 @@ def _narrow_rates(out: Console, names: Mapping[str, str], rows: Sequence[Row]) -
             "\n".join(plain(each) for each in (*of_what, figures.work(row.record))),
             "\n".join(figures.throughput(row)),
             "\n".join(each for each in known if each != figures.UNKNOWN) or figures.UNKNOWN,
-            figures.share(row.roofline),
+            figures.share(row.roofline_fraction),
             "\n".join(figures.spent(row.energy)[: figures.told(rows)]),
         )
     return table
@@ -155,7 +155,7 @@ def _wide_rates(out: Console, names: Mapping[str, str], rows: Sequence[Row]) -> 
             "\n".join(figures.throughput(row)),
             typical,
             tail,
-            figures.share(row.roofline),
+            figures.share(row.roofline_fraction),
             "\n".join(figures.spent(row.energy)[: figures.told(rows)]),
         )
         suite = route.suite
@@ -206,14 +206,14 @@ def _short(row: Row) -> str:
     return figures.name(row.names.short, figures.LONGEST_UNIT)
 
 
-def _ceilings(out: Console, result: Result, known: Mapping[CeilingKey, Ceiling]) -> Table:
+def _ceilings(out: Console, result: Result, known: Sequence[Ceiling]) -> Table:
     names = figures.device_names(result)
     table = _table(out, "ceiling", "adapter", "type", ">compute", "", ">memory", "")
-    for (device, adapter, precision), ceiling in known.items():
+    for ceiling in known:
         table.add_row(
-            names[device],
-            figures.name(adapter),
-            precision,
+            names[ceiling.device],
+            figures.name(ceiling.adapter),
+            ceiling.precision,
             figures.prefixed(ceiling.flops_per_s, "FLOP/s"),
             figures.name(ceiling.flops_kernel or ""),
             figures.prefixed(ceiling.bytes_per_s, "B/s"),

@@ -212,7 +212,7 @@ def _measured(source: Source, row: Row, result: Result) -> Line:
         latency=row.latency,
         first_mark=row.first_mark,
         time_per_unit=row.time_per_unit,
-        roofline_fraction=row.roofline,
+        roofline_fraction=row.roofline_fraction,
         energy_per_unit_j=energy.joules_per_unit if energy else None,
         energy_j=energy.joules if energy else None,
         power_w=energy.watts if energy else None,

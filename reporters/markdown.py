@@ -68,13 +68,13 @@ def _lines(judgement: Judgement) -> Iterator[str]:
         yield ""
         ceilings = [
             (
-                names[device],
-                adapter,
-                precision,
+                names[ceiling.device],
+                ceiling.adapter,
+                ceiling.precision,
                 f"{figures.prefixed(ceiling.flops_per_s, 'FLOP/s')} {ceiling.flops_kernel or ''}",
                 f"{figures.prefixed(ceiling.bytes_per_s, 'B/s')} {ceiling.bytes_kernel or ''}",
             )
-            for (device, adapter, precision), ceiling in known.items()
+            for ceiling in known
         ]
         yield from table(("ceiling of", "adapter", "type", "compute", "memory"), ceilings, right_from=3)
     yield ""
@@ -103,7 +103,7 @@ def _row(row: Row, names: dict[str, str], told: int) -> Sequence[str]:
         figures.tail(row.latency),
         figures.typical(row.first_mark),
         figures.typical(row.time_per_unit),
-        figures.share(row.roofline),
+        figures.share(row.roofline_fraction),
         ", ".join(figures.spent(row.energy)[:told]),
     )
 

@@ -94,7 +94,7 @@ def _facts(run: ScoredRun, seen: Diagnosis) -> list[tuple[str, str]]:
         joules = (
             f"{figures.prefixed(run.total.joules, 'J')} of the {run.total.boundary}, {watts} on average, idle included"
         )
-    bound = "estimate λ*, for a device ran several feeds at a time" if seen.estimate else "bound λ*"
+    bound = "estimate λ*, for a device ran several feeds at a time" if seen.bound_is_estimate else "bound λ*"
     proof = f"NOT PROVEN: {'; '.join(seen.unproven)}" if seen.unproven else "proven by its prices"
     if seen.faster and not seen.unproven:
         proof = f"with the rates in the mix of {', '.join(f'{each.suite} on {each.device}' for each in seen.faster)}"
@@ -107,10 +107,12 @@ def _facts(run: ScoredRun, seen: Diagnosis) -> list[tuple[str, str]]:
         ("surplus", f"{figures.share(seen.surplus)} of the busy time, on units that no mix counts"),
         ("plan", _plan(seen.plan, run)),
     ]
-    if seen.other is not None:
-        facts.append(("the other plan", _plan(seen.other, run)))
-    if seen.gain is not None:
-        facts.append(("heterogeneity gain", f"{significant(seen.gain)} × λ* of the {seen.best_kind} devices alone"))
+    if seen.other_plan is not None:
+        facts.append(("the other plan", _plan(seen.other_plan, run)))
+    if seen.heterogeneity_gain is not None:
+        facts.append(
+            ("heterogeneity gain", f"{significant(seen.heterogeneity_gain)} × λ* of the {seen.best_kind} devices alone")
+        )
     return facts
 
 

@@ -76,7 +76,7 @@ def report(
     metavar="NAME",
     default="console",
     show_default=True,
-    help="Form of the comparison: console, markdown, csv, html or json.",
+    help="Form of the comparison: console, markdown, html or json.",
 )
 @JSON
 def compare(results: tuple[Path, ...], gate: float | None, format_: str, as_json: bool) -> None:

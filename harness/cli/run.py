@@ -376,7 +376,7 @@ def selftest(
             equipment = bench.equipment(header.seed, SELFTEST_TIMEOUT_S)
             result = _performed(header, Here(equipment, folder, nothing), equipment, keeper)
     judgement = judge(result)
-    floors = comparing.floors(judgement)
+    floors = comparing.noise_floors(judgement)
     known = [floor for floor in floors.values() if floor is not None]
     where = problem = None
     if known and result.finished:

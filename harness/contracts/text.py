@@ -1,8 +1,10 @@
-"""Cleans untrusted text from vendors' libraries, drivers and files before it is stored or shown."""
+"""Text: cleans what vendors' libraries, drivers and files wrote, and names the facts in which two things differ."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from datetime import datetime
 
 Reason = str
 """A sentence that says why something fails or is refused. `Reason | None` is the type of a check: None if it passed."""
@@ -29,3 +31,21 @@ def _escaped(found: re.Match[str]) -> str:
     letter = found[0]
     units = letter.encode("utf-16-be", "surrogatepass").hex()
     return letter if letter.isprintable() else "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
+def differences(first: Mapping[str, object], second: Mapping[str, object]) -> tuple[str, ...]:
+    """The facts that differ, by name and with both values: "tier: edge and smoke". A missing or empty one is "none"."""
+    names = [name for name in {**first, **second} if first.get(name) != second.get(name)]
+    return tuple(f"{name}: {_fact(first.get(name))} and {_fact(second.get(name))}" for name in names)
+
+
+def _fact(value: object) -> str:
+    return "none" if value is None or value == "" else str(value)
+
+
+def days_between(earlier: str, later: str) -> int | None:
+    """Whole days between two times in ISO 8601. None: one of them is not a time, or only one has a time zone."""
+    try:
+        return (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).days
+    except (ValueError, TypeError):
+        return None

@@ -17,7 +17,7 @@ from typing import Any
 
 from mixmark.harness.contracts.protocols import Check
 from mixmark.harness.contracts.schema import Absent, Conditions, NoiseFloor, System, Tier
-from mixmark.harness.contracts.text import plain
+from mixmark.harness.contracts.text import days_between, plain
 from mixmark.harness.discover import noise_floor as noise
 from mixmark.harness.discover import setup
 from mixmark.harness.discover.config import Config
@@ -26,7 +26,6 @@ from mixmark.harness.discover.machine import other_load
 from mixmark.harness.discover.machine.accelerators import Accelerators
 from mixmark.harness.discover.machine.counters import Machine, between
 from mixmark.harness.discover.machine.disclosure import disclose
-from mixmark.harness.judge.compare.machines import days_between
 from mixmark.harness.judge.rules import interference
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker import messages, software

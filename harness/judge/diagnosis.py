@@ -58,7 +58,7 @@ class Diagnosis:
     One slow minute makes many rates too low at once, so their errors do not cancel."""
     unproven: tuple[str, ...]
     """What is wrong with λ* or the plan; empty: the stored prices prove them."""
-    estimate: bool
+    bound_is_estimate: bool
     """Whether λ* is no bound, because a device ran more than one feed at a time."""
     kappa: Figure
     """κ = λ / λ*."""
@@ -69,11 +69,11 @@ class Diagnosis:
     parts: tuple[RouteInMix, ...]
     best_kind: str
     """The kind of device whose devices alone would get most done. Empty: no kind runs every suite."""
-    gain: float | None
-    """Heterogeneity gain: measured λ over λ* of that kind."""
+    heterogeneity_gain: float | None
+    """The measured λ over λ* of that kind of device."""
     plan: Placement
     """The plan that the run began with."""
-    other: Placement | None
+    other_plan: Placement | None
     """The plan for the other objective, from the same rates. None: not all power was known."""
     faster: tuple[RouteInMix, ...]
     """The parts that were faster in the mix than alone by more than both intervals. λ* has their rates in the mix."""
@@ -97,7 +97,7 @@ class _Planned:
     best_kind: str
     best_kind_per_s: float
     unproven: tuple[str, ...]
-    other: Placement | None
+    other_plan: Placement | None
 
 
 def diagnoses(
@@ -130,7 +130,7 @@ def _planned(plan: Placement, result: Result, mix: Mix, solo: Sequence[Rate], kn
         best_kind=kind,
         best_kind_per_s=alone_per_s,
         unproven=(*verify(plan, mix.units, result.devices), *unmeasured(plan, solo)),
-        other=None if plan.rest_watts is None else _other(plan, mix, result),
+        other_plan=None if plan.rest_watts is None else _other(plan, mix, result),
     )
 
 
@@ -174,7 +174,7 @@ def _diagnosis(result: Result, run: ScoredRun, plan: Placement, planned: _Planne
         bound_per_s=bound_per_s,
         bound_half_width=unsure,
         unproven=planned.unproven,
-        estimate=any(most_in_flight(*each, inside=window_ns) > 1 for each in of_device.values()),
+        bound_is_estimate=any(most_in_flight(*each, inside=window_ns) > 1 for each in of_device.values()),
         kappa=Figure(
             measured.estimate / bound_per_s,
             None if measured.low is None else measured.low / bound_per_s / (1 + unsure),
@@ -184,9 +184,9 @@ def _diagnosis(result: Result, run: ScoredRun, plan: Placement, planned: _Planne
         surplus=_surplus(records, run),
         parts=tuple(parts),
         best_kind=planned.best_kind,
-        gain=measured.estimate / planned.best_kind_per_s if planned.best_kind_per_s else None,
+        heterogeneity_gain=measured.estimate / planned.best_kind_per_s if planned.best_kind_per_s else None,
         plan=plan,
-        other=planned.other,
+        other_plan=planned.other_plan,
         faster=tuple(part for part in parts if (part.suite, part.device) in planned.faster),
     )
 

@@ -19,9 +19,11 @@ class Traffic:
     """What the network of a host carried while a phase ran: sent and received, on all interfaces but the loopback."""
 
     host: str
+    """The name of the host."""
     seconds: float
     """How long it was watched. 0: it was not, or its system does not say."""
     network_bytes: int
+    """What the host sent and received."""
     agent_bytes: int
     """What the stream between the host's agent and the leading host carried."""
 
@@ -32,6 +34,7 @@ class Traffic:
 
     @property
     def outside_per_s(self) -> float:
+        """`outside_bytes` a second. 0: the host was not watched."""
         return self.outside_bytes / self.seconds if self.seconds else 0.0
 
     @property

@@ -12,7 +12,7 @@ from mixmark.harness.judge import score as scoring
 from mixmark.harness.judge.diagnosis import Diagnosis, diagnoses
 from mixmark.harness.judge.evidence import Evidence, Measurement, gather
 from mixmark.harness.judge.references import ReferenceScore
-from mixmark.harness.judge.roofline import Ceiling, CeilingKey
+from mixmark.harness.judge.roofline import Ceiling
 from mixmark.harness.judge.rows import Matrix, Row
 from mixmark.harness.judge.rules import energy as energy
 from mixmark.harness.judge.rules import integrity, interference, mix, records
@@ -65,8 +65,8 @@ class Judgement:
     result: Result
     measured: Mapping[str, Measurement]
     """Each record that has stamps, by its key: its window, its interval, its energy, the blocks of the watch."""
-    ceilings: Mapping[CeilingKey, Ceiling]
-    """What the probes reached on each (device, adapter, precision)."""
+    ceilings: tuple[Ceiling, ...]
+    """What the probes reached on each device, by each adapter, at each precision."""
     rows: tuple[Row, ...]
     """One for each record but the probes' and the mix's, suites kept together."""
     cells: tuple[Row, ...]
@@ -116,7 +116,7 @@ def judge(result: Result, against: Sequence[ReferenceScore] = ()) -> Judgement:
     return Judgement(
         result=result,
         measured={each.key: each for each in evidence.measured},
-        ceilings=evidence.ceilings,
+        ceilings=tuple(evidence.ceilings.values()),
         rows=rows,
         cells=audited,
         hosted=hosted,

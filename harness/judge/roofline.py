@@ -6,7 +6,7 @@ Williams et al., Roofline, CACM 52(4), 2009.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,10 +25,17 @@ CeilingKey = tuple[str, str, str]
 class Ceiling:
     """The best rates that a probe reached on a device, and the kernels that did. None: no kernel measures it."""
 
+    device: str
+    adapter: str
+    precision: str
     flops_per_s: float | None = None
+    """Floating-point operations per second."""
     flops_kernel: str | None = None
+    """The kernel of the probe that reached them."""
     bytes_per_s: float | None = None
+    """Bytes read from memory per second."""
     bytes_kernel: str | None = None
+    """The kernel of the probe that reached them."""
 
 
 @dataclass(frozen=True)
@@ -57,28 +64,27 @@ def ceilings(records: Iterable[Record], devices: Sequence[Device] = ()) -> dict[
     for record in records:
         for name, flops_per_s, bytes_per_s, _ in _probed(record):
             key = (record.route.device, record.route.adapter, record.route.precision)
-            top = best.get(key, Ceiling())
+            top = best.get(key, Ceiling(*key))
             if flops_per_s > (top.flops_per_s or 0):
-                top = Ceiling(flops_per_s, name, top.bytes_per_s, top.bytes_kernel)
+                top = replace(top, flops_per_s=flops_per_s, flops_kernel=name)
             if bytes_per_s > (top.bytes_per_s or 0):
-                top = Ceiling(top.flops_per_s, top.flops_kernel, bytes_per_s, name)
+                top = replace(top, bytes_per_s=bytes_per_s, bytes_kernel=name)
             best[key] = top
     streams: dict[str, Ceiling] = {}
-    for (device, *_), top in best.items():
-        if (top.bytes_per_s or 0) > (streams.get(device, Ceiling()).bytes_per_s or 0):
-            streams[device] = top
-    for (device, *target), top in best.items():
-        if not top.bytes_per_s and device in streams:
-            of = streams[device]
-            best[device, target[0], target[1]] = Ceiling(
-                top.flops_per_s, top.flops_kernel, of.bytes_per_s, of.bytes_kernel
-            )
+    for top in best.values():
+        fastest = streams.get(top.device)
+        if top.bytes_per_s and (fastest is None or top.bytes_per_s > (fastest.bytes_per_s or 0)):
+            streams[top.device] = top
+    for probed, top in best.items():
+        if not top.bytes_per_s and (fastest := streams.get(top.device)):
+            best[probed] = replace(top, bytes_per_s=fastest.bytes_per_s, bytes_kernel=fastest.bytes_kernel)
     for adapter, precision in {(adapter, precision) for _, adapter, precision in best}:
         known = {id: top for (id, *target), top in best.items() if target == [adapter, precision]}
         for group in devices:
             if group.id not in known and (members := _members(group, devices, known)):
                 flops, moved = [known[id].flops_per_s for id in members], [known[id].bytes_per_s for id in members]
-                best[group.id, adapter, precision] = Ceiling(_sum(flops), "all parts", _sum(moved), "all parts")
+                whole = (group.id, adapter, precision)
+                best[whole] = Ceiling(*whole, _sum(flops), "all parts", _sum(moved), "all parts")
     return best
 
 

@@ -53,18 +53,23 @@ class Row:
     record: Record
     names: UnitNames
     feeds: int | None = None
+    """The number of feeds that finished."""
     units: int | None = None
+    """The number of units that finished."""
     throughput_per_s: float | None = None
     """Units per second over the whole window. Over several runs: the geometric mean."""
     half_width: float | None = None
-    """Half the width of its 95 % confidence interval as a part of it: from the blocks of a steady window, or from the
-    runs. None: not known."""
+    """Half the width of the throughput's 95 % confidence interval, as a fraction of the throughput: from the blocks of
+    a steady window, or from several runs. None: not known."""
     latency: Latency = Latency()
-    """From when a feed was due to its last mark: the service time of a closed loop, a server's response time."""
+    """The time from when a feed was due to its last mark: the service time of a closed loop, the response time of a
+    server."""
     first_mark: Latency = Latency()
-    """Known only where feeds have several marks, as has time_per_unit."""
+    """The time from when a feed was due to its first mark. Known only if feeds have several marks."""
     time_per_unit: Latency = Latency()
-    roofline: float | None = None
+    """The mean time of a feed's further units. Known only if feeds have several marks."""
+    roofline_fraction: float | None = None
+    """The fraction of the device's ceiling that was reached."""
     energy: Energy | None = None
     """None: not measured, or only in part; the findings say why."""
     invalid: bool = False
@@ -75,6 +80,11 @@ class Row:
     """The median throughput of several runs."""
     batches: tuple[int, ...] = ()
     """The batches that several runs chose, where these differ; `record` has that of one run."""
+
+    @property
+    def key(self) -> str:
+        """The key of the record."""
+        return self.record.key
 
     @property
     def status(self) -> str:
@@ -135,7 +145,7 @@ def _row(evidence: Evidence, each: Measurement, invalid: bool) -> Row:
         latency=latency(timestamps.latencies_ns(done)),
         first_mark=latency(timestamps.first_mark_ns(done)) if len(streams) else Latency(),
         time_per_unit=latency(streams),
-        roofline=evidence.achieved(each).fraction,
+        roofline_fraction=evidence.achieved(each).fraction,
         energy=_energy(each),
         invalid=invalid,
     )

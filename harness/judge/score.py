@@ -139,6 +139,7 @@ class ScoredRun:
 
     @property
     def length_ns(self) -> int:
+        """The length of the window."""
         return self.end_ns - self.begin_ns
 
     @property

@@ -134,7 +134,7 @@ def impossible(evidence: Evidence) -> Iterator[VerdictReason]:
     """The mix was faster than the rates alone allow, by more than its interval and theirs."""
     for run in evidence.score.runs if evidence.score else ():
         seen = evidence.diagnoses.get(run.phase)
-        if seen is not None and not seen.estimate and seen.lowest_of_plan(run) > 1:
+        if seen is not None and not seen.bound_is_estimate and seen.lowest_of_plan(run) > 1:
             times = run.mixes_per_s.estimate / seen.plan.bound_per_s
             text = f"the mix did {times:.2f} times what its devices alone allow"
             yield VerdictReason("mix_bounded", f"{text}, so those were slowed down", AGAIN)

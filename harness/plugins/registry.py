@@ -72,7 +72,6 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
     "comparisons": {
         "console": "mixmark.reporters.comparison.console:report",
         "markdown": "mixmark.reporters.comparison.markdown:report",
-        "csv": "mixmark.reporters.comparison.csv:report",
         "html": "mixmark.reporters.comparison.html:report",
         "json": "mixmark.reporters.comparison.json:report",
     },

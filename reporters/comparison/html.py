@@ -1,7 +1,7 @@
-"""Results side by side as one page: it needs nothing else, runs no script, and fits a phone.
+"""Results side by side as one HTML page, without scripts or other files; it fits a phone.
 
-Quotient speeds are bars on a logarithmic scale around 1, so that twice as fast and half as fast are equally long, and
-1.03 times as fast is nearly nothing. `page.jinja` is the page and its style sheet.
+Relative speeds are bars on a logarithmic scale around 1: twice as fast and half as fast have bars of equal length, and
+1.03 times as fast is hardly visible. `page.jinja` is the page with its style sheet.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from mixmark.reporters.figures import UNKNOWN
 from mixmark.reporters.template import template
 
 SCALES = (1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0)
-"""The factors by which the ends of the chart's scale may lie from 1; powers of ten beyond."""
+"""The factors at the ends of the chart's scale; beyond the last one, powers of ten."""
 IN_CARD = (
     *("processor", "devices", "memory", "MX", "TX", "time of a mix", "energy of a mix", "mix", "grade", "weights"),
     *("boundary", "tier, preset", "measured", "Mixmark", "folder"),
 )
-"""The rows of the machines' table that stand in a result's card, as far as the result has them."""
+"""The rows of the machines' table that a result's card shows; unknown ones are left out."""
 
 
 @dataclass(frozen=True)
 class Bar:
-    """From the middle of the scale to the figure, in percent of the scale's width."""
+    """A bar from the middle of the scale to a figure, in percent of the scale's width."""
 
     left: float
     width: float
@@ -39,15 +39,15 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Line:
-    """A figure of one result."""
+class ResultLine:
+    """A figure of one result: its value, the conditions, the relative value and its bar."""
 
     label: str
     value: str
     detail: str
     relative: str
     bar: Bar | None
-    """None for the baseline, and where nothing was compared."""
+    """None: this is the baseline, or the figure was not compared."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Group:
     """A figure of all results: MX, TX or a suite."""
 
     title: str
-    lines: tuple[Line, ...]
+    lines: tuple[ResultLine, ...]
 
 
 def report(found: SideBySide) -> str:
@@ -63,10 +63,14 @@ def report(found: SideBySide) -> str:
     facts = dict(words.machines(found))
     return PAGE.render(
         heading=words.heading(found),
-        title=" and ".join(figures.name(one.cpu or one.name) for one in found.machines[:2]),
+        title=" and ".join(figures.name(machine.cpu or machine.name) for machine in found.machines[:2]),
         cards=[
-            (one, words.column(one), [(what, facts[what][at]) for what in IN_CARD if _known(facts.get(what), at)])
-            for at, one in enumerate(found.machines)
+            (
+                machine,
+                words.column(machine),
+                [(name, facts[name][index]) for name in IN_CARD if name in facts and facts[name][index] != UNKNOWN],
+            )
+            for index, machine in enumerate(found.machines)
         ],
         baseline=found.machines[0].label,
         edge=f"{edge:g}",
@@ -78,18 +82,14 @@ def report(found: SideBySide) -> str:
     )
 
 
-def _known(values: list[str] | None, at: int) -> bool:
-    return values is not None and values[at] != UNKNOWN
-
-
 def _edge(found: SideBySide) -> float:
-    """The factor at the ends of the scale: the least one that holds every ratio and its interval."""
-    relatives = [*found.mixes_per_s, *found.mixes_per_kj, *(each.relative for row in found.rows for each in row.known)]
+    """The factor at the ends of the scale: the least that holds every ratio and its interval."""
+    relatives = [*found.mixes_per_s, *found.mixes_per_kj, *(best.relative for row in found.rows for best in row.known)]
     factors = [
         max(value, 1 / value)
-        for each in relatives
-        if each is not None
-        for value in (each.estimate, each.low, each.high)
+        for quotient in relatives
+        if quotient is not None
+        for value in (quotient.estimate, quotient.low, quotient.high)
         if value
     ]
     most = max(factors, default=1.0)
@@ -97,34 +97,34 @@ def _edge(found: SideBySide) -> float:
 
 
 def _scores(found: SideBySide, edge: float) -> Iterator[Group]:
-    looks: Sequence[tuple[str, str, Sequence[Figure | None], Sequence[Quotient | None]]] = (
-        ("MX, mixes per kilojoule", "mix/kJ", [one.mixes_per_kj for one in found.machines], found.mixes_per_kj),
-        ("TX, mixes per second", "mix/s", [one.mixes_per_s for one in found.machines], found.mixes_per_s),
+    baseline = found.machines[0].label
+    scores: Sequence[tuple[str, str, Sequence[Figure | None], Sequence[Quotient | None]]] = (
+        ("MX, mixes per kilojoule", "mix/kJ", [machine.mixes_per_kj for machine in found.machines], found.mixes_per_kj),
+        ("TX, mixes per second", "mix/s", [machine.mixes_per_s for machine in found.machines], found.mixes_per_s),
     )
-    for title, unit, values, relatives in looks:
-        if not any(values):
-            continue
-        lines = [
-            _line(one.label, words.figure(value, unit), _conditions(one, unit), relative, edge, found.machines[0].label)
-            for one, value, relative in zip(found.machines, values, relatives, strict=True)
-            if value is not None
-        ]
-        yield Group(title, tuple(lines))
+    for title, unit, values, relatives in scores:
+        if any(values):
+            lines = [
+                _line(machine.label, words.figure(value, unit), _conditions(machine, unit), relative, edge, baseline)
+                for machine, value, relative in zip(found.machines, values, relatives, strict=True)
+                if value is not None
+            ]
+            yield Group(title, tuple(lines))
 
 
-def _conditions(one: Machine, unit: str) -> str:
-    """What a score holds for, and the same in a unit for people."""
-    told = [one.mix or "", one.grade or "", f"{one.weight_class}-bit weights"]
+def _conditions(machine: Machine, unit: str) -> str:
+    """The conditions of a score, and the time or the energy of one mix."""
+    conditions = [machine.mix or "", machine.grade or "", f"{machine.weight_class}-bit weights"]
     if unit == "mix/kJ":
-        told += [f"{one.boundary}", f"{figures.significant(one.kj_per_mix or 0)} kJ a mix"]
+        conditions += [f"{machine.boundary}", f"{figures.significant(machine.kj_per_mix or 0)} kJ a mix"]
     else:
-        told.append(f"{figures.significant(one.s_per_mix or 0)} s a mix")
-    return ", ".join(filter(None, told))
+        conditions.append(f"{figures.significant(machine.s_per_mix or 0)} s a mix")
+    return ", ".join(filter(None, conditions))
 
 
 def _suites(found: SideBySide, edge: float) -> Iterator[Group]:
+    baseline = found.machines[0].label
     for row in found.rows:
-        baseline = found.machines[0].label
         lines = [
             _line(best.label, " ".join(words.rate(best, row)), words.route(best), best.relative, edge, baseline)
             for best in row.known
@@ -132,20 +132,20 @@ def _suites(found: SideBySide, edge: float) -> Iterator[Group]:
         yield Group(words.title(row, found.rows), tuple(lines))
 
 
-def _line(label: str, value: str, detail: str, relative: Quotient | None, edge: float, baseline: str) -> Line:
+def _line(label: str, value: str, detail: str, relative: Quotient | None, edge: float, baseline: str) -> ResultLine:
     if relative is None:
-        return Line(label, value, detail, "baseline" if label == baseline else "not compared", None)
-    at = _place(relative.estimate, edge)
+        return ResultLine(label, value, detail, "baseline" if label == baseline else "not compared", None)
+    end = _position(relative.estimate, edge)
     interval = None
     if relative.low and relative.high:
-        low, high = _place(relative.low, edge), _place(relative.high, edge)
+        low, high = _position(relative.low, edge), _position(relative.high, edge)
         interval = (low, round(high - low, 2))
-    bar = Bar(min(at, 50.0), round(abs(at - 50.0), 2), at < 50, interval)
-    return Line(label, value, detail, words.relative(relative), bar)
+    bar = Bar(min(end, 50.0), round(abs(end - 50.0), 2), end < 50, interval)
+    return ResultLine(label, value, detail, words.relative(relative), bar)
 
 
-def _place(ratio: float, edge: float) -> float:
-    """Where a ratio lies on the scale: 0 at 1 / edge, 50 at 1, 100 at edge."""
+def _position(ratio: float, edge: float) -> float:
+    """The position of a ratio on the scale: 0 at 1 / edge, 50 at 1, 100 at edge."""
     return round(50 + 50 * math.log(ratio) / math.log(edge), 2)
 
 

@@ -17,9 +17,10 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel
 
+from mixmark.harness.judge.compare.machines import SideBySide
+from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.record import store
-from mixmark.reporters.comparison.json import Compared
-from mixmark.reporters.json import Report
+from mixmark.reporters.json import published
 from mixmark.reporters.lines import Line, Source
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -30,18 +31,17 @@ HEAD = """\
 # Fields for machines
 
 Written by `python -m tests.docs.json_page` from the code. Unknown is `null`, and never 0. Times are integers in
-nanoseconds; in a result they are on one clock that starts anywhere, so only their differences mean something. A *share*
-is a part of 1: 0.02 is 2 %. Text that a vendor, a driver or a folder gave stands as it was, so clean it before it is
-shown.
+nanoseconds; in a result they are on one clock that starts anywhere, so only their differences mean something. A
+*fraction* is a number between 0 and 1: 0.02 is 2 %. Text from a vendor, a driver or a folder is not cleaned: clean it
+before you show it.
 
 | what | holds |
 |---|---|
-| `mixmark report FOLDER --json`, `mixmark run --json` | a [Report](#report) |
-| `mixmark compare A B --json` | a [Compared](#compared) |
+| `mixmark report FOLDER --json`, `mixmark run --json` | a [Judgement](#judgement) |
+| `mixmark compare A B --json` | a [SideBySide](#sidebyside) |
 | `mixmark report FOLDER --format jsonl` | on each line an object with these [columns](#columns) |
 | `mixmark report FOLDER --format csv` | the same as a table; unknown is empty |
 | `mixmark report FOLDER --format sql` | the same as SQL for SQLite, in a table `mixmark` |
-| `mixmark compare A B --format csv` | a line for each figure, each test, and each thing that is not compared |
 | `result.json` in a result folder | a [Result](#result); its [JSON Schema](result.schema.json) |
 
 The lines of many results are put together by appending them:
@@ -72,7 +72,7 @@ UNITS = (
     (r"(.*_)?joules|.*_j", "J"),
     (r".*_c", "°C"),
     (r".*_pct", "%"),
-    (r".*(half_width|uncertainty|fraction|share)|surplus|planned|retained|kappa|busy|delta|accuracy", "share"),
+    (r".*(half_width|uncertainty|fraction|share)|surplus|planned|retained|kappa|busy|delta|accuracy", "fraction"),
 )
 COMMON = {
     "about": "The key of a record, the name of a phase or of a part of the machine, or `run` for the whole result.",
@@ -135,7 +135,7 @@ COMMON = {
     "p999_ns": "The percentile 99.9.",
     "packages": "Versions of packages, by name.",
     "per_s": "The best rate of the device.",
-    "percentile": "The share of feeds that must keep the limits.",
+    "percentile": "The fraction of feeds that must keep the limits.",
     "phase": "The name of the phase.",
     "power_cap_mw": "The power limit that is set.",
     "precision": "The number format.",
@@ -159,7 +159,6 @@ COMMON = {
     "swapped_out_pages": "Pages that were written to the swap space.",
     "temperature_c": "The temperature.",
     "text": "The reason, in words.",
-    "threads": "Hardware threads of the processor.",
     "throttled_ns": "The time for which our processes were held back by the quota.",
     "tier": "The size of the networks: docs/rules.md#tiers.",
     "total_ns": "The limit of the time until the last unit.",
@@ -181,7 +180,7 @@ NAMES: dict[object, str] = {str: "text", int: "integer", float: "number", bool: 
 def page() -> str:
     shown: list[type] = []
     parts = [HEAD]
-    for title, root in (("A report", Report), ("A comparison", Compared)):
+    for title, root in (("A report", Judgement), ("A comparison", SideBySide)):
         parts.append(f"## {title}\n")
         for each in _reached(root):
             if each not in shown:
@@ -213,13 +212,15 @@ def _is_object(hint: Any) -> bool:
     return isinstance(hint, type) and (is_dataclass(hint) or issubclass(hint, BaseModel))
 
 
-def _hints(of: type) -> dict[str, Any]:
-    """The types of the fields that are written."""
-    hints = get_type_hints(of)
-    if issubclass(of, BaseModel):
-        return {name: hints[name] for name, field in of.model_fields.items() if not field.exclude}
-    assert is_dataclass(of)
-    return {field.name: hints[field.name] for field in fields(of)}
+def _hints(shape: type) -> dict[str, Any]:
+    """The types of the fields and properties that are written."""
+    hints = get_type_hints(shape)
+    if issubclass(shape, BaseModel):
+        return {name: hints[name] for name, field in shape.model_fields.items() if not field.exclude}
+    for name, member in vars(shape).items():
+        if isinstance(member, property):
+            hints[name] = get_type_hints(member.fget)["return"]
+    return {name: hints[name] for name in published(shape)}
 
 
 def _section(of: type) -> str:
@@ -301,6 +302,8 @@ def docstrings(of: type) -> dict[str, str]:
             value = after.value if isinstance(after, ast.Expr) else None
             if isinstance(value, ast.Constant) and isinstance(value.value, str):
                 found[before.target.id] = " ".join(value.value.split())
+    for method in (each for each in node.body if isinstance(each, ast.FunctionDef)):
+        found[method.name] = " ".join((ast.get_docstring(method) or "").split())
     return found
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,10 +11,12 @@ from mixmark.harness.contracts.schema import Completions, Cost, Device, Record
 from mixmark.harness.judge import roofline
 from tests.golden.sample import closed_loop, probe, record
 
+CEILING = roofline.Ceiling("cpu:0", "torch", "fp32", 1e10 * 1e9 / 50, "gemm", 4e9 * 1e9 / 400, "read")
+
 
 def test_a_ceiling_is_the_best_of_all_probe_records() -> None:
     known = roofline.ceilings([probe("a", gemm_ns=100, read_ns=400), probe("b", gemm_ns=50, read_ns=500)])
-    assert known == {("cpu:0", "torch", "fp32"): roofline.Ceiling(1e10 * 1e9 / 50, "gemm", 4e9 * 1e9 / 400, "read")}
+    assert known == {("cpu:0", "torch", "fp32"): CEILING}
 
 
 def test_a_probe_kernel_of_several_yields_is_timed_by_all_of_them() -> None:
@@ -21,7 +25,7 @@ def test_a_probe_kernel_of_several_yields_is_timed_by_all_of_them() -> None:
     [ceiling] = roofline.ceilings(
         [record("a", "p", "kernel", closed_loop([[1, 4, 4, 4]]), scenario="probe", costs=costs)]
     ).values()
-    assert ceiling == roofline.Ceiling(2e9, "gemm", 2e9, "gemv")
+    assert ceiling == roofline.Ceiling("cpu:0", "torch", "fp32", 2e9, "gemm", 2e9, "gemv")
 
 
 def test_a_probe_that_streams_nothing_has_the_bytes_of_the_devices_best() -> None:
@@ -31,7 +35,7 @@ def test_a_probe_that_streams_nothing_has_the_bytes_of_the_devices_best() -> Non
     known = roofline.ceilings(
         [probe("a", gemm_ns=100, read_ns=400), narrow.model_copy(update={"costs": costs, "route": route})]
     )
-    assert known["cpu:0", "acme", "int8"] == roofline.Ceiling(1e10 * 1e9 / 50, "gemm", 4e9 * 1e9 / 400, "read")
+    assert known["cpu:0", "acme", "int8"] == replace(CEILING, adapter="acme", precision="int8")
 
 
 def test_a_ceiling_counts_what_all_feeds_in_flight_did_together() -> None:
@@ -40,9 +44,11 @@ def test_a_ceiling_counts_what_all_feeds_in_flight_did_together() -> None:
     columns = [0, 0], [0, 0], [2, 4], [3, 7, 3, 7], [1, 1, 1, 1]
     both = Completions(*map(np.array, columns))
     probed = record("a", "p", "kernel", both, scenario="probe", costs=costs)
-    assert [*roofline.ceilings([probed]).values()] == [roofline.Ceiling(2e9, "gemm", 2e9, "read")]
+    assert [*roofline.ceilings([probed]).values()] == [
+        roofline.Ceiling("cpu:0", "torch", "fp32", 2e9, "gemm", 2e9, "read")
+    ]
     [together] = roofline.ceilings([probed.model_copy(update={"concurrency": 2})]).values()
-    assert together == roofline.Ceiling(4e9, "gemm", 4e9, "read")
+    assert together == roofline.Ceiling("cpu:0", "torch", "fp32", 4e9, "gemm", 4e9, "read")
 
 
 def test_what_uses_another_part_of_the_device_meanwhile_raises_no_ceiling() -> None:
@@ -51,13 +57,14 @@ def test_what_uses_another_part_of_the_device_meanwhile_raises_no_ceiling() -> N
     columns = [0, 3], [0, 3], [2, 4], [3, 6, 6, 9], [1, 1, 1, 1]
     probed = record("a", "p", "kernel", Completions(*map(np.array, columns)), scenario="probe", costs=costs)
     [ceiling] = roofline.ceilings([probed.model_copy(update={"concurrency": 2})]).values()
-    assert ceiling == roofline.Ceiling(2e9, "gemm", 2e9, "read")
+    assert ceiling == roofline.Ceiling("cpu:0", "torch", "fp32", 2e9, "gemm", 2e9, "read")
 
 
 def known(
     flops_per_s: float | None, bytes_per_s: float | None, adapter: str = "torch"
 ) -> dict[roofline.CeilingKey, roofline.Ceiling]:
-    return {("cpu:0", adapter, "fp32"): roofline.Ceiling(flops_per_s, "gemm", bytes_per_s, "read")}
+    key = ("cpu:0", adapter, "fp32")
+    return {key: roofline.Ceiling(*key, flops_per_s, "gemm", bytes_per_s, "read")}
 
 
 COSTS = (Cost(name="prefill", flops=100, bytes=10), Cost(name="decode", flops=10, bytes=30, yields=2))
@@ -73,7 +80,7 @@ def test_a_group_has_its_own_ceiling_or_what_those_of_its_parts_add_up_to() -> N
     group = Device(id="gpu:pair", kind="gpu", memory_pool="pair", parts=("gpu:a", "gpu:b"))
     devices, alone = [*parts, group], [on("gpu:a", 1e17), on("gpu:b", 2e17)]
     summed = roofline.ceilings(alone, devices)["gpu:pair", "torch", "fp32"]
-    assert summed == roofline.Ceiling(3e17, "all parts", 2 * 4e9 * 1e9 / 400, "all parts")
+    assert summed == roofline.Ceiling("gpu:pair", "torch", "fp32", 3e17, "all parts", 2 * 4e9 * 1e9 / 400, "all parts")
     assert ("gpu:pair", "torch", "fp32") not in roofline.ceilings(alone[:1], devices)
     own = roofline.ceilings([*alone, on("gpu:pair", 2.5e17)], devices)["gpu:pair", "torch", "fp32"]
     assert own.flops_per_s == 2.5e17

@@ -121,11 +121,11 @@ def test_the_worked_example() -> None:
     assert seen_through
     assert round(seen_through.kappa.estimate, 3) == 0.842
     assert seen_through.best_kind == "gpu"
-    assert seen_through.gain
-    assert round(seen_through.gain, 2) == 1.30
+    assert seen_through.heterogeneity_gain
+    assert round(seen_through.heterogeneity_gain, 2) == 1.30
     assert seen_through.unproven == ()
-    assert seen_through.other and seen_through.other.watts
-    assert round(1000 * seen_through.other.mixes_per_s / seen_through.other.watts, 5) == 0.42164
+    assert seen_through.other_plan and seen_through.other_plan.watts
+    assert round(1000 * seen_through.other_plan.mixes_per_s / seen_through.other_plan.watts, 5) == 0.42164
 
 
 def test_a_simulated_machine_comes_within_1_percent_of_its_bound() -> None:
@@ -140,7 +140,7 @@ def test_a_simulated_machine_comes_within_1_percent_of_its_bound() -> None:
     assert seen.kappa.estimate == pytest.approx(1, abs=0.01)
     assert seen.kappa.low and seen.kappa.high
     assert seen.kappa.low < 1
-    assert not seen.estimate
+    assert not seen.bound_is_estimate
     assert seen.busy == {"gpu:0": pytest.approx(1, abs=0.01), "cpu:0": pytest.approx(1, abs=0.01)}
     assert all(part.retained == pytest.approx(1, rel=1e-3) for part in seen.parts)
 
@@ -161,7 +161,7 @@ def test_a_device_with_two_feeds_at_a_time_has_no_bound_but_an_estimate() -> Non
     told = result([recorded(machine)], EDGE, 600, machine.now_ns, IDS)
     seen = judge(told).diagnoses["mixed.1"]
     assert seen
-    assert seen.estimate
+    assert seen.bound_is_estimate
 
 
 def test_a_surplus_of_one_suite_earns_nothing() -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import shutil
 import sys
 from collections.abc import Callable
 from functools import cache
-from io import StringIO
 
 import pytest
 
@@ -18,7 +16,6 @@ from mixmark.harness.judge.judgement import judge
 from mixmark.harness.plan import mixes
 from mixmark.harness.plugins import registry
 from mixmark.reporters.comparison import console, html, markdown
-from mixmark.reporters.comparison import csv as csv_form
 from mixmark.reporters.comparison import json as json_form
 from tests.fakes.machine import EDGE, WATTS_AT_THE_WALL
 from tests.golden.sample import sample
@@ -30,7 +27,6 @@ from tests.reporters.parsed import Page
 FORMS: dict[str, Callable[[SideBySide], str]] = {
     "console": console.report,
     "markdown": markdown.report,
-    "csv": csv_form.report,
     "html": html.report,
     "json": json_form.report,
 }
@@ -82,7 +78,7 @@ def test_every_form_has_the_scores_and_what_they_are_relative_to_the_first(form:
 
 
 @every_form
-def test_nothing_that_a_stranger_wrote_leaves_its_place(form: Callable[[SideBySide], str]) -> None:
+def test_nothing_that_a_stranger_wrote_leaves_its_position(form: Callable[[SideBySide], str]) -> None:
     text = form(side_by_side([(LONG, [judge(stranger(LONG))]), ("b", [judge(stranger(LONG))])]))
     assert all(letter.isprintable() for letter in text.replace("\n", ""))
 
@@ -96,9 +92,6 @@ def test_hostile_names_break_no_table_and_no_page() -> None:
     tables = [line for line in markdown.report(found).splitlines() if line.startswith("|")]
     assert {line.replace("\\|", "").count("|") for line in tables} == {4}
     assert "<script" not in markdown.report(found)
-    for row in csv.reader(StringIO(csv_form.report(found))):
-        assert len(row) == len(csv_form.COLUMNS)
-        assert not any(cell.startswith(("=", "@")) for cell in row)
 
 
 @pytest.mark.parametrize("columns", [60, 80, 100])
@@ -123,7 +116,7 @@ def test_colours_are_for_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_verdict_says_what_it_rests_on() -> None:
     text = console.report(judged_cells())
-    assert "B tested against A, cell by cell" in text and "slower" in text and "3 : 3" in text
+    assert "B tested against A, each solo measurement" in text and "slower" in text and "3 : 3" in text
     flat = " ".join(text.split())
     assert "δ is 3.10 %: the noise floor of the edge tier is 3.1 %, measured 12 days before A." in flat
     bare = " ".join(markdown.report(beside(*runs([1_000_000, 1_000_000]))).replace("\\", "").split())
@@ -141,18 +134,6 @@ def test_a_figure_of_another_number_format_is_seen_as_one() -> None:
     assert "fp32 by torch on cpu:0" in found and "bf16 by torch on Acme Topaz" in found
 
 
-def test_the_spreadsheet_has_a_line_for_each_figure() -> None:
-    rows = list(csv.DictReader(StringIO(csv_form.report(scored()))))
-    score = {(row["result"], row["what"]): row for row in rows if row["kind"] == "score"}
-    assert set(score) == {(label, name) for label in "ABC" for name in ("TX", "MX")}
-    assert float(score["B", "MX"]["relative"]) == pytest.approx(0.5, rel=0.01)
-    assert score["C", "MX"]["value"] == "" and score["C", "MX"]["reason"] == "no meter was read"
-    best = [row for row in rows if row["kind"] == "best route"]
-    assert {row["unit"] for row in best} == {"unit/s"} and {row["weight_class"] for row in best} == {"16"}
-    tests = [row for row in csv.DictReader(StringIO(csv_form.report(judged_cells()))) if row["kind"] == "test"]
-    assert [(row["verdict"], row["delta"], row["runs"]) for row in tests] == [("slower", "0.031", "3")]
-
-
 def test_numbers_for_machines_have_all_that_the_texts_have() -> None:
     told = json.loads(json_form.report(judged_cells()))
     assert [one["label"] for one in told["machines"]] == ["A", "B"] and told["comparable"] is True
@@ -165,8 +146,8 @@ def test_numbers_for_machines_have_all_that_the_texts_have() -> None:
 def test_the_page_draws_speeds_around_one_on_a_logarithmic_scale() -> None:
     found = scored()
     assert html._edge(found) == 3.0, "half as efficient, with its interval"
-    assert (html._place(1, 2), html._place(2, 2), html._place(0.5, 2)) == (50, 100, 0)
-    assert html._place(1.03, 3) == pytest.approx(51.35, abs=0.01), "nearly nothing"
+    assert (html._position(1, 2), html._position(2, 2), html._position(0.5, 2)) == (50, 100, 0)
+    assert html._position(1.03, 3) == pytest.approx(51.35, abs=0.01), "nearly nothing"
     page = html.report(found)
     assert '<span class="bar slower" style="left: ' in page and '<span class="whisker"' in page
     words = "\n".join(Page(page).words)

@@ -1,8 +1,8 @@
-"""Results side by side, of one machine or of different ones: what each reached, and its speed relative to the first.
+"""Results side by side, of one machine or of several: what each reached, and its speed relative to the first.
 
-Two things are told apart. A relative speed holds machines against each other: the mix, and of each suite the best route
-of each result, where both did the same work. A verdict (faster, slower, same) tests one cell on one kind of device, by
-`judge.compare.solo`. What can be held against nothing is listed with the reason.
+There are two kinds of comparison. A relative speed compares machines: by the mix, and for each suite by the best route
+of each result, if both did the same work. A verdict (faster, slower, same) tests one solo measurement on one kind of
+device, by `judge.compare.solo`. Everything that cannot be compared is listed with the reason.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import NoiseFloor, Result, ScenarioName, Tier, UnitNames
+from mixmark.harness.contracts.text import Reason, differences
 from mixmark.harness.judge import hosts
 from mixmark.harness.judge.compare.solo import (
     Comparison,
-    cells,
+    SoloRun,
     compare,
-    figure,
+    compared_figure,
+    different_setup,
     no_figure,
-    not_the_same,
     ratio_between,
+    solo_measurements,
 )
-from mixmark.harness.judge.compare.solo import Run as CellRun
 from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.rows import unit_names
 from mixmark.harness.judge.score import Figure, Score
@@ -35,7 +35,7 @@ from mixmark.harness.judge.verdict import VerdictWord
 
 @dataclass(frozen=True)
 class Work:
-    """What a route does. Only routes that do the same work are held against each other."""
+    """The work of a route. Only routes that do the same work are compared with each other."""
 
     suite: str
     suite_version: str
@@ -47,18 +47,20 @@ class Work:
     weight_class: int
     """16, 8 or 4 bits of a weight; fp32 is counted with the 16-bit formats."""
 
-    def differs(self, other: Work) -> str:
+    def difference_from(self, other: Work) -> str:
         """What is not the same, by name and with both values."""
-        told = (
-            ("suite version", self.suite_version, other.suite_version),
-            ("tier", self.tier, other.tier),
-            ("suite options", dict(self.suite_options), dict(other.suite_options)),
-            ("weights", self.weights, other.weights),
-            ("scenario", self.scenario, other.scenario),
-            ("unit", self.unit, other.unit),
-            ("bits of a weight", self.weight_class, other.weight_class),
-        )
-        return "; ".join(f"{name}: {one} and {another}" for name, one, another in told if one != another)
+        return "; ".join(differences(self._facts(), other._facts()))
+
+    def _facts(self) -> dict[str, object]:
+        return {
+            "suite version": self.suite_version,
+            "tier": self.tier,
+            "suite options": dict(self.suite_options),
+            "weights": self.weights,
+            "scenario": self.scenario,
+            "unit": self.unit,
+            "bits of a weight": self.weight_class,
+        }
 
 
 @dataclass(frozen=True)
@@ -67,15 +69,16 @@ class Quotient:
 
     estimate: float
     low: float | None
-    """The lower end of the interval. None, as `high`: nothing tells how wide it is, and `reason` says why."""
+    """The lower end of the interval. None: the interval is not known, and `reason` says why."""
     high: float | None
-    reason: str = ""
+    """The upper end of the interval."""
+    reason: Reason | None = None
     """Why there is no interval, or what it leaves out."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What a result says of its machine and its mix: a column of the first table."""
+    """A result's machine and its mix: a column of the first table."""
 
     label: str
     """A for the baseline, then B, C, …"""
@@ -85,6 +88,7 @@ class Machine:
     """The number of results in the folder. If there are several, the mix is that of the one with the median TX."""
     cpu: str | None
     threads: int | None
+    """Hardware threads, of all hosts together."""
     memory_bytes: int | None
     devices: tuple[str, ...]
     """The models of the devices other than the CPU, as `8 × Acme Topaz`."""
@@ -94,10 +98,10 @@ class Machine:
     tier: Tier
     preset: str
     verdict: VerdictWord
-    """Whether the figures are good for anything: solid, fair, disturbed, invalid or unfinished."""
+    """Whether the figures can be relied on."""
     verdict_reason: str
     copy_of: str | None = None
-    """The label of an earlier result that is this very measurement, such as a copy of its folder."""
+    """The label of an earlier result that is the same measurement, such as a copy of its folder."""
     mix: str | None = None
     mixes_per_s: Figure | None = None
     """TX."""
@@ -110,23 +114,25 @@ class Machine:
     """The fewest bits of a weight in any part of the mix: 16, 8 or 4."""
     boundary: str | None = None
     """The energy boundary of MX."""
-    no_score: str = ""
+    no_score: Reason | None = None
     """Why there is no TX."""
-    no_efficiency: str = ""
-    """Why there is no MX though there is TX."""
+    no_efficiency: Reason | None = None
+    """Why there is no MX although there is TX."""
 
     @property
     def s_per_mix(self) -> float | None:
+        """Seconds for one mix: 1 / TX."""
         return 1 / self.mixes_per_s.estimate if self.mixes_per_s else None
 
     @property
     def kj_per_mix(self) -> float | None:
+        """Kilojoules for one mix: 1 / MX."""
         return 1 / self.mixes_per_kj.estimate if self.mixes_per_kj else None
 
 
 @dataclass(frozen=True)
-class Best:
-    """The fastest valid route of a result for some work."""
+class BestRoute:
+    """A result's fastest valid route for one work."""
 
     label: str
     """The label of the result."""
@@ -138,131 +144,130 @@ class Best:
     units_per_s: float
     """Over several runs: the geometric mean."""
     half_width: float | None
-    """Half the width of the 95 % interval as a share of the rate. None: not known."""
+    """Half the width of the 95 % interval, as a fraction of the rate. None: not known."""
     runs: int
     relative: Quotient | None
-    """None for the baseline, and where the baseline has no route for this work."""
+    """The rate relative to the baseline's. None: this is the baseline, or the baseline has no route for this work."""
 
 
 @dataclass(frozen=True)
-class Row:
+class BestRoutes:
     """One work and the best route of each result for it."""
 
     work: Work
     names: UnitNames
-    best: tuple[Best | None, ...]
-    """In the order of the results."""
+    """The words for the suite's unit."""
+    best: tuple[BestRoute | None, ...]
+    """In the order of the results. None: the result has no valid route for this work."""
 
     @property
-    def known(self) -> tuple[Best, ...]:
-        return tuple(each for each in self.best if each is not None)
+    def known(self) -> tuple[BestRoute, ...]:
+        return tuple(route for route in self.best if route is not None)
 
 
 @dataclass(frozen=True)
 class Uncompared:
-    """Something of a result that was held against nothing of the baseline."""
+    """A part of a result that could not be compared with the baseline."""
 
     label: str
     about: str
-    """TX, MX, a suite or a cell."""
-    reason: str
+    """TX, MX, a suite or a solo measurement."""
+    reason: Reason
     differing: tuple[str, ...] = ()
-    """For two cells that are not alike: what differs, by name and with both values, the device first."""
+    """For two solo measurements that are not alike: what differs, by name and with both values, the device first."""
 
 
 @dataclass(frozen=True)
 class SideBySide:
-    """Two results or more. The first is the baseline of all others."""
+    """Two results or more. The first is the baseline of the others."""
 
     machines: tuple[Machine, ...]
     mixes_per_s: tuple[Quotient | None, ...]
-    """TX relative to the baseline's, in the order of the results. None for the baseline, and where it is not
-    compared."""
+    """TX relative to the baseline's, in the order of the results. None: this is the baseline, or TX is not compared."""
     mixes_per_kj: tuple[Quotient | None, ...]
     """The same for MX."""
-    rows: tuple[Row, ...]
+    rows: tuple[BestRoutes, ...]
+    """The best routes for each work that a result has a valid route for."""
     verdicts: Mapping[str, tuple[Comparison, ...]]
-    """The cells of each result but the baseline, by its label: those that have a ratio."""
+    """The solo measurements that have a ratio, by the label of the result; the baseline has none."""
     uncompared: tuple[Uncompared, ...]
+    """Everything that could not be compared with the baseline."""
 
     @property
     def comparable(self) -> bool:
-        """Whether anything at all was held against the baseline."""
-        relatives = [*self.mixes_per_s, *self.mixes_per_kj, *(each.relative for row in self.rows for each in row.known)]
+        """Whether anything was compared with the baseline."""
+        relatives = [*self.mixes_per_s, *self.mixes_per_kj]
+        relatives += [route.relative for row in self.rows for route in row.known]
         return any(relatives) or any(self.verdicts.values())
 
     @property
-    def floors(self) -> dict[Tier, NoiseFloor]:
-        """The noise floor that verdicts of each tier rest on."""
-        known = [each.floor for compared in self.verdicts.values() for each in compared if each.floor]
-        return {each.tier: each for each in sorted(known, key=lambda floor: floor.share)}
+    def noise_floors(self) -> Mapping[Tier, NoiseFloor]:
+        """The noise floor that the verdicts of each tier rest on, by tier."""
+        known = [test.noise_floor for tests in self.verdicts.values() for test in tests if test.noise_floor]
+        return {floor.tier: floor for floor in sorted(known, key=lambda floor: floor.share)}
 
 
 @dataclass(frozen=True, eq=False)
 class _Side:
-    """One result, or several of the same plan, and the cells of all."""
+    """One result, or several of the same plan, and their solo measurements."""
 
     label: str
     judgements: tuple[Judgement, ...]
-    cells: list[tuple[CellRun, ...]]
+    measurements: list[tuple[SoloRun, ...]]
     machine: Machine
     score: Score | None
 
 
 def side_by_side(given: Sequence[tuple[str, Sequence[Judgement]]]) -> SideBySide:
-    """Holds all results but the first against the first.
+    """Compares all results but the first with the first.
 
-    given: (name of the folder, its results), at least two. Raises UsageError where the results of one folder are not of
-    one machine and one plan, since they would be merged, and where one of them is there twice.
+    given: (name of the folder, its results), at least two. Raises UsageError if the results of one folder cannot be
+    merged, since they are not of one machine and one plan, and if a folder has the same result twice.
     """
-    sides = [_side(_label(at), name, tuple(judgements)) for at, (name, judgements) in enumerate(given)]
-    baseline, others = sides[0], sides[1:]
+    sides = [_side(_label(index), name, tuple(judgements)) for index, (name, judgements) in enumerate(given)]
+    baseline = sides[0]
     uncompared: list[Uncompared] = []
-    per_s: list[Quotient | None] = [None]
-    per_kj: list[Quotient | None] = [None]
-    for other in others:
-        for name, found in (("TX", per_s), ("MX", per_kj)):
-            relative = _of_mixes(baseline, other, name)
+    relatives: dict[str, list[Quotient | None]] = {"TX": [None], "MX": [None]}
+    for side in sides[1:]:
+        for figure, found in relatives.items():
+            relative = _of_mixes(baseline, side, figure)
             found.append(relative if isinstance(relative, Quotient) else None)
-            if isinstance(relative, str) and (baseline.machine.mix or other.machine.mix):  # else nobody asked for one
-                uncompared.append(Uncompared(other.label, name, relative))
-    best = [_best(side) for side in sides]
-    works = list(dict.fromkeys(work for each in best for work in each))
+            if isinstance(relative, str) and (baseline.machine.mix or side.machine.mix):  # else no run had a mix
+                uncompared.append(Uncompared(side.label, figure, relative))
+    best = [_best_runs(side) for side in sides]
+    works = list(dict.fromkeys(work for best_of_side in best for work in best_of_side))
     suites = [work.suite for work in works]
     works.sort(key=lambda work: suites.index(work.suite))
-    rows = tuple(_row(work, sides, best) for work in works)
-    for at, other in enumerate(others, start=1):
-        uncompared += _unmatched(baseline, best[0], other, best[at])
+    for side, best_of_side in zip(sides[1:], best[1:], strict=True):
+        uncompared += _unmatched(baseline, best[0], side, best_of_side)
     verdicts = {}
-    for other in others:
-        compared = compare(baseline.judgements, other.judgements, (baseline.label, other.label))
-        verdicts[other.label] = tuple(each for each in compared if each.ratio)
+    for side in sides[1:]:
+        tests = compare(baseline.judgements, side.judgements, (baseline.label, side.label))
+        verdicts[side.label] = tuple(test for test in tests if test.ratio)
         uncompared += [
-            Uncompared(other.label, each.label, each.reason, each.differing) for each in compared if not each.ratio
+            Uncompared(side.label, test.label, test.reason or "", test.differing) for test in tests if not test.ratio
         ]
-    machines = tuple(_copies_named(sides))
-    return SideBySide(machines, tuple(per_s), tuple(per_kj), rows, verdicts, tuple(uncompared))
+    return SideBySide(
+        machines=tuple(_copies_named(sides)),
+        mixes_per_s=tuple(relatives["TX"]),
+        mixes_per_kj=tuple(relatives["MX"]),
+        rows=tuple(_row(work, sides, best) for work in works),
+        verdicts=verdicts,
+        uncompared=tuple(uncompared),
+    )
 
 
-def days_between(earlier: str, later: str) -> int | None:
-    """Whole days from one time to another, both as a result states them. None where either is no time."""
-    try:
-        return (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).days
-    except (ValueError, TypeError):  # one of both has no time zone
-        return None
-
-
-def _label(at: int) -> str:
+def _label(index: int) -> str:
     """A, B, … Z, A2, B2, …"""
-    return chr(ord("A") + at % 26) + (str(at // 26 + 1) if at >= 26 else "")
+    return chr(ord("A") + index % 26) + (str(index // 26 + 1) if index >= 26 else "")
 
 
 def _side(label: str, name: str, judgements: tuple[Judgement, ...]) -> _Side:
-    first = judgements[0].result
-    for each in judgements[1:]:
-        if differing := _unlike_plans(first, each.result):
+    plan = _plan(judgements[0].result)
+    for judgement in judgements[1:]:
+        if differing := differences(plan, _plan(judgement.result)):
             raise UsageError(
-                f"{name} holds results that cannot be merged: {differing}",
+                f"{name} holds results that cannot be merged: {'; '.join(differing)}",
                 hint="a folder of several results is one side if all are of one machine and one plan; give the folder "
                 "of each result by itself",
             )
@@ -272,11 +277,12 @@ def _side(label: str, name: str, judgements: tuple[Judgement, ...]) -> _Side:
             hint="a copy is no further run, and would make the interval too narrow",
         )
     typical = _median(judgements)
-    return _Side(label, judgements, cells(judgements), _machine(label, name, len(judgements), typical), typical.score)
+    machine = _machine(label, name, len(judgements), typical)
+    return _Side(label, judgements, solo_measurements(judgements), machine, typical.score)
 
 
 def _copies_named(sides: Sequence[_Side]) -> Iterator[Machine]:
-    """The machines of all sides, each that is a copy of an earlier one with its label."""
+    """The machine of each side; a copy of an earlier side has the label of the original."""
     first: dict[frozenset[str], str] = {}
     for side in sides:
         label = first.setdefault(_texts(side.judgements), side.label)
@@ -284,39 +290,39 @@ def _copies_named(sides: Sequence[_Side]) -> Iterator[Machine]:
 
 
 def _texts(judgements: Sequence[Judgement]) -> frozenset[str]:
-    return frozenset(each.result.model_dump_json() for each in judgements)
+    return frozenset(judgement.result.model_dump_json() for judgement in judgements)
 
 
-def _unlike_plans(a: Result, b: Result) -> str:
-    """What keeps two results from being measurements of the same thing, by name and with both values."""
-    told = (
-        ("processor", hosts.processors(a), hosts.processors(b)),
-        ("devices", ", ".join(models(a)), ", ".join(models(b))),
-        ("tier", a.tier, b.tier),
-        ("preset", a.preset, b.preset),
-        ("mix", a.mix and a.mix.name, b.mix and b.mix.name),
-        ("Mixmark", a.system.mixmark, b.system.mixmark),
-    )
-    return "; ".join(
-        f"{name}: {one or 'none'} and {another or 'none'}" for name, one, another in told if one != another
-    )
+def _plan(result: Result) -> dict[str, object]:
+    """What results must have in common to be merged."""
+    return {
+        "processor": hosts.processors(result),
+        "devices": ", ".join(models(result)),
+        "tier": result.tier,
+        "preset": result.preset,
+        "mix": result.mix and result.mix.name,
+        "Mixmark": result.system.mixmark,
+    }
 
 
 def _median(judgements: Sequence[Judgement]) -> Judgement:
-    """The result with the median TX; the first one where none has a TX."""
-    scored = [each for each in judgements if each.score and each.score.mixes_per_s]
-    scored.sort(key=lambda each: each.score.mixes_per_s.estimate if each.score and each.score.mixes_per_s else 0.0)
-    return scored[(len(scored) - 1) // 2] if scored else judgements[0]
+    """The result with the median TX; the first result if none has a TX."""
+    scored = [
+        (judgement.score.mixes_per_s.estimate, index)
+        for index, judgement in enumerate(judgements)
+        if judgement.score and judgement.score.mixes_per_s
+    ]
+    return judgements[sorted(scored)[(len(scored) - 1) // 2][1]] if scored else judgements[0]
 
 
 def models(result: Result) -> tuple[str, ...]:
-    """The models of the devices but the host's processor: 2 × Acme Topaz."""
+    """The models of all devices but the host's processor: 2 × Acme Topaz."""
     counted = Counter(device.name or device.kind for device in result.devices if not device.on_host)
     return tuple(f"{count} × {name}" if count > 1 else name for name, count in counted.items())
 
 
 def _machine(label: str, name: str, results: int, judgement: Judgement) -> Machine:
-    result, found = judgement.result, judgement.score
+    result, score = judgement.result, judgement.score
     facts = Machine(
         label=label,
         name=name,
@@ -333,63 +339,59 @@ def _machine(label: str, name: str, results: int, judgement: Judgement) -> Machi
         verdict_reason=judgement.verdict.reason,
         mix=result.mix.name if result.mix else None,
     )
-    if found is None:
-        why = "the run ended before its mix" if result.mix else "no mix was asked for"
-        return replace(facts, no_score=why)
-    if found.problems:
-        return replace(facts, no_score="; ".join(each.text for each in found.problems))
-    watts = [each.total.watts for each in found.runs if each.total.watts is not None]
+    if score is None:
+        return replace(facts, no_score="the run ended before its mix" if result.mix else "no mix was asked for")
+    if score.problems:
+        return replace(facts, no_score="; ".join(problem.text for problem in score.problems))
+    watts = [run.total.watts for run in score.runs if run.total.watts is not None]
     return replace(
         facts,
-        mixes_per_s=found.mixes_per_s,
-        mixes_per_kj=found.mixes_per_kj,
-        watts=sum(watts) / len(watts) if watts and found.mixes_per_kj else None,
-        grade=found.grade,
-        weight_class=found.weight_class,
-        boundary=found.boundary,
-        no_efficiency=found.unmeasured,
+        mixes_per_s=score.mixes_per_s,
+        mixes_per_kj=score.mixes_per_kj,
+        watts=sum(watts) / len(watts) if watts and score.mixes_per_kj else None,
+        grade=score.grade,
+        weight_class=score.weight_class,
+        boundary=score.boundary,
+        no_efficiency=score.unmeasured or None,
     )
 
 
-def _of_mixes(a: _Side, b: _Side, name: str) -> Quotient | str:
+def _of_mixes(a: _Side, b: _Side, figure: str) -> Quotient | Reason:
     """TX or MX of b relative to that of a, or why the two are not compared."""
     for side in (a, b):
         if side.machine.no_score:
             return f"{side.label} has no score: {side.machine.no_score}"
-    if differing := _unlike_mixes(a, b):
+    if differing := _different_mixes(a, b):
         return differing
-    first, second = (side.machine.mixes_per_s if name == "TX" else side.machine.mixes_per_kj for side in (a, b))
+    first, second = (side.machine.mixes_per_s if figure == "TX" else side.machine.mixes_per_kj for side in (a, b))
     if first is None or second is None:
         lacks = a if first is None else b
         return f"the efficiency of {lacks.label} was not measured: {lacks.machine.no_efficiency}"
-    if name == "MX" and a.machine.boundary != b.machine.boundary:
+    if figure == "MX" and a.machine.boundary != b.machine.boundary:
         return f"the energy boundary: {a.machine.boundary} and {b.machine.boundary}, which are never compared"
     return _relative(first, second, (a, b))
 
 
-def _unlike_mixes(a: _Side, b: _Side) -> str:
+def _different_mixes(a: _Side, b: _Side) -> Reason | None:
     first, second = (side.judgements[0].result.mix for side in (a, b))
     assert first is not None and second is not None  # both have a score
-    told: list[tuple[str, object, object]] = [
-        ("mix", first.name, second.name),
-        ("bits of a weight", a.machine.weight_class, b.machine.weight_class),
-    ]
-    versions, other_versions = _versions(a), _versions(b)
-    told += [(f"version of {suite}", versions[suite], other_versions.get(suite)) for suite in versions]
-    differing = [f"{name}: {one} and {another}" for name, one, another in told if one != another]
+    differing = differences(
+        {"mix": first.name, "bits of a weight": a.machine.weight_class, **_versions(a)},
+        {"mix": second.name, "bits of a weight": b.machine.weight_class, **_versions(b)},
+    )
     if not differing and first != second:
-        differing = [f"both call their mix {first.name}, and it is not the same"]
-    return "; ".join(differing)
+        return f"both call their mix {first.name}, and it is not the same"
+    return "; ".join(differing) or None
 
 
 def _versions(side: _Side) -> dict[str, str]:
-    """What did each suite's part of the mix, in words: its version, and its weights and options where it has any."""
+    """The version of each suite in the mix, in words, with its weights and options if it has any."""
     found = {}
-    for record in (each for one in side.judgements for each in one.result.records if each.scenario == "mixed"):
-        route = record.route
+    records = (record for judgement in side.judgements for record in judgement.result.records)
+    for route in (record.route for record in records if record.scenario == "mixed"):
         options = ", ".join(f"{name} = {value}" for name, value in sorted(route.suite_options.items()))
         weights = "" if route.weights == "synthetic" else f"weights {route.weights}"
-        found[route.suite] = ", ".join(filter(None, (route.suite_version, weights, options)))
+        found[f"version of {route.suite}"] = ", ".join(filter(None, (route.suite_version, weights, options)))
     return found
 
 
@@ -399,17 +401,17 @@ def _relative(a: Figure, b: Figure, sides: tuple[_Side, _Side]) -> Quotient:
     if a.half_width is None or b.half_width is None:
         lacking = [
             f"{side.label} is {side.machine.grade}"
-            for side, each in zip(sides, (a, b), strict=True)
-            if each.half_width is None
+            for side, figure in zip(sides, (a, b), strict=True)
+            if figure.half_width is None
         ]
         return Quotient(estimate, None, None, f"{' and '.join(lacking)}, without an interval")
     half = math.hypot(a.half_width, b.half_width)
     single = [side.label for side in sides if side.score and len(side.score.runs) == 1]
-    caveat = f"one run of {' and of '.join(single)}: how fresh processes differ is not in it" if single else ""
+    caveat = f"one run of {' and of '.join(single)}: how fresh processes differ is not in it" if single else None
     return Quotient(estimate, estimate * math.exp(-half), estimate * math.exp(half), caveat)
 
 
-def _work(run: CellRun) -> Work:
+def _work(run: SoloRun) -> Work:
     record, route = run.record, run.record.route
     return Work(
         route.suite,
@@ -423,63 +425,60 @@ def _work(run: CellRun) -> Work:
     )
 
 
-def _best(side: _Side) -> dict[Work, tuple[CellRun, ...]]:
-    """The runs of the fastest valid route for each work of a closed loop. A server's rate is what it was offered, and
-    its response times are compared as a cell."""
-    best: dict[Work, tuple[CellRun, ...]] = {}
-    for runs in side.cells:
+def _best_runs(side: _Side) -> dict[Work, tuple[SoloRun, ...]]:
+    """The runs of the fastest valid route for each work of a closed loop.
+
+    A server is left out: its rate is the rate that it was offered, and its response times are compared as a solo
+    measurement.
+    """
+    best: dict[Work, tuple[SoloRun, ...]] = {}
+    for runs in side.measurements:
         work = _work(runs[0])
-        if work.scenario == "server" or any(no_figure(run) or not_the_same(runs[0], run) for run in runs):
+        if work.scenario == "server" or any(no_figure(run) or different_setup(runs[0], run) for run in runs):
             continue
         if work not in best or _rate(runs) > _rate(best[work]):
             best[work] = runs
     return best
 
 
-def _rate(runs: Sequence[CellRun]) -> float:
+def _rate(runs: Sequence[SoloRun]) -> float:
     return _over(runs).geometric_mean
 
 
-def _over(runs: Sequence[CellRun]) -> OverRuns:
+def _over(runs: Sequence[SoloRun]) -> OverRuns:
     """The rate over runs that all have a figure."""
-    over = over_runs([value for run in runs if (value := figure(run.record, run.measured)[0])])
+    over = over_runs([value for run in runs if (value := compared_figure(run.record, run.measured)[0])])
     assert over is not None  # there is at least one run
     return over
 
 
-def _row(work: Work, sides: Sequence[_Side], best: Sequence[Mapping[Work, tuple[CellRun, ...]]]) -> Row:
-    first = next(runs[work][0] for runs in best if work in runs)
-    names = next(
-        unit_names(side.judgements[0].result, first.record)
-        for side, runs in zip(sides, best, strict=True)
-        if work in runs
-    )
-    found: list[Best | None] = []
-    for at, side in enumerate(sides):
-        runs, base = best[at].get(work), best[0].get(work)
-        if runs is None:
-            found.append(None)
-            continue
-        relative = None
-        if at and base:
-            _, ratio, reason = ratio_between(base, runs, (sides[0].label, side.label))
-            relative = (
-                Quotient(_rate(runs) / _rate(base), None, None, reason)
-                if ratio is None
-                else Quotient(ratio.estimate, ratio.low, ratio.high, reason)
-            )
-        found.append(_told(side.label, runs, relative))
-    return Row(work, names, tuple(found))
+def _row(work: Work, sides: Sequence[_Side], best: Sequence[Mapping[Work, tuple[SoloRun, ...]]]) -> BestRoutes:
+    have = [index for index, runs in enumerate(best) if work in runs]
+    names = unit_names(sides[have[0]].judgements[0].result, best[have[0]][work][0].record)
+    routes: list[BestRoute | None] = [None] * len(sides)
+    for index in have:
+        runs, relative = best[index][work], None
+        if index and 0 in have:
+            relative = _relative_rate(best[0][work], runs, (sides[0].label, sides[index].label))
+        routes[index] = _best_route(sides[index].label, runs, relative)
+    return BestRoutes(work, names, tuple(routes))
 
 
-def _told(label: str, runs: tuple[CellRun, ...], relative: Quotient | None) -> Best:
+def _relative_rate(a: tuple[SoloRun, ...], b: tuple[SoloRun, ...], labels: tuple[str, str]) -> Quotient:
+    _, ratio, reason = ratio_between(a, b, labels)
+    if ratio is None:
+        return Quotient(_rate(b) / _rate(a), None, None, reason)
+    return Quotient(ratio.estimate, ratio.low, ratio.high, reason)
+
+
+def _best_route(label: str, runs: tuple[SoloRun, ...], relative: Quotient | None) -> BestRoute:
     first, over = runs[0], _over(runs)
     half_width = None
     if over.low is not None and over.high is not None:
         half_width = (over.high - over.low) / 2 / over.geometric_mean
     elif len(runs) == 1 and first.measured and first.measured.interval:
         half_width = first.measured.interval.half_width
-    return Best(
+    return BestRoute(
         label=label,
         device=first.record.route.device,
         device_name=first.device.name,
@@ -494,16 +493,16 @@ def _told(label: str, runs: tuple[CellRun, ...], relative: Quotient | None) -> B
 
 
 def _unmatched(
-    baseline: _Side, ours: Mapping[Work, object], other: _Side, theirs: Mapping[Work, object]
+    baseline: _Side, base_works: Mapping[Work, object], side: _Side, works: Mapping[Work, object]
 ) -> Iterator[Uncompared]:
-    """The works of the baseline that the other one has no valid route for, with what it has instead, and the suites
-    that only the other one has."""
-    for work in (each for each in ours if each not in theirs):
-        differing = [work.differs(each) for each in theirs if each.suite == work.suite]
-        yield Uncompared(other.label, _about(work), f"{other.label} has none{_instead(work.suite, other, differing)}")
-    measured = {each.suite for each in ours}
-    for work in (each for each in theirs if each.suite not in measured):
-        yield Uncompared(other.label, _about(work), f"{baseline.label} has none{_instead(work.suite, baseline, ())}")
+    """The works of the baseline that a side has no valid route for, with its most similar work, and the works of
+    suites that only the side has."""
+    for work in (work for work in base_works if work not in works):
+        differing = [work.difference_from(similar) for similar in works if similar.suite == work.suite]
+        yield Uncompared(side.label, _about(work), f"{side.label} has none{_instead(work.suite, side, differing)}")
+    measured = {work.suite for work in base_works}
+    for work in (work for work in works if work.suite not in measured):
+        yield Uncompared(side.label, _about(work), f"{baseline.label} has none{_instead(work.suite, baseline, ())}")
 
 
 def _about(work: Work) -> str:
@@ -511,9 +510,9 @@ def _about(work: Work) -> str:
 
 
 def _instead(suite: str, side: _Side, differing: Sequence[str]) -> str:
-    """What a result has in place of some work: the most similar valid route, or why its routes have no figure."""
+    """How a side's most similar valid route differs, or why its routes have no figure."""
     if differing:
-        return f" of the same work ({min(differing, key=lambda told: told.count(';'))})"
-    cells_of_it = (runs for runs in side.cells if runs[0].record.route.suite == suite)
-    why = (told for runs in cells_of_it for run in runs if (told := no_figure(run)))
-    return f": it {failed}" if (failed := next(why, "")) else ""
+        return f" of the same work ({min(differing, key=lambda difference: difference.count(';'))})"
+    runs = (run for runs in side.measurements for run in runs if run.record.route.suite == suite)
+    why = next((reason for run in runs if (reason := no_figure(run))), None)
+    return f": it {why}" if why else ""

@@ -71,7 +71,7 @@ def mix_bounded(evidence: Evidence) -> Iterator[Finding]:
             )
             yield Finding(rule="mix_bounded", severity="warning", about="run", message=message)
         kappa, lowest = seen.kappa, seen.lowest_kappa(run)
-        if lowest > 1 and seen.estimate:
+        if lowest > 1 and seen.bound_is_estimate:
             message = f"{run.phase}: κ is {kappa.estimate:.2f}: feeds that overlap did more than one at a time"
             yield Finding(rule="mix_bounded", severity="note", about="run", message=message)
         elif lowest > 1:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bench import coverage
-from mixmark.harness.judge.compare.solo import Verdict, ratio_of_runs, ratio_of_windows, verdict_of
+from mixmark.harness.judge.compare.solo import SpeedVerdict, ratio_of_runs, ratio_of_windows, verdict_of
 from mixmark.harness.judge.statistics import intervals, steadiness
 from mixmark.harness.judge.statistics.timestamps import Floats
 from tests.judge.statistics.test_steadiness import noise
@@ -90,8 +90,8 @@ def test_a_false_interval_of_the_mix_is_rare(turbo: bool) -> None:
 def test_windows_tell_a_tenth_slower_and_do_not_invent_it(phi: float) -> None:
     spread = 0.03  # with which 60 blocks end at ± 0.8 % and ± 1.7 %
     a, b = (TRUTH * (1 + spread * noise(60, phi, seed=seed, trials=200)) for seed in (11, 12))
-    alike: list[Verdict] = []
-    slowed: list[Verdict] = []
+    alike: list[SpeedVerdict] = []
+    slowed: list[SpeedVerdict] = []
     for before, after in zip(a.T, b.T, strict=True):
         for verdicts, factor in ((alike, 1), (slowed, 0.9)):
             around = [intervals.mean_interval(each, 0.99) for each in (before, factor * after)]
