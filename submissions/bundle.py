@@ -10,8 +10,9 @@ from pathlib import Path
 
 from mixmark.harness.contracts.errors import MixmarkError, ResultError, UsageError
 from mixmark.harness.contracts.schema import Result
-from mixmark.harness.judge.judgement import Judgement, judge
+from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.measure.conformance.report import Report
+from mixmark.harness.plugins.suite_claims import judge_stored
 from mixmark.harness.record import store
 from mixmark.submissions import check, form, page, redact, signature
 from mixmark.submissions.conclude import Seen, entry, look, unlike
@@ -110,16 +111,18 @@ def bundle(
 
 def _added(folder: Path, result: Result, source: Path, redactor: Redactor) -> Seen:
     """Writes a result without what is private, and judges what was written."""
-    before = judge(result)
+    before = judge_stored(result)
+    if before.contradiction:
+        raise ResultError(f"{source} contradicts itself: {before.contradiction}")
     if before.score is None or before.score.problems:
         raise ResultError(f"{source} has no score", before.score.headline if before.score else "it has no mixed run")
     clean = redact.redacted(result, redactor)
     _write(folder, clean, result, source.parent if source.name == "result.json" else source)
-    after = judge(store.open(folder))
+    after = judge_stored(store.open(folder))
     if _figures(after) != _figures(before):
         message = f"{source} has other figures without the names of hosts and users"
         raise MixmarkError(message, "this is a mistake of Mixmark: report it")
-    return look(int(folder.name), after, form.sha256_of(folder / "journal.jsonl"))
+    return look(int(folder.name), after, form.sha256_of(folder / store.SUMS))
 
 
 def _write(folder: Path, clean: Result, result: Result, source: Path) -> None:
@@ -133,8 +136,6 @@ def _write(folder: Path, clean: Result, result: Result, source: Path) -> None:
         keeper.append(new)
     for metering in clean.meterings:
         keeper.meter(metering)
-    for count in clean.resumed:
-        keeper.went_on(count)
     keeper.finish(clean)
 
 

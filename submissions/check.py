@@ -22,9 +22,9 @@ from typing import Any
 from mixmark.harness.contracts.errors import ResultError, UsageError
 from mixmark.harness.contracts.schema import Device, Fact
 from mixmark.harness.contracts.text import plain
-from mixmark.harness.judge.judgement import judge
 from mixmark.harness.measure import reaudit as repeat
 from mixmark.harness.measure.conformance.report import Report
+from mixmark.harness.plugins.suite_claims import judge_stored
 from mixmark.harness.record import store
 from mixmark.submissions import form, page, redact, signature
 from mixmark.submissions.conclude import Seen, entry, look, unlike
@@ -217,7 +217,7 @@ def layout(tree: Tree) -> Told:
         yield RESULTS, f"results are numbered 1, 2, … without a gap, {MAX_RESULTS} at most"
     homes = {f"{RESULTS}/{number}" for number in numbers}
     needed = {DECLARATION, CLAIM, README, MANIFEST}
-    needed |= {f"{home}/{name}" for home in homes for name in ("result.json", "journal.jsonl")}
+    needed |= {f"{home}/{name}" for home in homes for name in (store.SUMMARY, store.SUMS)}
     for name in sorted(needed - tree.sizes.keys()):
         yield name, "it is missing"
     for name in tree.sizes.keys() - needed - {SIGNATURE, *tree.reports}:
@@ -295,7 +295,7 @@ def currency(papers: Papers) -> Told:
 
 
 def result(opened: Opened) -> Told:
-    """Every result opens: its journal, its hashes, its schema, and facts that agree with each other."""
+    """Every result opens: its hashes, its schema, and facts that agree with each other and with the suites."""
     yield from opened.wrong.items()
 
 
@@ -684,12 +684,16 @@ def _opened(papers: Papers) -> Opened:
         if max(len(result.devices), len(result.domains)) > MAX_PARTS:
             wrong[home] = f"it has more than {MAX_PARTS} devices or energy sources"
             continue
+        judgement = judge_stored(result)
+        if judgement.contradiction:
+            wrong[home] = f"it contradicts itself: {judgement.contradiction}"
+            continue
         raw = {path.rpartition("/")[2]: digest for path, digest in sums.items() if path.startswith(f"{home}/raw/")}
         content = result.model_dump(mode="json")
         other += [(f"{home}/{name}", what) for name, what in form.differs(result, content, folder, raw)]
         shown += [(home, *each) for each in redact.private(content)]
         shown += [(home, "device", each) for each in redact.private_ids(result)]
-        seen.append(look(number, judge(result), sums[f"{home}/journal.jsonl"]))
+        seen.append(look(number, judgement, sums[f"{home}/{store.SUMS}"]))
     return Opened(papers, tuple(seen), wrong, tuple(other), tuple(shown))
 
 

@@ -58,7 +58,8 @@ class Seen:
 
     number: int
     """The number of the result's folder, from 1."""
-    journal_sha256: str
+    sha256: str
+    """The hash of its list of hashes."""
     created_utc: str
     command: tuple[str, ...]
     tier: str
@@ -90,7 +91,7 @@ class Seen:
     wherever they are moved to in time."""
 
 
-def look(number: int, judgement: Judgement, journal_sha256: str) -> Seen:
+def look(number: int, judgement: Judgement, sha256: str) -> Seen:
     """What an entry needs of a result."""
     result = judgement.result
     runs = {phase.name for phase in scoring.mixed(result)}
@@ -109,7 +110,7 @@ def look(number: int, judgement: Judgement, journal_sha256: str) -> Seen:
     versions = {route.suite: route.suite_version for route in mixed}
     return Seen(
         number=number,
-        journal_sha256=journal_sha256,
+        sha256=sha256,
         created_utc=result.created_utc,
         command=result.command,
         tier=result.tier,
@@ -161,7 +162,7 @@ def entry(declaration: Declaration, seen: Sequence[Seen], signed: Signed, kits: 
         mixes_per_kj=_estimate(score.mixes_per_kj) if score.mixes_per_kj else None,
         watts=sum(watts) / len(watts) if score.mixes_per_kj else None,
         price=total(declaration.price),
-        results=tuple(each.journal_sha256 for each in seen),
+        results=tuple(each.sha256 for each in seen),
     )
     return Entry(
         organisation=organisation,

@@ -241,7 +241,7 @@ class Claim(Fact):
     price: Total | None
     """None: no price is declared."""
     results: tuple[Sha256, ...] = Field(min_length=1)
-    """The SHA-256 of each result's journal, which holds the hashes of its raw files."""
+    """The SHA-256 of each result's SHA256SUMS, which holds the hashes of result.json and of the raw files."""
 
     @property
     def folder(self) -> str:

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from mixmark.harness.contracts.schema import Fact, Record, Result
+from mixmark.harness.contracts.schema import Fact, Result
+from mixmark.harness.record import store
 
 AFact = TypeVar("AFact", bound=Fact)
 
@@ -53,47 +54,14 @@ def differs(
 ) -> Iterator[tuple[str, str]]:
     """(file, what) of each file of a result folder that holds something else than the store writes of this result.
 
-    content: the result as parsed JSON. sha256: the hash of each file in raw/, by its name. The journal has a line for
-    each record and each metering.
+    content: the result as parsed JSON. sha256: the hash of each file in raw/, by its name.
     """
     if json.dumps(json.loads((folder / "result.json").read_bytes())) != json.dumps(content):
         yield "result.json", "it holds something that is no fact of the result, or a number in another form"
-    if (folder / "journal.jsonl").read_bytes() != b"".join(_journal(result, content, sha256)):
-        yield "journal.jsonl", "it is not the journal that Mixmark writes of this result"
-    strange = {each.name for each in (folder / "raw").iterdir()} - set(raw_names(result))
+    names = set(store.raw_names(result))
+    raw = {name: sha256[name] for name in names & sha256.keys()}
+    if (folder / store.SUMS).read_bytes() != store.checksums(sha256_of(folder / store.SUMMARY), raw):
+        yield store.SUMS, "it does not hold the hashes that Mixmark writes of this result"
+    strange = {each.name for each in (folder / "raw").iterdir()} - names
     for name in sorted(strange):
         yield f"raw/{name}", "no record and no metering refers to it"
-
-
-def raw_names(result: Result) -> Iterator[str]:
-    """The names of the files in raw/ that belong to a result."""
-    for record in result.records:
-        yield from _raw_names(record)
-    yield from (f"{metering.phase}.energy.npz" for metering in result.meterings)
-
-
-def _raw_names(record: Record) -> Iterator[str]:
-    if record.completions is not None:
-        yield f"{record.key}.npz"
-        if record.audit is not None and record.audit.feeds:
-            yield f"{record.key}.outputs.npz"
-
-
-def _journal(result: Result, content: dict[str, Any], sha256: Mapping[str, str]) -> Iterator[bytes]:
-    """The lines that the store writes of a whole result: its head, its records, its meterings, and its resumptions."""
-    begun = content | {"records": [], "meterings": [], "finished": False, "resumed": []}
-    yield _line(begun)
-    raw: dict[str, list[tuple[str, ...]]] = {
-        "records": [tuple(_raw_names(record)) for record in result.records],
-        "meterings": [(f"{metering.phase}.energy.npz",) for metering in result.meterings],
-    }
-    for name, files in raw.items():
-        for names, one in zip(files, content[name], strict=True):
-            sums = {each: sha256[each] for each in names if each in sha256}
-            yield _line({name: [one]} | ({"sha256": sums} if sums else {}))
-    for count in result.resumed:
-        yield _line({"resumed": [count]})
-
-
-def _line(content: Mapping[str, object]) -> bytes:
-    return json.dumps(content, allow_nan=False).encode() + b"\n"

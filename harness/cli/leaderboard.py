@@ -113,8 +113,8 @@ def _site(title: str, url: str, today: datetime.date) -> Site:
 def _reports(folder: Path, entry: Entry) -> Mapping[str, str]:
     """The report page of each result of an entry, by its file name."""
     from mixmark.harness.judge import references
-    from mixmark.harness.judge.judgement import judge
     from mixmark.harness.plugins import registry
+    from mixmark.harness.plugins.suite_claims import judge_stored
     from mixmark.harness.record import store
     from mixmark.submissions.entry import results_of
 
@@ -122,7 +122,7 @@ def _reports(folder: Path, entry: Entry) -> Mapping[str, str]:
     found = {}
     for number, path in enumerate(results_of(folder), 1):
         others = tuple(each for each in references.published() if each.created_utc != entry.ended_utc)
-        found[f"report-{number}.html"] = report(judge(store.open(path), others))
+        found[f"report-{number}.html"] = report(judge_stored(store.open(path), others))
     return found
 
 

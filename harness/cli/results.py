@@ -45,8 +45,8 @@ def report(
               mixmark report results/20261121-101500-edge-quick --format sql | sqlite3 results.sqlite
     """
     from mixmark.harness.contracts.choices import choose_by_name
-    from mixmark.harness.judge.judgement import judge
     from mixmark.harness.plugins import registry
+    from mixmark.harness.plugins.suite_claims import judge_stored
     from mixmark.harness.record import store
 
     reporters = registry.find("reporters")
@@ -57,7 +57,7 @@ def report(
         (first,) = choose_by_name("device", [baseline], [device.id for device in found.devices])
         devices = tuple(sorted(found.devices, key=lambda device: device.id != first))
         found = found.model_copy(update={"devices": devices})
-    judgement = judge(found, references(against, found.mix))
+    judgement = judge_stored(found, references(against, found.mix))
     click.echo(reporters[name].load()(judgement), nl=False)
     sys.exit(judgement.exit_code)
 
@@ -185,9 +185,8 @@ def _audit_row(each: Repeated) -> tuple[str, ...]:
 
 def _judged(path: Path) -> list[Judgement]:
     """The judgement of the result at a path, or of those in the folders below it, such as those of an entry."""
-    from mixmark.harness.judge.judgement import judge
+    from mixmark.harness.plugins.suite_claims import judge_stored
     from mixmark.harness.record import store
     from mixmark.submissions.entry import results_of
 
-    inside = sorted(each.parent for each in path.glob("*/journal.jsonl")) if path.is_dir() else []
-    return [judge(store.open(each)) for each in inside or results_of(path)]
+    return [judge_stored(store.open(each)) for each in store.results_below(path) or results_of(path)]

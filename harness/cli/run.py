@@ -190,6 +190,7 @@ def run(
     from mixmark.harness.measure.cluster import messages
     from mixmark.harness.plan import mixes, presets
     from mixmark.harness.plan import phases as plan
+    from mixmark.harness.plugins.suite_claims import refuse_contradictions
     from mixmark.harness.record import store
 
     choose_by_name("precision", precisions, BITS_PER_WEIGHT)
@@ -206,6 +207,8 @@ def run(
         raise UsageError(f"the run in {resume} is finished", hint="there is nothing to resume; start a new run")
     if before and before.live and resume:
         raise store.still_going_on(resume)
+    if before:
+        refuse_contradictions(before)
     configured = configuration.load(config)
     existing = setup.load_suites(configured, before.tier if before else tier, weights)
     workloads = existing.chosen(suites, scenarios)

@@ -34,13 +34,13 @@ def references(against: Sequence[Path], mix: Mix | None) -> tuple[ReferenceScore
     result has no score, or one of another mix.
     """
     from mixmark.harness.judge import references as known
-    from mixmark.harness.judge.judgement import judge
+    from mixmark.harness.plugins.suite_claims import judge_stored
     from mixmark.harness.record import store
 
     found = []
     for path in against:
         result = store.open(path)
-        judgement = judge(result)
+        judgement = judge_stored(result)
         reference = known.of(judgement, f"{result.system.cpu_model or 'the machine'} in {path.resolve().name}")
         if reference is None:
             raise UsageError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 
 from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.arrivals import schedule
@@ -157,6 +158,8 @@ class Evidence:
     """What no honest record exceeds."""
     score: Score | None = None
     """None where there is no mixed run, and while the rules of honesty, on which the score depends, look."""
+    unknown_suites: Mapping[str, str] = field(default_factory=dict)
+    """Why records could not be compared with the code of their suite, by their keys."""
     diagnoses: Mapping[str, Diagnosis] = field(default_factory=dict)
     """What explains each mixed run, by its phase."""
 
@@ -169,7 +172,7 @@ class Evidence:
         return roofline.achieved(measured.record, self.ceilings)
 
 
-def gather(result: Result) -> Evidence:
+def gather(result: Result, unknown_suites: Mapping[str, str] = MappingProxyType({})) -> Evidence:
     return Evidence(
         result=result,
         measured=tuple(
@@ -179,6 +182,7 @@ def gather(result: Result) -> Evidence:
         ),
         ceilings=roofline.ceilings(result.records, result.devices),
         peaks=roofline.peak_rates(result.records, result.devices),
+        unknown_suites=unknown_suites,
     )
 
 

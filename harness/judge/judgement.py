@@ -15,7 +15,8 @@ from mixmark.harness.judge.references import ReferenceScore
 from mixmark.harness.judge.roofline import Ceiling
 from mixmark.harness.judge.rows import Matrix, Row
 from mixmark.harness.judge.rules import energy as energy
-from mixmark.harness.judge.rules import integrity, interference, mix, records
+from mixmark.harness.judge.rules import consistency, integrity, interference, mix, records
+from mixmark.harness.judge.rules.consistency import SuiteClaims
 from mixmark.harness.judge.scaling import ScalingStep
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.verdict import Verdict, verdict
@@ -89,10 +90,22 @@ class Judgement:
     exit_code: int
     """0 all went well, notes and warnings included; 1 something is invalid or nothing was measured; 130 interrupted."""
 
+    @property
+    def contradiction(self) -> str | None:
+        """The first reason why the facts of the result cannot all be true. None: there is none, or nothing looked."""
+        return next((finding.message for finding in self.findings if finding.rule == consistency.RULE), None)
 
-def judge(result: Result, against: Sequence[ReferenceScore] = ()) -> Judgement:
-    """against: the scores of other machines; those of another mix are left out."""
-    evidence = gather(result)
+
+def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteClaims | None = None) -> Judgement:
+    """Judges a result.
+
+    against: the scores of other machines; those of another mix are left out. claims: what the installed suites say of
+    a result that was read from a folder; a folder that contradicts them or itself shows no figure. None: this process
+    measured the result.
+    """
+    if claims is not None and (contradictions := consistency.findings(result, claims)):
+        return _rejected(result, contradictions)
+    evidence = gather(result, claims.unknown if claims else {})
     doubts = integrity.findings(evidence)
     score = scoring.score(result, doubts)
     grown: tuple[ScalingStep, ...] = ()
@@ -129,6 +142,14 @@ def judge(result: Result, against: Sequence[ReferenceScore] = ()) -> Judgement:
         against=tuple(each for each in against if result.mix and each.mix == result.mix.name),
         exit_code=exit_code,
     )
+
+
+def _rejected(result: Result, contradictions: tuple[Finding, ...]) -> Judgement:
+    """The judgement of a result whose facts cannot all be true: none of them is shown."""
+    facts = ("phases", "candidates", "devices", "domains", "hosts", "records", "meterings", "connections")
+    blank = judge(result.model_copy(update={**dict.fromkeys(facts, ()), "mix": None, "live": False}))
+    found = verdict(gather(blank.result), contradictions, (), exit_code=1)
+    return replace(blank, findings=contradictions, verdict=found, exit_code=1)
 
 
 def _found(rules: tuple[Rule, ...], evidence: Evidence) -> Iterator[Finding]:

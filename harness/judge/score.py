@@ -303,10 +303,11 @@ def _unranked(mix: Mix, result: Result, doubts: Sequence[Finding]) -> Iterator[s
     elif mix.tier == "smoke":
         yield "the smoke tier shows that everything works"
     fast = {each.about for each in doubts if each.rule == "below_ceiling"}
+    unverified = {each.about for each in doubts if each.rule == "suites_known"}
     for record in result.records:
         if record.key in fast:
             yield f"{record.route.label}, {record.scenario}, exceeds the ceiling of its probe without an explanation"
-        if record.key in result.unverified:
+        if record.key in unverified:
             yield f"{record.route.label}, {record.scenario}, was not compared with the code of its suite"
     unknown = {each.about for each in doubts if each.rule == "probed"}
     phases = {phase.name for phase in mixed(result)}

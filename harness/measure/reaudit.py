@@ -16,7 +16,7 @@ from mixmark.harness.contracts.schema import NO_GATE, NOT_ASKED, Gate, Record
 from mixmark.harness.discover.config import Config
 from mixmark.harness.discover.equipment import Equipment
 from mixmark.harness.measure import benchmark
-from mixmark.harness.plugins import registry
+from mixmark.harness.plugins import registry, suite_claims
 from mixmark.harness.record import store
 
 AGREES = 0.05  # of the gate's bound: what the rounding of another processor or another torch may change of a value
@@ -64,9 +64,10 @@ def repeat(
     """Audits each record of a folder again that has stamps and was to be audited.
 
     checkpoints: the files of the suites whose weights were not drawn. timeout_s: the time for each feed. Raises
-    ResultError for a folder that cannot be read.
+    ResultError for a folder that cannot be read or contradicts itself.
     """
     result = store.open(folder)
+    suite_claims.refuse_contradictions(result)
     suites = registry.find("suites")
     wanted = [
         record

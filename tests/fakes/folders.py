@@ -262,19 +262,15 @@ def write(folder: Path, result: Result, outputs: Mapping[str, Any] | None = None
 
 
 def forge(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """Alters result.json, and the journal and its hashes with it, as a careful forger would."""
+    """Alters result.json, and the hashes with it, as a careful forger would."""
     content = json.loads((folder / "result.json").read_text())
     change(content)
     rehash(folder, content)
 
 
 def rehash(folder: Path, content: dict[str, Any]) -> None:
-    """Writes this content as result.json and as a journal that agrees with it and with the raw files."""
-    (folder / "result.json").write_text(json.dumps(content))
-    sums = {each.name: hashlib.sha256(each.read_bytes()).hexdigest() for each in (folder / "raw").glob("*.npz")}
-    header = content | {"records": [], "meterings": [], "finished": False, "resumed": []}
-    lines: list[dict[str, Any]] = [header]
-    lines += [{name: content[name], "sha256": sums} for name in ("records", "meterings") if name in content]
-    if content.get("resumed"):
-        lines.append({"resumed": content["resumed"]})
-    (folder / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    """Writes this content as result.json, and the hashes of it and of the raw files."""
+    (folder / store.SUMMARY).write_text(json.dumps(content))
+    raw = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (folder / "raw").glob("*.npz")}
+    summary = hashlib.sha256((folder / store.SUMMARY).read_bytes()).hexdigest()
+    (folder / store.SUMS).write_bytes(store.checksums(summary, raw))

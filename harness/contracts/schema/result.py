@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field, SkipValidation, model_validator
+from pydantic import Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from mixmark.harness.contracts.schema.device import HOST_NAME, Device, Tier, WeightClass
@@ -198,8 +198,6 @@ class Result(Fact):
     """One for each phase and each host that took part in it, where there are hosts besides this machine."""
     live: Annotated[bool, SkipJsonSchema(), Field(exclude=True)] = False
     """Whether the run goes on in another process now; `store.open` finds it out."""
-    unverified: Annotated[Mapping[str, str], SkipValidation, SkipJsonSchema(), Field(exclude=True)] = {}
-    """Why records were not compared with the code of their suite, by their keys; known when a folder is opened."""
     finished: bool
     """False where the run was interrupted; `--resume` goes on."""
     resumed: tuple[int, ...] = ()

@@ -371,7 +371,7 @@ def seed_random(evidence: Evidence) -> Iterator[Finding]:
 
 def suites_verified(evidence: Evidence) -> Iterator[Finding]:
     """What a record says of its suite is what the code of that suite says."""
-    for key, why in evidence.result.unverified.items():
+    for key, why in evidence.unknown_suites.items():
         message = (
             f"its units, costs and gate are those that the folder tells, and were not compared with its suite: {why}"
         )

@@ -101,7 +101,7 @@ def test_an_agent_whose_disk_is_full_says_so_and_measures_when_there_is_room(
     append = store.Store.append
 
     def full(self: store.Store, *_: object) -> None:
-        with store._named("cannot write record solo1"):
+        with store._explained("cannot write record solo1"):
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(store.Store, "append", full)

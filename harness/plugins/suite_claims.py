@@ -1,0 +1,88 @@
+"""Recomputes each record's unit, cost model and gate from the installed suite, so that a result folder need not be
+trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from mixmark.harness.contracts.errors import ResultError
+from mixmark.harness.contracts.protocols import Suite
+from mixmark.harness.contracts.schema import Record, Result, Route
+from mixmark.harness.contracts.text import plain
+from mixmark.harness.judge.judgement import Judgement, judge
+from mixmark.harness.judge.references import ReferenceScore
+from mixmark.harness.judge.rules.consistency import SuiteClaim, SuiteClaims, contradictions
+from mixmark.harness.plugins import registry
+from mixmark.harness.plugins.registry import Plugin
+
+MAX_REASON = 200  # characters of what a suite's code raised
+
+
+def judge_stored(result: Result, against: Sequence[ReferenceScore] = ()) -> Judgement:
+    """The judgement of a result that was read from a folder, which may come from anyone."""
+    return judge(result, against, claims(result))
+
+
+def refuse_contradictions(result: Result) -> None:
+    """Raises ResultError if a result that was read from a folder contradicts itself or the installed suites."""
+    if problem := next(contradictions(result, claims(result)), None):
+        hint = "it was edited or damaged; copy the result folder again, or run again"
+        raise ResultError(f"the result contradicts itself: {problem}", hint)
+
+
+def claims(result: Result) -> SuiteClaims:
+    """The claim of each record's suite. There is none if the suite is not installed, has another version, or does not
+    build."""
+    plugins = registry.find("suites")
+    suites: dict[str, Suite | str] = {}
+    known: dict[str, SuiteClaim] = {}
+    unknown: dict[str, str] = {}
+    for record in result.records:
+        route = record.route
+        built = repr((route.suite, route.suite_version, route.tier, route.weights, route.suite_options))
+        if built not in suites:
+            suites[built] = _suite(route, plugins)
+        suite = suites[built]
+        claim = suite if isinstance(suite, str) else _claim(record, suite)
+        if isinstance(claim, str):
+            unknown[record.key] = claim
+        else:
+            known[record.key] = claim
+    return SuiteClaims(known, unknown)
+
+
+def _suite(route: Route, plugins: Mapping[str, Plugin]) -> Suite | str:
+    """The suite as the route says it was built, or why there is none. A result holds only the name of a checkpoint, so
+    no file is read."""
+    plugin = plugins.get(route.suite)
+    if plugin is None:
+        return f"the suite {plain(route.suite, MAX_REASON)} is not installed"
+    own_weights = route.hosted or route.weights == "synthetic"
+    options = dict(route.suite_options) | ({} if own_weights else {"weights": route.weights})
+    try:
+        loaded = plugin.load()
+        if loaded.version != route.suite_version:
+            ran = plain(route.suite_version, MAX_REASON)
+            return f"it ran version {ran} of {route.suite}, and version {loaded.version} is installed"
+        return cast(Suite, loaded(route.tier, options))
+    except Exception as error:  # a plugin may raise anything
+        return _not_built(route, error)
+
+
+def _claim(record: Record, suite: Suite) -> SuiteClaim | str:
+    route, batch = record.route, record.batch
+    try:
+        return SuiteClaim(
+            unit=suite.unit,
+            feed_units=None if batch is None else suite.units(batch),
+            costs=() if batch is None or route.hosted else tuple(suite.costs(route.precision, batch)),
+            gate=None if route.hosted else suite.gate(route.precision),
+            latency_limits=suite.latency,
+        )
+    except Exception as error:  # as above
+        return _not_built(route, error)
+
+
+def _not_built(route: Route, error: Exception) -> str:
+    return f"the suite {route.suite} does not build: {plain(f'{type(error).__name__}: {error}', MAX_REASON)}"
