@@ -14,8 +14,8 @@ from mixmark.harness.judge.evidence import Evidence, Measurement, gather
 from mixmark.harness.judge.references import ReferenceScore
 from mixmark.harness.judge.roofline import Ceiling
 from mixmark.harness.judge.rows import Matrix, Row
-from mixmark.harness.judge.rules import energy as energy
 from mixmark.harness.judge.rules import consistency, integrity, interference, mix, records
+from mixmark.harness.judge.rules import energy as energy
 from mixmark.harness.judge.rules.consistency import SuiteClaims
 from mixmark.harness.judge.scaling import ScalingStep
 from mixmark.harness.judge.score import Score

@@ -303,7 +303,7 @@ def _unranked(mix: Mix, result: Result, doubts: Sequence[Finding]) -> Iterator[s
     elif mix.tier == "smoke":
         yield "the smoke tier shows that everything works"
     fast = {each.about for each in doubts if each.rule == "below_ceiling"}
-    unverified = {each.about for each in doubts if each.rule == "suites_known"}
+    unverified = {each.about for each in doubts if each.rule == "suites_verified"}
     for record in result.records:
         if record.key in fast:
             yield f"{record.route.label}, {record.scenario}, exceeds the ceiling of its probe without an explanation"

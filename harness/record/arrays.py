@@ -55,7 +55,10 @@ class Arrays:
     def read(self, name: str) -> npt.NDArray[Any]:
         """Raises KeyError for an unknown name, ValueError for a member that is no plain array."""
         with self._archive.open(f"{name}.npy") as member:
-            array = np.lib.format.read_array(member, allow_pickle=False)
+            try:
+                array = np.lib.format.read_array(member, allow_pickle=False)
+            except Exception as error:  # numpy parses a header as Python, and raises whatever its tokenizer does
+                raise ValueError(f"{name} is no plain array: {error}") from error
             if not array.itemsize or member.read(1):
                 raise ValueError(f"{name} has another size than its header says")
         return array

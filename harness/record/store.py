@@ -389,7 +389,7 @@ def _record(source: _Source, content: Any) -> Record:
     with _raw(source, f"{key}.npz", source.raw) as arrays:
         _check_owner(arrays, key, COLUMNS)
         columns = [arrays.read(name) for name in COLUMNS]
-        if any(column.dtype != np.int64 for column in columns):
+        if any(column.dtype != np.int64 or column.ndim != 1 for column in columns):
             raise ValueError("timestamps must be columns of int64")
         completions = Completions(*columns)
     record = record.model_copy(update={"completions": completions})
@@ -434,7 +434,8 @@ def _metering(source: _Source, content: Any) -> Metering:
         for number, id in enumerate(ids):
             id.encode()  # a lone surrogate is no text
             columns = [arrays.read(f"{name}_{number}") for name in SAMPLES]
-            if [column.dtype for column in columns] != [np.int64, np.int64, np.float64]:
+            kinds = [(column.dtype, column.ndim) for column in columns]
+            if kinds != [(np.int64, 1), (np.int64, 1), (np.float64, 1)]:
                 raise ValueError("samples must be columns of int64 timestamps and float64 values")
             samples[id] = Samples(*columns)
     return metering.model_copy(update={"samples": samples})

@@ -18,7 +18,9 @@ from mixmark.harness.discover import machine_lock
 from mixmark.harness.discover.machine import other_load
 from mixmark.harness.measure import metering
 from mixmark.harness.measure.metering import Meters
+from mixmark.harness.judge.judgement import judge
 from mixmark.harness.plan import mixes
+from mixmark.harness.plugins import suite_claims
 from mixmark.harness.record import store
 from tests.fakes.machine import EDGE, one_run
 from tests.golden.sample import apart, closed_loop, record, result
@@ -63,6 +65,7 @@ def test_a_score_is_held_only_against_one_of_the_same_mix(monkeypatch: pytest.Mo
     monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
     other: Result = one_run(None)
     monkeypatch.setattr(store, "open", lambda path: other)
+    monkeypatch.setattr(suite_claims, "judge_stored", judge)
     assert [each.mix for each in show.references([Path("b")], EDGE)] == ["edge-9"]
     with pytest.raises(UsageError, match="the result in b has a score of the mix edge-9, this one of smoke-1"):
         show.references([Path("b")], EDGE.model_copy(update={"name": "smoke-1"}))

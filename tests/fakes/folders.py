@@ -271,6 +271,11 @@ def forge(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
 def rehash(folder: Path, content: dict[str, Any]) -> None:
     """Writes this content as result.json, and the hashes of it and of the raw files."""
     (folder / store.SUMMARY).write_text(json.dumps(content))
+    write_hashes(folder)
+
+
+def write_hashes(folder: Path) -> None:
+    """Writes SHA256SUMS for the files as they are."""
     raw = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (folder / "raw").glob("*.npz")}
     summary = hashlib.sha256((folder / store.SUMMARY).read_bytes()).hexdigest()
     (folder / store.SUMS).write_bytes(store.checksums(summary, raw))

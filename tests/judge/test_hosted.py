@@ -10,11 +10,11 @@ from mixmark.harness.contracts.schema import HOSTED, NOT_ASKED, Cost, Device, Mi
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.judgement import Judgement, judge
 from mixmark.harness.judge.rules import integrity
-from mixmark.harness.judge.rules.consistency import contradictions
+from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
 from mixmark.harness.judge.solo_rates import solo as solo_rates
 from mixmark.harness.plan.phases import Target, Workload, solo
 from mixmark.harness.plan.presets import PRESETS
-from mixmark.harness.record import suite_claims
+from mixmark.harness.plugins import suite_claims
 from mixmark.reporters import figures, html
 from mixmark.reporters.summary import summary
 from tests.golden.sample import REPORTERS, RIGHT, closed_loop, phase, record, result
@@ -110,7 +110,7 @@ def test_no_plan_of_a_mix_knows_it() -> None:
 
 
 def contradicted(told: Record, device: Device = SERVICE) -> list[str]:
-    return [each for each in contradictions(run(told, device=device), {}) if "hosted" in each]
+    return [each for each in contradictions(run(told, device=device), SuiteClaims()) if "hosted" in each]
 
 
 def test_a_folder_that_confuses_the_two_is_refused() -> None:
@@ -119,15 +119,16 @@ def test_a_folder_that_confuses_the_two_is_refused() -> None:
     assert said == f"h has the weights hosted: acme-70b, and {SERVICE.id} is not"
     drawn = hosted().route.model_copy(update={"weights": "synthetic"})
     [said] = contradicted(hosted(route=drawn, unaudited=NOT_ASKED))
-    assert said == f"h has the weights drawn, and {SERVICE.id} is hosted"
+    assert said == f"h has the weights synthetic, and {SERVICE.id} is hosted"
     [said] = contradicted(hosted(audit=RIGHT, unaudited=""))
-    assert "which nobody can audit" in said
+    assert "which cannot be audited" in said
 
 
 def test_its_suite_promises_no_gate_and_no_costs() -> None:
     at_smoke = {name: each.route.model_copy(update={"tier": "smoke"}) for name, each in (("t", TORCH), ("h", hosted()))}
     records = [each.model_copy(update={"route": at_smoke[each.key], "costs": ()}) for each in (TORCH, hosted())]
-    promised, unknown = suite_claims.promises(run(*records))
-    assert not unknown
-    assert (promised["h"].gate, promised["h"].costs, promised["h"].feed_units) == (None, (), 128)
-    assert promised["t"].gate and promised["t"].costs
+    found = suite_claims.claims(run(*records))
+    assert not found.unknown
+    claimed = found.claims["h"]
+    assert (claimed.gate, claimed.costs, claimed.feed_units) == (None, (), 128)
+    assert found.claims["t"].gate and found.claims["t"].costs

@@ -24,7 +24,7 @@ from mixmark.harness.judge.compare.solo import solo_measurements
 from mixmark.harness.judge.hosts import Traffic, environment, system
 from mixmark.harness.judge.judgement import judge
 from mixmark.harness.judge.rules import integrity, interference, mix
-from mixmark.harness.judge.rules.consistency import contradictions
+from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
 from mixmark.harness.judge.score import Score
 from mixmark.harness.plan import mixes
 from mixmark.harness.plan.placement import Power, place
@@ -301,12 +301,12 @@ def test_a_host_that_does_not_say_what_it_carried_proves_nothing(two: Result) ->
 # what cannot be true
 
 
-BASE = frozenset(contradictions(cluster(seconds=60), {}))
+BASE = frozenset(contradictions(cluster(seconds=60), SuiteClaims()))
 
 
 def contradicted(about: Result) -> list[str]:
     """What is said beside what is said of the simulation, whose records alone were never planned."""
-    return [each for each in contradictions(about, {}) if each not in BASE]
+    return [each for each in contradictions(about, SuiteClaims()) if each not in BASE]
 
 
 def test_the_hosts_of_a_result_do_not_contradict_each_other() -> None:
@@ -321,7 +321,7 @@ def test_the_hosts_of_a_result_do_not_contradict_each_other() -> None:
         ({"connections": (first, *good.connections)}, "two of the connections have the same name"),
         ({"connections": (connection(first.phase, "host9"), *good.connections)}, "is of host9, which is not among"),
         ({"connections": (connection("mixed.9", "host1"), *good.connections)}, "reached in mixed.9, which was not"),
-        ({"connections": others}, "was measured on host1, and nothing tells how far its clock is known"),
+        ({"connections": others}, "was measured on host1, and the bound of its clock is not known"),
         ({"devices": (*good.devices, device("gpu:7"))}, "gpu:7 is of no host, which is not among the hosts"),
         ({"environments": {"host9/acme": environment_of("3.12")}}, "host9/acme is of host9, which is not among"),
     )

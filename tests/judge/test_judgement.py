@@ -130,7 +130,7 @@ def everything() -> Result:
         each.model_copy(update={"conditions": conditions if each.completions else (), "unwatched": blind})
         for each in sample().records
     ]
-    return sample().model_copy(update={"records": tuple(records), "unverified": {records[0].key: "no suite"}})
+    return sample().model_copy(update={"records": tuple(records)})
 
 
 def test_findings_asks_every_rule() -> None:
@@ -141,6 +141,7 @@ def test_findings_asks_every_rule() -> None:
         "screened",
         "batch_search_finished",
         "closed_cleanly",
+        "suites_verified",
         *MIXED,
         *HONESTY,
         *ENERGY,

@@ -48,7 +48,7 @@ CAUGHT = {
     "memory_returns": ("leaks", r"npu:acme0: \+\d\d.\d MiB a session, with weights of 0.0 MiB"),
     "idle_burns_nothing": ("spins", r"npu:acme0: it used \d.\d\d CPUs while nobody called it"),
     "a_killed_worker_leaves_nothing": ("spins", "npu:acme0: python.* lived on when the worker was killed"),
-    "slots_are_honoured": ("mixes up", r"in fp32: difference .*, at most 0.5 is allowed"),
+    "concurrency_is_honoured": ("mixes up", r"in fp32: difference .*, at most 0.5 is allowed"),
     "server_keeps_its_latency": ("stalls", "the limits at p90 are not kept"),
     "devices_work_at_once": ("greedy", "raised: RuntimeError: acme: npu:acme. is in use"),
     "noise_is_harmless": ("prints", r"\d+ kB were printed in \d+ feeds"),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from mixmark.harness.cli import main
+from tests.fakes.folders import forge
 
 pytestmark = pytest.mark.slow
 
@@ -52,18 +51,14 @@ def audited(folder: Path, exit_code: int) -> list[dict[str, Any]]:
 
 
 def changed(folder: Path, change: Any) -> None:
-    """Applies a change to the record of resnet50 and to the header, wherever they stand, as a careful forger would."""
-    for path in (folder / "result.json", folder / "journal.jsonl"):
-        lines = [path.read_text()] if path.suffix == ".json" else path.read_text().splitlines()
-        contents = [json.loads(line) for line in lines]
-        for content in contents:
-            records = content.get("records", ())
-            for record in (each for each in records if each["route"]["suite"] == "resnet50"):
+    """Changes the record of resnet50, and the hashes with it, as a careful forger would."""
+
+    def all_of(content: dict[str, Any]) -> None:
+        for record in content["records"]:
+            if record["route"]["suite"] == "resnet50":
                 change(record)
-            for name, digest in content.get("sha256", {}).items():
-                raw = folder / "raw" / name
-                content["sha256"][name] = hashlib.sha256(raw.read_bytes()).hexdigest() if raw.exists() else digest
-        path.write_text("".join(json.dumps(content) + "\n" for content in contents))
+
+    forge(folder, all_of)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -90,8 +85,7 @@ def test_values_that_were_written_by_hand_are_found(folder: Path) -> None:
 
 
 def test_outputs_to_other_feeds_are_found(folder: Path) -> None:
-    for path in (folder / "result.json", folder / "journal.jsonl"):
-        path.write_text(re.sub(r'"seed": ?(\d+)', '"seed": 7', path.read_text()))
+    changed(folder, lambda record: record.update(seed=7))
     (found,) = audited(folder, 1)
     assert "outputs are wrong" in found["problem"]
 

@@ -12,7 +12,7 @@ from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Audit, Completions, Device, Gate, Mix, Phase, Precision, Record, Result
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.judgement import judge
-from mixmark.harness.judge.rules.consistency import contradictions
+from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
 from mixmark.harness.judge.statistics.timestamps import screening_per_s
 from mixmark.harness.measure import next_phases
 from mixmark.harness.plan import phases as plan
@@ -178,9 +178,9 @@ def test_a_run_claims_no_weight_class_above_its_routes() -> None:
     routes = candidates(target("torch", "bf16", "int8", dlrm=()), bits=8)
     screenings = went(began(routes), {"torch": 7}).model_copy(update={"bits": 8})
     told = "llm.torch.cpu-0.int8.single-stream computes in int8, and the run is of 16 bits"
-    assert not [each for each in contradictions(screenings, {}) if "and the run is of" in each]
+    assert not [each for each in contradictions(screenings, SuiteClaims()) if "and the run is of" in each]
     claimed = screenings.model_copy(update={"bits": 16})
-    assert any(told in each for each in contradictions(claimed, {}))
+    assert any(told in each for each in contradictions(claimed, SuiteClaims()))
 
 
 def test_a_feed_that_was_broken_off_goes_on_at_its_pace() -> None:

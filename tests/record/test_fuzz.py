@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from mixmark.harness.contracts.errors import ResultError
 from mixmark.harness.judge.energy.coverage import CLASSES
-from mixmark.harness.judge.judgement import Judgement, judge
+from mixmark.harness.judge.judgement import Judgement
+from mixmark.harness.plugins.suite_claims import judge_stored
 from mixmark.harness.record import store
 from tests.fakes.folders import Maker, rehash, write
 from tests.fakes.mutations import alter_array, alter_bytes, alter_files, alter_json
@@ -63,7 +64,7 @@ def shown(judgement: Judgement) -> dict[str, float]:
 def opened(folder: Path) -> Judgement | None:
     """What a reader sees of a folder; None where it is refused with an error that can be printed."""
     try:
-        return judge(store.open(folder))
+        return judge_stored(store.open(folder))
     except ResultError as error:
         f"{error}; {error.hint}".encode()
         return None

@@ -28,7 +28,7 @@ from mixmark.submissions.entry import (
     Signed,
     Verdict,
 )
-from tests.fakes.folders import SOURCE
+from tests.fakes.folders import SOURCE, rehash
 
 NOW = datetime.datetime(2026, 6, 1, 12, tzinfo=datetime.UTC)
 RAN = datetime.date(2026, 1, 2)  # tests.fakes.folders says so
@@ -114,7 +114,7 @@ def concluded(folder: Path, told: Declaration | None = None) -> None:
     """Writes the declaration, the claim, the page and the manifest that follow from the results that are there."""
     told = told or form.read(Declaration, (folder / DECLARATION).read_bytes())
     homes = sorted((folder / RESULTS).iterdir(), key=lambda each: int(each.name))
-    seen = [look(int(each.name), judge(store.open(each)), form.sha256_of(each / "journal.jsonl")) for each in homes]
+    seen = [look(int(each.name), judge(store.open(each)), form.sha256_of(each / store.SUMS)) for each in homes]
     found = entry(told, seen, Signed(state="none"))
     (folder / DECLARATION).write_bytes(form.written(told))
     (folder / CLAIM).write_bytes(form.written(found.claim))
@@ -128,7 +128,7 @@ def rewritten(folder: Path, change: Callable[[Result], Result], number: int = 1)
     home = folder / RESULTS / str(number)
     before = store.open(home)
     outputs = {each.name: each.read_bytes() for each in (home / "raw").glob("*.outputs.npz")}
-    for each in [*(home / "raw").iterdir(), home / "result.json", home / "journal.jsonl"]:
+    for each in [*(home / "raw").iterdir(), home / store.SUMMARY, home / store.SUMS]:
         each.unlink()
     (home / "raw").rmdir()
     after = change(before)
@@ -141,6 +141,6 @@ def rewritten(folder: Path, change: Callable[[Result], Result], number: int = 1)
         keeper.append(record)
     for metering in after.meterings:
         keeper.meter(metering)
-    for count in after.resumed:
-        keeper.went_on(count)
-    keeper.finish(after)
+    keeper.finish(after.model_copy(update={"finished": True}))
+    if not after.finished:
+        rehash(home, after.model_dump(mode="json"))

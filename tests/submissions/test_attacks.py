@@ -21,11 +21,11 @@ from mixmark.harness.record import store
 from mixmark.submissions import bundle, check, form
 from mixmark.submissions.conclude import look
 from mixmark.submissions.entry import CLAIM, DECLARATION, MANIFEST, README, Claim
-from tests.fakes.folders import rehash
+from tests.fakes.folders import rehash, write_hashes
 from tests.submissions.made import DECLARED, ITEM, codes, concluded, declared, edited, rewritten, sealed, verdict
 
 RESULT = "results/1/result.json"
-JOURNAL = "results/1/journal.jsonl"
+SUMS = "results/1/SHA256SUMS"
 
 
 def mixed_key(folder: Path) -> str:
@@ -355,40 +355,36 @@ def test_a_figure_that_is_no_number_is_rejected(folder: Path, value: float) -> N
 @pytest.mark.parametrize(
     "text",
     [
-        '"slots": NaN',
-        '"slots": 1e400',
-        '"slots": 9223372036854775808',
-        '"slots": 1, "slots": 1',
-        '"slots": 1, "extra": 1',
-        '"slots": 1.0',
-        '"slots": true',
-        '"slots": "1"',
+        '"concurrency": NaN',
+        '"concurrency": 1e400',
+        '"concurrency": 9223372036854775808',
+        '"concurrency": 1, "concurrency": 1',
+        '"concurrency": 1, "extra": 1',
+        '"concurrency": 1.0',
+        '"concurrency": true',
+        '"concurrency": "1"',
     ],
 )
 def test_a_result_in_another_form_is_rejected(folder: Path, text: str) -> None:
-    for name in (RESULT, JOURNAL):
-        path = folder / name
-        path.write_text(path.read_text().replace('"slots": 1', text))
-    claimed = [form.sha256_of(folder / JOURNAL)]
-    edited(folder, CLAIM, results=claimed)
+    path = folder / RESULT
+    assert '"concurrency": 1' in path.read_text()
+    path.write_text(path.read_text().replace('"concurrency": 1', text))
+    write_hashes(folder / "results/1")
+    edited(folder, CLAIM, results=[form.sha256_of(folder / SUMS)])
     assert codes(folder) & {"E-RESULT", "E-WHOLE-RESULT"}
 
 
-def test_a_hidden_line_of_the_journal_is_rejected(folder: Path) -> None:
-    """A record that a later line replaces counts for nothing, and may not be there."""
-    path = folder / JOURNAL
-    first, second, *rest = path.read_bytes().splitlines(keepends=True)
-    hidden = json.loads(second)
-    hidden["records"][0]["load_ns"] = 1
-    path.write_bytes(b"".join((first, json.dumps(hidden).encode() + b"\n", second, *rest)))
+def test_hashes_in_another_form_are_rejected(folder: Path) -> None:
+    path = folder / SUMS
+    path.write_bytes(b"".join(reversed(path.read_bytes().splitlines(keepends=True))))
     edited(folder, CLAIM, results=[form.sha256_of(path)])
     assert codes(folder) == {"E-WHOLE-RESULT"}
 
 
 def test_an_older_schema_is_rejected(folder: Path) -> None:
-    for name in (RESULT, JOURNAL):
-        path = folder / name
-        path.write_text(path.read_text().replace(f'"schema_version": {SCHEMA}', f'"schema_version": {SCHEMA - 1}', 1))
+    path = folder / RESULT
+    path.write_text(path.read_text().replace(f'"schema_version": {SCHEMA}', f'"schema_version": {SCHEMA - 1}', 1))
+    write_hashes(folder / "results/1")
     sealed(folder)
     problem = verdict(folder).problems[0]
     assert problem.code == "E-RESULT" and "was written by an older version" in problem.message

@@ -11,9 +11,9 @@ import pytest
 
 from mixmark.harness.contracts.schema import Completions, Failure, LatencyLimits, Record, Samples
 from mixmark.harness.judge.rules import consistency
-from mixmark.harness.judge.rules.consistency import NS_PER_S, contradictions
+from mixmark.harness.judge.rules.consistency import NS_PER_S, SuiteClaims, contradictions
 from mixmark.harness.measure import metering
-from mixmark.harness.record import suite_claims
+from mixmark.harness.plugins import suite_claims
 from tests.fakes.folders import Maker
 
 RUNS = Maker().result(runs=3)
@@ -23,7 +23,7 @@ SOLO = RUNS.records[1]
 
 
 def told(**changed: Any) -> list[str]:
-    return list(contradictions(RUNS.model_copy(update=changed), {}))
+    return list(contradictions(RUNS.model_copy(update=changed), SuiteClaims()))
 
 
 def instead(**changed: Any) -> list[str]:
@@ -113,16 +113,16 @@ def again(record: Record) -> Record:
         (only(1, 3), "the mixed runs are numbered 1, 3: some were left out"),
         (told(records=(*RUNS.records, FIRST.model_copy(update={"key": "again"}))), "again was not planned so in mix1"),
         (instead(phase="mix2"), "was not planned so in mix2"),
-        (instead(bracket_ns=None), r"has stamps and no bracket_ns"),
-        (instead(feed_units=None), r"has stamps and no feed_units"),
-        (instead(skew_ns=None), r"has stamps and no skew_ns"),
+        (instead(bracket_ns=None), r"has timestamps and no bracket_ns"),
+        (instead(feed_units=None), r"has timestamps and no feed_units"),
+        (instead(skew_ns=None), r"has timestamps and no skew_ns"),
         (instead(bracket_ns=(0, 1)), r"was watched for .* s longer than it was measured|did not begin and end"),
         (instead(batch=64), "was not planned"),
         (instead(route=FIRST.route.model_copy(update={"precision": "int8"})), "in int8, which .* does not offer"),
         (alone(scenario="server"), "was not planned"),
         (alone(run=2), "was not planned"),
-        (without(SOLO.key), "was planned, and has neither stamps nor an error"),
-        (without(RUNS.records[0].key), "probe.* was planned, and has neither stamps nor an error"),
+        (without(SOLO.key), "was planned, and has neither timestamps nor an error"),
+        (without(RUNS.records[0].key), "probe.* was planned, and has neither timestamps nor an error"),
         (told(finished=False, records=RUNS.records[1:3], meterings=()), "000.probe.* was left out"),
         (told(records=RUNS.records[::-1]), "was measured before its turn"),
         (alone(conditions=SOLO.conditions[::-1]), "do not follow each other"),
@@ -131,8 +131,8 @@ def again(record: Record) -> Record:
         (told(meterings=(*RUNS.meterings[1:], RUNS.meterings[0].model_copy(update={"phase": "x"}))), "not planned"),
         (metered(begin_ns=RUNS.meterings[0].end_ns), "was metered at another time than it was measured"),
         (metered(idle_ns=((RUNS.meterings[0].begin_ns, RUNS.meterings[0].end_ns),)), "the machine was not at rest"),
-        (metered(samples=read(1e15)), "are none that a meter can have been given"),
-        (metered(samples=read(5, took_ns=2 * NS_PER_S + 1)), "are none that a meter can have been given"),
+        (metered(samples=read(1e15)), "are impossible: their meter would have been given up"),
+        (metered(samples=read(5, took_ns=2 * NS_PER_S + 1)), "are impossible: their meter would have been given up"),
         (metered(samples=read(5, by_ns=-9 * NS_PER_S)), "was read at another time than it was metered"),
         (told(resumed=(99,)), "it was resumed after more records than there are"),
     ],
@@ -202,7 +202,7 @@ def test_a_copy_of_a_run_is_found_wherever_it_was_moved_to() -> None:
     by_ns = int(second.completions.issued_ns[0] - FIRST.completions.issued_ns[0])
     copy = second.model_copy(update={"completions": moved(FIRST.completions, by_ns)})
     [said] = told(records=tuple(copy if each is second else each for each in RUNS.records))
-    assert said == f"{second.key} has the stamps of {FIRST.key}"
+    assert said == f"{second.key} has the timestamps of {FIRST.key}"
 
 
 def test_the_limits_of_a_reading_are_those_that_hold_while_it_is_read() -> None:
@@ -221,26 +221,24 @@ def test_the_limits_of_a_reading_are_those_that_hold_while_it_is_read() -> None:
 )
 def test_a_record_is_compared_with_the_code_of_its_suite(changed: dict[str, Any], said: str) -> None:
     forged = SOLO.model_copy(update=changed)
-    promised, unknown = suite_claims.promises(RUNS)
-    assert unknown == {}
-    assert list(contradictions(RUNS, promised)) == []
+    claims = suite_claims.claims(RUNS)
+    assert claims.unknown == {}
+    assert list(contradictions(RUNS, claims)) == []
     records = tuple(forged if each is SOLO else each for each in RUNS.records)
-    assert list(contradictions(RUNS.model_copy(update={"records": records}), promised)) == [f"{SOLO.key} {said}"]
+    assert list(contradictions(RUNS.model_copy(update={"records": records}), claims)) == [f"{SOLO.key} {said}"]
 
 
 def test_a_suite_that_is_not_here_is_not_compared() -> None:
     foreign = SOLO.model_copy(update={"route": SOLO.route.model_copy(update={"suite_version": "9"})})
     told = RUNS.model_copy(update={"records": (foreign,)})
-    assert suite_claims.promises(told) == (
-        {},
-        {SOLO.key: "it ran version 9 of dlrm, and version 2 is installed"},
-    )
+    unknown = {SOLO.key: "it ran version 9 of dlrm, and version 2 is installed"}
+    assert suite_claims.claims(told) == SuiteClaims({}, unknown)
     stranger = SOLO.model_copy(update={"route": SOLO.route.model_copy(update={"suite": "acme"})})
-    assert suite_claims.promises(RUNS.model_copy(update={"records": (stranger,)}))[1] == {
+    assert suite_claims.claims(RUNS.model_copy(update={"records": (stranger,)})).unknown == {
         SOLO.key: "the suite acme is not installed"
     }
     broken = SOLO.model_copy(update={"route": SOLO.route.model_copy(update={"suite_options": {"rows": "full"}})})
-    [why] = suite_claims.promises(RUNS.model_copy(update={"records": (broken,)}))[1].values()
+    [why] = suite_claims.claims(RUNS.model_copy(update={"records": (broken,)})).unknown.values()
     assert why.startswith("the suite dlrm does not build: ")
 
 
