@@ -434,8 +434,8 @@ def _metering(source: _Source, content: Any) -> Metering:
         for number, id in enumerate(ids):
             id.encode()  # a lone surrogate is no text
             columns = [arrays.read(f"{name}_{number}") for name in SAMPLES]
-            kinds = [(column.dtype, column.ndim) for column in columns]
-            if kinds != [(np.int64, 1), (np.int64, 1), (np.float64, 1)]:
+            types = [column.dtype for column in columns]
+            if types != [np.int64, np.int64, np.float64] or any(column.ndim != 1 for column in columns):
                 raise ValueError("samples must be columns of int64 timestamps and float64 values")
             samples[id] = Samples(*columns)
     return metering.model_copy(update={"samples": samples})

@@ -16,9 +16,9 @@ from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.discover import machine_lock
 from mixmark.harness.discover.machine import other_load
+from mixmark.harness.judge.judgement import judge
 from mixmark.harness.measure import metering
 from mixmark.harness.measure.metering import Meters
-from mixmark.harness.judge.judgement import judge
 from mixmark.harness.plan import mixes
 from mixmark.harness.plugins import suite_claims
 from mixmark.harness.record import store
