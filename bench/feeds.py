@@ -34,7 +34,7 @@ from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker import load_generator, messages
 from mixmark.harness.worker.handle import Worker
 from mixmark.suites.probe import Probe
-from mixmark.suites.weights import drawn
+from mixmark.suites.weights import Synthetic
 
 BATCHES = {"llm": (1,), "diffusion": (1,), "dlrm": (1, 2048, 8192), "resnet50": (1, 32, 128, 512), "probe": (1,)}
 SLEEPS_S = (0.0, 0.001, 0.01)
@@ -56,7 +56,7 @@ class Nothing(Probe):
         return {}
 
     def weights(self) -> Weights:
-        return drawn(self.name, {}, lambda name, shape: 0.0)
+        return Synthetic(self.name, {}, lambda name, shape: 0.0)
 
     def feeds(self, batch: int, seed: int) -> Feeds:
         return lambda nonce: {"x": np.full(batch, nonce)}

@@ -22,7 +22,7 @@ from mixmark.harness.plugins import registry
 from mixmark.harness.worker import messages
 from mixmark.harness.worker.failures import WorkerFailed
 from mixmark.harness.worker.handle import Worker
-from mixmark.suites import exported
+from mixmark.suites import onnx_graphs
 
 GIB = 1 << 30
 ADAPTERS = ("torch", "onnxruntime", "openvino")
@@ -73,8 +73,8 @@ def main() -> None:
             print(f"{name:10} {adapter:12} {failed}", flush=True)
             continue
         verdict = "ok" if pss <= limit else "missed"
-        home = Path(exported.__file__).parent / name
-        shipped = all(exported.graph_path(home, tier, graph).exists() for graph in suite.graphs())
+        home = Path(onnx_graphs.__file__).parent / name
+        shipped = all(onnx_graphs.graph_path(home, tier, graph).exists() for graph in suite.graphs())
         routes = sorted({value for key, value in facts.items() if key.startswith("weights of")})
         graphs = "graphs shipped" if shipped else "graphs not shipped"
         route = f"  ({graphs}; weights as {' and as '.join(routes)})" if routes else ""

@@ -1,4 +1,4 @@
 """The standard workloads, one folder each, and the modules that several of them share.
 
-A suite's folder holds all that is its own: inputs, network, loop, gate, cost model, latency limits and exported graphs.
+A suite's folder holds its inputs, network, loop, gate, cost model, latency limits and exported graphs.
 """

@@ -1,4 +1,4 @@
-"""Sources of a suite's weights: a random draw that is exact at four bits, or a public checkpoint.
+"""A suite's weights: synthetic ones that are exact at four bits, or those of a public checkpoint.
 
 Random Gaussian weights would make a quality gate useless: honest int4 would be as far from the reference as a skipped
 layer. So every group of 32 weights along the contraction axis (all axes after axis 0, flattened; groups restart at each
@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.protocols import Spec, Weights
-from mixmark.suites.keys import key
+from mixmark.suites.random_generators import philox_key
 
 GROUP = 32
 # The counts resemble a rounded bell curve. It contains -8, so that absmax / 8 is the tensor's power of two.
@@ -60,16 +60,13 @@ Fill = float | Draw
 """How a tensor is filled: with a constant or with a draw."""
 
 
-def drawn(
-    suite: str, specs: Mapping[str, Spec], rule: Callable[[str, tuple[int, ...]], Fill], seed: int = 0
-) -> Weights:
-    """Weights from a counter-based generator keyed by suite, tensor name and seed: the same bits on every platform."""
-    return Drawn(suite, specs, rule, seed)
-
-
 @dataclass(frozen=True)
-class Drawn:
-    """The weights that `drawn` returns. The number of threads does not change the bits."""
+class Synthetic:
+    """Weights from a counter-based generator keyed by suite, tensor name and seed.
+
+    The bits are equal on every platform and with every number of threads. rule: how each tensor is filled, by its name
+    and shape.
+    """
 
     suite: str
     specs: Mapping[str, Spec]
@@ -84,13 +81,13 @@ class Drawn:
         return self.specs[name]
 
     def read(self, name: str, into: Floats) -> None:
-        """Fills `into`; raises ValueError where it is not C-contiguous float32 of the tensor's shape."""
+        """Fills `into`; raises ValueError if it is not C-contiguous float32 of the tensor's shape."""
         shape = _check(name, self.specs[name], into)
         fill = self.rule(name, shape)
         if isinstance(fill, Draw):
             rows = into.reshape(-1, math.prod(shape[1:])) if len(shape) > 1 else into.reshape(1, -1)
             _draw(
-                key(f"{self.suite}/{name}/{self.seed}"),
+                philox_key(f"{self.suite}/{name}/{self.seed}"),
                 _starts(self.seed),
                 np.float32(fill.scale(shape)),
                 rows,
@@ -138,10 +135,10 @@ def _groups(raw: Words, starts: Words) -> npt.NDArray[np.int8]:
     exchanges between the words (32 bits), a rotation of each word (12 bits), exchanges again (32 bits). So 88 random
     bits determine a group, and 89.4 bits would number all permutations: no short index encodes a group.
     """
-    choose_by_name, swap = raw.reshape(-1, 2).T
-    words = starts[:, (choose_by_name & np.uint64(_STARTS - 1)).astype(np.intp)]  # [4, groups]
+    start, swap = raw.reshape(-1, 2).T
+    words = starts[:, (start & np.uint64(_STARTS - 1)).astype(np.intp)]  # [4, groups]
     _exchange(words, swap, 0)
-    turn: Words = ((choose_by_name >> _SHIFTS) & np.uint64(7)) << np.uint64(3)
+    turn: Words = ((start >> _SHIFTS) & np.uint64(7)) << np.uint64(3)
     words = (words << turn) | (words >> ((np.uint64(64) - turn) & np.uint64(63)))
     _exchange(words, swap, 4)
     return np.ascontiguousarray(words.T).view(np.int8)
@@ -154,24 +151,24 @@ _LOW_BITS = np.uint64(0x0101010101010101)
 def _exchange(words: Words, bits: Words, plane: int) -> None:
     """Exchanges bytes between words 0 and 2 and words 1 and 3, then between words 0 and 1 and words 2 and 3.
 
-    A byte is exchanged where its bit in `bits` is set: bit `plane` of each byte for the first pair of words, and the
+    A byte is exchanged if its bit in `bits` is set: bit `plane` of each byte for the first pair of words, and the
     three bits after it for the other pairs.
     """
     for pairs in (words.reshape(2, 2, -1), words.reshape(2, 2, -1).swapaxes(0, 1)):
-        one, other = pairs
+        left, right = pairs
         moved = (bits >> np.array([[plane], [plane + 1]], np.uint64)) & _LOW_BITS
         moved *= np.uint64(255)
-        moved &= one ^ other
-        one ^= moved
-        other ^= moved
+        moved &= left ^ right
+        left ^= moved
+        right ^= moved
         plane += 2
 
 
 def remainder(length: int) -> npt.NDArray[np.int8]:
     """The `length` < 32 values at the end of a row that is no multiple of 32 long, before they are permuted.
 
-    They are ± pairs, preceded by -3, 2, 1 where the length is odd, so they sum to zero. A single value cannot sum to
-    zero and is 4: a row of length 1 acts as a gain, whose mean is wanted. The values are exact at the tensor's power of
+    They are ± pairs, preceded by -3, 2, 1 if the length is odd, so they sum to zero. A single value cannot sum to
+    zero and is 4: a row of length 1 acts as a gain, which needs a mean. The values are exact at the tensor's power of
     two, but not at absmax / 8 of the remainder alone.
     """
     if length == 1:
@@ -195,7 +192,7 @@ def _raw(key: int, block: int, count: int) -> Words:
 @lru_cache(maxsize=2)
 def _starts(seed: int) -> Words:
     """Random permutations of the multiset, each as four little-endian words: [4, starts] uint64."""
-    keys = _raw(key(f"starts/{seed}"), 0, _STARTS * GROUP).reshape(_STARTS, GROUP)
+    keys = _raw(philox_key(f"starts/{seed}"), 0, _STARTS * GROUP).reshape(_STARTS, GROUP)
     return np.ascontiguousarray(MULTISET[np.argsort(keys, axis=1, kind="stable")].view(np.uint64).T)
 
 
@@ -212,12 +209,11 @@ def checkpoint(path: str | Path, specs: Mapping[str, Spec]) -> Weights:
     """The weights in a file (.safetensors, .pt, .pth, .bin) or in a folder of such files, sharded or not.
 
     A folder without weights of its own is read in the layout of diffusers: its folder `unet` holds the names that begin
-    with `unet.`, and so on. Tensors that `specs` does not name are ignored. Raises UsageError where a tensor is missing
-    or has another shape. `read` converts 16-bit values to float32.
+    with `unet.`, and so on. Tensors that `specs` does not name are ignored. Raises UsageError if a tensor is missing or
+    has another shape. `read` converts 16-bit values to float32.
     """
     path = Path(path)
-    wanted = {name.partition(".")[0] for name in specs}
-    found = dict(_entries(path, wanted))
+    found = dict(_entries(path, {name.partition(".")[0] for name in specs}))
     for name, spec in specs.items():
         if name not in found:
             raise UsageError(
@@ -253,7 +249,7 @@ class Checkpoint:
         return self.specs[name]
 
     def read(self, name: str, into: Floats) -> None:
-        """Fills `into`; raises ValueError where it is not C-contiguous float32 of the tensor's shape."""
+        """Fills `into`; raises ValueError if it is not C-contiguous float32 of the tensor's shape."""
         _check(name, self.specs[name], into)
         self.tensors[name].read(into)
 
@@ -276,7 +272,7 @@ def _entries(path: Path, folders: set[str]) -> Iterator[tuple[str, Stored]]:
 
 
 def _files(folder: Path) -> list[Path]:
-    """A folder's files of one format: the shards that its index names, else all but variants like `model.fp16.…`."""
+    """A folder's files of one format: the shards that its index names, else all except variants like `model.fp16.…`."""
     for suffix in _READERS:
         for index in sorted(folder.glob(f"*{suffix}.index.json")):
             return [folder / file for file in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
@@ -289,7 +285,7 @@ def _files(folder: Path) -> list[Path]:
 def _safetensors(path: Path) -> Iterator[tuple[str, Stored]]:
     """The tensors of a safetensors file: a little-endian u64 n, then n bytes of JSON, then the data.
 
-    The safetensors library is not used, since it gives numpy no bf16. The file is mapped, so that a tensor is in memory
+    The safetensors library is not used, because it gives numpy no bf16. The file is mapped, so a tensor is in memory
     only while it is read.
     """
     with path.open("rb") as file:

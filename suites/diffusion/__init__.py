@@ -20,11 +20,11 @@ import numpy as np
 from mixmark.harness.contracts.errors import Unsupported, refuse_options
 from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Value, Weights
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, UnitNames
-from mixmark.suites import exported, outputs, weights
+from mixmark.suites import onnx_graphs, quality, weights
 from mixmark.suites.diffusion import shapes
 from mixmark.suites.diffusion.shapes import PROMPT_TOKENS, TextShape, UNetShape, VaeShape
-from mixmark.suites.keys import generator
-from mixmark.suites.latency import SECOND, mlperf, ours
+from mixmark.suites.latency_limits import SECOND, mlperf_limits, own_limits
+from mixmark.suites.random_generators import generator
 from mixmark.suites.weights import Draw, Fill
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ AT_MOST = {
     "edge": {"16 bits": 0.003, "fp8": 0.1, "int8": 0.012, "int4": 0.012},
     "server": {"16 bits": 0.1, "fp8": 0.1, "int8": 0.1, "int4": 0.1},
 }
-"""Gates by the tier and the declared precision, from docs/separation/diffusion.md. Smoke's are wide because
-guidance amplifies rounding. The server tier's are unmeasured, and wide: how far 16-bit rounding drifts over 20 guided
-steps is not known, and an honest engine must not fail."""
+"""Gates by the tier and the declared precision, from docs/separation/diffusion.md. The smoke tier's are wide because
+guidance amplifies rounding. The server tier's are unmeasured, and wide because the drift of 16-bit rounding over 20
+guided steps is not known, and an honest engine must not fail."""
 TRAINED = 0.2
 """The gate of a checkpoint: unmeasured."""
 
@@ -152,16 +152,16 @@ TIERS = {
     ),
 }
 
-_EDGE = ours(total_ns=120 * SECOND)
-LATENCY = {"smoke": _EDGE, "edge": _EDGE, "server": mlperf(total_ns=20 * SECOND)}
+_EDGE = own_limits(total_ns=120 * SECOND)
+LATENCY = {"smoke": _EDGE, "edge": _EDGE, "server": mlperf_limits(total_ns=20 * SECOND)}
 """Limits of the server scenario; MLPerf's is that of stable-diffusion-xl."""
 
 
 class Diffusion:
     """Text to image: text encoders, U-Net with Euler steps, VAE decoder.
 
-    A feed holds ids [batch, prompts, 77] int64, under guidance with the unconditional prompt first, and noise
-    [batch, 4, size / 8, size / 8] float32. It has one yield: images [batch, 3, size, size] float32 as the decoder
+    A feed holds ids [batch, prompts, 77] int64 and noise [batch, 4, size / 8, size / 8] float32. Under guidance the
+    first prompt is the unconditional one. A feed has one yield: images [batch, 3, size, size] float32 as the decoder
     computes them, about -1 to 1 and not clamped.
     """
 
@@ -214,14 +214,14 @@ class Diffusion:
 
     @property
     def _velocity(self) -> bool:
-        """Whether the U-Net predicts the velocity, which a drawn one does and that of a checkpoint does not."""
+        """Whether the U-Net predicts the velocity, as with synthetic weights, or the noise, as in a checkpoint."""
         return "weights" not in self.options
 
     def weights(self) -> Weights:
-        specs = exported.specs(HOME, self.tier, self.graphs)
+        specs = onnx_graphs.weight_specs(HOME, self.tier, self.graphs)
         if path := self.options.get("weights"):
             return weights.checkpoint(path, specs)
-        return weights.drawn(self.name, specs, partial(rule, guidance=self.shape.guidance))
+        return weights.Synthetic(self.name, specs, partial(rule, guidance=self.shape.guidance))
 
     def graphs(self) -> Mapping[str, Graph]:
         return self._graphs
@@ -275,7 +275,7 @@ class Diffusion:
             with torch.device("meta"):
                 return build().eval()
 
-        return exported.graph(HOME, self.tier, name, inputs, {}, outputs, module)
+        return onnx_graphs.graph(HOME, self.tier, name, inputs, {}, outputs, module)
 
     def feeds(self, batch: int, seed: int) -> Feeds:
         """Random prompts and normal noise, each drawn anew as a whole: there is no pool."""
@@ -301,7 +301,7 @@ class Diffusion:
         return batch
 
     def gate(self, precision: str) -> Gate | None:
-        at_most = TRAINED if "weights" in self.options else outputs.bound(AT_MOST[self.tier], precision)
+        at_most = TRAINED if "weights" in self.options else quality.gate_bound(AT_MOST[self.tier], precision)
         return Gate(metric=METRIC, at_most=at_most)
 
     def reference(self) -> Diffusion:
@@ -313,8 +313,8 @@ class Diffusion:
         A constant image has 1. The mean of many images, which is not constant near the edges, has at least 0.7 at the
         smoke tier.
         """
-        outputs.checked(output, reference.shape)
-        return float(outputs.unexplained(output, reference, reference.mean((2, 3), keepdims=True)).max())
+        quality.check_output(output, reference.shape)
+        return float(quality.unexplained_variance(output, reference, reference.mean((2, 3), keepdims=True)).max())
 
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
         """The cost of one batch.
@@ -325,17 +325,17 @@ class Diffusion:
         """
         tier = self.shape
         texts = [text for text in (tier.text, tier.text_2) if text]
-        text = shapes.total(shapes.text_encoder(each) for each in texts)
+        text = shapes.total(shapes.text_encoder(shape) for shape in texts)
         unet, vae = shapes.unet(tier.unet, tier.latent_size), shapes.vae_decoder(tier.vae, tier.latent_size)
         prompts = tier.prompts * batch
         flops = prompts * text.flops + tier.steps * prompts * unet.flops + batch * vae.flops
-        repeated = (tier.steps - 1) * shapes.of_the_prompt(tier.unet).flops
+        repeated = (tier.steps - 1) * shapes.prompt_projections(tier.unet).flops
         least = prompts * (text.least_flops + tier.steps * unet.least_flops - repeated) + batch * vae.least_flops
-        unread = sum(max(0, each.vocabulary - prompts * PROMPT_TOKENS) * each.width for each in texts)
+        unread = sum(max(0, shape.vocabulary - prompts * PROMPT_TOKENS) * shape.width for shape in texts)
         read = text.weights - unread + tier.steps * unet.weights + vae.weights
-        streamed = text.weights - sum(shapes.embeddings(each).weights for each in texts)
+        streamed = text.weights - sum(shapes.embeddings(shape).weights for shape in texts)
         streamed += min(tier.steps, 3) * unet.weights + vae.weights
-        context = prompts * PROMPT_TOKENS * sum(each.width for each in texts)
+        context = prompts * PROMPT_TOKENS * sum(shape.width for shape in texts)
         latent = batch * 4 * tier.latent_size**2
         moved = (tier.steps + 1) * context + 2 * (tier.steps + 1) * latent + batch * 3 * tier.image_size**2
         weight_bytes = BITS_PER_WEIGHT[precision] / 8
@@ -351,7 +351,7 @@ class Diffusion:
 
 
 def rule(name: str, shape: tuple[int, ...], guidance: float | None = None) -> Fill:
-    """The gain of each tensor, by its part in the network.
+    """The gain of each tensor.
 
     Attention is sharpened, because at unit scale it averages evenly over all tokens and forgets the prompt. Leaving out
     any branch should have a similar effect, so the gain of a branch grows with the residual stream that it is added to.

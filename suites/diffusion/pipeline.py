@@ -4,9 +4,10 @@ Between steps a latent is stored as the U-Net reads it, x / √(σ² + 1). So th
 and every latent has about unit scale, which suits every precision. Up to rounding, the loop equals Euler's step
 x + (σ' - σ) · noise of the k-diffusion form (Karras et al. 2022, algorithm 1 without churn).
 
-The U-Net of a checkpoint predicts the noise. A drawn U-Net is not a denoiser; its output is used as the velocity v
-(Salimans & Ho 2022). With tan φ = σ, Euler's step then rotates the latent by φ - φ' towards -v. If its output were used
-as the noise, the first prediction alone would determine the latent, and skipping half of the steps would go undetected.
+The U-Net of a checkpoint predicts the noise. A U-Net with synthetic weights is no denoiser; its output is used as the
+velocity v (Salimans & Ho 2022). With tan φ = σ, Euler's step then rotates the latent by φ - φ' towards -v. If its
+output were used as the noise, the first prediction alone would determine the latent, and skipping half of the steps
+would go undetected.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ class Encode(nn.Module):
         (context,) = self.text_encoder(rows)
         if self.text_encoder_2 is None:
             return (context.view(batch, prompts, tokens, -1),)
-        other, pooled = self.text_encoder_2(rows)
-        context = torch.cat([context, other], dim=-1)
+        context_2, pooled = self.text_encoder_2(rows)
+        context = torch.cat([context, context_2], dim=-1)
         return context.view(batch, prompts, tokens, -1), pooled.view(batch, prompts, -1)
 
 
@@ -105,7 +106,7 @@ class Denoise(nn.Module):
         return (x / torch.sqrt(after**2 + 1)).to(latent.dtype), step + 1
 
     def sizes(self, device: torch.device) -> Tensor:
-        """What SDXL is told of the image's size: height, width, no cropping (0, 0), target height, target width."""
+        """SDXL's inputs for the image's size: height, width, no cropping (0, 0), target height, target width."""
         image = torch.full((2,), float(self.image_size), device=device)
         return torch.cat([image, torch.zeros(2, device=device), image])
 

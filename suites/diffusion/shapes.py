@@ -1,4 +1,4 @@
-"""The sizes of the networks; from these, without torch, their numbers of weights and the cost of an image.
+"""The sizes of the diffusion networks, and the weights and FLOPs that follow from them, without torch.
 
 A `Work` mirrors one module of this folder. Its FLOPs count a multiplication and an addition as one each, in
 convolutions, linear layers and attention (full attention, also where it is causal). Norms, activations, softmax,
@@ -14,7 +14,7 @@ from mixmark.harness.contracts.protocols import Value
 
 PROMPT_TOKENS = 77
 TIME_SIZES = 6
-"""SDXL is told six numbers about an image's size: height, width, top, left, target height, target width."""
+"""SDXL's inputs for an image's size: height, width, top, left, target height, target width."""
 TIME_SIZE_WIDTH = 256
 TRAINING_STEPS = 1000
 BETA_FIRST, BETA_LAST = 0.00085, 0.012
@@ -98,8 +98,8 @@ def unet_config(shape: UNetShape, latent_size: int) -> dict[str, Value]:
         "in_channels": LATENT_CHANNELS,
         "out_channels": LATENT_CHANNELS,
         "block_out_channels": shape.channels,
-        "down_block_types": tuple("CrossAttnDownBlock2D" if each else "DownBlock2D" for each in crossed),
-        "up_block_types": tuple("CrossAttnUpBlock2D" if each else "UpBlock2D" for each in reversed(crossed)),
+        "down_block_types": tuple("CrossAttnDownBlock2D" if crosses else "DownBlock2D" for crosses in crossed),
+        "up_block_types": tuple("CrossAttnUpBlock2D" if crosses else "UpBlock2D" for crosses in reversed(crossed)),
         "attention_head_dim": shape.heads,
         # A level without transformers has depth 1 there, and the middle block takes the last level's depth.
         "transformer_layers_per_block": (*(depth or 1 for depth in shape.depths[:-1]), shape.middle_depth),
@@ -275,8 +275,8 @@ def unet(shape: UNetShape, size: int) -> Work:
     return total((*works, norm(first), conv(first, 4, size)))
 
 
-def of_the_prompt(shape: UNetShape) -> Work:
-    """The part of `unet` that is equal in all steps: the keys and values of the prompt."""
+def prompt_projections(shape: UNetShape) -> Work:
+    """The part of `unet` that is equal in all steps: the projections of the prompt to keys and values."""
     times = 2 * shape.layers + 1  # transformers of a level in the U-Net, down and up
     blocks = [*zip(shape.channels, (times * depth for depth in shape.depths), strict=True)]
     blocks.append((shape.channels[-1], shape.middle_depth))

@@ -22,11 +22,11 @@ import numpy.typing as npt
 from mixmark.harness.contracts.errors import Unsupported, refuse_options
 from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames
-from mixmark.suites import exported
-from mixmark.suites.keys import generator
-from mixmark.suites.latency import MS, SECOND, mlperf, ours
-from mixmark.suites.outputs import bound, checked
-from mixmark.suites.weights import Draw, Fill, checkpoint, drawn
+from mixmark.suites import onnx_graphs
+from mixmark.suites.latency_limits import MS, SECOND, mlperf_limits, own_limits
+from mixmark.suites.quality import check_output, gate_bound
+from mixmark.suites.random_generators import generator
+from mixmark.suites.weights import Draw, Fill, Synthetic, checkpoint
 
 if TYPE_CHECKING:
     from torch import nn
@@ -48,7 +48,7 @@ CROSS_LAYERS = 3
 POOL = 1 << 18  # row numbers of each table, and samples of dense features, drawn before the window
 SCRAMBLE = 2_654_435_761  # a prime larger than every table: rank · prime mod rows is a permutation of the rows
 
-SET_ASIDE = 256  # the worst one in so many samples is not judged; also the minimum number of samples per audit
+SET_ASIDE = 256  # one sample in 256, the worst, is not judged; also the minimum number of samples per audit
 FIXED = 1024  # samples from which the variance of the logits over inputs is computed
 
 METRIC = "squared error over the variance of logits, of a feed's worst sample, one in 256 set aside"
@@ -86,8 +86,8 @@ SHAPES = {
     "server-full": _capped(max(ROWS)),
 }
 
-_EDGE = ours(total_ns=2 * SECOND)
-LATENCY = {"smoke": _EDGE, "edge": _EDGE, "server": mlperf(total_ns=60 * MS)}
+_EDGE = own_limits(total_ns=2 * SECOND)
+LATENCY = {"smoke": _EDGE, "edge": _EDGE, "server": mlperf_limits(total_ns=60 * MS)}
 """Limits of the server scenario; MLPerf's is that of dlrm-v2, as of v5.1."""
 
 
@@ -128,40 +128,40 @@ class Dlrm:
         }
 
     def weights(self) -> Weights:
-        specs = exported.specs(HOME, self._variant, self.graphs)
+        specs = onnx_graphs.weight_specs(HOME, self._variant, self.graphs)
         if self._checkpoint:
             return checkpoint(self._checkpoint, specs)
-        return drawn(self.name, specs, rule)
+        return Synthetic(self.name, specs, rule)
 
     def graphs(self) -> Mapping[str, Graph]:
         inputs = {"dense": Spec(("batch", DENSE)), "indices": Spec((LOOKUPS, "batch"), "int32")}
         outputs = {"logits": Spec(("batch",))}
         module = partial(_module, self.shape)
-        return {"rank": exported.graph(HOME, self._variant, "rank", inputs, {}, outputs, module)}
+        return {"rank": onnx_graphs.graph(HOME, self._variant, "rank", inputs, {}, outputs, module)}
 
     def feeds(self, batch: int, seed: int) -> Feeds:
         """Samples with log-uniform ranks: the k-th most popular row of a table is looked up 1/k as often as the first.
 
         `dense` [batch, 13] float32, `indices` [214, batch] int32. The pool holds row numbers for each table. In each
-        feed each of the 214 lookups reads them from a start of its own, one after the other for the samples of the
-        batch. Two lookups of a bag are at the same distance in the pool once in 2¹⁸ feeds, so that no bag and no
-        part of one repeats, and no sum of rows that an engine keeps is that of a later bag. The dense features are
-        the sums of two samples of normal numbers in the pool, read alike, so they repeat as seldom.
+        feed each of the 214 lookups reads them from its own start, one after the other for the samples of the batch.
+        Two lookups of a bag are at the same distance in the pool once in 2¹⁸ feeds, so no bag and no part of a bag
+        repeats, and an engine cannot reuse a stored sum of rows. The dense features are the sums of two samples of
+        normal numbers in the pool, read in the same way, so they repeat as seldom.
         """
         random = generator("dlrm/pool", seed)
         tables = (_popular(random, POOL, np.array([rows]))[:, 0] for rows in self.shape.rows)
-        # Repeated as far as a batch reaches, the pool is read without wrapping, and a lookup is one copy.
+        # The pool is followed by its first `batch` numbers, so a lookup is one copy and never wraps.
         pool = np.concatenate([np.resize(table, POOL + batch) for table in tables], dtype=np.int32)
         begins = np.repeat(np.arange(len(self.shape.rows)) * (POOL + batch), HOTNESS)
-        from_each = np.lib.stride_tricks.sliding_window_view(pool, batch)
+        windows = np.lib.stride_tricks.sliding_window_view(pool, batch)
         normal = random.standard_normal((POOL, DENSE), np.float32) / np.float32(math.sqrt(2))
         normal = np.resize(normal, (POOL + batch, DENSE))
 
         def feed(nonce: int) -> Feed:
             random = generator("dlrm/feed", seed, nonce)
-            one, other = random.integers(POOL, size=2)
-            dense = normal[one : one + batch] + normal[other : other + batch]
-            return {"dense": dense, "indices": from_each[begins + random.integers(POOL, size=LOOKUPS)]}
+            first, second = random.integers(POOL, size=2)
+            dense = normal[first : first + batch] + normal[second : second + batch]
+            return {"dense": dense, "indices": windows[begins + random.integers(POOL, size=LOOKUPS)]}
 
         return feed
 
@@ -173,7 +173,7 @@ class Dlrm:
         yield session.get(logits)
 
     def gate(self, precision: str) -> Gate | None:
-        at_most = TRAINED if self._checkpoint else bound(AT_MOST, precision)
+        at_most = TRAINED if self._checkpoint else gate_bound(AT_MOST, precision)
         return Gate(metric=METRIC, at_most=at_most, samples=SET_ASIDE)
 
     def reference(self) -> Suite:
@@ -182,15 +182,15 @@ class Dlrm:
     def quality(self, output: Array, reference: Array) -> float:
         """The squared error of the worst sample that is judged, over the variance of the logits.
 
-        output: [samples] float32. reference: one value more, the last one being the variance of the logits over inputs.
+        output: [samples] float32. reference: the same and, as its last value, the variance of the logits over inputs.
 
-        Up to 256 samples, the worst one is judged; beyond, one in 256 is set aside first. The largest of 8,192 rounding
-        errors is twice the largest of 256, and one gate should fit all batches.
+        Up to 256 samples, the worst one is judged. Of more samples, the worst one in 256 is set aside first, because
+        the largest of 8,192 rounding errors is twice the largest of 256, and one gate should fit all batches.
         """
         *_, variance = reference.astype(np.float64)
         logits = reference[:-1]
-        off = np.sort((checked(output, logits.shape).astype(np.float64) - logits) ** 2)
-        return float(off[-math.ceil(len(off) / SET_ASIDE)] / variance)
+        errors = np.sort((check_output(output, logits.shape).astype(np.float64) - logits) ** 2)
+        return float(errors[-math.ceil(len(errors) / SET_ASIDE)] / variance)
 
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
         """The cost of one batch.
@@ -221,10 +221,9 @@ class Dlrm:
 
 
 class Reference(Dlrm):
-    """DLRM that yields the variance of the logits over fixed samples after a feed's logits.
+    """DLRM that yields a feed's logits and then the variance of the logits over fixed samples.
 
-    The variance cannot come from the feed, which may hold a single sample. Trap: the object computes it once and keeps
-    it.
+    The variance cannot come from the feed, which may hold a single sample. It is computed once and kept.
     """
 
     _variance: Array | None = None
@@ -257,8 +256,8 @@ def rows_touched(rows: int, lookups: int) -> float:
     # The first 1,000 ranks are summed one by one, the tail is integrated on a logarithmic grid.
     edges = np.unique(np.concatenate((np.arange(1, min(rows, 1000) + 2), np.geomspace(1, rows + 1, 400).round())))
     width = np.diff(edges)
-    share = np.diff(np.log(edges)) / math.log(rows + 1) / width
-    return float(np.sum(width * -np.expm1(lookups * np.log1p(-np.minimum(share, 1 - 1e-12)))))
+    probability = np.diff(np.log(edges)) / math.log(rows + 1) / width
+    return float(np.sum(width * -np.expm1(lookups * np.log1p(-np.minimum(probability, 1 - 1e-12)))))
 
 
 # Weights
@@ -267,10 +266,10 @@ def rows_touched(rows: int, lookups: int) -> float:
 def rule(name: str, shape: tuple[int, ...]) -> Fill:
     """The gain of each tensor, chosen so that leaving out any one of the 26 tables is detected.
 
-    The standard deviation of a pooled embedding over inputs is 0.6 to 1.2, as even as powers of two allow, however many
-    rows are pooled. Only the part that varies counts: popular rows add the same amount to every bag. The dense features
-    weigh about as much as one table: their distribution has long tails, and in int8 one large activation takes the
-    resolution of all others. The cross network has long tails too: at half its gain a missing table stands out less
+    The standard deviation of a pooled embedding over inputs is 0.6 to 1.2 for any number of pooled rows, as even as
+    powers of two allow. Only the part that varies counts: popular rows add the same amount to every bag. The dense
+    features weigh about as much as one table: their distribution has long tails, and in int8 one large activation takes
+    the resolution of all others. The cross network has long tails too: at half its gain a missing table stands out less
     from the rounding of fp8, at twice its gain that rounding has a longer tail.
     """
     if "bias" in name:
@@ -283,5 +282,5 @@ def rule(name: str, shape: tuple[int, ...]) -> Fill:
 
 def _changing(rows: int) -> float:
     """The probability that two lookups of a table hit different rows: 1 − Σ pₖ², pₖ as in `rows_touched`."""
-    ranks = np.arange(1, min(rows, 1000) + 1)  # two lookups hit the same one of the other rows once in 190,000 times
+    ranks = np.arange(1, min(rows, 1000) + 1)  # two lookups hit one same row of the rest once in 190,000 times
     return 1 - float(np.sum(np.log1p(1 / ranks) ** 2)) / math.log(rows + 1) ** 2

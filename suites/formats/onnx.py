@@ -6,18 +6,18 @@ from pathlib import Path
 
 from mixmark.harness.contracts.errors import Unsupported
 from mixmark.harness.contracts.protocols import Suite, Weights
-from mixmark.suites import exported
+from mixmark.suites import onnx_graphs
 from mixmark.suites.formats.safetensors import tensor, write_tensor
 
 
 def write(suite: Suite, precision: str, folder: Path) -> None:
     """Writes every graph; needs memory for one tensor in float32, and for a graph without them."""
-    if precision not in exported.BYTES:
-        raise Unsupported(f"ONNX graphs are not written in {precision}", f"take one of {', '.join(exported.BYTES)}")
+    if precision not in onnx_graphs.BYTES:
+        raise Unsupported(f"ONNX graphs are not written in {precision}", f"take one of {', '.join(onnx_graphs.BYTES)}")
     weights = suite.weights()
     for name, graph in suite.graphs().items():
         data = f"{name}.onnx.data"
-        model = exported.export(graph, exported.ONE_NODE, precision, data)
+        model = onnx_graphs.export(graph, onnx_graphs.ONE_NODE, precision, data)
         (folder / f"{name}.onnx").write_bytes(model)
         _write_data(folder / data, model, weights, precision)
 

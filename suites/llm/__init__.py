@@ -2,7 +2,7 @@
 
 The prompt consists of random tokens. The output always has the tier's length: there is no end token. Each token is
 judged by the logits that the fp32 reference computes after the same preceding tokens (teacher forcing). So an output
-that chose the other one of two nearly equal tokens is not penalised for differing from there on.
+that chose between two nearly equal tokens otherwise than the reference is not penalised for all tokens after that.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import numpy as np
 from mixmark.harness.contracts.errors import Unsupported, WrongOutput, refuse_options
 from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames
-from mixmark.suites import exported
-from mixmark.suites.keys import generator
-from mixmark.suites.latency import MS, SECOND, mlperf, ours
-from mixmark.suites.outputs import bound, checked
-from mixmark.suites.weights import Draw, Fill, checkpoint, drawn
+from mixmark.suites import onnx_graphs
+from mixmark.suites.latency_limits import MS, SECOND, mlperf_limits, own_limits
+from mixmark.suites.quality import check_output, gate_bound
+from mixmark.suites.random_generators import generator
+from mixmark.suites.weights import Draw, Fill, Synthetic, checkpoint
 
 if TYPE_CHECKING:
     from torch import nn
@@ -78,8 +78,8 @@ def gains(layers: int, embedding: float, name: str, shape: tuple[int, ...]) -> F
     together, and each branch is small beside it. An output head that is tied to so large an embedding would echo its
     input; the weights of the last norm, which have both signs and sum to zero, decorrelate the two.
 
-    Attention must be sharp in some layers: where it averages over the whole context, the last token alone decides, and
-    the output falls into a cycle. With sharp attention in all layers a deep network is chaotic. So it is sharp in the
+    Attention must be sharp in some layers: if all average over the whole context, the last token alone decides, and the
+    output falls into a cycle. With sharp attention in all layers a deep network is chaotic. So it is sharp in the
     first two layers, where there is no error yet to amplify. In the others the scores are so small that attention
     averages, and its branch is smaller than that of the MLP. The gain of the gate projection is small: a small gate is
     almost linear, which keeps the distribution of the down projection's input short-tailed, so that an int8 scale is
@@ -116,15 +116,15 @@ TRAINED = 0.5
 """The gate of a checkpoint, not measured on a public one. Trained weights are not exact at four bits, so the error is
 larger than that of rounding synthetic weights."""
 
-_EDGE = ours(first_ns=10 * SECOND, per_unit_ns=SECOND)
-LATENCY = {"smoke": _EDGE, "edge": _EDGE, "server": mlperf(first_ns=2 * SECOND, per_unit_ns=100 * MS)}
+_EDGE = own_limits(first_ns=10 * SECOND, per_unit_ns=SECOND)
+LATENCY = {"smoke": _EDGE, "edge": _EDGE, "server": mlperf_limits(first_ns=2 * SECOND, per_unit_ns=100 * MS)}
 """Limits of the server scenario; MLPerf's are those of llama3.1-8b, TTFT 2 s and TPOT 100 ms."""
 
 
 class Llm:
     """A Llama-style decoder: greedy, batch 1, static KV cache.
 
-    Feed: ids [tokens] int64. One yield a token: [1] int64, always as many as the tier says.
+    Feed: ids [tokens] int64. One yield for each token: [1] int64; the tier fixes their number.
     """
 
     name = "llm"
@@ -175,10 +175,10 @@ class Llm:
         }
 
     def weights(self) -> Weights:
-        specs = exported.specs(HOME, self.tier, self.graphs)
+        specs = onnx_graphs.weight_specs(HOME, self.tier, self.graphs)
         if path := self.options.get("weights"):
             return checkpoint(path, specs)
-        return drawn(self.name, specs, partial(gains, self.shape.layers, self.shape.embedding))
+        return Synthetic(self.name, specs, partial(gains, self.shape.layers, self.shape.embedding))
 
     def graphs(self) -> Mapping[str, Graph]:
         shape = self.shape
@@ -186,7 +186,7 @@ class Llm:
         cache = Spec((shape.kv_heads, shape.context, shape.head_dim))
         state = {f"{side}.{layer}": cache for layer in range(shape.layers) for side in "kv"}
         outputs = {"next": Spec((1,), "int64"), "next_position": Spec((1,), "int64")}
-        return {"step": exported.graph(HOME, self.tier, "step", inputs, state, outputs, self._step)}
+        return {"step": onnx_graphs.graph(HOME, self.tier, "step", inputs, state, outputs, self._step)}
 
     def _step(self) -> nn.Module:
         import torch
@@ -222,7 +222,7 @@ class Llm:
         return self.shape.tokens_out * batch
 
     def gate(self, precision: str) -> Gate | None:
-        at_most = TRAINED if "weights" in self.options else bound(AT_MOST[self.tier], precision)
+        at_most = TRAINED if "weights" in self.options else gate_bound(AT_MOST[self.tier], precision)
         return Gate(metric=METRIC, at_most=at_most)
 
     def reference(self) -> Suite:
@@ -243,10 +243,10 @@ class Llm:
         return float(regret.reshape(-1, RUN).mean(1, dtype=np.float64).max())
 
     def _tokens(self, output: Array) -> Array:
-        """The output; raises WrongOutput where it has another length or a token is not in the vocabulary."""
-        tokens = checked(output, (self.shape.tokens_out,), "int64")
-        if foreign := int(((tokens < 0) | (tokens >= self.shape.vocabulary)).sum()):
-            raise WrongOutput(f"{foreign} of {len(tokens)} tokens are not in the vocabulary of {self.shape.vocabulary}")
+        """The output; raises WrongOutput if its length differs or a token is not in the vocabulary."""
+        tokens = check_output(output, (self.shape.tokens_out,), "int64")
+        if unknown := int(((tokens < 0) | (tokens >= self.shape.vocabulary)).sum()):
+            raise WrongOutput(f"{unknown} of {len(tokens)} tokens are not in the vocabulary of {self.shape.vocabulary}")
         return tokens
 
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
@@ -255,8 +255,8 @@ class Llm:
         FLOPs: linear layers and causal attention; norms, rotary positions, softmax and other element-wise operations
         are not counted. Least FLOPs: the last layer of a prefill needs the keys and values of all tokens, but the rest
         of its work for the last token only. Bytes: all weights once, the rows of the embedding that are looked up, and
-        the KV cache as it is written and read. Where the output head is not tied, the rest of the embedding is not
-        read. Scales of 4-bit weights are not counted.
+        the KV cache as it is written and read. If the output head is not tied, the rest of the embedding is not read.
+        Scales of 4-bit weights are not counted.
         """
         shape = self.shape
         bits = BITS_PER_WEIGHT[precision]
@@ -290,7 +290,7 @@ class Llm:
 
 
 class Teacher(Llm):
-    """The reference that the audit runs: teacher forcing of an output behind its prompt, in one pass.
+    """The reference that the audit runs: teacher forcing of an output after its prompt, in one pass.
 
     It yields once, the logits from which each token of the output was chosen, [tokens_out, vocabulary] float32. Its
     graph exists for torch only; its weights are those of the suite.
@@ -310,7 +310,7 @@ class Teacher(Llm):
             return Taught(self.shape).eval()
 
     def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
-        """Runs a feed that also holds the `output`. Raises WrongOutput where that is not a valid output."""
+        """Runs a feed that also holds the `output`. Raises WrongOutput if that is no valid output."""
         ids = np.concatenate((feed["ids"], self._tokens(feed["output"])[:-1]))
         (logits,) = session.run("teach", session.put(ids), state=session.state("teach"))
         yield session.get(logits)

@@ -33,10 +33,10 @@ import numpy.typing as npt
 from mixmark.harness.contracts.errors import Unsupported, UsageError, refuse_options
 from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames
-from mixmark.suites import exported
-from mixmark.suites.keys import generator, key
-from mixmark.suites.outputs import bound, checked
-from mixmark.suites.weights import RMS, Draw, Fill, drawn
+from mixmark.suites import onnx_graphs
+from mixmark.suites.quality import check_output, gate_bound
+from mixmark.suites.random_generators import generator, philox_key
+from mixmark.suites.weights import RMS, Draw, Fill, Synthetic
 
 if TYPE_CHECKING:
     from torch import nn
@@ -134,7 +134,7 @@ class Probe:
         shapes = {
             each.weight: Spec((each.size, each.size if each.kind == "gemm" else COLUMNS)) for each in self._kernels
         }
-        return Fine(drawn(self.name, shapes, _rule))
+        return Fine(Synthetic(self.name, shapes, _rule))
 
     def graphs(self) -> Mapping[str, Graph]:
         return {each.graph: self._graph(each) for each in self._kernels}
@@ -144,7 +144,7 @@ class Probe:
         first = replace(kernel, number=0)
         inputs = {"nonce": Spec((VECTORS, self._nonce))}
         module = partial(_module, first.kind, first.size)
-        graph = exported.graph(HOME, self.tier, first.graph, inputs, {}, {"result": Spec((1,))}, module)
+        graph = onnx_graphs.graph(HOME, self.tier, first.graph, inputs, {}, {"result": Spec((1,))}, module)
         if kernel == first:
             return graph
         names = first.weight.encode(), kernel.weight.encode()  # of one length, so the message stays well-formed
@@ -172,7 +172,7 @@ class Probe:
                 yield session.get(result)
 
     def gate(self, precision: str) -> Gate | None:
-        return Gate(metric=METRIC, at_most=bound(AT_MOST, precision))
+        return Gate(metric=METRIC, at_most=gate_bound(AT_MOST, precision))
 
     def reference(self) -> Suite:
         return self
@@ -183,7 +183,7 @@ class Probe:
         output, reference: [matrices] float32, kernel by kernel. Rounding adds up along the products of gemm, so their
         variance is multiplied by the number of roundings.
         """
-        off = checked(output, reference.shape).astype(np.float64) - reference
+        off = check_output(output, reference.shape).astype(np.float64) - reference
         spread = [_spread(each.kind, each.size) for each in self._kernels]
         return float(np.square(off / spread).max())
 
@@ -266,7 +266,7 @@ class Fine:
         if not name.startswith("matrix"):
             self.drawn.read(name, into)
             return
-        source = np.random.Philox(key=key(f"probe/{name}"))
+        source = np.random.Philox(key=philox_key(f"probe/{name}"))
 
         raw = np.asarray(source.random_raw(BLOCK * COLUMNS // 4), "<u8").view("<u2").astype(np.uint32)
         block = ((raw & RANDOM | FIXED) << 16).reshape(BLOCK, COLUMNS)

@@ -3,8 +3,8 @@
 A deep residual network with random weights is chaotic: with unit gain on its branches, an honest bf16 run would be as
 far from the reference as one that skips a block. So biases and gains are chosen such that rounding errors grow little
 from layer to layer and leaving out a block is detected (`rule`). The running statistics of the batch norms were
-measured once on images of this suite, moved to where folding them into the convolutions is exact, and shipped, because
-a new measurement would differ from machine to machine. `calibrate.py` writes them.
+measured once on images of this suite, changed slightly so that folding them into the convolutions is exact, and
+shipped, because a new measurement would differ from machine to machine. `calibrate.py` writes them.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import numpy.typing as npt
 from mixmark.harness.contracts.errors import Unsupported, refuse_options
 from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames
-from mixmark.suites import exported
-from mixmark.suites.keys import generator
-from mixmark.suites.latency import MS, SECOND, mlperf, ours
-from mixmark.suites.memory import Reused
-from mixmark.suites.outputs import bound, checked, unexplained
-from mixmark.suites.weights import Draw, Fill, checkpoint, drawn
+from mixmark.suites import onnx_graphs
+from mixmark.suites.array_pool import ArrayPool
+from mixmark.suites.latency_limits import MS, SECOND, mlperf_limits, own_limits
+from mixmark.suites.quality import check_output, gate_bound, unexplained_variance
+from mixmark.suites.random_generators import generator
+from mixmark.suites.weights import Draw, Fill, Synthetic, checkpoint
 
 if TYPE_CHECKING:
     from torch import nn
@@ -55,8 +55,8 @@ TRAINED = 0.2
 
 STATISTICS = HOME / "statistics.npz"
 
-_EDGE = ours(total_ns=2 * SECOND)
-LATENCY = {"smoke": _EDGE, "edge": _EDGE, "server": mlperf(total_ns=15 * MS)}
+_EDGE = own_limits(total_ns=2 * SECOND)
+LATENCY = {"smoke": _EDGE, "edge": _EDGE, "server": mlperf_limits(total_ns=15 * MS)}
 """Limits of the server scenario; MLPerf's is that of resnet50."""
 
 
@@ -102,35 +102,34 @@ class ResNet50:
 
     def uncalibrated(self) -> Weights:
         """The synthetic weights, without useful running statistics."""
-        return drawn(self.name, self._specs(), rule)
+        return Synthetic(self.name, self._specs(), rule)
 
     def _specs(self) -> Mapping[str, Spec]:
-        return exported.specs(HOME, self.tier, self.graphs)
+        return onnx_graphs.weight_specs(HOME, self.tier, self.graphs)
 
     def graphs(self) -> Mapping[str, Graph]:
         inputs = {"images": Spec(("batch", 3, self.pixels, self.pixels), "uint8")}
         outputs = {"logits": Spec(("batch", CLASSES))}
-        return {"classify": exported.graph(HOME, self.tier, "classify", inputs, {}, outputs, _module)}
+        return {"classify": onnx_graphs.graph(HOME, self.tier, "classify", inputs, {}, outputs, _module)}
 
     def feeds(self, batch: int, seed: int) -> Feeds:
         """Images of tinted 1/f noise, `images` [batch, 3, pixels, pixels] uint8.
 
-        They have the spectrum of photographs, and correlated channels like them. An image is the sum of two patterns of
-        the pool, each rolled by a distance of its own and in a tint of its own, one of 48 that are equally strong. A
-        network that averages over positions need not notice a roll of a whole image, but it does notice how two
-        patterns lie to each other. There are 496 pairs, 48² tints and pixels² such places, so that no image comes back,
-        rolled or not.
+        They have the spectrum of photographs, and correlated channels. An image is the sum of two patterns of the pool.
+        Each pattern is rolled by its own distance and has its own tint, one of 48 equally strong ones. A network that
+        averages over positions may ignore a roll of the whole image, but not the relative position of two patterns.
+        There are 496 pairs, 48² tints and pixels² relative positions, so no image repeats, rolled or not.
 
-        The pool holds each pattern in each strength that a channel may have, halved, so that a channel is one addition
-        of bytes. A roll is a contiguous part of the pattern repeated; its rows begin in the middle of a pattern's row,
-        so right of its seam they are those of one row below.
+        The pool holds each pattern in each strength that a channel may have, halved, so a channel is one addition of
+        bytes. A roll is a contiguous part of the repeated pattern. Its rows begin in the middle of a pattern's row, so
+        to the right of the seam they continue with the pattern's next row.
         """
         side, area = self.pixels, self.pixels**2
         pattern = patterns(generator("resnet50/pool", seed), POOL, side).reshape(POOL, 1, area)
         strengths = np.array([*TINT, *(-part for part in TINT)], np.float32) * (SCALE / math.sqrt(2))
         halves = np.rint(pattern * strengths[:, None] + GREY / 2).clip(0, GREY - 1).astype(np.uint8)
         halves = np.tile(halves, 2)
-        memory = Reused((batch, 3, area), np.uint8)
+        memory = ArrayPool((batch, 3, area), np.uint8)
 
         def feed(nonce: int) -> Feed:
             random = generator("resnet50/feed", seed, nonce)
@@ -139,10 +138,10 @@ class ResNet50:
             begins = random.integers(area, size=(batch, 2))
             tints = random.random((2, batch, 3), np.float32).argsort(2) + random.integers(2, size=(2, batch, 3)) * 3
             images = memory()
-            for image, (i, j), (a, b), one, other in zip(
+            for image, (i, j), (a, b), first_tint, second_tint in zip(
                 images, pairs.tolist(), begins.tolist(), *tints.tolist(), strict=True
             ):
-                for channel, k, m in zip(image, one, other, strict=True):
+                for channel, k, m in zip(image, first_tint, second_tint, strict=True):
                     np.add(halves[i, k, a : a + area], halves[j, m, b : b + area], out=channel)
             return {"images": images.reshape(batch, 3, side, side)}
 
@@ -156,7 +155,7 @@ class ResNet50:
         yield session.get(logits)
 
     def gate(self, precision: str) -> Gate | None:
-        at_most = TRAINED if "weights" in self.options else bound(AT_MOST, precision)
+        at_most = TRAINED if "weights" in self.options else gate_bound(AT_MOST, precision)
         return Gate(metric=METRIC, at_most=at_most, samples=SAMPLES)
 
     def reference(self) -> Suite:
@@ -168,7 +167,7 @@ class ResNet50:
         output: [images, 1000] float32. reference: [images + 1, 1000] float32, the last row being the centre.
         """
         *_, centre = reference
-        return float(unexplained(checked(output, reference[:-1].shape), reference[:-1], centre).max())
+        return float(unexplained_variance(check_output(output, reference[:-1].shape), reference[:-1], centre).max())
 
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
         """The cost of one batch.
@@ -190,9 +189,9 @@ class ResNet50:
 
 
 class Reference(ResNet50):
-    """ResNet-50 that yields the mean logits over fixed images after a feed's logits.
+    """ResNet-50 that yields a feed's logits and then the mean logits over fixed images.
 
-    The mean cannot come from the feed, which may hold a single image. Trap: the object computes it once and keeps it.
+    The mean cannot come from the feed, which may hold a single image. It is computed once and kept.
     """
 
     _centre: Array | None = None
@@ -231,8 +230,7 @@ def _flops(pixels: int, winograd: float = 1) -> float:
 
 
 def patterns(random: np.random.Generator, count: int, pixels: int) -> npt.NDArray[np.float32]:
-    """Fields of 1/f noise, [count, pixels, pixels]: the amplitude falls with the frequency. They are periodic, and each
-    has mean 0 and variance 1."""
+    """Periodic fields of 1/f noise with mean 0 and variance 1: [count, pixels, pixels]."""
     frequency = np.hypot(np.fft.fftfreq(pixels)[:, None], np.fft.rfftfreq(pixels))
     frequency[0, 0] = np.inf
     spectrum = np.fft.rfft2(random.standard_normal((count, pixels, pixels), np.float32)) / frequency
@@ -273,13 +271,13 @@ BRANCH_GAINS = {"layer1": 0.4, "layer2": 0.45, "layer3": 0.55, "layer4": 0.65}
 
 @cache
 def statistics() -> Mapping[str, npt.NDArray[np.float32]]:
-    """running_mean and running_var of each batch norm by name, as `calibrate` moved them."""
+    """running_mean and running_var of each batch norm by name, as `calibrate.py` wrote them."""
     with np.load(STATISTICS) as stored:
         return {name: stored[name] for name in stored.files}
 
 
 class Calibrated:
-    """Weights in which the measured statistics replace the drawn ones."""
+    """Synthetic weights whose running statistics are replaced by the measured ones."""
 
     def __init__(self, weights: Weights, statistics: Mapping[str, npt.NDArray[np.float32]]) -> None:
         self._weights, self._statistics = weights, statistics

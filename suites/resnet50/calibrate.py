@@ -2,11 +2,12 @@
 
 Run it after a change to the weights or the feeds.
 
-Fast engines fold a batch norm into the convolution before it. With any factor for a channel, the folded weights would
-not be exact in 16 bits, let alone in 4, and their rounding, which is the same at every place of an image, would be 20
-times that of the activations. So the variance of a channel is moved to where its factor is one of the two powers of two
-around it, by turns, so that the mean power of all channels stays: else one block would weigh twice another. And its
-mean is moved by less than the rounding of bf16, to where its folded bias is a bf16.
+Fast engines fold a batch norm into the convolution before it. With an arbitrary factor for a channel, the folded
+weights would not be exact in 16 or 4 bits, and their rounding, which is the same at every position of an image, would
+be 20 times that of the activations. So the variance of a channel is changed such that its factor becomes one of the two
+neighbouring powers of two. The two alternate over the channels so that the mean power of all channels stays; otherwise
+one block would weigh twice as much as another. The mean is changed by less than the rounding of bf16, such that the
+folded bias is exact in bf16.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ def measure(images: int = 64, tier: str = "edge", seed: int = 0) -> Mapping[str,
 
 
 def _calibrate(norm: BatchNorm, inputs: tuple[Tensor]) -> None:
-    """Sets the statistics of a batch norm to those of its input, moved to where folding is exact."""
+    """Sets the statistics of a batch norm to those of its input, changed such that folding is exact."""
     x = inputs[0].double()
     weight, bias = norm.weight.double(), norm.bias.double()
     variance, mean = torch.var_mean(x, (0, 2, 3), correction=0)
     wanted = weight / torch.sqrt(variance + EPSILON)
     below = torch.exp2(torch.log2(wanted).floor())
-    share = torch.cumsum((wanted / below) ** 2 / 3 - 1 / 3, 0)  # of the channels whose factor is twice that below
-    factor = torch.where(torch.diff((share + 0.5).floor(), prepend=torch.zeros(1)) > 0, 2 * below, below)
+    doubled = torch.cumsum((wanted / below) ** 2 / 3 - 1 / 3, 0)  # how many channels take the upper power so far
+    factor = torch.where(torch.diff((doubled + 0.5).floor(), prepend=torch.zeros(1)) > 0, 2 * below, below)
     folded = (bias - mean * factor).bfloat16().double()
     norm.running_var.copy_((weight / factor) ** 2 - EPSILON)
     norm.running_mean.copy_((bias - folded) / factor)

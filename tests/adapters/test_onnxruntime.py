@@ -25,7 +25,7 @@ from mixmark.harness.adapters.torch import Torch
 from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported, UsageError
 from mixmark.harness.contracts.protocols import Array, GraphRunner, Suite, Use
 from mixmark.harness.contracts.schema import Device
-from mixmark.suites import exported
+from mixmark.suites import onnx_graphs
 from mixmark.suites.dlrm import Dlrm
 from mixmark.suites.llm import Llm
 from mixmark.suites.probe import Probe
@@ -122,7 +122,7 @@ def test_graphs_share_one_copy_of_a_weight() -> None:
 
     class Counting(Toy):
         def weights(self) -> Random:
-            return Counted(exported.specs(HOME, self.tier, self.graphs))
+            return Counted(onnx_graphs.weight_specs(HOME, self.tier, self.graphs))
 
     with OnnxRuntime({}).open(cpu(), Counting(), "fp32", ALONE):
         assert sorted(reads) == sorted(Toy().weights().names())
@@ -149,7 +149,7 @@ def test_no_file_is_left_behind_even_on_failure(tmp_path: Path, monkeypatch: pyt
 
     class BrokenToy(Toy):
         def weights(self) -> Random:
-            return Broken(exported.specs(HOME, self.tier, self.graphs))
+            return Broken(onnx_graphs.weight_specs(HOME, self.tier, self.graphs))
 
     with OnnxRuntime({}).open(cpu(), Toy(), "fp32", ALONE):
         assert not list(tmp_path.iterdir())

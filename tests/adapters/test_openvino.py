@@ -23,7 +23,7 @@ from mixmark.harness.contracts.bfloat16 import round_to_bf16
 from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported, UsageError
 from mixmark.harness.contracts.protocols import Array, GraphRunner, Use
 from mixmark.harness.contracts.schema import Device
-from mixmark.suites import exported
+from mixmark.suites import onnx_graphs
 from mixmark.suites.diffusion import Diffusion
 from mixmark.suites.llm import Llm
 from mixmark.suites.resnet50 import ResNet50
@@ -175,7 +175,7 @@ def test_no_file_is_left_behind_even_on_failure(tmp_path: Path, monkeypatch: pyt
 
     class BrokenToy(Toy):
         def weights(self) -> Random:
-            return Broken(exported.specs(HOME, self.tier, self.graphs))
+            return Broken(onnx_graphs.weight_specs(HOME, self.tier, self.graphs))
 
     with OpenVino({}).open(cpu(), Toy(), "fp32", ALONE):
         assert not list(tmp_path.iterdir())

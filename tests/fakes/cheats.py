@@ -42,7 +42,7 @@ from mixmark.harness.contracts.arrivals import poisson
 from mixmark.harness.contracts.schema import Completions
 from mixmark.harness.worker import child, load_generator
 from mixmark.harness.worker import outputs as kept
-from mixmark.suites.outputs import bound, checked
+from mixmark.suites.quality import check_output, gate_bound
 from tests.fakes.null import NoWeights
 
 DEVICE = Device(
@@ -93,14 +93,14 @@ class Chain:
             yield np.array([token])
 
     def gate(self, precision: str) -> Gate | None:
-        at_most = bound({"16 bits": 0.5, "fp8": 3.5, "int8": 1.5, "int4": 1.5}, precision)
+        at_most = gate_bound({"16 bits": 0.5, "fp8": 3.5, "int8": 1.5, "int4": 1.5}, precision)
         return Gate(metric="wrong tokens", at_most=at_most)
 
     def reference(self) -> Suite:
         return self
 
     def quality(self, output: Array, reference: Array) -> float:
-        return float((checked(output, reference.shape, "int64") != reference).sum())
+        return float((check_output(output, reference.shape, "int64") != reference).sum())
 
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
         return (Cost(name="token", flops=1, bytes=1, yields=TOKENS),)

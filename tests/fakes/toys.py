@@ -17,7 +17,7 @@ import numpy.typing as npt
 from mixmark.harness.contracts.errors import Unsupported
 from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Runner, Session, Spec, Suite, Use, Value
 from mixmark.harness.contracts.schema import Cost, Device, Gate, LatencyLimits, UnitNames
-from mixmark.suites import exported
+from mixmark.suites import onnx_graphs
 
 if TYPE_CHECKING:
     from torch import nn
@@ -107,7 +107,7 @@ class Toy:
     def graphs(self) -> Mapping[str, Graph]:
         cache = Spec((HEADS, LENGTH, WIDTH // HEADS))
         one = Spec((1,), "int64")
-        step = exported.graph(
+        step = onnx_graphs.graph(
             HOME,
             self.tier,
             "step",
@@ -117,13 +117,13 @@ class Toy:
             _step,
         )
         image, logits = Spec(("batch", 3, 9, 9)), Spec(("batch", 4))
-        see = exported.graph(HOME, self.tier, "see", {"image": image}, {}, {"logits": logits}, _see)
+        see = onnx_graphs.graph(HOME, self.tier, "see", {"image": image}, {}, {"logits": logits}, _see)
         index, sums = Spec(("batch", 5), "int64"), Spec(("batch", WIDTH))
-        look = exported.graph(HOME, self.tier, "look", {"index": index}, {}, {"sums": sums}, _look)
+        look = onnx_graphs.graph(HOME, self.tier, "look", {"index": index}, {}, {"sums": sums}, _look)
         return {"step": step, "see": see, "look": look}
 
     def weights(self) -> Random:
-        return Random(exported.specs(HOME, self.tier, self.graphs))
+        return Random(onnx_graphs.weight_specs(HOME, self.tier, self.graphs))
 
     def feeds(self, batch: int, seed: int) -> Feeds:
         def made(nonce: int) -> Feed:
@@ -195,4 +195,4 @@ def computes_as_torch(runner: Runner, device: Device) -> None:
 
 
 if __name__ == "__main__":
-    exported.ship(Toy(), HOME)
+    onnx_graphs.ship(Toy(), HOME)

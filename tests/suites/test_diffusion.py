@@ -542,9 +542,9 @@ def test_the_least_work_has_the_keys_and_values_of_the_prompt_once(tier: str) ->
     shape = suite.shape
     denoise = suite.graphs()["denoise"].module()
     layers = [layer for name, layer in denoise.named_modules() if name.endswith(("attn2.to_k", "attn2.to_v"))]
-    assert shapes.of_the_prompt(shape.unet).weights == sum(count(layer) for layer in layers)
+    assert shapes.prompt_projections(shape.unet).weights == sum(count(layer) for layer in layers)
     one, all_steps = (each.costs("fp16", 1)[0].least_flops or 0 for each in (in_one_step(tier), suite))
-    again = shapes.unet(shape.unet, shape.latent_size).least_flops - shapes.of_the_prompt(shape.unet).flops
+    again = shapes.unet(shape.unet, shape.latent_size).least_flops - shapes.prompt_projections(shape.unet).flops
     assert all_steps - one == (shape.steps - 1) * shape.prompts * again
 
 

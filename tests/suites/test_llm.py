@@ -243,10 +243,10 @@ def at_most(suite: Llm, precision: str = "int4") -> float:
     return gate.at_most
 
 
-@pytest.mark.parametrize("way", ["int8", "int8-tensor"])
-def test_int8_activations_pass_in_8_and_4_bits(audit: tuple[Llm, Eager, Eager, Feed], target: str) -> None:
+@pytest.mark.parametrize("rounding", ["int8", "int8-tensor"])
+def test_int8_activations_pass_in_8_and_4_bits(audit: tuple[Llm, Eager, Eager, Feed], rounding: str) -> None:
     suite, session, _, feed = audit
-    with activations(session.module, target):
+    with activations(session.module, rounding):
         value = judged(audit, output_of(suite, session, feed))
     assert 0 < value < min(at_most(suite, "int8"), at_most(suite, "int4")) / 3
 

@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from mixmark.harness.contracts.errors import Unsupported, WrongOutput
 from mixmark.harness.contracts.protocols import Array, Feed, Weights
-from mixmark.suites.outputs import unexplained
+from mixmark.suites.quality import unexplained_variance
 from mixmark.suites.resnet50 import AT_MOST, GREY, PARAMETERS, SAMPLES, SCALE, TRAINED, ResNet50, statistics
 from mixmark.suites.resnet50.network import BatchNorm, resnet50
 from tests.suites.separation import activations
@@ -125,11 +125,11 @@ def test_the_centre_is_the_same_for_every_feed(network: nn.Module, reference: Ar
 
 
 @pytest.mark.parametrize(
-    ("way", "declared"), [("bf16", "bf16"), ("fp8", "fp8"), ("int8-tensor", "int8"), ("int8-tensor", "int4")]
+    ("rounding", "declared"), [("bf16", "bf16"), ("fp8", "fp8"), ("int8-tensor", "int8"), ("int8-tensor", "int4")]
 )
-def test_rounding_passes(network: nn.Module, reference: Array, target: str, declared: str) -> None:
+def test_rounding_passes(network: nn.Module, reference: Array, rounding: str, declared: str) -> None:
     """In fp32 with what goes into every layer rounded: few processors convolve in bf16 fast enough for a test."""
-    with activations(network, target):
+    with activations(network, rounding):
         assert passes(output(network), reference, declared)
 
 
@@ -254,7 +254,7 @@ def test_patterns_at_another_place_have_other_logits(network: nn.Module) -> None
     images = ResNet50("smoke", {}).feeds(16, seed=4)(0)["images"]
     says = [logits(network, np.roll(images, by, axis=2)).numpy() for by in (0, 1)]
     centre = says[0].mean(0)
-    assert unexplained(says[1], says[0], centre).min() > AT_MOST["fp8"]
+    assert unexplained_variance(says[1], says[0], centre).min() > AT_MOST["fp8"]
 
 
 @pytest.mark.parametrize("tier", ["smoke", "edge"])

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.protocols import Spec, Weights
-from mixmark.suites.weights import GROUP, MULTISET, RMS, Draw, Drawn, checkpoint, drawn, remainder
+from mixmark.suites.weights import GROUP, MULTISET, RMS, Draw, Synthetic, checkpoint, remainder
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +35,7 @@ def read(weights: Weights, name: str) -> Floats:
 def draw(
     *shape: int, suite: str = "llm", name: str = "w", seed: int = 0, gain: float = 1.0, threads: int = 1
 ) -> Floats:
-    return read(Drawn(suite, {name: Spec(shape)}, lambda name, shape: Draw(gain), seed, threads), name)
+    return read(Synthetic(suite, {name: Spec(shape)}, lambda name, shape: Draw(gain), seed, threads), name)
 
 
 GOLDEN = {
@@ -109,14 +109,14 @@ def test_groups_are_not_alike_and_no_place_is_special() -> None:
 
 def test_a_rule_can_ask_for_constants() -> None:
     specs = {"norm.weight": Spec((5,)), "proj.weight": Spec((2, 32))}
-    weights = drawn("llm", specs, lambda name, shape: 0.25 if name.startswith("norm") else Draw())
+    weights = Synthetic("llm", specs, lambda name, shape: 0.25 if name.startswith("norm") else Draw())
     assert list(weights.names()) == list(specs)
     assert read(weights, "norm.weight").tolist() == [0.25] * 5
     assert len(np.unique(read(weights, "proj.weight"))) == 11
 
 
 def test_a_wrong_buffer_is_refused() -> None:
-    weights = drawn("llm", {"w": Spec((4, 64))}, lambda name, shape: Draw())
+    weights = Synthetic("llm", {"w": Spec((4, 64))}, lambda name, shape: Draw())
     wrong: tuple[Any, ...] = (
         np.empty((4, 32), np.float32),
         np.empty((64, 4), np.float32).T,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from mixmark.suites import exported, outputs, weights
+from mixmark.suites import onnx_graphs, quality, weights
 from mixmark.suites.diffusion import HOME, Diffusion, rule
 from tests.suites.separation import Row, activations, integers
 
@@ -203,14 +203,14 @@ def rows(networks: Networks, wanted: Callable[[str], object]) -> Iterator[Row]:
 
     if not wanted("weights of another seed"):
         return
-    specs = exported.specs(HOME, suite.tier, suite.graphs)
-    drawn = weights.drawn(suite.name, specs, partial(rule, guidance=suite.shape.guidance), seed=1)
+    specs = onnx_graphs.weight_specs(HOME, suite.tier, suite.graphs)
+    drawn = weights.Synthetic(suite.name, specs, partial(rule, guidance=suite.shape.guidance), seed=1)
     networks.load(drawn)
     yield from row("weights of another seed", whole())
 
 
 def distance(output: Array, reference: Array) -> float:
-    return float(outputs.unexplained(output, reference, reference.mean((2, 3), keepdims=True)).max())
+    return float(quality.unexplained_variance(output, reference, reference.mean((2, 3), keepdims=True)).max())
 
 
 def layers(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:

@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 from mixmark.harness.contracts.protocols import Array
 from mixmark.suites.dlrm import CROSS_LAYERS, FIXED, HOTNESS, SCRAMBLE, SET_ASIDE, Dlrm, rule
 from mixmark.suites.dlrm.network import dlrm
-from mixmark.suites.weights import drawn
+from mixmark.suites.weights import Synthetic
 from tests.suites.separation import GROUP, Row, integers, rounded, two_of_four
 
 BATCH = 2048
@@ -109,7 +109,7 @@ def opened(tier: str, nonces: Sequence[int]) -> tuple[Target, Array, Target]:
 def others(suite: Dlrm, seed: int) -> dict[str, Tensor]:
     """All weights except the tables, drawn with a seed; the suite's seed is 0."""
     specs = {name: suite.weights().spec(name) for name in suite.weights().names() if "t_cat" not in name}
-    source, weights = drawn(suite.name, specs, rule, seed), {}
+    source, weights = Synthetic(suite.name, specs, rule, seed), {}
     for name, spec in specs.items():
         weights[name] = torch.empty([int(size) for size in spec.shape])
         source.read(name, weights[name].numpy())

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from mixmark.harness.contracts.protocols import Array, Weights
 from mixmark.suites.llm import SHARP_LAYERS, Llm, Shape
 from mixmark.suites.llm.network import Layer, Network, rotary, rotate
-from mixmark.suites.weights import Drawn
+from mixmark.suites.weights import Synthetic
 from tests.suites.separation import Row, integers, rounded
 
 SIXTEEN, EXACT = "16 bits", "int8, int4"
@@ -205,7 +205,7 @@ def values(
     (graph,) = suite.reference().graphs().values()
     network = graph.module().to_empty(device="cpu")
     assert isinstance(network, Network)
-    assert isinstance(drawn, Drawn)
+    assert isinstance(drawn, Synthetic)
 
     outputs: list[tuple[Target, Array]] = []
     changed: list[tuple[Target, Callable[[Tensor], Tensor]]] = [

@@ -12,7 +12,7 @@ import numpy as np
 
 from mixmark.harness.contracts.protocols import Array, Feed, State, Weights
 from mixmark.suites.resnet50 import STAGES, Calibrated, ResNet50, rule, statistics
-from mixmark.suites.weights import drawn
+from mixmark.suites.weights import Synthetic
 from tests.suites.separation import Row, activations, integers, rounded, two_of_four
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def values(tier: str, nonces: Sequence[int], wanted: Callable[[str], object]) ->
         yield from row("2:4 sparse weights", right)
     yield from row("half resolution", lambda: outputs(network, [halved(feed) for feed in given[1:]]))
     specs = {name: suite.weights().spec(name) for name in suite.weights().names()}
-    other = loaded(Calibrated(drawn(suite.name, specs, rule, seed=1), statistics()))
+    other = loaded(Calibrated(Synthetic(suite.name, specs, rule, seed=1), statistics()))
     yield from row("other weights", partial(outputs, other))
     yield from row("the previous feed's output", lambda: [reference[:-1] for reference in references[:-1]])
     yield from row("the mean output", lambda: [np.repeat(reference[-1:], IMAGES, 0) for reference in references[1:]])

@@ -13,13 +13,13 @@ from mixmark.harness.adapters.onnxruntime import OnnxRuntime, from_file, session
 from mixmark.harness.adapters.torch import Torch
 from mixmark.harness.contracts.protocols import Graph, Suite, Use
 from mixmark.harness.plugins import model_cache, registry
-from mixmark.suites import exported
+from mixmark.suites import onnx_graphs
 from tests.fakes.toys import HOME, Toy
 
 pytestmark = pytest.mark.slow
 
 SUITES = list(registry.BUILT_IN["suites"])
-SHIPPED = [(name, tier) for name in SUITES for tier in exported.TIERS]
+SHIPPED = [(name, tier) for name in SUITES for tier in onnx_graphs.TIERS]
 
 
 def suite(name: str, tier: str) -> Suite:
@@ -39,7 +39,7 @@ def ends(graph: Graph) -> tuple[list[str], list[str]]:
 
 @pytest.fixture(scope="module")
 def step() -> bytes:
-    return exported.export(Toy().graphs()["step"])
+    return onnx_graphs.export(Toy().graphs()["step"])
 
 
 def test_an_export_has_names_symbols_and_state_but_no_weights(step: bytes) -> None:
@@ -75,31 +75,31 @@ def test_what_is_not_shipped_is_exported_once_and_found_again(tmp_path: Path, mo
         return b"model"
 
     monkeypatch.setenv(model_cache.FOLDER, str(tmp_path))
-    monkeypatch.setattr(exported, "export", export)
+    monkeypatch.setattr(onnx_graphs, "export", export)
     assert Toy("server").graphs()["look"].onnx() == b"model"
     assert Toy("server").graphs()["look"].onnx() == b"model"
     assert len(exports) == 1
-    monkeypatch.setattr(exported, "_sources", lambda home: b"edited since")
+    monkeypatch.setattr(onnx_graphs, "_sources", lambda home: b"edited since")
     assert Toy("server").graphs()["look"].onnx() == b"model"
     assert len(exports) == 2
 
 
 def test_a_suite_that_ships_its_shapes_builds_no_module(tmp_path: Path) -> None:
-    asked = exported.specs(tmp_path, "smoke", Toy().graphs)
-    assert exported.specs(HOME, "smoke", dict) == asked
+    asked = onnx_graphs.weight_specs(tmp_path, "smoke", Toy().graphs)
+    assert onnx_graphs.weight_specs(HOME, "smoke", dict) == asked
 
 
 @pytest.mark.parametrize(("name", "tier"), SHIPPED)
 def test_what_is_shipped_matches_the_modules(name: str, tier: str) -> None:
-    """After a change to a module: python -m mixmark.suites.exported mixmark.suites.llm:Llm."""
+    """After a change to a module: python -m mixmark.suites.onnx_graphs mixmark.suites.llm:Llm."""
     each = suite(name, tier)
     graphs = each.graphs()
-    shapes = exported.shapes_of(graphs)
+    shapes = onnx_graphs.weight_shapes(graphs)
     weights = each.weights()
     assert {name: weights.spec(name).shape for name in weights.names()} == shapes
-    home = Path(exported.__file__).parent / name
+    home = Path(onnx_graphs.__file__).parent / name
     for title, graph in graphs.items():
-        assert exported.graph_path(home, tier, title).exists()
+        assert onnx_graphs.graph_path(home, tier, title).exists()
         model = onnx.load_from_string(graph.onnx())
         inputs, outputs = ends(graph)
         assert [value.name for value in model.graph.input] == inputs

@@ -1,4 +1,4 @@
-"""Comparisons of outputs with the fp32 reference, and the bounds of what may differ."""
+"""Checks outputs, compares them with the fp32 reference, and gives the bounds of quality gates."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from mixmark.harness.contracts.protocols import Array
 from mixmark.harness.contracts.schema import weight_class
 
 
-def bound(at_most: Mapping[str, float], precision: str) -> float:
-    """The bound of a gate for a declared precision, from the bounds of `16 bits`, `fp8`, `int8` and `int4`.
+def gate_bound(at_most: Mapping[str, float], precision: str) -> float:
+    """A gate's bound for a declared precision. at_most: the bounds of `16 bits`, `fp8`, `int8` and `int4`.
 
-    fp32, bf16 and fp16 share one. fp8 has its own, since its activations have three bits of mantissa: their rounding
+    fp32, bf16 and fp16 share a bound. fp8 has its own: its activations have three bits of mantissa, so their rounding
     errors are several times those of int8.
     """
     return at_most["16 bits" if weight_class(precision) == 16 else precision]
 
 
-def checked(output: Array, shape: tuple[int, ...], dtype: str = "float32") -> Array:
-    """Returns the output; raises WrongOutput where its shape or dtype differs or a value is not finite."""
+def check_output(output: Array, shape: tuple[int, ...], dtype: str = "float32") -> Array:
+    """Returns the output; raises WrongOutput if its shape or dtype differs or a value is not finite."""
     if output.shape != shape or output.dtype != np.dtype(dtype):
         raise WrongOutput(f"the output is {output.dtype} {output.shape}, but should be {dtype} {shape}")
     if not np.isfinite(output).all():
@@ -30,13 +30,13 @@ def checked(output: Array, shape: tuple[int, ...], dtype: str = "float32") -> Ar
     return output
 
 
-def unexplained(output: Array, reference: Array, centre: Array | float) -> npt.NDArray[np.float64]:
-    """The share of the reference's variance around `centre` that the output does not explain, 1 − R²: [rows] float64.
+def unexplained_variance(output: Array, reference: Array, centre: Array | float) -> npt.NDArray[np.float64]:
+    """1 − R² of each row: the reference's variance around `centre` that the output does not explain. [rows] float64.
 
     The reference itself has 0, an output that is always `centre` about 1, the output for another input about 2. The
     centre must be a mean over many inputs: otherwise a constant output could score well.
     """
     rows = len(reference)
-    off = (output.astype(np.float64) - reference).reshape(rows, -1)
+    error = (output.astype(np.float64) - reference).reshape(rows, -1)
     spread = (reference.astype(np.float64) - centre).reshape(rows, -1)
-    return np.asarray((off * off).mean(1) / (spread * spread).mean(1))
+    return np.asarray((error * error).mean(1) / (spread * spread).mean(1))

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from mixmark.suites.memory import Reused
+from mixmark.suites.array_pool import ArrayPool
 
 
 def test_memory_is_used_again_once_no_view_of_it_is_held() -> None:
-    memory = Reused((4, 8), np.uint8)
+    memory = ArrayPool((4, 8), np.uint8)
     first = memory()
     at = first.ctypes.data
     part = first.reshape(8, 4)[1:]

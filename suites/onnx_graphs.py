@@ -1,7 +1,7 @@
-"""Graphs as ONNX models without their weights: shipped, cached, or exported from the PyTorch module on demand.
+"""A suite's graphs as ONNX models without weights: shipped, cached, or exported from the PyTorch module on demand.
 
-A suite ships the graphs of its smoke and edge tiers in the folder `graphs` beside its code, so that an ONNX runtime
-works where torch is absent. After a change to a module, `python -m mixmark.suites.exported
+A suite ships the graphs of its smoke and edge tiers in the folder `graphs` beside its code, so an ONNX runtime
+works without torch. After a change to a module, `python -m mixmark.suites.onnx_graphs
 mixmark.suites.llm:Llm …` writes them again.
 """
 
@@ -48,9 +48,8 @@ def graph(
 ) -> Graph:
     """A Graph whose `onnx` reads the shipped file, else the file in the user's cache, else exports into that cache.
 
-    home: the folder of the suite's sources, with the shipped files in its subfolder `graphs`. A cached file is found
-    again as long as the sources and the shapes stay the same. `onnx` raises Unsupported where there is neither a file
-    nor an exporter.
+    home: the folder of the suite's sources, with the shipped files in its subfolder `graphs`. A cached file is reused
+    until the sources or the shapes change. `onnx` raises Unsupported if there is neither a file nor an exporter.
     """
 
     def onnx() -> bytes:
@@ -73,17 +72,17 @@ def graph_path(home: Path, tier: str, name: str) -> Path:
     return home / "graphs" / f"{tier}-{name}.onnx.xz"
 
 
-def specs(home: Path, tier: str, graphs: Callable[[], Mapping[str, Graph]]) -> Mapping[str, Spec]:
+def weight_specs(home: Path, tier: str, graphs: Callable[[], Mapping[str, Graph]]) -> Mapping[str, Spec]:
     """Names and shapes of all weights, in the order of the graphs: from the shipped file, else from the modules."""
     shipped = home / "graphs" / f"{tier}.json"
-    shapes = json.loads(shipped.read_text()) if shipped.exists() else shapes_of(graphs())
+    shapes = json.loads(shipped.read_text()) if shipped.exists() else weight_shapes(graphs())
     return {name: Spec(tuple(shape)) for name, shape in shapes.items()}
 
 
-def shapes_of(graphs: Mapping[str, Graph]) -> Mapping[str, tuple[int, ...]]:
+def weight_shapes(graphs: Mapping[str, Graph]) -> Mapping[str, tuple[int, ...]]:
     """The shape of every tensor in the modules' state dicts; a weight that two graphs share appears once."""
     return {
-        name: tuple(tensor.shape) for each in graphs.values() for name, tensor in each.module().state_dict().items()
+        name: tuple(tensor.shape) for graph in graphs.values() for name, tensor in graph.module().state_dict().items()
     }
 
 
@@ -135,12 +134,12 @@ def export(graph: Graph, opset: int = OPSET, precision: str = "fp32", data: str 
         )
         assert program is not None and program.exported_program is not None  # only the old exporter returns None
         model: Any = program.model
-        _name_ends(model.graph, graph, program.exported_program.graph_signature.user_inputs_to_mutate)
+        _name_inputs_and_outputs(model.graph, graph, program.exported_program.graph_signature.user_inputs_to_mutate)
         parameters = module.state_dict().keys() & model.graph.initializers.keys()
         for name in parameters:
             model.graph.initializers[name].const_value = None  # an unknown value is not folded into a constant
         onnxscript.optimizer.optimize(model)  # removes Expand and CastLike, which would keep batch norms from fusing
-        fuse(model)  # makes one node of an RMS norm, where the opset has one
+        fuse(model)  # makes one node of an RMS norm, if the opset has one
         RemoveUnusedNodesPass()(model)
 
     offset = 0
@@ -166,8 +165,8 @@ def _quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def _name_ends(network: Any, graph: Graph, written: Mapping[str, str]) -> None:
-    """Renames inputs and outputs to those of the Graph; `written` maps the last value of a state to its input."""
+def _name_inputs_and_outputs(network: Any, graph: Graph, written: Mapping[str, str]) -> None:
+    """Gives inputs and outputs the names of the Graph. written: the input of a state, by the name of its last value."""
     state_of = dict(zip((value.name for value in network.inputs), (*graph.inputs, *graph.state), strict=True))
     last = {state_of[name]: value for value, name in written.items()}
     values = {value.name: value for node in network for value in node.outputs}
@@ -203,7 +202,7 @@ def ship(suite: Suite, home: Path) -> None:
     """Exports a suite's graphs and the shapes of its weights into `home`/graphs and removes the earlier files there."""
     graphs = suite.graphs()
     folder = home / "graphs"
-    shapes = [f"{json.dumps(name)}: {json.dumps(shape)}" for name, shape in shapes_of(graphs).items()]
+    shapes = [f"{json.dumps(name)}: {json.dumps(shape)}" for name, shape in weight_shapes(graphs).items()]
     models = {name: lzma.compress(export(graph), preset=9) for name, graph in graphs.items()}
     for old in folder.glob(f"{suite.tier}-*.onnx.xz"):
         old.unlink()
@@ -215,7 +214,7 @@ def ship(suite: Suite, home: Path) -> None:
 
 
 if __name__ == "__main__":
-    for place, _, attribute in (each.partition(":") for each in sys.argv[1:]):
-        suite_class = getattr(importlib.import_module(place), attribute)
+    for module_name, _, class_name in (argument.partition(":") for argument in sys.argv[1:]):
+        suite_class = getattr(importlib.import_module(module_name), class_name)
         for tier in TIERS:
             ship(suite_class(tier, {}), Path(inspect.getfile(suite_class)).parent)

@@ -1,4 +1,4 @@
-"""Memory that is used again: a fresh page costs as much as the bytes that a feed writes into it."""
+"""Reuses the memory of feeds, because a fresh page costs as much time as the bytes that a feed writes into it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ import numpy.typing as npt
 
 from mixmark.harness.contracts.protocols import Array
 
-UNUSED = (
-    3  # references to an array that nobody holds: from the list, from the loop over it, and from the call that counts
-)
+UNUSED = 3  # references to an array that is free: the pool's list, the loop over it, and the call of getrefcount
 
 
-class Reused:
-    """Arrays of one shape and type. The memory of one is given out again once neither it nor a view of it is held."""
+class ArrayPool:
+    """Arrays of one shape and type. An array is handed out again once no reference to it or to a view of it is left."""
 
     def __init__(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> None:
         self._shape, self._dtype = shape, dtype
@@ -24,7 +22,7 @@ class Reused:
         self._arrays: list[Array] = []
 
     def __call__(self) -> Array:
-        """An array that holds anything. It is a view, as all that is made from it: they hold the array in the list."""
+        """An array with arbitrary values. It is a view: it and all views of it refer to the array in the list."""
         with self._lock:
             for array in self._arrays:
                 if sys.getrefcount(array) == UNUSED:
