@@ -11,13 +11,21 @@ from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.arrivals import schedule
 from mixmark.harness.contracts.device_ids import host_of, part_of
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.contracts.schema import AcceleratorConditions, Completions, Conditions, Int64s, Record, Result
+from mixmark.harness.contracts.schema import (
+    AcceleratorConditions,
+    Completions,
+    Conditions,
+    Int64s,
+    Limits,
+    Record,
+    Result,
+)
 from mixmark.harness.judge import hosts, roofline
 from mixmark.harness.judge.diagnosis import Diagnosis
 from mixmark.harness.judge.energy import total
 from mixmark.harness.judge.energy.total import MachineEnergy
 from mixmark.harness.judge.roofline import Achieved, Ceiling, CeilingKey, PeakRates
-from mixmark.harness.judge.score import Score
+from mixmark.harness.judge.score import Score, ScoredRun
 from mixmark.harness.judge.statistics import steadiness, timestamps
 from mixmark.harness.judge.statistics.intervals import Interval
 from mixmark.harness.judge.statistics.steadiness import Window
@@ -103,6 +111,17 @@ class Measurement:
         inside = (block for block in self.touching if begin_ns <= block.begin_ns and block.end_ns <= end_ns)
         return tuple(inside) or self.touching
 
+    def total(self, counter: str) -> int | None:
+        """The sum of a counter of `Conditions` over the watched blocks that know it. None: no block does."""
+        known: list[int] = [value for block in self.watched if (value := getattr(block, counter)) is not None]
+        return sum(known) if known else None
+
+    def per_s(self, counter: str) -> float:
+        """A counter per second of the watched blocks that know it. 0: no block does."""
+        blocks = [block for block in self.watched if getattr(block, counter) is not None]
+        elapsed_ns = sum(block.end_ns - block.begin_ns for block in blocks)
+        return (self.total(counter) or 0) / (elapsed_ns / 1e9) if blocks else 0.0
+
     @cached_property
     def foreign_cores(self) -> tuple[float, int] | None:
         """(the mean number of CPUs that other processes kept busy, the number of CPUs). None: the machine does not say.
@@ -165,7 +184,19 @@ class Evidence:
 
     @property
     def cells(self) -> Iterator[Measurement]:
-        return (each for each in self.measured if each.is_cell)
+        """The solo measurements."""
+        return (measured for measured in self.measured if measured.is_cell)
+
+    @property
+    def runs(self) -> tuple[ScoredRun, ...]:
+        """The mixed runs of the score."""
+        return self.score.runs if self.score else ()
+
+    @cached_property
+    def limits(self) -> Mapping[str, Limits]:
+        """What the plan asks of each record, by its key."""
+        phases = self.result.phases
+        return {share.key: share.limits for phase in phases for task in phase.tasks for share in task.shares}
 
     def achieved(self, measured: Measurement) -> Achieved:
         """The share of the roofline that a record reached."""

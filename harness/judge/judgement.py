@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mixmark.harness.contracts.schema import Finding, Result
@@ -17,11 +17,11 @@ from mixmark.harness.judge.rows import Matrix, Row
 from mixmark.harness.judge.rules import consistency, integrity, interference, mix, records
 from mixmark.harness.judge.rules import energy as energy
 from mixmark.harness.judge.rules.consistency import SuiteClaims
+from mixmark.harness.judge.rules.rule import Rule
 from mixmark.harness.judge.scaling import ScalingStep
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.verdict import Verdict, verdict
 
-Rule = Callable[[Evidence], Iterator[Finding]]
 FIRST: tuple[Rule, ...] = (records.finished, mix.hosts_took_part, mix.mix_complete, mix.mix_bounded)
 LAST: tuple[Rule, ...] = (
     interference.speed_stable,

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
-from mixmark.harness.contracts.schema import Conditions, Cost, Failure, Finding, Result
-from mixmark.harness.judge.evidence import Evidence
+from mixmark.harness.contracts.schema import Conditions, Cost, Failure, Result
 from mixmark.harness.judge.judgement import judge
+from mixmark.harness.judge.rules.rule import Rule
 from tests.golden.sample import GPU, closed_loop, probe, record, result
-
-Rule = Callable[[Evidence], Iterator[Finding]]
-
 
 FORWARD = (Cost(name="forward", flops=1e10, bytes=1e8),)
 

@@ -259,7 +259,7 @@ def test_no_score_where_an_output_was_wrong_or_not_audited() -> None:
 def test_no_score_where_a_record_breaks_a_rule_of_honesty() -> None:
     records, _ = run()
     touched = scored(of(changed(records, "llm", skew_ns=2 * SECOND)))
-    assert texts(touched) == ("llm on gpu:0: a stamp lies 2.00 s outside of the time that its feed took here",)
+    assert texts(touched) == ("llm on gpu:0: a timestamp lies 2.00 s outside of the time that its feed took here",)
     assert touched.mixes_per_s is None
     assert scored(of(changed(records, "llm", skew_ns=-SECOND))).problems == ()
 

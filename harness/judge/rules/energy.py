@@ -3,147 +3,158 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from dataclasses import dataclass
 
-from mixmark.harness.contracts.schema import Domain, Finding, Result
+from mixmark.harness.contracts.schema import Domain, Metering, Result
 from mixmark.harness.judge.energy.coverage import antichain, apart, told, uncovered, unmetered
 from mixmark.harness.judge.energy.reading import ENOUGH_PERIODS, FEWEST_PERIODS, in_phase
 from mixmark.harness.judge.energy.total import MachineEnergy, contradictions, disagreements, metered, needed, twins, why
 from mixmark.harness.judge.evidence import Evidence
+from mixmark.harness.judge.rules.rule import Severity, percent, rule
 
-CROSS_CHECK = 0.05  # that two sources of the same thing may differ, or a whole be less than its parts
-LATE_NS = 1_500_000_000  # stamps of whole seconds are up to one second old, and meters are read ten times a second
+CROSS_CHECK = 0.05  # by which two sources of the same thing may differ, or a whole be less than its parts
+LATE_NS = 1_500_000_000  # timestamps of whole seconds are up to one second old, and meters are read ten times a second
 METERING = 0.005  # of one core
 
 
-def energy_measured(evidence: Evidence) -> Iterator[Finding]:
-    """At least one energy source was sampled. Where none was, the absent meters say what would be needed."""
+@rule
+def energy_measured(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+    """At least one energy source was sampled. If none was, the absent meters say what would be needed."""
     if not evidence.result.domains:
         missing = ", ".join(told(uncovered((), needed(evidence.result)), ()))
-        absent = any(each.kind == "meter" for each in evidence.result.absent)
+        absent = any(absence.kind == "meter" for absence in evidence.result.absent)
         where = "the absent meters say what would be needed" if absent else "mixmark meters says what would be needed"
-        message = f"energy not measured, so there is no efficiency: nothing meters {missing}; {where}"
-        yield Finding(rule="energy_measured", severity="note", about="run", message=message)
+        yield "note", "run", f"energy not measured, so there is no efficiency: nothing meters {missing}; {where}"
 
 
-def energy_complete(evidence: Evidence) -> Iterator[Finding]:
-    """The measured domains cover every device, used or not, the processor of every host, and what else the machine
-    announces to meter."""
-    result = evidence.result
-    devices = needed(result)
-    if result.domains and (missing := unmetered(_meterable(result), devices, result.absent)):
+@rule
+def energy_complete(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+    """The measured domains cover every device, used or not, the processor of every host, and everything else that the
+    machine announces to meter."""
+    result, devices = evidence.result, needed(evidence.result)
+    missing = unmetered(_meterable(result), devices, result.absent) if result.domains else ()
+    if missing:
         nothing = f"nothing meters {', '.join(missing)}"
-        if len({each.host for each in devices}) > 1:
-            measured = [each for each in result.domains if each.method != "modelled"]
-            nothing = "; ".join(apart(measured, devices)) or nothing
-        modelled = [each.id for each in result.domains if each.method == "modelled"]
+        if len({device.host for device in devices}) > 1:
+            nothing = "; ".join(apart(_measured(result), devices)) or nothing
+        modelled = [domain.id for domain in result.domains if domain.method == "modelled"]
         also = f" ({', '.join(modelled)} is modelled, and does not count)" if modelled else ""
-        message = f"energy of a part only, so there is no efficiency: {nothing}{also}"
-        yield Finding(rule="energy_complete", severity="warning", about="run", message=message)
+        yield "warning", "run", f"energy of a part only, so there is no efficiency: {nothing}{also}"
 
 
-def energy_valid(evidence: Evidence) -> Iterator[Finding]:
-    """Every domain whose joules would be added has them in the window of every record and mix, its edges within 1 %."""
-    needed = [each.id for each in _meterable(evidence.result)]
-    for about, phase, found in _energies(evidence):
-        of = f"{phase}: " if about == "run" else ""
-        metering = metered(evidence.result, phase)
-        if metering is None:
-            message = f"{of}no energy: the meters were not read in its phase"
-            yield Finding(rule="energy_valid", severity="warning", about=about, message=message)
+@rule
+def energy_valid(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+    """Every domain that would be added has joules in the window of every record and mix, its edges within 1 %."""
+    for window in _windows(evidence):
+        if window.metering is None:
+            yield "warning", window.about, f"{window.prefix}no energy: the meters were not read in its phase"
             continue
-        for id in needed:
-            reasons = found.readings[id].reasons
-            severity: Literal["note", "warning"] = "note"
-            if reasons == ("short window",):
-                message = f"energy of {id}: {ENOUGH_PERIODS} of its updates do not fit into the window: ±5 %"
-            elif reasons == ("window too short",):
-                message = f"no energy of {id}: {FEWEST_PERIODS} of its updates do not fit into the window"
-            elif reasons:
-                severity = "warning"
-                message = f"no energy of {id}: {', '.join(why(found.readings[id], metering.lost))}"
-            else:
+        for domain in _meterable(evidence.result):
+            reading = window.energy.readings[domain.id]
+            severity: Severity = "note"
+            if not reading.reasons:
                 continue
-            yield Finding(rule="energy_valid", severity=severity, about=about, message=f"{of}{message}")
+            if reading.reasons == ("short window",):
+                message = f"energy of {domain.id}: {ENOUGH_PERIODS} of its updates do not fit into the window: ±5 %"
+            elif reading.reasons == ("window too short",):
+                message = f"no energy of {domain.id}: {FEWEST_PERIODS} of its updates do not fit into the window"
+            else:
+                severity = "warning"
+                message = f"no energy of {domain.id}: {', '.join(why(reading, window.metering.lost))}"
+            yield severity, window.about, window.prefix + message
 
 
-def energy_agrees(evidence: Evidence) -> Iterator[Finding]:
-    """Two sources of the same thing differ by at most 5 %, no source uses less than what it holds, by more than that,
-    and no two sources are the same reading."""
-    for about, phase, found in _energies(evidence):
-        metering = metered(evidence.result, phase)
-        if metering is None:  # as `energy_valid` says
+@rule
+def energy_agrees(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+    """Two sources of the same thing differ by at most 5 %, no source uses less than what it holds by more than that,
+    and no two sources show the same reading."""
+    domains = evidence.result.domains
+    for window in _windows(evidence):
+        if window.metering is None:  # as `energy_valid` says
             continue
-        of = f"{phase}: " if about == "run" else ""
         messages = [
-            f"{other.id} is {by * 100:+.1f} % off {one.id}, which meters the same (limit {_percent(CROSS_CHECK)})"
-            for one, other, by in disagreements(evidence.result.domains, found.readings)
+            f"{checked.id} is {by * 100:+.1f} % off {source.id}, which meters the same (limit {percent(CROSS_CHECK)})"
+            for source, checked, by in disagreements(domains, window.energy.readings)
             if abs(by) > CROSS_CHECK
         ]
         messages += [
-            f"{whole} used {_percent(-by)} less than what it holds: are its unit and its clock right?"
-            for whole, by in contradictions(evidence.result.domains, found.readings)
+            f"{whole} used {percent(-by)} less than what it holds: are its unit and its clock right?"
+            for whole, by in contradictions(domains, window.energy.readings)
             if by < -CROSS_CHECK
         ]
-        measured = [each.id for each in evidence.result.domains if each.method != "modelled"]
+        ids = [domain.id for domain in _measured(evidence.result)]
         messages += [
-            f"{one} and {other} show one and the same reading: that they agree tells nothing, and they are never added"
-            for one, other in twins(measured, metering)
+            f"{a} and {b} show one and the same reading: that they agree tells nothing, and they are never added"
+            for a, b in twins(ids, window.metering)
         ]
         for message in messages:
-            yield Finding(rule="energy_agrees", severity="warning", about=about, message=f"{of}{message}")
+            yield "warning", window.about, window.prefix + message
 
 
-def meter_timestamps_recent(evidence: Evidence) -> Iterator[Finding]:
-    """The stamps of a meter that stamps its own readings are at most 1.5 s old when its first readings arrive."""
-    known = {each.id: each for each in evidence.result.domains}
-    for about, phase, found in _energies(evidence):
-        metering = metered(evidence.result, phase)
-        for id in found.domains if metering else ():
-            late_ns = metering.late_ns.get(id, 0) if metering else 0
-            if metering is None or late_ns <= LATE_NS:
+@rule
+def meter_timestamps_recent(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
+    """The timestamps of a meter that has a clock of its own are at most 1.5 s old when its first readings arrive."""
+    known = {domain.id: domain for domain in evidence.result.domains}
+    for window in _windows(evidence):
+        for id in window.energy.domains:
+            late_ns = window.metering.late_ns.get(id, 0) if window.metering else 0
+            if window.metering is None or late_ns <= LATE_NS:
                 continue
-            read = found.readings[id]
-            true = in_phase(known[id], metering, read.begin_ns - late_ns, read.end_ns - late_ns).joules
-            off = (
-                f"by {(read.joules / true - 1) * 100:+.1f} %"
-                if true and read.joules is not None
-                else "by an unknown part"
-            )
+            read = window.energy.readings[id]
+            true = in_phase(known[id], window.metering, read.begin_ns - late_ns, read.end_ns - late_ns).joules
+            off = "by an unknown part"
+            if true and read.joules is not None:
+                off = f"by {(read.joules / true - 1) * 100:+.1f} %"
             message = (
-                f"the stamps of {id} are {late_ns / 1e9:.1f} s old or more when they arrive "
+                f"the timestamps of {id} are {late_ns / 1e9:.1f} s old or more when they arrive "
                 f"(limit {LATE_NS / 1e9:g} s): if its clock is late, its joules are off {off}; "
                 "set its clock by NTP, or declare late_s"
             )
-            of = f"{phase}: " if about == "run" else ""
-            yield Finding(rule="meter_timestamps_recent", severity="warning", about=about, message=f"{of}{message}")
+            yield "warning", window.about, window.prefix + message
 
 
-def low_metering_overhead(evidence: Evidence) -> Iterator[Finding]:
+@rule
+def low_metering_overhead(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
     """Reading the meters took at most 0.5 % of one core."""
     for metering in evidence.result.meterings:
-        share = metering.cpu_ns / max(metering.end_ns - metering.begin_ns, 1)
-        if share > METERING:
-            message = f"reading the meters took {_percent(share)} of one core (limit {_percent(METERING)})"
-            yield Finding(rule="low_metering_overhead", severity="warning", about=metering.phase, message=message)
+        used = metering.cpu_ns / max(metering.end_ns - metering.begin_ns, 1)
+        if used > METERING:
+            message = f"reading the meters took {percent(used)} of one core (limit {percent(METERING)})"
+            yield "warning", metering.phase, message
+
+
+def _measured(result: Result) -> list[Domain]:
+    return [domain for domain in result.domains if domain.method != "modelled"]
 
 
 def _meterable(result: Result) -> tuple[Domain, ...]:
     """The domains that would be added if all of them were read well."""
-    measured = {each.id for each in result.domains if each.method != "modelled"}
-    return antichain(result.domains, measured, needed(result))
+    return antichain(result.domains, {domain.id for domain in _measured(result)}, needed(result))
 
 
-def _energies(evidence: Evidence) -> Iterator[tuple[str, str, MachineEnergy]]:
-    """(about, phase, total) of every mix, and of every record but a probe's that has a phase for itself."""
-    if not evidence.result.domains:
+@dataclass(frozen=True)
+class _MeteredWindow:
+    """A window whose energy the rules look at."""
+
+    about: str
+    phase: str
+    energy: MachineEnergy
+    metering: Metering | None
+    """None: the meters were not read in its phase."""
+
+    @property
+    def prefix(self) -> str:
+        return f"{self.phase}: " if self.about == "run" else ""
+
+
+def _windows(evidence: Evidence) -> Iterator[_MeteredWindow]:
+    """The window of every mix, and of every record but a probe's that has a phase for itself."""
+    result = evidence.result
+    if not result.domains:
         return
-    for run in evidence.score.runs if evidence.score else ():
-        yield "run", run.phase, run.total
-    for each in evidence.measured:
-        if each.record.scenario != "probe" and each.energy is not None:
-            yield each.key, each.record.phase, each.energy
-
-
-def _percent(share: float) -> str:
-    return f"{share * 100:.1f} %"
+    for run in evidence.runs:
+        yield _MeteredWindow("run", run.phase, run.total, metered(result, run.phase))
+    for measured in evidence.measured:
+        phase = measured.record.phase
+        if measured.record.scenario != "probe" and measured.energy is not None:
+            yield _MeteredWindow(measured.key, phase, measured.energy, metered(result, phase))

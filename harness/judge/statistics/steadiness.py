@@ -83,7 +83,7 @@ class Stretch:
     moved: float
     """How far the mean of the rest lies from the mean of the window, as a share of it, above 0."""
 
-    def told(self, edges_ns: Int64s, what: str) -> str:
+    def described(self, edges_ns: Int64s, what: str) -> str:
         """When the window was not steady, how slow it ran and what that cost.
 
         edges_ns: [blocks + 1], the edges of the window's blocks. what: the figure that the stretch moved.

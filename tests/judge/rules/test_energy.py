@@ -157,8 +157,8 @@ def test_a_meter_whose_stamps_come_late_is_told_with_the_figure() -> None:
         (
             "warning",
             "a",
-            "the stamps of plug are 3.0 s old or more when they arrive (limit 1.5 s): if its clock is late, its joules "
-            "are off by -3.3 %; set its clock by NTP, or declare late_s",
+            "the timestamps of plug are 3.0 s old or more when they arrive (limit 1.5 s): if its clock is late, its "
+            "joules are off by -3.3 %; set its clock by NTP, or declare late_s",
         )
     ]
     [(_, _, message)] = said(energy.meter_timestamps_recent, at_the_wall(late_s=25))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,6 @@ from mixmark.harness.contracts.schema import (
     Cost,
     Device,
     Failure,
-    Finding,
     Gate,
     Limits,
     Phase,
@@ -28,11 +27,11 @@ from mixmark.harness.contracts.schema import (
     Share,
     Task,
 )
-from mixmark.harness.judge.evidence import Evidence, gather
+from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.rules import integrity
+from mixmark.harness.judge.rules.rule import Rule
 from tests.golden.sample import GPU, closed_loop, probe, record, result
 
-Rule = Callable[[Evidence], Iterator[Finding]]
 GATE = Gate(metric="regret in standard deviations", at_most=0.1)
 COSTS = (Cost(name="prefill", flops=1e10, bytes=1e9, streamed_bytes=4e8), Cost(name="decode", flops=1e9, bytes=1e9))
 SECOND = 1_000_000_000
@@ -158,7 +157,7 @@ def test_a_servers_feeds_are_due_when_its_seed_says() -> None:
         assert (severity, message) == ("invalid", "the feeds were not due when the window's seed says")
     for unknown in ({"seed": None}, {"rate_per_s": 1e-12}):
         [(severity, message)] = told(integrity.on_schedule, served().model_copy(update=unknown))
-        assert (severity, "nobody can tell" in message) == ("invalid", True)
+        assert (severity, "nothing tells" in message) == ("invalid", True)
     assert told(integrity.on_schedule, cell()) == []
 
 
@@ -481,7 +480,7 @@ def test_a_stamp_of_the_mixed_phase_lies_in_its_feeds_own_time() -> None:
     part = cell(scenario="mixed", bracket_ns=(0, 100 * SECOND))  # each suite has a part of the window only
     assert told(integrity.window_bracketed, part.model_copy(update={"skew_ns": -5})) == []
     [(severity, message)] = told(integrity.window_bracketed, part.model_copy(update={"skew_ns": SECOND}))
-    assert (severity, message) == ("invalid", "a stamp lies 1.00 s outside of the time that its feed took here")
+    assert (severity, message) == ("invalid", "a timestamp lies 1.00 s outside of the time that its feed took here")
 
 
 def test_a_given_seed_is_told() -> None:

@@ -6,8 +6,9 @@ import pytest
 
 from mixmark.harness.contracts.schema import Absent, Cost, Record
 from mixmark.harness.judge.rules import interference, records
+from mixmark.harness.judge.rules.rule import Rule
 from tests.golden.sample import GPU, closed_loop, probe, record, result
-from tests.judge.found import QUIET, SECOND, Rule, beside, block, canaries, done, failed, gpu_state, said, six
+from tests.judge.found import QUIET, SECOND, beside, block, canaries, done, failed, gpu_state, said, six
 
 
 @pytest.mark.parametrize(
