@@ -226,9 +226,9 @@ def test_feeds_beyond_the_mixs_limits_are_no_rate() -> None:
     assert ("dlrm", "cpu:0") not in {(rate.suite, rate.device) for rate in late}
 
 
-def later(before: Result, again: bool = False, runs: int = 1, **pools: int) -> Any:
+def later(before: Result, confirm: bool = False, runs: int = 1, **pools: int) -> Any:
     return next_phases.later(
-        before, LIMITS, runs, again, "throughput", {name.replace("_", ":"): b for name, b in pools.items()}
+        before, LIMITS, runs, confirm, "throughput", {name.replace("_", ":"): b for name, b in pools.items()}
     )
 
 
