@@ -79,10 +79,10 @@ def main() -> None:
         return windows()
     words = [*sys.argv[1:], *("resnet50", "smoke", "1", "3")[len(sys.argv) - 1 :]]
     suite, tier, batch, blocks = words[0], words[1], int(words[2]), int(words[3])
-    found = setup.look(["onnxruntime"], Config())
+    found = setup.find_devices(["onnxruntime"], Config())
     target = next(target for target in found.targets if target.device.id == "cpu:0")
     equipment = Equipment(
-        adapters=setup.choose(["onnxruntime"], Config()),
+        adapters=setup.choose_adapters(["onnxruntime"], Config()),
         suites=registry.find("suites"),
         suite_options={},
         units={suite: "unit"},

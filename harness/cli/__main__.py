@@ -1,5 +1,4 @@
-"""The command `mixmark` from its first moment on. An interrupt while the command line is being imported, which takes a
-second on a busy machine, ends it as one later does."""
+"""The entry point of the command `mixmark`: also while it imports the command line, an interrupt is one message."""
 
 from __future__ import annotations
 
@@ -7,11 +6,11 @@ import sys
 
 
 def main() -> None:
-    """What the installed command calls."""
+    """Runs the command line."""
     try:
-        from mixmark.harness import cli
+        from mixmark.harness.cli import commands
 
-        cli.main(prog_name="mixmark")
+        commands.main(prog_name="mixmark")
     except KeyboardInterrupt:
         sys.stderr.write("mixmark: interrupted\n")
         sys.exit(130)

@@ -32,8 +32,8 @@ def adapters(context: click.Context, adapters: tuple[str, ...], config: Path | N
     from mixmark.harness.discover import setup
 
     configured = configuration.load(config)
-    chosen = setup.choose(adapters, configured)
-    found = setup.look(adapters, configured)
+    chosen = setup.choose_adapters(adapters, configured)
+    found = setup.find_devices(adapters, configured)
     failed = bool(adapters) and not chosen.keys() <= found.environments.keys()
     listed: list[dict[str, Any]] = [
         {

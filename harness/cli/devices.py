@@ -47,7 +47,7 @@ def devices(
         with ExitStack() as stack:
             found = gathered(several, look, (), stack)[1].found
     else:
-        found = setup.look(adapters, configuration.load(config))
+        found = setup.find_devices(adapters, configuration.load(config))
     if as_json:
         print_json(
             {

@@ -43,7 +43,7 @@ def meters(context: click.Context, adapters: tuple[str, ...], config: Path | Non
     from mixmark.harness.measure.metering import metered
 
     configured = configuration.load(config)
-    asked = setup.look(adapters, configured).devices
+    asked = setup.find_devices(adapters, configured).devices
     with plugins_print_to_stderr(), metered(asked, adapters, configured) as found:
         seen = metering.live(found, LIVE_S)
     unasked = [

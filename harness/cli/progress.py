@@ -36,7 +36,7 @@ PREFIXES = {
 
 
 class Progress:
-    """Follows a run and shows its progress; a context manager around the run. A phase is a step."""
+    """Follows a run and shows its progress; a context manager that gives the observer of the run. A phase is a step."""
 
     def __init__(
         self,
@@ -71,10 +71,10 @@ class Progress:
         self.task = self.bar.add_task("", total=self.eta.total_s, completed=int(self.eta.done_s))
         self.live = Live(console=self.console, get_renderable=self._render, refresh_per_second=2, transient=True)
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Observer:
         if self.console.is_interactive:
             self.live.start()
-        return self
+        return self.observer
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

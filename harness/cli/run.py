@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,19 +18,13 @@ from mixmark.harness.cli.tables import plugins_print_to_stderr, print_json, prin
 from mixmark.harness.contracts.text import plain
 
 if TYPE_CHECKING:
-    from mixmark.harness.contracts.schema import Absent, Device, Domain, Phase, Result
-    from mixmark.harness.discover.config import Config
-    from mixmark.harness.discover.equipment import Equipment
-    from mixmark.harness.discover.setup import Suites, Workbench
+    from mixmark.harness.cli.progress import Progress
+    from mixmark.harness.contracts.schema import NoiseFloor, Result
     from mixmark.harness.judge.judgement import Judgement
+    from mixmark.harness.measure.benchmark import Procedure
     from mixmark.harness.measure.cluster.launchers import Host, Launcher
-    from mixmark.harness.measure.cluster.messages import Look
     from mixmark.harness.measure.executor import Site
-    from mixmark.harness.plan.phases import Workload
-    from mixmark.harness.record.store import Store
-
-FREE_DISK_BYTES = 1 << 30  # results are small; an engine may lay weights on disk while it loads
-SELFTEST_TIMEOUT_S = 600
+    from mixmark.harness.measure.request import MeasuredMachine, PreparedRun
 
 
 @click.command()
@@ -131,6 +124,7 @@ SELFTEST_TIMEOUT_S = 600
 @click.option("--resume", type=click.Path(path_type=Path), metavar="FOLDER", help="Continue the interrupted run there.")
 @click.option(
     "--timeout",
+    "timeout_s",
     type=Seconds(min=1),
     default=600,
     show_default=True,
@@ -142,36 +136,7 @@ SELFTEST_TIMEOUT_S = 600
 @VERBOSE
 @CONFIG
 @JSON
-def run(
-    suites: tuple[str, ...],
-    devices: tuple[str, ...],
-    adapters: tuple[str, ...],
-    tier: Any,
-    precisions: tuple[Any, ...],
-    bits: tuple[Any, ...],
-    all_routes: bool,
-    scenarios: tuple[Any, ...],
-    rate: float | None,
-    runs: int,
-    preset: str,
-    mix: str | None,
-    objective: Any,
-    split_cpu: str | None,
-    hosts: Path | None,
-    launcher: str | None,
-    address: str | None,
-    scaling: bool,
-    weights: tuple[str, ...],
-    out: Path | None,
-    seed: int | None,
-    resume: Path | None,
-    timeout: float,
-    wait_idle_s: float | None,
-    against: tuple[Path, ...],
-    verbose: bool,
-    config: Path | None,
-    as_json: bool,
-) -> None:
+def run(against: tuple[Path, ...], verbose: bool, as_json: bool, wait_idle_s: float | None, **options: Any) -> None:
     """Benchmark this machine: each suite on each device through each adapter, then all of them at once.
 
     \b
@@ -179,130 +144,35 @@ def run(
               mixmark run --suite llm --adapter torch --preset standard
               mixmark run --hosts hosts.toml
     """
-    from datetime import UTC, datetime
-
-    from mixmark.harness.contracts.choices import choose_by_name
     from mixmark.harness.contracts.errors import ResultError, UsageError
-    from mixmark.harness.contracts.schema import BITS_PER_WEIGHT
-    from mixmark.harness.discover import config as configuration
-    from mixmark.harness.discover import setup
     from mixmark.harness.judge.judgement import judge
-    from mixmark.harness.measure.cluster import messages
-    from mixmark.harness.plan import mixes, presets
-    from mixmark.harness.plan import phases as plan
-    from mixmark.harness.plugins.suite_claims import refuse_contradictions
-    from mixmark.harness.record import store
+    from mixmark.harness.measure.request import RunRequest, measure, prepare, this_machine
 
-    choose_by_name("precision", precisions, BITS_PER_WEIGHT)
-    if precisions and bits:
-        raise UsageError("--precision and --bits both choose number formats", hint="leave one of them away")
-    if as_json and len(bits) > 1:
+    request = RunRequest(**options)
+    if as_json and len(request.bits) > 1:
         raise UsageError("--json prints one result, and each weight class makes one", hint="give one class")
-    if rate is not None and "server" not in scenarios:
-        raise UsageError("--rate applies only to the server scenario", hint="add --scenario server")
-    if resume and out:
-        raise UsageError("--resume continues in the folder of the interrupted run", hint="leave --out away")
-    before = store.open(resume) if resume else None
-    if before and before.finished:
-        raise UsageError(f"the run in {resume} is finished", hint="there is nothing to resume; start a new run")
-    if before and before.live and resume:
-        raise store.still_going_on(resume)
-    if before:
-        refuse_contradictions(before)
-    configured = configuration.load(config)
-    existing = setup.load_suites(configured, before.tier if before else tier, weights)
-    workloads = existing.chosen(suites, scenarios)
-    running = [each.name for each in workloads] if rate is None else []
-    chosen = None if before else mixes.choose(mix, tier, running, [each.name for each in existing.workloads])
-    if len(bits) > 1 and not chosen:
-        raise UsageError("several weight classes need a mix that is run for each", hint="give one class")
-    others = references(against, before.mix if before else chosen)
-    several = named(hosts, launcher, address)
-    if scaling and not (chosen and several) and not before:
-        raise UsageError("--scaling runs a mix on a part of several hosts", hint="give --hosts, and a mix")
-    folder = resume or out or Path("results") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{tier}-{preset}"
-    if not several:
-        setup.choose(adapters, configured)  # a name that does not exist is told before anything is waited for
-    fewest, *fewer = bits or (16,)
-    beside = folder if folder.name not in ("", "..") else folder.resolve()
-    places = {each: beside.with_name(f"{beside.name}-{each}-bit") for each in fewer}
-    for place in () if before else (folder, *places.values()):
-        store.refuse_used(place)
+    prepared = prepare(request)
+    request = prepared.request
+    published = references(against, prepared.mix)
+    hosts = named(request.hosts, request.launcher, request.address)
+    results: dict[Path, Result] = {}
     problem = None
-    with reserve(folder, before.tier if before else tier, wait_idle_s), plugins_print_to_stderr(), ExitStack() as stack:
-        seed = before.seed if before else seed
-        if several:
-            checkpoints = setup.checkpoint_paths(
-                weights, existing.plugins
-            )  # absolute: agents have folders of their own
-            look = messages.Look(
-                adapters=adapters,
-                tier=before.tier if before else tier,
-                weights=tuple(f"{name}={path}" for name, path in checkpoints.items()),
-                split_cpu=split_cpu,
-                seed=seed,
-                timeout_s=timeout,
-                measures=True,
-            )
-            where = _on_hosts(several, look, workloads, configured, existing, stack)
-        else:
-            bench = setup.prepare(configured, existing, adapters, split_cpu)
-            where = _here(bench, adapters if not before else (), before, seed, timeout, stack)
-        bench, equipment = where.bench, where.bench.equipment(seed, timeout)
-        if before:
-            bench.check_same(before)
-            header = before.model_copy(update={"resumed": (*before.resumed, len(before.records))})
-            stack.enter_context(store.locked(folder))
-            done = {folder: _performed(header, where.site(folder), equipment, store.resume(folder))}
-        else:
-            targets, probe = bench.targets(devices), existing.probe
-            rate_per_s = None if rate == float("inf") else rate
-
-            def routes(fewest_bits: Any) -> tuple[Phase, ...]:
-                how = presets.PRESETS[preset], precisions, scenarios, probe, rate_per_s, runs, fewest_bits
-                return plan.solo(targets, workloads, tier, *how)
-
-            candidates = routes(fewest)
-            screenings = plan.screening_phases(candidates) if chosen and not all_routes else ()
-            header = bench.header(screenings or candidates, tier, preset, seed, chosen, objective)
-            unused = plan.left_out(targets, candidates, fewest) if not precisions else ()
-            if chosen and objective == "efficiency" and not where.domains:
-                raise UsageError(
-                    "--objective efficiency plans with watts, and no meter can be read",
-                    hint="mixmark meters says what is missing",
-                )
-            header = header.model_copy(
-                update={
-                    "bits": None if precisions else fewest,
-                    "candidates": candidates if screenings else (),
-                    "devices": where.devices,
-                    "domains": where.domains,
-                    "scaling": scaling,
-                    "absent": (*header.absent, *where.absent, *unused),
-                }
-            )
-            keeper = store.create(folder, header, needs_bytes=FREE_DISK_BYTES)
-            stack.enter_context(store.locked(folder))
-            done = {folder: _performed(header, where.site(folder), equipment, keeper)}
-            source = folder
-            for each, into in places.items():
-                if not done[source].finished:
-                    click.echo(f"Nothing was measured for --bits {each}: an earlier class was interrupted.", err=True)
-                    continue
-                header = plan.carried(done[source], each, routes(each), all_routes)
-                try:
-                    keeper = store.create(into, header, FREE_DISK_BYTES, source)
-                    stack.enter_context(store.locked(into))
-                    done[into] = _performed(header, where.site(into), equipment, keeper)
-                except ResultError as error:
-                    problem = error
-                    break
-                source = into
-    judgements = {place: judge(result, others) for place, result in done.items()}
-    for place, judgement in judgements.items():
-        _show(judgement, place, "json" if as_json else "full" if verbose else "console")
+    with reserve(prepared.folder, request.tier, wait_idle_s), plugins_print_to_stderr(), ExitStack() as stack:
+        machine = _on_hosts(hosts, prepared, stack) if hosts else this_machine(prepared, stack)
+        try:
+            for folder, result in measure(prepared, machine, _progress):
+                results[folder] = result
+        except ResultError as error:
+            if not results:
+                raise
+            problem = error  # raised again once the earlier weight classes are shown
+    for bits in () if problem else [bits for bits, folder in prepared.folders.items() if folder not in results]:
+        click.echo(f"Nothing was measured for --bits {bits}: an earlier class was interrupted.", err=True)
+    judgements = {folder: judge(result, published) for folder, result in results.items()}
+    for folder, judgement in judgements.items():
+        _show(judgement, folder, "json" if as_json else "full" if verbose else "console")
     if problem:
-        raise problem  # the classes before are finished and shown
+        raise problem
     sys.exit(max(judgement.exit_code for judgement in judgements.values()))
 
 
@@ -344,140 +214,82 @@ def selftest(
 
     Example: mixmark selftest --adapter onnxruntime
     """
-    from datetime import UTC, datetime
-
     from mixmark.harness.contracts.errors import ResultError
-    from mixmark.harness.contracts.schema import NoiseFloor
-    from mixmark.harness.discover import config as configuration
-    from mixmark.harness.discover import noise_floor, setup
-    from mixmark.harness.judge.compare import solo as comparing
+    from mixmark.harness.discover import noise_floor
+    from mixmark.harness.judge.compare import solo
     from mixmark.harness.judge.judgement import judge
-    from mixmark.harness.measure.executor import Here
-    from mixmark.harness.measure.metering import Meters
-    from mixmark.harness.plan import phases as plan
-    from mixmark.harness.plan import presets
-    from mixmark.harness.record import store
+    from mixmark.harness.measure import selftest as aa_pairs
+    from mixmark.harness.measure.request import RunRequest
 
-    configured = configuration.load(config)
-    existing = setup.load_suites(configured, tier)
-    workloads = existing.chosen(suites, ("single-stream",))
-    folder = out or Path("results") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-selftest"
-    setup.choose(adapters, configured)
-    store.refuse_used(folder)
-    with (
-        reserve(folder, tier, wait_idle_s),
-        plugins_print_to_stderr(),
-        Meters(configuration.Config(), (), {}) as nothing,
-    ):
-        bench = setup.prepare(configured, existing, adapters)
-        phases = plan.solo(
-            bench.targets(), workloads, tier, presets.SELFTEST, scenarios=("single-stream",), runs=2 * pairs
-        )
-        header = bench.header(phases, tier, presets.SELFTEST.name)
-        keeper = store.create(folder, header, needs_bytes=FREE_DISK_BYTES)
-        with store.locked(folder):
-            equipment = bench.equipment(header.seed, SELFTEST_TIMEOUT_S)
-            result = _performed(header, Here(equipment, folder, nothing), equipment, keeper)
+    request = RunRequest(suites=suites, adapters=adapters, tier=tier, out=out, config=config)
+    prepared = aa_pairs.prepare(request)
+    with reserve(prepared.folder, tier, wait_idle_s), plugins_print_to_stderr():
+        result = aa_pairs.measure(prepared, pairs, _progress)
     judgement = judge(result)
-    floors = comparing.noise_floors(judgement)
-    known = [floor for floor in floors.values() if floor is not None]
-    where = problem = None
-    if known and result.finished:
+    floors = solo.noise_floors(judgement)
+    floor = solo.machine_noise_floor(judgement) if result.finished else None
+    stored = problem = None
+    if floor:
         try:
-            where = noise_floor.keep(NoiseFloor(share=max(known), tier=tier, created_utc=result.created_utc))
+            stored = noise_floor.keep(floor)
         except ResultError as error:
             problem = error
     if as_json:
-        kept_in = None if where is None else str(where)
-        floor = {"tier": tier, "noise_floor": max(known, default=None), "by_cell": floors}
-        print_json({**floor, "kept_in": kept_in, "result": str(folder)})
+        facts = {"tier": tier, "noise_floor": floor and floor.share, "by_measurement": floors}
+        print_json({**facts, "kept_in": stored and str(stored), "result": str(prepared.folder)})
     else:
-        rows = [(cell, "–" if floor is None else f"{floor * 100:.2f} %") for cell, floor in floors.items()]
-        print_table(("cell", "95 % of the pairs differ by at most"), rows, "Nothing was measured.")
-        if known:
-            click.echo(f"\nThe noise floor of the {tier} tier is {max(known) * 100:.2f} %.")
-            click.echo(f"It is stored in {where}." if where else "It is not stored.")
-            click.echo(f"The measurements are in {folder}.")
-        else:
-            click.echo("\nThe noise floor was not measured: six pairs of a cell must finish.")
+        _print_floors(floors, floor, stored, prepared.folder)
     if problem:
         raise problem
     sys.exit(judgement.exit_code)
 
 
-@dataclass(frozen=True)
-class _Where:
-    """The machine or the machines that are measured."""
-
-    bench: Workbench
-    devices: tuple[Device, ...]
-    """All devices that the meters cover, also those that are not measured."""
-    domains: tuple[Domain, ...]
-    absent: tuple[Absent, ...]
-    """The meters that cannot be read."""
-    site: Callable[[Path], Site]
-    """Where the phases of a result folder are measured."""
-
-
-def _here(
-    bench: Workbench,
-    adapters: Sequence[str],
-    before: Result | None,
-    seed: int | None,
-    timeout_s: float,
-    stack: ExitStack,
-) -> _Where:
-    """This machine. before: the run that goes on."""
-    from mixmark.harness.measure.executor import Here
-    from mixmark.harness.measure.metering import metered
-
-    devices = before.devices if before else bench.found.devices
-    meters = stack.enter_context(metered(devices, adapters, bench.config))
-    equipment = bench.equipment(seed, timeout_s)
-    return _Where(bench, meters.devices, meters.domains, meters.absent, lambda folder: Here(equipment, folder, meters))
+def _print_floors(
+    floors: Mapping[str, float | None], floor: NoiseFloor | None, stored: Path | None, folder: Path
+) -> None:
+    rows = [(name, "–" if value is None else f"{value * 100:.2f} %") for name, value in floors.items()]
+    print_table(("measurement", "95 % of the pairs differ by at most"), rows, "Nothing was measured.")
+    if floor:
+        click.echo(f"\nThe noise floor of the {floor.tier} tier is {floor.share * 100:.2f} %.")
+        click.echo(f"It is stored in {stored}." if stored else "It is not stored.")
+        click.echo(f"The measurements are in {folder}.")
+    else:
+        click.echo("\nThe noise floor was not measured: six pairs of a measurement must finish.")
 
 
-def _on_hosts(
-    several: tuple[Launcher, tuple[Host, ...]],
-    look: Look,
-    workloads: Sequence[Workload],
-    config: Config,
-    suites: Suites,
-    stack: ExitStack,
-) -> _Where:
-    """The hosts of a cluster. Raises MixmarkError where none can be measured."""
-    from mixmark.harness.discover.setup import Workbench
+def _on_hosts(hosts: tuple[Launcher, tuple[Host, ...]], run: PreparedRun, stack: ExitStack) -> MeasuredMachine:
+    """The hosts of a cluster, whose agents run until the stack is closed. Raises MixmarkError if none can be
+    measured."""
+    from mixmark.harness.discover.setup import Workbench, checkpoint_paths
+    from mixmark.harness.measure.cluster import messages
     from mixmark.harness.measure.cluster.executor import Cluster
+    from mixmark.harness.measure.request import MeasuredMachine
 
-    remotes, found = gathered(several, look, workloads, stack)
-    bench = Workbench(config, {}, suites, found.found, found.hosts)
-    units = {name: each.unit for name, each in suites.facts.items()}
-    return _Where(
-        bench,
-        found.found.devices,
-        found.domains,
-        (),
-        lambda folder: Cluster(remotes, found.domains, units, folder, found.neighbours),
+    request = run.request
+    checkpoints = checkpoint_paths(request.weights, run.suites.plugins)  # absolute: agents have folders of their own
+    look = messages.Look(
+        adapters=request.adapters,
+        tier=request.tier,
+        weights=tuple(f"{name}={path}" for name, path in checkpoints.items()),
+        split_cpu=request.split_cpu,
+        seed=request.seed,
+        timeout_s=request.timeout_s,
+        measures=True,
     )
+    remotes, gathering = gathered(hosts, look, run.workloads, stack)
+    bench = Workbench(run.config, {}, run.suites, gathering.found, gathering.hosts)
+    units = {name: suite.unit for name, suite in run.suites.facts.items()}
+
+    def site(folder: Path) -> Site:
+        return Cluster(remotes, gathering.domains, units, folder, gathering.neighbours)
+
+    return MeasuredMachine(bench, gathering.found.devices, gathering.domains, (), site)
 
 
-def _performed(header: Result, site: Site, equipment: Equipment, keeper: Store) -> Result:
-    """Measures what the header plans and does not have yet, and shows the progress. An interruption leaves the result
-    unfinished."""
+def _progress(header: Result, procedure: Procedure, site: Site) -> Progress:
     from mixmark.harness.cli.progress import Progress
-    from mixmark.harness.contracts.errors import ResultError
-    from mixmark.harness.measure import benchmark as run
 
-    how, auditor = run.procedure(header), run.auditor(equipment, keeper.path, header.tier)
-    progress = Progress(header, how, site.metered, site.current_power)
-    benchmark = run.Benchmark(header, site, auditor, keeper, how, progress.observer)
-    try:
-        with run.until_interrupted(), progress:
-            benchmark.run()
-    except ResultError as error:
-        raise ResultError(str(error), f"{error.hint}; continue with: mixmark run --resume {keeper.path}") from error
-    keeper.finish(benchmark.result)
-    return benchmark.result
+    return Progress(header, procedure, site.metered, site.current_power)
 
 
 def _show(judgement: Judgement, folder: Path, form: str) -> None:

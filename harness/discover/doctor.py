@@ -275,7 +275,7 @@ def configured(patient: Patient) -> Iterator[Check]:
 def interpreters(config: Config) -> Iterator[Check]:
     """Whether each interpreter that the configuration names can be started, has this version of Mixmark and loads its
     plugin, and which versions differ there."""
-    known = setup.known(config)
+    known = setup.known_adapters(config)
     for name, section in config.adapters.items():
         if section.own_interpreter:
             yield _interpreter(f"[adapter.{name}]", known[name], section.options, section.python, messages.Discover())

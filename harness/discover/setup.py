@@ -41,7 +41,7 @@ class Suites:
     absent: tuple[Absent, ...]
     """The suites that do not load."""
 
-    def chosen(self, asked: Sequence[str], scenarios: Sequence[str] = ()) -> list[Workload]:
+    def choose(self, asked: Sequence[str], scenarios: Sequence[str] = ()) -> list[Workload]:
         """The named suites, or all. Raises UsageError for a suite or a scenario that there is not, for a scenario that
         no chosen suite has, and where a suite was named that has none of the scenarios."""
         names = choose_by_name("suite", asked, [each.name for each in self.workloads])
@@ -162,7 +162,7 @@ def disclosed() -> tuple[System, tuple[Absent, ...]]:
     return system, accelerators.absent
 
 
-def known(config: Config, specs: Iterable[str] = (), named: Collection[str] = ()) -> dict[str, Plugin]:
+def known_adapters(config: Config, specs: Iterable[str] = (), named: Collection[str] = ()) -> dict[str, Plugin]:
     """All adapters by name: those of this environment, those that the configuration names or runs in an interpreter of
     their own, and those that the command line brings along (specs) or names."""
     brought = {plugins.name_of_spec(each) for each in specs}
@@ -185,18 +185,18 @@ def _configured(name: str, section: AdapterConfig) -> Plugin:
     return Plugin("adapters", name, spec, section.python, itself)
 
 
-def choose(asked: Sequence[str], config: Config) -> dict[str, Plugin]:
+def choose_adapters(asked: Sequence[str], config: Config) -> dict[str, Plugin]:
     """The adapters to use: all, or those that the command line names or brings along."""
-    found = known(config, [each for each in asked if plugins.is_spec(each)], asked)
+    found = known_adapters(config, [each for each in asked if plugins.is_spec(each)], asked)
     names = [plugins.name_of_spec(each) if plugins.is_spec(each) else each for each in asked]
     return {name: found[name] for name in choose_by_name("adapter", names, found)}
 
 
-def look(adapters: Sequence[str], config: Config) -> Found:
+def find_devices(adapters: Sequence[str], config: Config) -> Found:
     """The devices that the chosen adapters reach."""
-    chosen = choose(adapters, config)
+    chosen = choose_adapters(adapters, config)
     found = discover(chosen, config)
-    unknown = set(config.adapters) - set(known(config)) - set(chosen)
+    unknown = set(config.adapters) - set(known_adapters(config)) - set(chosen)
     unused = [
         Absent(
             kind="configuration",
@@ -212,8 +212,8 @@ def bystanders(adapters: Sequence[str], config: Config, seen: Iterable[Device]) 
     """The devices that only such adapters reach as the command line leaves out: they draw power too."""
     if not adapters:
         return ()
-    chosen = choose(adapters, config)
-    others = {name: plugin for name, plugin in known(config).items() if name not in chosen}
+    chosen = choose_adapters(adapters, config)
+    others = {name: plugin for name, plugin in known_adapters(config).items() if name not in chosen}
     silicon = {part for each in seen for part in (each.whole.id, *each.silicon)}
     return tuple(
         each for each in discover(others, config).devices if not all(is_covered(part, silicon) for part in each.silicon)
@@ -249,10 +249,10 @@ def load_suites(config: Config, tier: Tier, weights: Sequence[str] = ()) -> Suit
 
 def prepare(config: Config, suites: Suites, adapters: Sequence[str], split_cpu: str | None = None) -> Workbench:
     """Asks the adapters for their devices. split_cpu: see `slices.split`. Raises UsageError."""
-    found = look(adapters, config)
+    found = find_devices(adapters, config)
     if split_cpu:
         found = replace(found, targets=cpu_slices.split(found.targets, split_cpu))
-    return Workbench(config, choose(adapters, config), suites, found)
+    return Workbench(config, choose_adapters(adapters, config), suites, found)
 
 
 def checkpoint_paths(given: Sequence[str], suites: Mapping[str, Plugin]) -> dict[str, Path]:

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mixmark.harness.contracts.errors import MixmarkError
+from mixmark.harness.contracts.errors import MixmarkError, ResultError
 from mixmark.harness.contracts.schema import Absent, Connection, Limits, Phase, Record, Result, Share, Tier
 from mixmark.harness.discover.equipment import Equipment
 from mixmark.harness.measure import audit, next_phases
@@ -155,6 +155,25 @@ class Benchmark:
         self._keeper.append(*records)
         kept = {record.key: record for record in (*self.result.records, *records)}
         self.result = self.result.model_copy(update={"records": tuple(kept.values())})
+
+
+Observed = Callable[[Result, Procedure, Site], AbstractContextManager[Observer]]
+"""Opens the observer of a run that begins, such as a progress display."""
+
+
+def perform(header: Result, site: Site, equipment: Equipment, keeper: Store, observed: Observed) -> Result:
+    """Measures what the header plans and does not have yet, and writes the result. An interruption leaves the result
+    unfinished. Raises ResultError if the folder cannot be written."""
+    how = procedure(header)
+    with observed(header, how, site) as observer:
+        benchmark = Benchmark(header, site, auditor(equipment, keeper.path, header.tier), keeper, how, observer)
+        try:
+            with until_interrupted():
+                benchmark.run()
+        except ResultError as error:
+            raise ResultError(str(error), f"{error.hint}; continue with: mixmark run --resume {keeper.path}") from error
+    keeper.finish(benchmark.result)
+    return benchmark.result
 
 
 def auditor(equipment: Equipment, folder: Path, tier: Tier, logs: Path | None = None) -> Auditor:

@@ -374,9 +374,9 @@ def test_an_option_that_is_wrong_is_told(options: dict[str, str], words: str) ->
 
 def test_it_is_asked_only_where_it_is_configured_or_named() -> None:
     section = Config(adapters={"endpoint": AdapterConfig(options={"url": "http://127.0.0.1:9"})})
-    assert "endpoint" not in setup.known(Config()) and "torch" in setup.known(Config())
-    assert "endpoint" in setup.known(section) and "endpoint" in setup.choose([], section)
-    assert list(setup.choose(["endpoint"], Config())) == ["endpoint"]
+    assert "endpoint" not in setup.known_adapters(Config()) and "torch" in setup.known_adapters(Config())
+    assert "endpoint" in setup.known_adapters(section) and "endpoint" in setup.choose_adapters([], section)
+    assert list(setup.choose_adapters(["endpoint"], Config())) == ["endpoint"]
 
 
 def test_the_configurations_of_the_page_are_right() -> None:

@@ -20,7 +20,7 @@ import pytest
 from click.testing import CliRunner
 
 from mixmark.harness import VERSION
-from mixmark.harness.cli import main
+from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts.protocols import Check
 from mixmark.harness.contracts.schema import Device
 from mixmark.harness.discover import config as configuration

@@ -11,7 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from mixmark.harness.cli import machine_lock as reservation
-from mixmark.harness.cli import main, show
+from mixmark.harness.cli import show
+from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.discover import machine_lock

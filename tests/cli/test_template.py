@@ -19,7 +19,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from mixmark.harness.cli import main, template
+from mixmark.harness.cli import template
+from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts import schema
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.protocols import Adapter, Array, Use

@@ -265,7 +265,7 @@ def test_an_installed_package_brings_a_watcher_whose_printing_spoils_no_answer(t
     )
     paths = (str(tmp_path), str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", ""))
     done = subprocess.run(
-        [sys.executable, "-P", "-c", "from mixmark.harness.cli import main; main()", "doctor", "--json"],
+        [sys.executable, "-P", "-c", "from mixmark.harness.cli.commands import main; main()", "doctor", "--json"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         cwd=tmp_path,
         capture_output=True,

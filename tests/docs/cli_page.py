@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from mixmark.harness import VERSION
-from mixmark.harness.cli import main
+from mixmark.harness.cli.commands import main
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "cli.md"

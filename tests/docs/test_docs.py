@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 import pytest
 
-from mixmark.harness import cli
+from mixmark.harness.cli import commands
 from mixmark.harness.contracts import schema
 from mixmark.harness.discover import config
 from mixmark.harness.judge import judgement, references
@@ -312,7 +312,7 @@ def test_rules_failures_and_exit_codes() -> None:
     assert [row[0] for row in table(RULES, "rule")] == [rule.__name__ for rule in judgement.RULES]
     kinds = get_args(schema.Failure.model_fields["kind"].annotation)
     assert [row[0] for row in table(RULES, "kind", "when")] == list(kinds)
-    promised = (cli.__doc__ or "").split("Exit codes:")[1]
+    promised = (commands.__doc__ or "").split("Exit codes:")[1]
     assert [row[0] for row in table(RULES, "code", "when")] == re.findall(r"\b\d+\b", promised)
 
 
@@ -326,7 +326,7 @@ def test_the_command_line_is_documented_as_it_is() -> None:
 
 def test_every_command_and_option_is_documented() -> None:
     page = cli_page.PAGE.read_text("utf-8")
-    for name, command in cli_page.commands(cli.main):
+    for name, command in cli_page.commands(commands.main):
         section = page.split(f"## mixmark {name}\n", 1)[1].split("\n## ", 1)[0]
         for parameter in command.params:
             for option in parameter.opts:

@@ -15,7 +15,7 @@ from typing import get_args
 
 import pytest
 
-from mixmark.harness import cli
+from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts import schema
 from mixmark.harness.discover import config
 from mixmark.harness.judge import score, verdict
@@ -86,7 +86,7 @@ def test_what_the_pages_type_exists() -> None:
     for page in PAGES:
         for words in re.findall(r"\bmixmark ((?:[a-z]+)(?: [^`\n#]*)?)(?=`|\n|$)", commands(page.read_text("utf-8"))):
             first, *rest = words.split()
-            known_commands = dict(cli_page.commands(cli.main))
+            known_commands = dict(cli_page.commands(main))
             assert first in known_commands, (page.name, words)
             command = known_commands.get(" ".join((first, *rest[:1])), known_commands[first])
             known = {option for parameter in command.params for option in parameter.opts}
@@ -100,7 +100,7 @@ def commands(text: str) -> str:
 
 
 def test_every_option_that_a_page_names_exists() -> None:
-    known = {option for _, command in cli_page.commands(cli.main) for one in command.params for option in one.opts}
+    known = {option for _, command in cli_page.commands(main) for one in command.params for option in one.opts}
     for page in (*DOCS.glob("*.md"), ROOT / "CHANGELOG.md"):
         theirs = r"`(?:uv|pipx) [^`\n]*`|^pip .*$"  # commands that have options of their own
         ours = re.sub(theirs, "", page.read_text("utf-8"), flags=re.MULTILINE)
@@ -213,10 +213,8 @@ def test_every_command_of_the_tutorial_is_understood(tmp_path: Path, monkeypatch
     assert [name for name, *_ in commands] == ["run", "report", "report", "run", "run", "compare", "meters", "run"]
     for name, *words in commands:
         words = words[: words.index(">")] if ">" in words else words
-        root = cli.main.make_context(
-            "mixmark", [], resilient_parsing=True
-        )  # click keeps the first context's help option
-        context = cli.main.commands[name].make_context(name, words, parent=root)
+        root = main.make_context("mixmark", [], resilient_parsing=True)  # click keeps the first context's help option
+        context = main.commands[name].make_context(name, words, parent=root)
         if out := context.params.get("out"):
             Path(out).mkdir()
 

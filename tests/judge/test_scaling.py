@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from mixmark.harness import cli
+from mixmark.harness.cli import commands
 from mixmark.harness.cli.eta import Eta
 from mixmark.harness.contracts.schema import Failure, Result
 from mixmark.harness.judge import solo_rates
@@ -176,7 +176,7 @@ def test_scaling_without_hosts_or_without_a_mix_is_refused_at_once(
 ) -> None:
     """Before anything is discovered, so that nothing but the sentence is there."""
     monkeypatch.undo()  # with the mixes that are published
-    done = CliRunner().invoke(cli.main, ["run", "--scaling", "--out", str(tmp_path / "out")])
+    done = CliRunner().invoke(commands.main, ["run", "--scaling", "--out", str(tmp_path / "out")])
     assert (done.exit_code, "--scaling runs a mix on a part of several hosts" in done.output) == (2, True)
     assert not (tmp_path / "out").exists()
 

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 import mixmark
-from mixmark.harness.cli import main
+from mixmark.harness.cli.commands import main
 from mixmark.harness.discover import setup
 from mixmark.harness.discover.config import AdapterConfig, Config
 from mixmark.harness.discover.devices import Found

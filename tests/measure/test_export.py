@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from mixmark.harness.cli import main
+from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts.errors import MixmarkError, Unsupported, UsageError
 from mixmark.harness.measure import export
 from mixmark.harness.measure.export import Asked

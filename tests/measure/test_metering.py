@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from click.testing import CliRunner
 
-from mixmark.harness import cli
+from mixmark.harness.cli import commands
 from mixmark.harness.cli import meters as command
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Absent, Device, Metering
@@ -223,7 +223,7 @@ def typed(
     with TemporaryDirectory() as folder:
         config = Path(folder) / "mixmark.toml"
         config.write_text("".join(f'[meter.{each}]\nmode = "{mode}"\n' for each in sections))
-        done = CliRunner().invoke(cli.main, ["meters", "--adapter", ACME, "--config", str(config), *words])
+        done = CliRunner().invoke(commands.main, ["meters", "--adapter", ACME, "--config", str(config), *words])
     assert done.exit_code == 0, done.output
     return done.stdout
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from mixmark.harness.cli import main
+from mixmark.harness.cli.commands import main
 from tests.fakes.folders import forge
 
 pytestmark = pytest.mark.slow

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from mixmark.harness.cli import main
+from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts.errors import Unsupported, UsageError
 from mixmark.harness.plugins import model_cache
 from tests.fakes.null import Null

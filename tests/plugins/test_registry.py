@@ -115,7 +115,7 @@ def test_the_configuration_gives_an_adapter_other_names() -> None:
         "mine": AdapterConfig(plugin="tests.fakes.acme:Acme"),
         "elsewhere": AdapterConfig("/opt/old/bin/python"),
     }
-    found = setup.known(Config(adapters=sections))
+    found = setup.known_adapters(Config(adapters=sections))
     assert found["onnxruntime"].origin == "built in"
     specs = {name: (found[name].spec, found[name].origin, found[name].own_name) for name in sections}
     assert specs == {
@@ -127,4 +127,4 @@ def test_the_configuration_gives_an_adapter_other_names() -> None:
 
 def test_a_section_lends_no_built_in_name_to_another_adapter() -> None:
     with pytest.raises(UsageError, match=r"\[adapter.torch\] in the configuration: torch is the name of a built-in"):
-        setup.known(Config(adapters={"torch": AdapterConfig(plugin="onnxruntime")}))
+        setup.known_adapters(Config(adapters={"torch": AdapterConfig(plugin="onnxruntime")}))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from mixmark.harness.cli import main
+from mixmark.harness.cli.commands import main
 from mixmark.submissions import form
 from mixmark.submissions.entry import CLAIM, DECLARATION, README, Declaration
 from tests.submissions.made import edited, kit_report

@@ -144,6 +144,13 @@ def _label(record: Record) -> str:
     return f"{record.route.label}, {record.scenario}"
 
 
+def machine_noise_floor(judgement: Judgement) -> NoiseFloor | None:
+    """The largest of the floors; None if no solo measurement has one."""
+    known = [floor for floor in noise_floors(judgement).values() if floor is not None]
+    result = judgement.result
+    return NoiseFloor(share=max(known), tier=result.tier, created_utc=result.created_utc) if known else None
+
+
 def verdict_of(ratio: Ratio, delta: float) -> SpeedVerdict:
     """The verdict by the whole interval: beyond ±δ or inside it, on the logarithm, so that A and B can be swapped."""
     edge = math.log1p(delta)

@@ -40,7 +40,7 @@ def check_adapter(
     from mixmark.harness.worker.failures import NotStarted, WorkerFailed
 
     configured = configuration.load(config)
-    (plugin,) = setup.choose([adapter], configured).values()
+    (plugin,) = setup.choose_adapters([adapter], configured).values()
     with tempfile.TemporaryDirectory(prefix="mixmark-") as folder:
         suites = setup.load_suites(configured, "smoke")
         tried = Trials(plugin, configured, suites, Path(folder) / "kit", timeout_s)
@@ -77,7 +77,7 @@ def check_meter(
     configured = configuration.load(config)
     found = registry.find("meters", [meter] if registry.is_spec(meter) else [])
     (name,) = choose_by_name("meter", [registry.name_of_spec(meter) if registry.is_spec(meter) else meter], found)
-    devices = setup.look((), configured).devices
+    devices = setup.find_devices((), configured).devices
     told = verdicts(CHECKS, Readings(found[name], configured, devices), on_check)
     source, sha256 = registry.source_hash(found[name])
     return _report("meter", name, (found[name].origin, source, sha256), devices, told)

@@ -8,7 +8,8 @@ import pytest
 from click.testing import CliRunner
 from click.testing import Result as Outcome
 
-from mixmark.harness.cli import main, results
+from mixmark.harness.cli import results
+from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Audit, Failure, Gate, NoiseFloor, Result
 from mixmark.harness.contracts.text import days_between

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from mixmark.harness.cli import main
+from mixmark.harness.cli.commands import main
 from mixmark.harness.judge.references import published as shipped
 from mixmark.submissions import check, references
 from mixmark.submissions.board import formats, rank, site

@@ -1,0 +1,103 @@
+"""The command line: words and exit codes. A command imports what is heavy when it runs, so `mixmark --help` is quick.
+
+Exit codes: 0 all went well (notes and warnings too), 1 an invalid finding or nothing was measured, 2 misuse,
+130 interrupted.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from typing import Any
+
+import click
+from click.shell_completion import get_completion_class
+
+from mixmark.harness.cli import adapters, agent, cache, devices, export, leaderboard, meters, results, run, submissions
+from mixmark.harness.contracts.errors import MixmarkError
+from mixmark.harness.contracts.text import plain
+
+
+class Commands(click.Group):
+    """Turns every expected failure into one message with its next step and exit code 2."""
+
+    def invoke(self, context: click.Context) -> Any:
+        _open_streams()
+        try:
+            return super().invoke(context)
+        except MixmarkError as error:
+            click.echo(f"mixmark: {plain(str(error))}", err=True)
+            if error.hint:
+                click.echo(f"         {plain(error.hint)}", err=True)
+            context.exit(2)
+        except KeyboardInterrupt:  # before or after a run; `until_interrupted` keeps what a run has measured
+            click.echo("mixmark: interrupted", err=True)
+            context.exit(130)
+        except BrokenPipeError:  # the program that reads our output has ended
+            sys.stderr.close()
+            context.exit(0)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            click.echo(f"mixmark: the output cannot be written: {error.strerror}", err=True)
+            click.echo("         free disk space, or write it elsewhere", err=True)
+            context.exit(2)
+
+
+def _open_streams() -> None:
+    """Opens the null device for each standard stream that the caller closed, so that nothing that a run opens takes its
+    number and is then written to by mistake."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="mixmark", prog_name="mixmark")
+def main() -> None:
+    """Measure how much useful AI work a whole machine gets done, with all of its devices at once.
+
+    \b
+    Examples:
+      mixmark devices            list the devices and the adapters that reach them
+      mixmark run                run every suite on every device, then the mix on all of them
+      mixmark report results/X   show the report of an earlier run
+    """
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the script by which a shell completes the commands and options of mixmark.
+
+    \b
+    Examples: eval "$(mixmark completion bash)"     in ~/.bashrc
+              eval "$(mixmark completion zsh)"      in ~/.zshrc
+              mixmark completion fish | source      in ~/.config/fish/config.fish
+    """
+    scripts = get_completion_class(shell)
+    assert scripts is not None  # click has one for each of the choices
+    click.echo(scripts(main, {}, "mixmark", "_MIXMARK_COMPLETE").source())
+
+
+for command in (
+    agent.agent,
+    devices.devices,
+    devices.suites,
+    adapters.adapters,
+    meters.meters,
+    run.run,
+    results.report,
+    results.audit,
+    devices.doctor,
+    cache.cache,
+    export.export,
+    run.selftest,
+    results.compare,
+    submissions.submit,
+    submissions.check,
+    leaderboard.leaderboard,
+    completion,
+):
+    main.add_command(command)

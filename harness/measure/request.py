@@ -1,0 +1,265 @@
+"""A run as it is requested: checks the options of `mixmark run`, prepares the run, and measures each weight class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from mixmark.harness.contracts.choices import choose_by_name
+from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.schema import (
+    BITS_PER_WEIGHT,
+    Absent,
+    Device,
+    Domain,
+    Mix,
+    Phase,
+    Precision,
+    Result,
+    ScenarioName,
+    Tier,
+    WeightClass,
+)
+from mixmark.harness.discover import config as configuration
+from mixmark.harness.discover import setup
+from mixmark.harness.discover.config import Config
+from mixmark.harness.discover.setup import Suites, Workbench
+from mixmark.harness.measure.benchmark import Observed, perform
+from mixmark.harness.measure.executor import Here, Site
+from mixmark.harness.measure.metering import metered
+from mixmark.harness.plan import mixes, phases, presets
+from mixmark.harness.plan.phases import Workload
+from mixmark.harness.plan.placement import Objective
+from mixmark.harness.plugins.suite_claims import refuse_contradictions
+from mixmark.harness.record import store
+from mixmark.harness.record.store import Store
+
+FREE_DISK_BYTES = 1 << 30  # results are small; an engine may lay weights on disk while it loads
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """The options of `mixmark run` that say what is measured. The help text of each says what it means."""
+
+    suites: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    adapters: tuple[str, ...] = ()
+    tier: Tier = "edge"
+    precisions: tuple[Precision, ...] = ()
+    bits: tuple[WeightClass, ...] = ()
+    """Weight classes, the most bits first; empty: 16."""
+    all_routes: bool = False
+    scenarios: tuple[ScenarioName, ...] = ()
+    rate: float | None = None
+    """Arrivals per second; infinite: the highest rate that keeps the latency limits."""
+    runs: int = 1
+    preset: str = "quick"
+    mix: str | None = None
+    objective: Objective = "throughput"
+    split_cpu: str | None = None
+    hosts: Path | None = None
+    launcher: str | None = None
+    address: str | None = None
+    scaling: bool = False
+    weights: tuple[str, ...] = ()
+    out: Path | None = None
+    seed: int | None = None
+    resume: Path | None = None
+    timeout_s: float = 600
+    config: Path | None = None
+
+    @property
+    def on_hosts(self) -> bool:
+        """Whether other hosts are measured in place of this machine."""
+        return bool(self.hosts or self.launcher or self.address)
+
+    @property
+    def classes(self) -> tuple[WeightClass, ...]:
+        return self.bits or (16,)
+
+    def check(self) -> None:
+        """Raises UsageError if options contradict each other."""
+        choose_by_name("precision", self.precisions, BITS_PER_WEIGHT)
+        if self.precisions and self.bits:
+            raise UsageError("--precision and --bits both choose number formats", hint="leave one of them away")
+        if self.rate is not None and "server" not in self.scenarios:
+            raise UsageError("--rate applies only to the server scenario", hint="add --scenario server")
+        if self.resume and self.out:
+            raise UsageError("--resume continues in the folder of the interrupted run", hint="leave --out away")
+
+
+@dataclass(frozen=True)
+class PreparedRun:
+    """A run that can begin as soon as the machine is free. No device was looked for yet."""
+
+    request: RunRequest
+    """With the tier and the seed of the run that is resumed, if any."""
+    resumed: Result | None
+    config: Config
+    suites: Suites
+    workloads: tuple[Workload, ...]
+    mix: Mix | None
+    folders: Mapping[WeightClass, Path]
+    """The result folder of each weight class, the most bits first."""
+
+    @property
+    def folder(self) -> Path:
+        """The result folder of the first weight class."""
+        return next(iter(self.folders.values()))
+
+
+@dataclass(frozen=True)
+class MeasuredMachine:
+    """The machine or the hosts that a run measures."""
+
+    bench: Workbench
+    devices: tuple[Device, ...]
+    """All devices that the meters cover, also those that are not measured."""
+    domains: tuple[Domain, ...]
+    absent: tuple[Absent, ...]
+    """The meters that cannot be read."""
+    site: Callable[[Path], Site]
+    """Where the phases of a result folder are measured."""
+
+
+def prepare(request: RunRequest) -> PreparedRun:
+    """Checks all that can be checked before any device is asked. Raises UsageError or ResultError."""
+    request.check()
+    resumed = _interrupted(request.resume) if request.resume else None
+    if resumed:
+        request = replace(request, tier=resumed.tier, seed=resumed.seed)
+    config = configuration.load(request.config)
+    suites = setup.load_suites(config, request.tier, request.weights)
+    workloads = tuple(suites.choose(request.suites, request.scenarios))
+    closed_loop = [workload.name for workload in workloads] if request.rate is None else []
+    names = [workload.name for workload in suites.workloads]
+    mix = resumed.mix if resumed else mixes.choose(request.mix, request.tier, closed_loop, names)
+    if len(request.classes) > 1 and (resumed or not mix):
+        raise UsageError("several weight classes need a mix that is run for each", hint="give one class")
+    if request.scaling and not (mix and request.on_hosts) and not resumed:
+        raise UsageError("--scaling runs a mix on a part of several hosts", hint="give --hosts, and a mix")
+    if not request.on_hosts:
+        setup.choose_adapters(
+            request.adapters, config
+        )  # refuses a name that does not exist before anything is waited for
+    folders = _folders(request)
+    for folder in () if resumed else folders.values():
+        store.refuse_used(folder)
+    return PreparedRun(request, resumed, config, suites, workloads, mix, folders)
+
+
+def _interrupted(folder: Path) -> Result:
+    """The run in a folder. Raises UsageError if it is finished, ResultError if it is still going on or
+    contradicts itself."""
+    result = store.open(folder)
+    if result.finished:
+        raise UsageError(f"the run in {folder} is finished", hint="there is nothing to resume; start a new run")
+    if result.live:
+        raise store.still_going_on(folder)
+    refuse_contradictions(result)
+    return result
+
+
+def _folders(request: RunRequest) -> dict[WeightClass, Path]:
+    """The result folder of each weight class; those of fewer bits lie beside the first."""
+    default = Path("results") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{request.tier}-{request.preset}"
+    folder = request.resume or request.out or default
+    named = folder if folder.name not in ("", "..") else folder.resolve()
+    first, *fewer = request.classes
+    return {first: folder, **{bits: named.with_name(f"{named.name}-{bits}-bit") for bits in fewer}}
+
+
+def this_machine(run: PreparedRun, stack: ExitStack) -> MeasuredMachine:
+    """Asks the adapters for their devices and opens the meters, which are read until the stack is closed."""
+    request = run.request
+    bench = setup.prepare(run.config, run.suites, request.adapters, request.split_cpu)
+    devices = run.resumed.devices if run.resumed else bench.found.devices
+    meters = stack.enter_context(metered(devices, () if run.resumed else request.adapters, run.config))
+    equipment = bench.equipment(request.seed, request.timeout_s)
+    return MeasuredMachine(
+        bench, meters.devices, meters.domains, meters.absent, lambda folder: Here(equipment, folder, meters)
+    )
+
+
+def measure(run: PreparedRun, machine: MeasuredMachine, observed: Observed) -> Iterator[tuple[Path, Result]]:
+    """Measures the run, one weight class after the other, and yields each class's folder with its result.
+
+    A class begins with the records of the class before. After an interruption no further class begins. Raises
+    UsageError if the run cannot be resumed or planned here, ResultError if a folder cannot be written.
+    """
+    folder = run.folder
+    if run.resumed:
+        machine.bench.check_same(run.resumed)
+        header = run.resumed.model_copy(update={"resumed": (*run.resumed.resumed, len(run.resumed.records))})
+        result = _perform(run, machine, header, None, folder, observed)
+    else:
+        header = _header(run, machine)
+        keeper = store.create(folder, header, FREE_DISK_BYTES)
+        result = _perform(run, machine, header, keeper, folder, observed)
+    yield folder, result
+    for bits, into in () if run.resumed else list(run.folders.items())[1:]:
+        if not result.finished:
+            return
+        header = phases.carried(result, bits, _routes(run, machine, bits), run.request.all_routes)
+        keeper = store.create(into, header, FREE_DISK_BYTES, folder)
+        result, folder = _perform(run, machine, header, keeper, into, observed), into
+        yield folder, result
+
+
+def _perform(
+    run: PreparedRun,
+    machine: MeasuredMachine,
+    header: Result,
+    keeper: Store | None,
+    folder: Path,
+    observed: Observed,
+) -> Result:
+    """keeper: of a new run; None: the run in the folder is resumed."""
+    equipment = machine.bench.equipment(run.request.seed, run.request.timeout_s)
+    with store.locked(folder):
+        return perform(header, machine.site(folder), equipment, keeper or store.resume(folder), observed)
+
+
+def _header(run: PreparedRun, machine: MeasuredMachine) -> Result:
+    """The header of a new run. Raises UsageError if its objective needs watts and no meter can be read."""
+    request, bench = run.request, machine.bench
+    bits = request.classes[0]
+    candidates = _routes(run, machine, bits)
+    screenings = phases.screening_phases(candidates) if run.mix and not request.all_routes else ()
+    planned = screenings or candidates
+    header = bench.header(planned, request.tier, request.preset, request.seed, run.mix, request.objective)
+    unused = phases.left_out(bench.targets(request.devices), candidates, bits) if not request.precisions else ()
+    if run.mix and request.objective == "efficiency" and not machine.domains:
+        raise UsageError(
+            "--objective efficiency plans with watts, and no meter can be read",
+            hint="mixmark meters says what is missing",
+        )
+    update = {
+        "bits": None if request.precisions else bits,
+        "candidates": candidates if screenings else (),
+        "devices": machine.devices,
+        "domains": machine.domains,
+        "scaling": request.scaling,
+        "absent": (*header.absent, *machine.absent, *unused),
+    }
+    return header.model_copy(update=update)
+
+
+def _routes(run: PreparedRun, machine: MeasuredMachine, bits: WeightClass) -> tuple[Phase, ...]:
+    """The solo phases of every route whose weights have at least this many bits."""
+    request = run.request
+    return phases.solo(
+        machine.bench.targets(request.devices),
+        run.workloads,
+        request.tier,
+        presets.PRESETS[request.preset],
+        request.precisions,
+        request.scenarios,
+        run.suites.probe,
+        None if request.rate == float("inf") else request.rate,
+        request.runs,
+        bits,
+    )
