@@ -38,7 +38,7 @@ def test_the_wheel_holds_the_product_and_nothing_else(wheel: Path) -> None:
         "mixmark/api.py",
         "mixmark/harness/plan/mixes.toml",
         "mixmark/harness/cli/template/session.py.jinja",
-        "mixmark/harness/adapters/torch.py",
+        "mixmark/harness/adapters/torch/__init__.py",
         "mixmark/suites/llm/graphs/edge-step.onnx.xz",
         "mixmark/suites/resnet50/statistics.npz",
         "mixmark/submissions/board/pages/board.jinja",

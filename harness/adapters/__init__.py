@@ -1,1 +1,1 @@
-"""Built-in ways onto silicon. Each is a plugin like any vendor's."""
+"""The built-in adapters: each runs suites on devices by one runtime, and is a plugin like any vendor's."""

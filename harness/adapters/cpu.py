@@ -1,4 +1,4 @@
-"""The host's processor, which every adapter that reaches it names in the same way."""
+"""The host's processor as a device, equal for all adapters that reach it."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def cores() -> int:
 
 
 def threads_option(adapter: str, options: Mapping[str, str]) -> int | None:
-    """The size of the CPU's thread pool, for an adapter whose only option is `threads`; None where it is not given.
+    """The size of the CPU's thread pool, for an adapter whose only option is `threads`; None if it is not given.
 
-    Raises UsageError for another option, and for a value that is not a number of threads.
+    Raises UsageError for any other option, and for a value that is no number of threads.
     """
     refuse_options(f"adapter {adapter}", options, ["threads"])
     given = options.get("threads")
@@ -47,12 +47,12 @@ def threads_option(adapter: str, options: Mapping[str, str]) -> int | None:
 
 
 def multiplies_bf16() -> bool:
-    """Whether the processor has instructions that multiply bf16; False where it does not say."""
+    """Whether the processor has instructions that multiply bf16; False if it does not say."""
     return not BF16.isdisjoint(flags())
 
 
 def flags() -> frozenset[str]:
-    """The processor's instruction sets, as Linux names them; empty where it does not say."""
+    """The processor's instruction sets, as Linux names them; empty if it does not say."""
     return frozenset((_cpuinfo("flags") or _cpuinfo("Features")).split())
 
 

@@ -1,13 +1,13 @@
-"""Weights in 8 and 4 bits: integers and float32 scales, exact wherever the weights allow it. Pure numpy.
+"""Quantises weights to 8 and 4 bits: integers and float32 scales, exact if the weights allow it. Pure numpy.
 
-Synthetic weights are integers from −8 to 7 times a power of two (see suites/weights.py), and a batch norm that is
-folded in multiplies each output channel by a factor of its own. Both are exact in 8 and in 4 bits where the scale is
-the weight's own step. The step is found as the largest value divided by an integer from 1 to 8. Weights without such a
-step, such as trained ones, are rounded at the scale that their largest value needs.
+Synthetic weights are integers from −8 to 7 times a power of two (see suites/weights.py), and a folded batch norm
+multiplies each output channel by its own factor. Both are exact in 8 and in 4 bits if the scale is the weight's own
+step. The step is found as the largest value divided by an integer from 1 to 8. Weights without a step, such as trained
+ones, are rounded at the scale that their largest value needs.
 
-A coarse scale that is exact is taken even where finer ones were asked for: it is found in one pass, and a group of 32
-without the largest value would not show the step. Integers found in this way stay within ±8 in 8 bits too. This keeps
-sums of two products below 16 bits, in which processors without dot products of bytes saturate.
+An exact coarse scale is taken even if finer ones were requested: it is found in one pass, and a group of 32 without the
+largest value would not show the step. Integers found in this way stay within ±8 in 8 bits too. This keeps sums of two
+products below 16 bits, at which processors without dot products of bytes saturate.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import numpy as np
 import numpy.typing as npt
 
 GROUP = 32
-STEPS = (8, 1, 2, 3, 4, 5, 6, 7)  # how many steps the largest value may be; in synthetic weights it is 8
-ROUNDING = 2.0**-16  # of a step: float32's rounding of a weight that was folded is at most this much
-SAMPLE = 16  # values of a row that must agree with a step before all of them are tried
-FIRST = 1024  # rows of which one must have a step of its own before those of all rows are looked for
-CHUNK = 1 << 18  # values in work at a time in each thread: 1 MiB in float32
+STEPS = (8, 1, 2, 3, 4, 5, 6, 7)  # the largest value in steps, as tried in this order; 8 in synthetic weights
+ROUNDING = 2.0**-16  # of a step: float32 rounds a folded weight by at most this much
+SAMPLE = 16  # values of a row that must fit a step before all of them are tried
+FIRST = 1024  # rows of which one must have its own step before all rows are searched
+CHUNK = 1 << 18  # values at a time in each thread: 1 MiB in float32
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int8]
@@ -48,7 +48,7 @@ class Quantised:
 def per_tensor(weight: Floats, bits: int = 8) -> Quantised:
     """One scale, of shape (), for integers of the weight's shape."""
     rows = _rows(weight)
-    scales = _shared(rows, bits)
+    scales = _shared_scale(rows, bits)
     exact = scales is not None
     if scales is None:
         scales = np.full(len(rows), _coarse(_peak(_largest(rows)), bits))
@@ -58,12 +58,12 @@ def per_tensor(weight: Floats, bits: int = 8) -> Quantised:
 def per_channel(weight: Floats, bits: int = 8) -> Quantised:
     """A scale for each index of axis 0, the output channels: integers of the weight's shape, scales [channels]."""
     rows = _rows(weight)
-    scales, exact = _each(rows, bits)
+    scales, exact = _row_scales(rows, bits)
     return Quantised(_round(rows, scales, bits).reshape(weight.shape), scales, exact)
 
 
 def in_groups(weight: Floats, bits: int = 4, group: int = GROUP) -> Quantised:
-    """A scale for each `group` values along the contraction axes, which are all axes behind axis 0, flattened.
+    """A scale for each `group` values along the contraction axes, which are all axes after axis 0, flattened.
 
     integers: [channels, groups, group], the last group filled up with zeros. scales: [channels, groups].
     """
@@ -71,13 +71,13 @@ def in_groups(weight: Floats, bits: int = 4, group: int = GROUP) -> Quantised:
     groups = -(-rows.shape[1] // group)
     if missing := groups * group - rows.shape[1]:
         rows = np.pad(rows, ((0, 0), (0, missing)))
-    scales, exact = _each(rows, bits)
+    scales, exact = _row_scales(rows, bits)
     if exact:
         scales = np.repeat(scales, groups)
         rows = rows.reshape(-1, group)
     else:
         rows = rows.reshape(-1, group)
-        scales, exact = _each(rows, bits)
+        scales, exact = _row_scales(rows, bits)
     return Quantised(_round(rows, scales, bits).reshape(-1, groups, group), scales.reshape(-1, groups), exact)
 
 
@@ -91,36 +91,36 @@ def _rows(weight: Floats) -> Floats:
     return weight.reshape(len(weight), -1)
 
 
-def _each(rows: Floats, bits: int) -> tuple[Floats, bool]:
+def _row_scales(rows: Floats, bits: int) -> tuple[Floats, bool]:
     """A scale for each row, and whether all of them are exact."""
-    if (shared := _shared(rows, bits)) is not None:
+    if (shared := _shared_scale(rows, bits)) is not None:
         return shared, True
     largest = _largest(rows)
     scales = _coarse(largest, bits)
-    if not _own(rows[:FIRST], largest[:FIRST], bits, scales[:FIRST]).any():
+    if not _find_steps(rows[:FIRST], largest[:FIRST], bits, scales[:FIRST]).any():
         return scales, False
-    return scales, bool(_own(rows, largest, bits, scales).all())
+    return scales, bool(_find_steps(rows, largest, bits, scales).all())
 
 
-def _own(rows: Floats, largest: Floats, bits: int, scales: Floats) -> npt.NDArray[np.bool_]:
-    """Writes the step of each row that has one into `scales`, and returns which ones have."""
+def _find_steps(rows: Floats, largest: Floats, bits: int, scales: Floats) -> npt.NDArray[np.bool_]:
+    """Writes the steps of the rows that have one into `scales`. Returns which rows have: [rows]."""
     found = np.zeros(len(rows), np.bool_)
     for steps in STEPS:
         missing = np.flatnonzero(~found)
         tried = _step(largest[missing], steps, bits)
-        sits = _sits(rows[missing, :SAMPLE], tried, bits)
-        sits[sits] = _sits(rows[missing[sits]], tried[sits], bits)
-        found[missing[sits]] = True
-        scales[missing[sits]] = tried[sits]
+        fits = _fits(rows[missing, :SAMPLE], tried, bits)
+        fits[fits] = _fits(rows[missing[fits]], tried[fits], bits)
+        found[missing[fits]] = True
+        scales[missing[fits]] = tried[fits]
     return found
 
 
-def _shared(rows: Floats, bits: int) -> Floats | None:
-    """One step for all rows, repeated for each; None where there is none."""
+def _shared_scale(rows: Floats, bits: int) -> Floats | None:
+    """One step for all rows, repeated for each; None if there is none."""
     peak = _peak(_largest(rows))
     for steps in STEPS:
         scales = np.broadcast_to(_step(peak, steps, bits), len(rows))
-        if _sits(rows[:1], scales[:1], bits).all() and _sits(rows, scales, bits).all():
+        if _fits(rows[:1], scales[:1], bits).all() and _fits(rows, scales, bits).all():
             return scales
     return None
 
@@ -143,14 +143,14 @@ def _peak(values: Floats) -> Floats:
 
 
 def _step(largest: Floats, steps: int, bits: int) -> Floats:
-    """The scale at which the largest value is so many steps; −8 of them in 4 bits, which have no 8."""
+    """The scale at which the largest value is `steps` steps; −8 in place of 8 in 4 bits, which have no 8."""
     if bits == 4 and steps == 8:
         return _not_zero(np.divide(largest, -8, dtype=np.float32))
     return _not_zero(np.divide(np.abs(largest), steps, dtype=np.float32))
 
 
 def _coarse(largest: Floats, bits: int) -> Floats:
-    """The scale that the largest value needs, without regard to a step."""
+    """The scale that the largest value needs if there is no step."""
     return _step(largest, 8 if bits == 4 else 127, bits)
 
 
@@ -160,8 +160,8 @@ def _not_zero(scales: Floats) -> Floats:
     return scales
 
 
-def _sits(rows: Floats, scales: Floats, bits: int) -> npt.NDArray[np.bool_]:
-    """Whether all values of a row are integers times its scale. A value far below the scale is no zero."""
+def _fits(rows: Floats, scales: Floats, bits: int) -> npt.NDArray[np.bool_]:
+    """Whether all values of a row are integers times its scale; a value far below the scale does not count as zero."""
     out = np.empty(len(rows), np.bool_)
 
     def chunk(part: slice) -> None:
@@ -188,7 +188,7 @@ def _round(rows: Floats, scales: Floats, bits: int) -> Integers:
 
 
 def _nearest(quotient: Floats, bits: int) -> Floats:
-    """The nearest integers that there are; 4 bits have no 8, which the opposite of the largest value would need."""
+    """The nearest integers. 4 bits have no 8, which the negative of the largest value would need: it becomes 7."""
     nearest: Floats = np.rint(quotient)
     if bits == 4:
         np.minimum(nearest, 7, out=nearest)
@@ -196,7 +196,7 @@ def _nearest(quotient: Floats, bits: int) -> Floats:
 
 
 def _in_chunks(work: Callable[[slice], None], rows: Floats) -> None:
-    """Calls `work` on slices of the rows which fit into a core's cache, from as many threads as there are cores."""
+    """Calls `work` on slices of the rows that fit into a core's cache, in one thread for each core."""
     step = max(1, CHUNK // max(rows.shape[1], 1))
     parts = [slice(start, start + step) for start in range(0, len(rows), step)]
     if len(parts) < 2:

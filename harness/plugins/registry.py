@@ -57,7 +57,7 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
     "formats": {
         "safetensors": "mixmark.suites.formats.safetensors:write",
         "onnx": "mixmark.suites.formats.onnx:write",
-        "gguf": "mixmark.harness.adapters.gguf:export",
+        "gguf": "mixmark.harness.adapters.llamacpp.gguf:export",
     },
     "reporters": {
         "console": "mixmark.reporters.console:report",
@@ -169,7 +169,8 @@ def source_hash(plugin: Plugin) -> tuple[str, str]:
             return f"RECORD of {_distribution(entry)}", hashlib.sha256(record.encode()).hexdigest()
     if file := _file_of(plugin.spec.rpartition(":")[0]):
         with contextlib.suppress(OSError):
-            return file.name, hashlib.sha256(file.read_bytes()).hexdigest()
+            name = f"{file.parent.name}/{file.name}" if file.name == "__init__.py" else file.name
+            return name, hashlib.sha256(file.read_bytes()).hexdigest()
     return "", ""
 
 

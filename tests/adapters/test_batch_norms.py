@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from mixmark.harness.adapters.batch_norms import fold
+from mixmark.harness.adapters.openvino.batch_norms import fold
 from mixmark.harness.contracts.protocols import Array, Spec, Weights
 from tests.fakes.toys import Random
 

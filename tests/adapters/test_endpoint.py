@@ -161,7 +161,7 @@ def test_a_server_that_is_not_pinned_is_no_part_of_a_slice(monkeypatch: pytest.M
             pass
         monkeypatch.setattr(endpoint, "listening", lambda address: (os.getpid(), -1))
         monkeypatch.setattr(endpoint, "cores", lambda pid: frozenset({0}) if pid == os.getpid() else frozenset({0, 1}))
-        with pytest.raises(Unsupported, match="cores that this measurement is not of"), opened(url):
+        with pytest.raises(Unsupported, match="cores that do not belong to the measured device"), opened(url):
             pass
 
 
@@ -233,21 +233,21 @@ def alive(request: Request) -> None:
 BAD: dict[str, tuple[Callable[[Request], None], type[Exception], str]] = {
     "closes in mid-stream": (cut, MixmarkError, "closed the connection in mid-stream"),
     "ends too early": (tokens(3, stop=False), MixmarkError, "in mid-stream, after 3 tokens"),
-    "is silent": (silent, MixmarkError, "said nothing for 0.2 s"),
-    "only keeps the connection alive": (alive, MixmarkError, "said nothing for 0.2 s"),
+    "is silent": (silent, MixmarkError, "sent nothing for 0.2 s"),
+    "only keeps the connection alive": (alive, MixmarkError, "sent nothing for 0.2 s"),
     "no JSON": (raw(b"data: {'tokens'\n\n"), MixmarkError, "no JSON"),
     "deep JSON": (raw(b"data: " + b"[" * 100_000 + b"\n\n"), MixmarkError, "no JSON"),
     "another form": (raw(b'data: {"choices": []}\n\n'), MixmarkError, "correct api|none of llama.cpp's"),
     "ids that are words": (raw(b'data: {"tokens": ["a"], "stop": false}\n\n'), MixmarkError, "no numbers"),
     "huge ids": (raw(b'data: {"tokens": [1e300], "stop": false}\n\n'), MixmarkError, "no numbers"),
     "a huge line": (raw(b"data: " + b"x" * (2 << 20)), MixmarkError, "more than 1 MiB"),
-    "too few tokens": (tokens(OUT - 1), WrongOutput, f"{OUT - 1} came"),
+    "too few tokens": (tokens(OUT - 1), WrongOutput, f"{OUT - 1} arrived"),
     "another count": (tokens(OUT, tokens_predicted=OUT - 1), WrongOutput, f"counts {OUT - 1} tokens"),
     "another prompt": (tokens(OUT, tokens_evaluated=33), WrongOutput, "33 tokens of a prompt of 32"),
     "too many tokens": (tokens(OUT + 1), WrongOutput, "does not end"),
     "tokens without end": (endless({"tokens": [1], "stop": False}), WrongOutput, "does not end"),
     "nothing without end": (endless({"tokens": [], "stop": False}), WrongOutput, "does not end"),
-    "somebody else's model": (tokens(OUT, model="other"), WrongOutput, "the model other answered"),
+    "another model": (tokens(OUT, model="other"), WrongOutput, "the model other replied"),
     "an error in the stream": (raw(b'data: {"error": {"message": "no slot"}}\n\n'), MixmarkError, "broke off: no slot"),
     "a redirect": (page(302, {}, Location="http://elsewhere.test/x"), MixmarkError, "redirects to elsewhere.test"),
     "401": (page(401, {"error": "who?"}), PluginError, "refuses the key"),
@@ -259,7 +259,7 @@ BAD: dict[str, tuple[Callable[[Request], None], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_what_a_bad_server_does_is_told_and_disturbs_nothing(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_faults_of_a_server_are_reported_and_disturb_nothing(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "PATIENCE_S", 0.2)
     bad, kind, words = BAD[what]
     turns = iter([servers.llamacpp, bad, servers.llamacpp])
@@ -272,7 +272,7 @@ def test_what_a_bad_server_does_is_told_and_disturbs_nothing(what: str, monkeypa
 
 
 BAD_HOSTED: dict[str, tuple[list[object], type[Exception], str]] = {
-    "no counts": ([{"choices": [{"delta": {"content": "a"}}]}, "[DONE]"], WrongOutput, "tells no counts"),
+    "no counts": ([{"choices": [{"delta": {"content": "a"}}]}, "[DONE]"], WrongOutput, "reports no counts"),
     "counts that are words": (
         [{"choices": [], "usage": {"completion_tokens": "128"}}, "[DONE]"],
         WrongOutput,
@@ -289,7 +289,7 @@ BAD_HOSTED: dict[str, tuple[list[object], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("what", BAD_HOSTED)
-def test_what_a_bad_service_does_is_told(what: str) -> None:
+def test_faults_of_a_service_are_reported(what: str) -> None:
     events, kind, words = BAD_HOSTED[what]
 
     def say(request: Request) -> None:
@@ -311,11 +311,11 @@ def test_an_endpoint_that_tells_no_ids_is_told_so() -> None:
 # Who is there at all, which `mixmark adapters` says
 
 
-def test_an_endpoint_that_is_not_there_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_endpoint_is_reported_with_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "GREETING_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         port = deaf.getsockname()[1]
-        with pytest.raises(MixmarkError, match=r"said nothing for 0\.2 s"):
+        with pytest.raises(MixmarkError, match=r"sent nothing for 0\.2 s"):
             list(adapter(f"http://127.0.0.1:{port}").discover())
     with pytest.raises(MixmarkError, match=f"nothing listens at 127.0.0.1, port {port}") as caught:
         list(adapter(f"http://127.0.0.1:{port}").discover())
@@ -335,7 +335,7 @@ def test_an_endpoint_that_is_not_there_is_told_with_what_to_do(monkeypatch: pyte
         assert [each.id for each in adapter(url).discover()] == ["cpu:0"]
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path) -> None:
+def test_an_untrusted_certificate_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "both.pem"
     made = ("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
     out = ("-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(file), "-out", "-")
@@ -354,8 +354,8 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path) -> Non
     [
         ({"api": "grpc"}, "api is 'grpc'"),
         ({"precision": "fp7"}, "precision is 'fp7'"),
-        ({"concurrency": "0"}, "slots is '0'"),
-        ({"concurrency": "65"}, "slots is '65'"),
+        ({"concurrency": "0"}, "concurrency is '0'"),
+        ({"concurrency": "65"}, "concurrency is '65'"),
         ({"device": "rack"}, "device is 'rack'"),
         ({"device": "tpu:0"}, "device is 'tpu:0'"),
         ({"url": "127.0.0.1:8000"}, "no address"),
@@ -367,7 +367,7 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path) -> Non
         ({"api": "chat"}, "no device here"),
     ],
 )
-def test_an_option_that_is_wrong_is_told(options: dict[str, str], words: str) -> None:
+def test_a_wrong_option_is_reported(options: dict[str, str], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         adapter(options.pop("url", "http://127.0.0.1:9"), **({"device": "cpu:0"} | options))
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mixmark.harness.adapters import fused
+from mixmark.harness.adapters.torch import fused
 
 pytestmark = pytest.mark.slow
 

@@ -13,10 +13,10 @@ import gguf as reader
 import numpy as np
 import pytest
 
-from mixmark.harness.adapters import gguf, llamacpp
-from mixmark.harness.adapters.gguf import TYPES
-from mixmark.harness.adapters.llamacpp import LlamaCpp, missing, used
-from mixmark.harness.adapters.onnxruntime.files import read
+from mixmark.harness.adapters import llamacpp
+from mixmark.harness.adapters.llamacpp import LlamaCpp, gguf, missing, used
+from mixmark.harness.adapters.llamacpp.gguf import TYPES
+from mixmark.harness.adapters.onnx_weights import read_weight
 from mixmark.harness.adapters.torch import Torch
 from mixmark.harness.contracts.errors import PluginError, Unsupported
 from mixmark.harness.contracts.protocols import Array, Runner, Use
@@ -54,7 +54,7 @@ def test_every_type_holds_the_drawn_weights_bit_for_bit(type: str, tmp_path: Pat
     weights = suite.weights()
     assert set(found) == {gguf.tensor_name(name) for name in weights.names()} | {"rope_freqs.weight"}
     for name in weights.names():
-        stored, wanted = found[gguf.tensor_name(name)], read(weights, name)
+        stored, wanted = found[gguf.tensor_name(name)], read_weight(weights, name)
         assert stored.tensor_type.name == (type if wanted.ndim > 1 else "F32")
         values = reader.quants.dequantize(stored.data, stored.tensor_type).reshape(wanted.shape)
         if "q_proj" in name or "k_proj" in name:

@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 import pytest
 
-from mixmark.harness.adapters.initialisers import lift
+from mixmark.harness.adapters.onnx_weights import lift
 from mixmark.harness.adapters.onnxruntime import OnnxRuntime, elsewhere, from_file, session_options
 from mixmark.harness.adapters.onnxruntime.convert import replace
 from mixmark.harness.adapters.onnxruntime.files import Files

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ class Player:
     def __call__(self, feed: Feed) -> Iterator[Array]:
         self.feeds += 1
         if self.feeds == self.ends["die"]:
+            assert sys.platform != "win32"
             os.kill(os.getpid(), signal.SIGKILL)
         if self.feeds == self.ends["raise"]:
             raise RuntimeError("a string broke")

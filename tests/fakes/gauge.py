@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -40,6 +41,7 @@ class Gauge:
             raise OSError("the gauge was pulled out")
         if domain.id == "gauge/falls":
             return (Sample(1e6 - seconds),)
+        assert sys.platform != "win32"
         times = psutil.cpu_times()
         return (Sample(10 * seconds + (0 if "flat" in self.faults else 5 * (times.user + times.system + times.nice))),)
 

@@ -80,7 +80,7 @@ def test_the_source_of_a_plugin_is_hashed(tmp_path: Path, monkeypatch: pytest.Mo
     assert registry.source_hash(found["acme"]) == ("RECORD of acme-borrowed 1.2", digest)
     module = (tmp_path / "acme_borrowed.py").read_bytes()
     assert registry.source_hash(found["other"]) == ("acme_borrowed.py", hashlib.sha256(module).hexdigest())
-    assert registry.source_hash(found["torch"])[0] == "torch.py"
+    assert registry.source_hash(found["torch"])[0] == "torch/__init__.py"
     assert registry.source_hash(registry.Plugin("adapters", "x", "no_such_module:X", "")) == ("", "")
     assert "acme_borrowed" not in sys.modules
 

@@ -1,14 +1,15 @@
-"""The llm suite by a server behind HTTP that streams its tokens: a server of one's own, or a hosted service.
+"""Runs the llm suite on a server behind HTTP that streams its tokens: the user's own server, or a hosted service.
 
-A server of one's own was given the suite's weights and takes token ids, so its answers are audited like those of any
-route. A hosted service has weights of its own and takes text, so nothing can be said of its answers: its device is
-`hosted`, and its records are in no score.
+The user's own server has the suite's weights and takes token ids, so its tokens are audited like those of any route. A
+hosted service has other weights and takes text, so its tokens cannot be audited: its device is `hosted`, and its
+records are in no score.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import Any
@@ -17,7 +18,7 @@ import numpy as np
 import psutil
 
 from mixmark.harness.adapters.cpu import cpu
-from mixmark.harness.adapters.endpoint.apis import APIS, UNKNOWN, Api, Said
+from mixmark.harness.adapters.endpoint.apis import APIS, UNKNOWN, Api, StreamEvent
 from mixmark.harness.adapters.endpoint.client import Address, Client
 from mixmark.harness.contracts.errors import (
     MixmarkError,
@@ -44,7 +45,7 @@ class Endpoint:
 
     def __init__(self, options: Mapping[str, str]) -> None:
         refuse_options("adapter endpoint", options, OPTIONS)
-        if missing := [each for each in NEEDED if not options.get(each)]:
+        if missing := [name for name in NEEDED if not options.get(name)]:
             raise UsageError(
                 f"adapter endpoint lacks {', '.join(missing)}", "[adapter.endpoint] in mixmark.toml has it"
             )
@@ -55,7 +56,7 @@ class Endpoint:
         concurrency = options.get("concurrency", "1")
         if not concurrency.isdecimal() or not 1 <= int(concurrency) <= MAX_CONCURRENCY:
             raise UsageError(
-                f"adapter endpoint: slots is {concurrency!a}", f"give a whole number from 1 to {MAX_CONCURRENCY}"
+                f"adapter endpoint: concurrency is {concurrency!a}", f"give a whole number from 1 to {MAX_CONCURRENCY}"
             )
         self.concurrency = int(concurrency)
         self.device = self._device(options.get("device"))
@@ -75,9 +76,9 @@ class Endpoint:
             raise Unsupported(f"an endpoint generates text, and {suite.name} does not")
         with closing(self._client()) as client:
             self._check_model(client)
-            stream = Stream(client, self.api, self.model, suite, self.concurrency)
+            stream = StreamRunner(client, self.api, self.model, suite, self.concurrency)
             if device.on_host and not all(cores(pid) <= cores(os.getpid()) for pid in stream.processes):
-                message = "the server may use cores that this measurement is not of"
+                message = "the server may use cores that do not belong to the measured device"
                 raise Unsupported(message, "leave --split-cpu away, or start the server by taskset on the same cores")
             yield stream
 
@@ -90,17 +91,16 @@ class Endpoint:
         return Client(self.address, key)
 
     def _check_model(self, client: Client) -> None:
-        """Raises MixmarkError where the endpoint is not there, or tells its models and the asked one is not among
-        them."""
-        told = client.get("/models")
-        listed = told.get("data") if isinstance(told, dict) else None
-        names = [each.get("id") for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+        """Raises MixmarkError if the endpoint cannot be reached, or lists its models without the requested one."""
+        reply = client.get("/models")
+        listed = reply.get("data") if isinstance(reply, dict) else None
+        names = [model.get("id") for model in listed if isinstance(model, dict)] if isinstance(listed, list) else []
         if names and self.model not in names:
-            known = ", ".join(client.said(each) for each in names[:5])
+            known = ", ".join(client.clean(name) for name in names[:5])
             raise PluginError(f"{self.address.host} has no model {self.model}", f"it has {known}")
 
     def _device(self, id: str | None) -> Device:
-        """The silicon behind the endpoint. The processor of this machine is the one that other adapters reach too."""
+        """The silicon behind the endpoint. The processor of this machine is the same device as for other adapters."""
         precisions: dict[str, Any] = {"precisions_by_suite": {"llm": (self.precision,)}}
         if self.api.hosted and id is not None:
             raise UsageError("adapter endpoint: a hosted service has no device here", "leave device away")
@@ -118,8 +118,8 @@ class Endpoint:
         return Device.model_validate({"id": id, "kind": kind, "memory_pool": id, **precisions})
 
 
-class Stream:
-    """Requests to an open endpoint, each of which streams one answer."""
+class StreamRunner:
+    """Sends requests to an open endpoint; each reply streams the tokens of one feed."""
 
     def __init__(self, client: Client, api: Api, model: str, suite: Suite, concurrency: int) -> None:
         self.concurrency = concurrency
@@ -128,24 +128,27 @@ class Stream:
         self._prompts: set[int] = set()
         connect_ms, first_ms = client.latency_ms()
         self._network = f"{connect_ms:.3g} ms to connect, {first_ms:.3g} ms to the first byte of GET /models (medians)"
-        self.processes = listening(client.address) if client.address.here else ()
-        """Those that listen at the endpoint's port on this machine."""
+        self.processes = listening(client.address) if client.address.is_local else ()
+        """The processes that listen at the endpoint's port on this machine."""
 
     @property
     def facts(self) -> Mapping[str, str]:
         lengths = f"{min(self._prompts)} to {max(self._prompts)}" if self._prompts else ""
-        told = {"server": self._client.server, "model": self._model, "network": self._network}
-        return told | ({"tokens of a prompt": lengths} if self._api.hosted and lengths else {})
+        facts = {"server": self._client.server, "model": self._model, "network": self._network}
+        return facts | ({"tokens of a prompt": lengths} if self._api.hosted and lengths else {})
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
-        """Yields each token when its event is here. Where text came in fewer pieces than it has tokens, the others are
-        yielded at the end, when the endpoint has told how many there are."""
+        """Yields each token when its event arrives.
+
+        If text arrives in fewer pieces than it has tokens, the rest is yielded at the end, when the endpoint has
+        reported their number.
+        """
         api, ids = self._api, feed["ids"].tolist()
-        count, silent, last = 0, 0, Said()
+        count, silent, last = 0, 0, StreamEvent()
         tokens_in: int | None = None
         tokens_out: int | None = None
         for event in self._client.events(api.path, api.body(self._model, ids, self._tokens_out)):
-            last = api.said(event)
+            last = api.parse(event)
             if last.model:
                 self._check_model(last.model)
             tokens_in = tokens_in if last.tokens_in is None else last.tokens_in
@@ -154,17 +157,17 @@ class Stream:
             silent += not last.tokens
             if count > self._tokens_out or silent > SILENT + self._tokens_out:
                 raise WrongOutput(
-                    f"the endpoint does not end its answer: {count} tokens of {self._tokens_out}, and goes on"
+                    f"the endpoint does not end its reply: {count} tokens of {self._tokens_out}, and goes on"
                 )
             for token in last.tokens:
                 yield np.array([token])
-        if not last.over:
+        if not last.done:
             raise MixmarkError(f"{self._client.address.host} closed the connection in mid-stream, after {count} tokens")
         if type(tokens_in) is not int or type(tokens_out) is not int:
-            raise WrongOutput("the endpoint tells no counts of its tokens")
+            raise WrongOutput("the endpoint reports no counts of its tokens")
         if tokens_out != self._tokens_out or (count != tokens_out and not api.hosted):
             raise WrongOutput(
-                f"the endpoint counts {tokens_out} tokens, {count} came, and {self._tokens_out} were asked for"
+                f"the endpoint counts {tokens_out} tokens, {count} arrived, and {self._tokens_out} were requested"
             )
         if tokens_in != len(ids) and not api.hosted:
             raise WrongOutput(f"the endpoint counts {tokens_in} tokens of a prompt of {len(ids)}")
@@ -172,32 +175,34 @@ class Stream:
         for _ in range(tokens_out - count):
             yield np.array([UNKNOWN])
 
-    def _check_model(self, told: object) -> None:
-        """A dated version of the asked model is that model."""
-        if told != self._model and not str(told).startswith(f"{self._model}-"):
-            raise WrongOutput(f"the model {self._client.said(told)} answered, and {self._model} was asked for")
+    def _check_model(self, model: object) -> None:
+        """Raises WrongOutput if another model replied; a dated version of the requested model is that model."""
+        if model != self._model and not str(model).startswith(f"{self._model}-"):
+            raise WrongOutput(f"the model {self._client.clean(model)} replied, and {self._model} was requested")
 
 
 def listening(address: Address) -> tuple[int, ...]:
-    """The processes of this machine that listen at an address, as far as this user may see them."""
+    """The processes of this machine that listen at an address, among those that this user may see."""
     try:
         found = psutil.net_connections("tcp")
     except (psutil.Error, OSError):
         return ()
-    pids = {each.pid for each in found if each.status == psutil.CONN_LISTEN and each.laddr[1:] == (address.port,)}
+    pids = {entry.pid for entry in found if entry.status == psutil.CONN_LISTEN and entry.laddr[1:] == (address.port,)}
     return tuple(sorted(pid for pid in pids if pid is not None))
 
 
 def cores(pid: int) -> frozenset[int]:
-    """The cores that a process may run on; none where the system or the process does not tell."""
+    """The cores that a process may run on; empty if they are not known."""
+    if sys.platform == "darwin":  # it has no affinity
+        return frozenset()
     try:
         return frozenset(psutil.Process(pid).cpu_affinity() or ())
-    except (psutil.Error, AttributeError):  # macOS has no affinity
+    except psutil.Error:
         return frozenset()
 
 
 def _one_of(options: Mapping[str, str], name: str, known: Mapping[str, Any]) -> Any:
-    """What stands for an option's value. Raises UsageError for another value."""
+    """The entry of `known` that an option names. Raises UsageError for any other value."""
     if options[name] not in known:
         raise UsageError(f"adapter endpoint: {name} is {options[name]!a}", f"it is one of {', '.join(known)}")
     return known[options[name]]

@@ -1,4 +1,4 @@
-"""What an endpoint is asked, and what the events of its stream say, in each of the forms that servers have.
+"""Requests to an endpoint and the events of its stream, in each API that servers have.
 
 llamacpp      /completion of llama.cpp's server: token ids in and out
 vllm          /v1/completions with return_token_ids, as vLLM and SGLang have it: token ids in and out
@@ -15,20 +15,20 @@ from typing import Any, Protocol
 from mixmark.harness.contracts.errors import MixmarkError
 
 DONE = "[DONE]"
-UNKNOWN = -1  # stands for a token whose id was not told
+UNKNOWN = -1  # a token whose id is not known
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What one event says. None: nothing."""
+class StreamEvent:
+    """The content of one event. None: the event does not say."""
 
     tokens: Sequence[int] = ()
-    """The ids that are new, or UNKNOWN where there is a piece of text."""
+    """The new token ids, or UNKNOWN for a piece of text."""
     model: str | None = None
     tokens_in: int | None = None
     tokens_out: int | None = None
-    over: bool = False
-    """Whether the answer is complete."""
+    done: bool = False
+    """Whether the reply is complete."""
 
 
 class Api(Protocol):
@@ -37,11 +37,11 @@ class Api(Protocol):
     path: str
     """Below the URL."""
     hosted: bool
-    """Whether text goes in and comes out, as with a service that has weights of its own."""
+    """Whether prompts and replies are text, as with a service that has other weights."""
 
     def body(self, model: str, ids: Sequence[int], tokens_out: int) -> Mapping[str, object]: ...
 
-    def said(self, event: Any) -> Said:
+    def parse(self, event: Any) -> StreamEvent:
         """Raises MixmarkError for an event of another form."""
 
 
@@ -62,12 +62,12 @@ class LlamaCpp:
             "stream": True,
         }
 
-    def said(self, event: Any) -> Said:
+    def parse(self, event: Any) -> StreamEvent:
         match event:
             case {"stop": True, "tokens_evaluated": int(evaluated), "tokens_predicted": int(predicted)}:
-                return Said(_ids(event.get("tokens")), event.get("model"), evaluated, predicted, over=True)
+                return StreamEvent(_ids(event.get("tokens")), event.get("model"), evaluated, predicted, done=True)
             case {"stop": False, "tokens": tokens}:
-                return Said(_ids(tokens))
+                return StreamEvent(_ids(tokens))
         raise MixmarkError("an event is none of llama.cpp's server", "correct api")
 
 
@@ -87,10 +87,10 @@ class Vllm:
             "stream_options": {"include_usage": True},
         }
 
-    def said(self, event: Any) -> Said:
+    def parse(self, event: Any) -> StreamEvent:
         def tokens(choice: Any) -> Sequence[int]:
             if "token_ids" not in choice:
-                raise MixmarkError("the endpoint tells no token ids", "correct api, or update the server")
+                raise MixmarkError("the endpoint reports no token ids", "correct api, or update the server")
             return _ids(choice["token_ids"])
 
         return _openai(event, tokens)
@@ -103,7 +103,7 @@ class Completions:
     def body(self, model: str, ids: Sequence[int], tokens_out: int) -> Mapping[str, object]:
         return {"prompt": _text(ids), **_hosted(model, tokens_out)}
 
-    def said(self, event: Any) -> Said:
+    def parse(self, event: Any) -> StreamEvent:
         return _openai(event, lambda choice: (UNKNOWN,) if choice.get("text") else ())
 
 
@@ -114,10 +114,10 @@ class Chat:
     def body(self, model: str, ids: Sequence[int], tokens_out: int) -> Mapping[str, object]:
         return {"messages": [{"role": "user", "content": _text(ids)}], **_hosted(model, tokens_out)}
 
-    def said(self, event: Any) -> Said:
+    def parse(self, event: Any) -> StreamEvent:
         def tokens(choice: Any) -> Sequence[int]:
             delta = choice.get("delta") or {}
-            return (UNKNOWN,) if any(delta.get(each) for each in ("content", "reasoning", "reasoning_content")) else ()
+            return (UNKNOWN,) if any(delta.get(part) for part in ("content", "reasoning", "reasoning_content")) else ()
 
         return _openai(event, tokens)
 
@@ -136,27 +136,27 @@ def _hosted(model: str, tokens_out: int) -> Mapping[str, object]:
 
 
 def _text(ids: Sequence[int]) -> str:
-    """A prompt that no model finishes soon, of about as many tokens as there are ids, and never the same."""
-    numbers = " ".join(f"{each % 900 + 100}" for each in ids[: len(ids) // 2])
+    """A prompt that no model finishes soon, of about as many tokens as ids; different ids give different prompts."""
+    numbers = " ".join(f"{id % 900 + 100}" for id in ids[: len(ids) // 2])
     return f"Continue this list of random numbers. Write only numbers, and do not end: {numbers}"
 
 
-def _ids(told: object) -> Sequence[int]:
-    if told is None:
+def _ids(value: object) -> Sequence[int]:
+    if value is None:
         return ()
-    if not isinstance(told, list) or not all(type(each) is int and 0 <= each < 1 << 31 for each in told):
+    if not isinstance(value, list) or not all(type(id) is int and 0 <= id < 1 << 31 for id in value):
         raise MixmarkError("an event holds token ids that are no numbers")
-    return told
+    return value
 
 
-def _openai(event: Any, tokens: Callable[[Mapping[str, Any]], Sequence[int]]) -> Said:
-    """What an event in the form of OpenAI's completions says."""
+def _openai(event: Any, tokens: Callable[[Mapping[str, Any]], Sequence[int]]) -> StreamEvent:
+    """The content of an event in the form of OpenAI's completions."""
     if event == DONE:
-        return Said(over=True)
+        return StreamEvent(done=True)
     try:
         choice = event["choices"][0] if event["choices"] else None
         usage = event.get("usage") or {}
-        found = tokens(choice) if choice else ()
-        return Said(found, event.get("model"), usage.get("prompt_tokens"), usage.get("completion_tokens"))
+        new = tokens(choice) if choice else ()
+        return StreamEvent(new, event.get("model"), usage.get("prompt_tokens"), usage.get("completion_tokens"))
     except (TypeError, KeyError, IndexError, AttributeError):
         raise MixmarkError("an event is none of OpenAI's completions", "correct api") from None

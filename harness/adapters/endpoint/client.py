@@ -1,7 +1,7 @@
-"""The HTTP of an endpoint: connections that stay open, streams of server-sent events, and errors in plain words.
+"""HTTP to an endpoint: connections that stay open, streams of server-sent events, and errors in plain words.
 
-A key is sent to the endpoint and nowhere else: no redirect is followed, no proxy is asked, and without TLS it goes to
-this machine only. What a server says is passed on only where no part of the key is in it.
+A key is sent only to the endpoint: no redirect is followed, no proxy is used, and without TLS it goes to this machine
+only. A server's text is shown only if no part of the key is in it.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from mixmark.harness.contracts.errors import MixmarkError, PluginError, UsageErr
 from mixmark.harness.contracts.text import plain
 
 PATIENCE_S = 300.0  # without an event: a prompt of 1,024 tokens takes a small processor a minute
-GREETING_S = 10.0  # for what needs no model
+GREETING_S = 10.0  # for requests that need no model
 LONGEST_LINE = 1 << 20  # bytes
 LONGEST_PAGE = 16 << 20
-LONGEST_TEXT = 200  # characters of what a server says
-KEY_PART = 8  # characters of a key that nobody writes by chance
-TRIES = 5  # of what the network takes
+LONGEST_TEXT = 200  # characters of a server's text
+KEY_PART = 8  # characters of a key that do not occur by chance
+TRIES = 5  # measurements of the network's latency
 MS = 1e3  # in a second
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where an endpoint is: a URL without user, password, query and fragment. Raises UsageError for another."""
+    """The URL of an endpoint, without user, password, query and fragment. Raises UsageError for any other."""
 
     url: str
 
@@ -69,7 +69,7 @@ class Address:
         return (443 if self.secure else 80) if self.parts.port is None else self.parts.port
 
     @property
-    def here(self) -> bool:
+    def is_local(self) -> bool:
         """Whether it is on this machine's loopback."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
@@ -80,17 +80,16 @@ class Address:
 class Client:
     """Requests to one endpoint, from several threads at once.
 
-    key: what the endpoint knows its user by; empty where it asks for none. Raises UsageError where the key would go
-    over a network in the clear.
+    key: the API key; empty if the endpoint needs none. Raises UsageError if the key would cross a network unencrypted.
     """
 
     def __init__(self, address: Address, key: str = "") -> None:
-        if key and not address.secure and not address.here:
+        if key and not address.secure and not address.is_local:
             message = "adapter endpoint: a key is sent by https only, or to this machine"
             raise UsageError(message, "give url with https, or leave key_env away")
         self.address = address
         self.server = ""
-        """What the server calls itself."""
+        """The Server header of its replies."""
         self._key = key
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
         self._idle: list[http.client.HTTPConnection] = []
@@ -99,17 +98,17 @@ class Client:
         while self._idle:
             self._idle.pop().close()
 
-    def said(self, text: object) -> str:
-        """What a server said, cleaned for a reader; nothing of it where a part of the key is in it."""
-        told, key = str(text), self._key
-        if key and any(key[at : at + KEY_PART] in told for at in range(max(1, len(key) - KEY_PART + 1))):
+    def clean(self, value: object) -> str:
+        """A server's text, cleaned for display; none of it if a part of the key is in it."""
+        text, key = str(value), self._key
+        if key and any(key[start : start + KEY_PART] in text for start in range(max(1, len(key) - KEY_PART + 1))):
             return "(not shown, since it holds a part of the key)"
-        return plain(told, LONGEST_TEXT)
+        return plain(text, LONGEST_TEXT)
 
     def get(self, path: str) -> Any:
-        """The JSON at a path below the URL; None where the server has nothing there. Raises MixmarkError."""
-        with self._explained(GREETING_S):
-            response, page = self._got(path)
+        """The JSON at a path below the URL; None if the server has nothing there. Raises MixmarkError."""
+        with self._errors_explained(GREETING_S):
+            response, page = self._get(path)
             if response.status in (404, 405):
                 return None
             if response.status != 200:
@@ -117,18 +116,18 @@ class Client:
             try:
                 return json.loads(page)
             except (ValueError, RecursionError):
-                raise MixmarkError(f"{self.address.host} answers GET {path} with something else than JSON") from None
+                raise MixmarkError(f"{self.address.host} answers GET {path} with something other than JSON") from None
 
     def events(self, path: str, body: Mapping[str, object]) -> Iterator[Any]:
-        """The data of a stream's events, parsed, until the server ends it; whether it should have ended there is for
-        the caller to judge. Raises MixmarkError.
+        """The data of a stream's events, parsed, until the server ends it. Raises MixmarkError.
 
-        A stream that is left before its end takes its connection along, which tells the server to stop.
+        The caller judges whether the stream is complete. If the caller leaves it before its end, the connection is
+        closed, which makes the server stop.
         """
         connection: http.client.HTTPConnection | None = None
         try:
-            with self._explained(PATIENCE_S):
-                connection, response = self._asked("POST", path, PATIENCE_S, json.dumps(body).encode())
+            with self._errors_explained(PATIENCE_S):
+                connection, response = self._request("POST", path, PATIENCE_S, json.dumps(body).encode())
                 if response.status != 200:
                     raise self._refusal(response, response.read(LONGEST_LINE))
                 until = time.monotonic() + PATIENCE_S
@@ -138,7 +137,7 @@ class Client:
                     if line.startswith(b"data:"):
                         yield self._parsed(line[5:].strip())
                         until = time.monotonic() + PATIENCE_S
-                    elif time.monotonic() > until:  # comments keep a connection alive, and need not end
+                    elif time.monotonic() > until:  # endless comments may keep a connection alive
                         raise TimeoutError
                 if response.isclosed() and not response.will_close:
                     self._idle.append(connection)
@@ -148,23 +147,25 @@ class Client:
                 connection.close()
 
     def latency_ms(self) -> tuple[float, float]:
-        """The medians of what the network takes: to connect, and until the first byte of the answer to GET /models on
-        a connection that is open, for which no model works."""
+        """The network's median latencies: to connect, and to the first byte of GET /models on an open connection.
+
+        GET /models needs no work of a model.
+        """
         connects, firsts = [], []
-        with self._explained(GREETING_S):
+        with self._errors_explained(GREETING_S):
             for _ in range(TRIES):
                 begin = time.perf_counter()
                 socket.create_connection((self.address.host, self.address.port), GREETING_S).close()
                 connected = time.perf_counter()
-                self._got("/models")
+                self._get("/models")
                 again = time.perf_counter()
-                self._got("/models")
+                self._get("/models")
                 connects.append(connected - begin)
                 firsts.append(time.perf_counter() - again)
         return statistics.median(connects) * MS, statistics.median(firsts) * MS
 
-    def _got(self, path: str) -> tuple[http.client.HTTPResponse, bytes]:
-        connection, response = self._asked("GET", path, GREETING_S)
+    def _get(self, path: str) -> tuple[http.client.HTTPResponse, bytes]:
+        connection, response = self._request("GET", path, GREETING_S)
         try:
             page = response.read(LONGEST_PAGE)
             if response.isclosed() and not response.will_close:
@@ -176,10 +177,10 @@ class Client:
         connection.close()
         return response, page
 
-    def _asked(
+    def _request(
         self, method: str, path: str, patience_s: float, body: bytes | None = None
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        """Sends a request. A server may have closed an idle connection meanwhile; a fresh one is then tried."""
+        """Sends a request. If the server has closed an idle connection meanwhile, a fresh one is tried."""
         while True:
             try:
                 connection, fresh = self._idle.pop(), False
@@ -196,7 +197,7 @@ class Client:
                 if fresh or not isinstance(error, ConnectionError):
                     raise
             else:
-                self.server = self.said(response.headers.get("Server", ""))
+                self.server = self.clean(response.headers.get("Server", ""))
                 return connection, response
 
     def _connection(self) -> http.client.HTTPConnection:
@@ -206,7 +207,7 @@ class Client:
         )
 
     def _parsed(self, data: bytes) -> Any:
-        """The data of an event; `[DONE]` as it stands. Raises MixmarkError for an error of the server's."""
+        """The data of an event; `[DONE]` unchanged. Raises MixmarkError for an error that the server reports."""
         if data == b"[DONE]":
             return data.decode()
         try:
@@ -218,34 +219,34 @@ class Client:
         return event
 
     def _refusal(self, response: http.client.HTTPResponse, page: bytes) -> MixmarkError:
-        """Why a request was not answered with what was asked for."""
+        """The error for a reply that is not the requested one."""
         status, host = response.status, self.address.host
         if 300 <= status < 400:
-            to = self.said(urlsplit(response.headers.get("Location", "")).hostname or "elsewhere")
-            return MixmarkError(f"{host} redirects to {to}, which is not followed", "give the final address as url")
+            target = self.clean(urlsplit(response.headers.get("Location", "")).hostname or "elsewhere")
+            return MixmarkError(f"{host} redirects to {target}, which is not followed", "give the final address as url")
         if status in (401, 403):
             return PluginError(f"{host} refuses the key (HTTP {status})", "key_env names the variable that holds it")
         if status == 429:
-            return MixmarkError(f"{host} has enough of requests (HTTP 429)", "give fewer slots, or wait")
+            return MixmarkError(f"{host} refuses more requests (HTTP 429)", "lower concurrency, or wait")
         try:
             reason = self._reason(json.loads(page))
         except (ValueError, RecursionError):
-            reason = self.said(response.reason)
+            reason = self.clean(response.reason)
         return MixmarkError(f"{host} answers with HTTP {status}: {reason}")
 
-    def _reason(self, told: Any) -> str:
-        """The message of an error in the forms that servers have for it."""
-        error = told.get("error", told) if isinstance(told, dict) else told
-        return self.said(error.get("message", error) if isinstance(error, dict) else error)
+    def _reason(self, reply: Any) -> str:
+        """The message of an error, in the forms that servers use."""
+        error = reply.get("error", reply) if isinstance(reply, dict) else reply
+        return self.clean(error.get("message", error) if isinstance(error, dict) else error)
 
     @contextmanager
-    def _explained(self, patience_s: float) -> Iterator[None]:
-        """Turns what goes wrong on the way into a MixmarkError that says nothing of what was sent."""
+    def _errors_explained(self, patience_s: float) -> Iterator[None]:
+        """Turns errors of the network into MixmarkErrors that hold nothing of the request."""
         host = self.address.host
         try:
             yield
         except TimeoutError:
-            raise MixmarkError(f"{host} said nothing for {patience_s:g} s") from None
+            raise MixmarkError(f"{host} sent nothing for {patience_s:g} s") from None
         except ssl.SSLCertVerificationError as error:
             raise MixmarkError(f"the certificate of {host} is not trusted: {error.verify_message}") from None
         except ssl.SSLError as error:

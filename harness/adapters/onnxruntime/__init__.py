@@ -1,17 +1,17 @@
-"""ONNX Runtime: the CPU, and the execution providers of the installed build.
+"""ONNX Runtime: runs graphs on the CPU and by the execution providers of the installed build.
 
 The authors have run only the CPU provider, and a plug-in provider on the CPU; the others are written from the
 documentation. docs/vendors/coverage.md says how each one loads.
 
-Weights reach a session in one of three ways. Ways that copy them, or that fold placeholders for them, were rejected.
+Weights reach a session on one of three paths, none of which copies them:
 
-    fp32, decoders, the probe, tables      initialisers become inputs, which are bound once to the one copy in memory
-    fp32, whatever else                    a file in TMPDIR while loading, so that batch norms are folded into the
+    fp32: decoders, the probe, tables      initialisers become inputs, which are bound once to the one copy in memory
+    fp32: all other weights                a file in TMPDIR while loading, so that batch norms are folded into the
                                            convolutions, and layers choose the layout of their weights
     int8 and int4, on the CPU              a converted model in the cache (see convert.py), mapped while loading
 
-A decoder, whose graph keeps state, multiplies few rows: with a layout of their own the layers of llm at edge took 14 s
-longer to load and were no faster. The probe's matrices may have gigabytes, which would first go to a disk.
+A decoder, whose graph keeps state, multiplies few rows: when its layers chose their layout, llm at edge took 14 s
+longer to load and was no faster. The probe's matrices may have gigabytes, which would first be written to a disk.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from mixmark.harness.adapters.cpu import cores, cpu, threads_option
-from mixmark.harness.adapters.initialisers import lift
+from mixmark.harness.adapters.onnx_weights import lift, read_weight
 from mixmark.harness.adapters.onnxruntime import convert
-from mixmark.harness.adapters.onnxruntime.files import read
 from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported, UsageError, refuse_options
 from mixmark.harness.contracts.protocols import Array, Graph, GraphRunner, Runner, Suite, Use, Weights
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, HOST_PROCESSOR, Device, Precision
@@ -43,9 +42,7 @@ if TYPE_CHECKING:
 
 CPU = "CPUExecutionProvider"
 CUDA = "CUDAExecutionProvider"
-COMPUTES = re.compile(
-    "Conv|MatMul|Gemm|Attention|Einsum|Normalization|Softmax"
-)  # matches fused operators too, whose names contain these
+COMPUTES = re.compile("Conv|MatMul|Gemm|Attention|Einsum|Normalization|Softmax")  # also within names of fused operators
 OTHERS: dict[str, Literal["gpu", "npu"]] = {
     "MIGraphXExecutionProvider": "gpu",
     "ROCMExecutionProvider": "gpu",
@@ -59,15 +56,15 @@ OTHERS: dict[str, Literal["gpu", "npu"]] = {
 
 
 @dataclass(frozen=True)
-class Place:
-    """A device and how ONNX Runtime reaches it."""
+class ProviderDevice:
+    """A device and the execution provider that reaches it."""
 
     device: Device
     provider: str
     memory: str
     """OrtValue's name of the memory in which inputs and outputs are bound."""
-    plugged: Any = None
-    """The device as a plug-in provider names it; None: the provider is part of the build."""
+    plugin: Any = None
+    """The plug-in provider's own object for the device; None: the provider is part of the build."""
 
 
 BOUND = "inputs, bound once"
@@ -76,7 +73,7 @@ BY_SUITE: dict[str, tuple[Precision, ...]] = {
     "llm": ("fp32", "int8", "int4"),
     "probe": ("fp32", "int8", "int4"),
 }
-"""What the CPU computes, where it is more than fp32."""
+"""The CPU's precisions for suites that it computes in more than fp32."""
 
 
 class OnnxRuntime:
@@ -87,8 +84,8 @@ class OnnxRuntime:
     provider: its Python package, e.g. onnxruntime_ep_openvino, or the path of its library. `provider.NAME`, an option
     NAME of the provider, e.g. `provider.backend_path`.
 
-    The adapter always sets the number: by default ONNX Runtime pins a thread to every core of the machine, including
-    those that taskset or a cpuset has taken away.
+    The adapter always sets the number of threads: by default ONNX Runtime pins a thread to every core of the machine,
+    including cores that taskset or a cpuset excludes.
     """
 
     name = "onnxruntime"
@@ -105,13 +102,13 @@ class OnnxRuntime:
         self._level = int(level)
 
     def discover(self) -> Iterable[Device]:
-        return [place.device for place in _places(self._library)]
+        return [place.device for place in _devices(self._library)]
 
     @contextmanager
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
         """Raises Unsupported for a precision that the device does not offer."""
         runtime = _import()
-        place = next((place for place in _places(self._library) if place.device.id == device.id), None)
+        place = next((place for place in _devices(self._library) if place.device.id == device.id), None)
         if place is None:
             raise Unsupported(f"onnxruntime {runtime.__version__} does not reach {device.id}")
         offered = place.device.offers(suite.name)
@@ -120,9 +117,8 @@ class OnnxRuntime:
                 f"onnxruntime computes {suite.name} on {device.id} in {', '.join(offered)}, not {precision}"
             )
         if place.provider == CUDA:
-            os.environ["CUDA_VISIBLE_DEVICES"] = device.id.removeprefix(
-                "gpu:"
-            )  # by UUID, since CUDA orders devices differently from NVML
+            # by UUID, because CUDA orders devices differently from NVML
+            os.environ["CUDA_VISIBLE_DEVICES"] = device.id.removeprefix("gpu:")
         facts = {"onnxruntime": runtime.__version__, "device": device.name, "dtype": precision}
         with ExitStack() as stack:
             folder = None
@@ -147,7 +143,7 @@ class _Session:
     """The suite's graphs on one device. folder: where the converted models are; None in fp32. provider: its options."""
 
     def __init__(
-        self, suite: Suite, place: Place, threads: int, folder: Path | None, provider: Mapping[str, str]
+        self, suite: Suite, place: ProviderDevice, threads: int, folder: Path | None, provider: Mapping[str, str]
     ) -> None:
         runtime = _import()
         self._value = runtime.OrtValue
@@ -156,8 +152,8 @@ class _Session:
         self._providers: Sequence[Any] | None = [(place.provider, dict(provider)), CPU]
         if place.provider == CPU:
             self._providers = [CPU]
-        if place.plugged is not None:
-            self._options.add_provider_for_devices([place.plugged], dict(provider))
+        if place.plugin is not None:
+            self._options.add_provider_for_devices([place.plugin], dict(provider))
             self._providers = None
         self._graphs: dict[str, Graph] = dict(suite.graphs())
         self._sessions: dict[str, Any] = {}
@@ -179,10 +175,10 @@ class _Session:
             except Exception as error:  # its errors have no class in common
                 raise MixmarkError(
                     f"onnxruntime could not load {folder / name}.onnx: {str(error)[:300]}",
-                    "mixmark cache --clear, if the file is damaged: it is then written anew",
+                    "mixmark cache --clear, if the file is damaged: it is then written again",
                 ) from error
-            told = session.get_modelmeta().custom_metadata_map["weights"]
-            self.facts[f"weights of {name}"] = f"{told}, in a converted model"
+            exactness = session.get_modelmeta().custom_metadata_map["weights"]
+            self.facts[f"weights of {name}"] = f"{exactness}, in a converted model"
         else:
             model = onnx.load_from_string(graph.onnx())
             inputs_only = bool(graph.state) or not any(node.op_type in ("Conv", "Gather") for node in model.graph.node)
@@ -196,14 +192,14 @@ class _Session:
                     self.facts[f"tables of {name}"] = BOUND
                 session = from_file(model, weights, self._options, providers)
         binding = session.io_binding()
-        for each in names:
-            if each not in self._bound:
-                self._bound[each] = self.put(read(weights, each))
-            binding.bind_ortvalue_input(each, self._bound[each])
+        for weight in names:
+            if weight not in self._bound:
+                self._bound[weight] = self.put(read_weight(weights, weight))
+            binding.bind_ortvalue_input(weight, self._bound[weight])
         self._sessions[name], self._bindings[name] = session, binding
         self.facts[f"nodes of {name}"] = _placement(session)
-        if left := elsewhere(_parts(session), self._place.provider):
-            self.facts["elsewhere"] = "; ".join(filter(None, (self.facts.get("elsewhere"), f"{name}: {left}")))
+        if nodes := elsewhere(_parts(session), self._place.provider):
+            self.facts["elsewhere"] = "; ".join(filter(None, (self.facts.get("elsewhere"), f"{name}: {nodes}")))
 
     def close(self) -> None:
         """Frees the memory, even while the runner is still referenced."""
@@ -216,8 +212,8 @@ class _Session:
         return self._value.ortvalue_from_numpy(np.ascontiguousarray(array), self._place.memory, 0)
 
     def state(self, graph: str) -> Sequence[Any]:
-        """Zeros in the shapes of the loaded model, which may have a first axis that the suite's graph has not."""
-        shapes = {each.name: each.shape for each in self._sessions[graph].get_inputs()}
+        """Zeros in the shapes of the loaded model, which may have one more first axis than the suite's graph."""
+        shapes = {value.name: value.shape for value in self._sessions[graph].get_inputs()}
         return [
             self.put(np.zeros(shapes[name], np.float32 if spec.dtype == "float" else spec.dtype))
             for name, spec in self._graphs[graph].state.items()
@@ -229,9 +225,8 @@ class _Session:
         for name, value in zip(spec.inputs, inputs, strict=True):
             binding.bind_ortvalue_input(name, value)
         for name in spec.outputs:
-            binding.bind_output(
-                name, self._place.memory, 0
-            )  # a new buffer each time, since the suite may still hold the last one
+            # a new buffer each time, because the suite may still hold the last one
+            binding.bind_output(name, self._place.memory, 0)
         for name, value in zip(spec.state, state or (), strict=True):
             binding.bind_ortvalue_input(name, value)
             binding.bind_ortvalue_output(f"{name}.out", value)
@@ -260,19 +255,19 @@ def from_file(model: ModelProto, weights: Weights, options: Any, providers: Sequ
 
     with tempfile.TemporaryDirectory(prefix="mixmark-", ignore_cleanup_errors=True) as folder:
         with (Path(folder) / "weights.bin").open("wb") as file:
-            for each in model.graph.initializer:
-                if each.data_location == TensorProto.EXTERNAL:
-                    file.seek(next(int(entry.value) for entry in each.external_data if entry.key == "offset"))
-                    file.write(read(weights, each.name).data)
+            for tensor in model.graph.initializer:
+                if tensor.data_location == TensorProto.EXTERNAL:
+                    file.seek(next(int(entry.value) for entry in tensor.external_data if entry.key == "offset"))
+                    file.write(read_weight(weights, tensor.name).data)
         path = Path(folder) / "model.onnx"
         path.write_bytes(model.SerializeToString())
         return _import().InferenceSession(path, options, providers)
 
 
 def _parts(session: Any) -> Sequence[Any] | None:
-    """The parts of a graph, each with its `ep_name` and nodes; None where this version lists none."""
-    tells = getattr(session, "get_provider_graph_assignment_info", None)  # since 1.24
-    return None if tells is None else list(tells())
+    """The parts of a graph, each with its `ep_name` and nodes; None if this version lists none."""
+    assignment = getattr(session, "get_provider_graph_assignment_info", None)  # since 1.24
+    return None if assignment is None else list(assignment())
 
 
 def _placement(session: Any) -> str:
@@ -299,43 +294,41 @@ def elsewhere(parts: Sequence[Any] | None, provider: str) -> str:
 
 
 def _import() -> Any:
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # it writes a database, and sends it to its makers
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # else it writes a database and sends it to its makers
     try:
-        importlib.import_module(
-            "onnx"
-        )  # needed to edit the graphs; a missing one is reported here and not in the middle of a run
+        importlib.import_module("onnx")  # edits the graphs; reported here if missing, and not in the middle of a run
         import onnxruntime
     except ImportError as error:
         raise PluginError(f"{error.name} is not installed", "pip install 'mixmark[onnxruntime]'") from error
     return onnxruntime
 
 
-def _places(library: str = "") -> Iterator[Place]:
-    """A plug-in provider that computes on the CPU stands there in the place of the runtime's own."""
+def _devices(library: str = "") -> Iterator[ProviderDevice]:
+    """All devices. A plug-in provider that computes on the CPU replaces the runtime's own CPU provider."""
     runtime = _import()
-    plugged = list(_plugged(runtime, library)) if library else []
+    plugged = list(_plugin_devices(runtime, library)) if library else []
     available = runtime.get_available_providers()
     if not any(place.device.id == HOST_PROCESSOR for place in plugged):
-        yield Place(cpu(("fp32",)).model_copy(update={"precisions_by_suite": BY_SUITE}), CPU, "cpu")
+        yield ProviderDevice(cpu(("fp32",)).model_copy(update={"precisions_by_suite": BY_SUITE}), CPU, "cpu")
     yield from plugged
     reached = {place.provider for place in plugged}
     if CUDA in available:
-        yield from (Place(device, CUDA, "cuda") for device in _cuda_devices())
+        yield from (ProviderDevice(device, CUDA, "cuda") for device in _cuda_devices())
     for provider, kind in OTHERS.items():
         if provider in available and provider not in reached:
             id = f"{kind}:{provider.removesuffix('ExecutionProvider').lower()}"
-            yield Place(Device(id=id, kind=kind, memory_pool=id, precisions=("fp32",)), provider, "cpu")
+            yield ProviderDevice(Device(id=id, kind=kind, memory_pool=id, precisions=("fp32",)), provider, "cpu")
 
 
-def _plugged(runtime: Any, library: str) -> Iterator[Place]:
-    """The devices of a plug-in provider. Of several providers in one library the first that names a device has it.
+def _plugin_devices(runtime: Any, library: str) -> Iterator[ProviderDevice]:
+    """The devices of a plug-in library. If several of its providers list one device, the first one is taken.
 
-    Raises PluginError where the library does not load.
+    Raises PluginError if the library does not load.
     """
     try:
         path = library if Path(library).is_file() else importlib.import_module(library).get_library_path()
         if library not in _registered:
-            _registered[library] = [each.ep_name for each in runtime.get_ep_devices()]
+            _registered[library] = [found.ep_name for found in runtime.get_ep_devices()]
             runtime.register_execution_provider_library(library, str(path))
     except Exception as error:  # its errors have no class in common
         raise PluginError(
@@ -344,20 +337,20 @@ def _plugged(runtime: Any, library: str) -> Iterator[Place]:
         ) from error
     count: Counter[str] = Counter()
     seen: dict[tuple[object, ...], str] = {}
-    for each in runtime.get_ep_devices():
-        if each.ep_name in _registered[library]:
+    for found in runtime.get_ep_devices():
+        if found.ep_name in _registered[library]:
             continue
-        kind = each.device.type.name.lower()
-        if seen.setdefault((kind, each.device.vendor_id, each.device.device_id), each.ep_name) != each.ep_name:
+        kind = found.device.type.name.lower()
+        if seen.setdefault((kind, found.device.vendor_id, found.device.device_id), found.ep_name) != found.ep_name:
             continue
         if kind == "cpu":
-            yield Place(cpu(("fp32",)), each.ep_name, "cpu", each)
+            yield ProviderDevice(cpu(("fp32",)), found.ep_name, "cpu", found)
             continue
-        id = f"{kind}:{each.ep_name.removesuffix('ExecutionProvider').lower()}{count[kind]}"
+        id = f"{kind}:{found.ep_name.removesuffix('ExecutionProvider').lower()}{count[kind]}"
         count[kind] += 1
-        name = each.ep_metadata.get("FULL_DEVICE_NAME") or f"{each.device.vendor} {kind.upper()}"
-        yield Place(
-            Device(id=id, kind=kind, name=name, memory_pool=id, precisions=("fp32",)), each.ep_name, "cpu", each
+        name = found.ep_metadata.get("FULL_DEVICE_NAME") or f"{found.device.vendor} {kind.upper()}"
+        yield ProviderDevice(
+            Device(id=id, kind=kind, name=name, memory_pool=id, precisions=("fp32",)), found.ep_name, "cpu", found
         )
 
 

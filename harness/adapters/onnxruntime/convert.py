@@ -1,9 +1,9 @@
-"""Models with linear layers in 8 or 4 bits, as files that ONNX Runtime maps.
+"""Writes models with linear layers in 8 or 4 bits, as files that ONNX Runtime maps.
 
-Those of a Llama, and all of them in 4 bits, become `MatMulNBits`. Its accuracy level says how it takes their inputs: 0
-leaves it to the provider, 1 is float32, and 4 is 8 bits with a scale for each group, which is the fastest by far. But
-level 4 is known to flip tokens of some trained checkpoints, in which a few activations are very large. Other layers in
-8 bits become `DynamicQuantizeMatMul`, which has no such level.
+The layers of a Llama, and all layers in 4 bits, become `MatMulNBits`. Its accuracy level says how it takes their
+inputs: 0 leaves it to the provider, 1 is float32, and 4 is 8 bits with a scale for each group, which is the fastest by
+far. But level 4 is known to flip tokens of some trained checkpoints, in which a few activations are very large. Other
+layers in 8 bits become `DynamicQuantizeMatMul`, which has no such level.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mixmark.harness.adapters.onnx_weights import read_weight
 from mixmark.harness.adapters.onnxruntime.decoder import decoder, describes_llama
-from mixmark.harness.adapters.onnxruntime.files import GROUP, Files, read
+from mixmark.harness.adapters.onnxruntime.files import GROUP, Files
 from mixmark.harness.contracts.protocols import Suite
 
 if TYPE_CHECKING:
@@ -54,17 +55,17 @@ def writer(suite: Suite, bits: int, level: int) -> Callable[[Path], None]:
 def replace(model: ModelProto, files: Files) -> None:
     """Quantises the linear layers whose weights are external initialisers.
 
-    In 8 bits they multiply in integers, which matrix units of processors do many times faster than a product of floats.
+    In 8 bits they multiply integers, which the matrix units of processors do many times faster than floats.
     """
     from onnx import TensorProto
 
-    external = {each.name for each in model.graph.initializer if each.data_location == TensorProto.EXTERNAL}
+    external = {tensor.name for tensor in model.graph.initializer if tensor.data_location == TensorProto.EXTERNAL}
     added: set[str] = set()
     for index, node in enumerate(model.graph.node):
         if not _is_linear(node) or node.input[1] not in external:
             continue
         name = node.input[1]
-        weight = read(files.weights, name)
+        weight = read_weight(files.weights, name)
         key = name if node.op_type == "Gemm" else f"{name}.transposed"
         if node.op_type == "MatMul":
             weight = np.ascontiguousarray(weight.T)
@@ -77,17 +78,17 @@ def replace(model: ModelProto, files: Files) -> None:
             layer = files.integer_linear(node.input[0], key, node.output[0], *node.input[2:])
         model.graph.node[index].CopyFrom(layer)
     used = {name for node in model.graph.node for name in node.input}
-    for each in [each for each in model.graph.initializer if each.name in external]:
-        model.graph.initializer.remove(each)
-        if each.name in used:
-            files.add(each.name, read(files.weights, each.name))
+    for tensor in [tensor for tensor in model.graph.initializer if tensor.name in external]:
+        model.graph.initializer.remove(tensor)
+        if tensor.name in used:
+            files.add(tensor.name, read_weight(files.weights, tensor.name))
 
 
 def _is_linear(node: NodeProto) -> bool:
     """Whether the node is x · W, or x · Wᵀ as torch exports a linear layer."""
     if node.op_type == "MatMul":
         return True
-    attributes: dict[str, Any] = {each.name: each.i or each.f for each in node.attribute}
+    attributes: dict[str, Any] = {attribute.name: attribute.i or attribute.f for attribute in node.attribute}
     wanted = {"transA": 0, "transB": 1, "alpha": 1, "beta": 1}
     return node.op_type == "Gemm" and all(
         attributes.get(name, 0 if name == "transA" else 1) == value for name, value in wanted.items()

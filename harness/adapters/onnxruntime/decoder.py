@@ -1,7 +1,7 @@
-"""A Llama decoder of few, large operators, for suites whose `config` describes one.
+"""Builds a Llama decoder of few, large operators, for suites whose `config` describes one.
 
 The exported graph has 70 nodes a layer, and each costs some microseconds a token; this one has 10. Its inputs, outputs
-and state are those of the exported graph, but for a first axis of the state, the batch.
+and state are those of the exported graph, except that the state has a first axis, the batch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mixmark.harness.adapters.onnxruntime.files import GROUP, OURS, Files, Floats, read
+from mixmark.harness.adapters.onnx_weights import read_weight
+from mixmark.harness.adapters.onnxruntime.files import GROUP, OURS, Files, Floats
 from mixmark.harness.contracts.protocols import Graph, Value
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def describes_llama(config: Mapping[str, Value]) -> bool:
 
 
 def decoder(config: Mapping[str, Any], graph: Graph, files: Files) -> ModelProto:
-    """The model of `graph`, without the initialisers that are given to `files`."""
+    """The model of `graph`; its large initialisers are in `files`."""
     from onnx import TensorProto, helper
 
     build = _Builder(config, files)
@@ -69,13 +70,13 @@ class _Builder:
         for index in range(layers):
             name = f"model.layers.{index}."
             h, x = self._norm(f"{name}input_layernorm.weight", x, branch)
-            projections = [f"{name}self_attn.{each}_proj.weight" for each in "qkv"]
+            projections = [f"{name}self_attn.{part}_proj.weight" for part in "qkv"]
             qkv = self._linear(h, f"{name}qkv", projections, (heads + 2 * kv) * dim, width)
             cache = [f"k.{index}", f"v.{index}"]
             self._node(
                 "GroupQueryAttention",
                 [qkv, "", "", *cache, "before", "length", "cosines", "sines"],
-                [f"{name}attention", *(f"{each}.out" for each in cache)],
+                [f"{name}attention", *(f"{side}.out" for side in cache)],
                 OURS,
                 num_heads=heads,
                 kv_num_heads=kv,
@@ -98,7 +99,7 @@ class _Builder:
         self._node("Reshape", ["best", self._constant("one", np.array([1]))], ["next"])
 
     def _positions(self) -> None:
-        """The tokens of the sequence with this step's (`length`), and before the last of them (`before`)."""
+        """Adds the sequence's length with this step's tokens (`length`) and without the last of them (`before`)."""
         from onnx import TensorProto
 
         self._node("Shape", ["ids"], ["tokens"])
@@ -112,7 +113,7 @@ class _Builder:
 
     def _embedded(self) -> str:
         """The rows of the embedding: [1, tokens, width]."""
-        self.files.matrix(EMBEDDING, read(self.files.weights, EMBEDDING))
+        self.files.matrix(EMBEDDING, read_weight(self.files.weights, EMBEDDING))
         table = [f"{EMBEDDING}.integers", self._constant("table.shape", np.array([self.config["vocab_size"], -1]))]
         self._node("Unsqueeze", ["ids", self._constant("zero", np.array([0]))], ["sequence"])
         self._node("Reshape", table, ["table"])
@@ -121,7 +122,7 @@ class _Builder:
 
     def _norm(self, name: str, x: str, branch: str) -> tuple[str, str]:
         """The RMS norm of x + branch, and that sum. An empty name stands for no branch."""
-        weight, epsilon = self._constant(name, read(self.files.weights, name)), self.config["rms_norm_eps"]
+        weight, epsilon = self._constant(name, read_weight(self.files.weights, name)), self.config["rms_norm_eps"]
         if not branch:
             return self._node("SimplifiedLayerNormalization", [x, weight], [f"{name}.out"], epsilon=epsilon), x
         outputs = [f"{name}.out", "", "", f"{name}.sum"]
@@ -130,7 +131,7 @@ class _Builder:
 
     def _mlp(self, x: str, name: str) -> str:
         width, hidden = self.config["hidden_size"], self.config["intermediate_size"]
-        weights = [f"{name}{each}_proj.weight" for each in ("gate", "up")]
+        weights = [f"{name}{part}_proj.weight" for part in ("gate", "up")]
         both = self._linear(x, f"{name}gate_up", weights, 2 * hidden, width)
         self._node("Split", [both], [f"{name}gate", f"{name}up"], axis=-1, num_outputs=2)
         gate = self._node("QuickGelu", [f"{name}gate"], [f"{name}silu"], OURS, alpha=1.0)
@@ -140,11 +141,11 @@ class _Builder:
     def _last(self, x: str) -> str:
         """The last token of [1, tokens, width]."""
         ends = {"from": [-1], "to": [2**31], "axis": [1]}
-        inputs = [self._constant(f"last.{each}", np.array(value)) for each, value in ends.items()]
+        inputs = [self._constant(f"last.{end}", np.array(value)) for end, value in ends.items()]
         return self._node("Slice", [x, *inputs], [f"{x}.last"])
 
     def _linear(self, x: str, name: str, weights: list[str], rows: int, columns: int, output: str = "") -> str:
-        self.files.matrix(name, *(read(self.files.weights, each) for each in weights))
+        self.files.matrix(name, *(read_weight(self.files.weights, weight) for weight in weights))
         self.nodes.append(self.files.linear(x, name, (rows, columns), output or f"{name}.out"))
         return output or f"{name}.out"
 
@@ -157,7 +158,7 @@ class _Builder:
     def _constant(self, name: str, value: Any) -> str:
         from onnx import numpy_helper
 
-        if name not in {each.name for each in self.constants}:
+        if name not in {constant.name for constant in self.constants}:
             self.constants.append(numpy_helper.from_array(value, name))
         return name
 

@@ -1,4 +1,4 @@
-"""A model under construction whose large initialisers are written to a file while it is built."""
+"""Writes the large initialisers of a model to a file while the model is built."""
 
 from __future__ import annotations
 
@@ -17,23 +17,16 @@ if TYPE_CHECKING:
 
 OURS = "com.microsoft"  # the domain of ONNX Runtime's own operators
 GROUP = 128
-"""Weights to a scale. With 32, the float32 scales take a quarter of the room of 4-bit weights, and of the bandwidth."""
+"""Weights for each scale. With 32, the float32 scales would take a quarter as many bytes as the 4-bit weights."""
 PAGE = 4096  # an initialiser that starts on a page can be mapped into memory in place
 
 Floats = npt.NDArray[np.float32]
 
 
-def read(weights: Weights, name: str) -> Floats:
-    """A tensor of the weights, as a new float32 array."""
-    into = np.empty(tuple(map(int, weights.spec(name).shape)), np.float32)
-    weights.read(name, into)
-    return into
-
-
 class Files:
     """The initialisers of a model, in the file `<name>.bin` of a folder.
 
-    exact: whether no weight was rounded so far.
+    exact: whether all weights so far are exact.
     """
 
     def __init__(self, folder: Path, name: str, weights: Weights, bits: int, level: int) -> None:
@@ -62,7 +55,7 @@ class Files:
 
     def matrix(self, name: str, *rows: Floats) -> None:
         """Adds the weights of a linear layer, [outputs, inputs], given one below the other."""
-        parts = [in_groups(each, self.bits, GROUP) for each in rows]
+        parts = [in_groups(part, self.bits, GROUP) for part in rows]
         self.exact &= all(part.exact for part in parts)
         integers = np.concatenate([part.integers for part in parts]) if len(parts) > 1 else parts[0].integers
         self.add(f"{name}.integers", packed(integers) if self.bits == 4 else integers.view(np.uint8) ^ np.uint8(128))
@@ -105,12 +98,12 @@ class Files:
         return helper.make_node("DynamicQuantizeMatMul", inputs, [output], output, domain=OURS)
 
     def finish(self, model: ModelProto) -> None:
-        """Writes the model, `<name>.onnx`, with all that was added, and whether it is exact."""
+        """Writes the model with the added initialisers as `<name>.onnx`; its metadata says whether it is exact."""
         from onnx import helper
 
         self._data.close()
         model.graph.initializer.extend(self._added)
         helper.set_model_props(model, {"weights": "exact" if self.exact else "rounded"})
-        if OURS not in {each.domain for each in model.opset_import}:
+        if OURS not in {opset.domain for opset in model.opset_import}:
             model.opset_import.append(helper.make_opsetid(OURS, 1))
         (self._folder / f"{self._name}.onnx").write_bytes(model.SerializeToString())

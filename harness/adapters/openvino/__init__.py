@@ -1,15 +1,16 @@
-"""OpenVINO: the CPU, and Intel's GPUs and NPUs where its plugins find them.
+"""OpenVINO: runs graphs on the CPU, and on Intel's GPUs and NPUs if its plugins find them.
 
 The authors have run only the CPU; the code for GPUs and NPUs is written against the documentation and was never run.
 
-A suite whose native scenario is single-stream is opened for latency with one slot, whatever it is used for: its feeds
-gain nothing from company. Other suites are opened for throughput, with as many slots as OpenVINO asks for. A graph
-without state is compiled for the shapes that come in, since OpenVINO is faster with static ones; only the shapes that
-came last stay compiled, because each compiled model holds a packed copy of its weights. A graph with state is compiled
-once for all shapes, and its state lives in an infer request.
+A suite whose native scenario is single-stream is always opened for latency with concurrency 1, because its feeds gain
+nothing from running together. Other suites are opened for throughput, with the concurrency that OpenVINO recommends. A
+graph without state is compiled for each shape of its inputs, because OpenVINO is faster with static shapes. Only the
+last few shapes stay compiled, because each compiled model holds a packed copy of its weights. A graph with state is
+compiled once for all shapes, and its state is in an infer request.
 
-Under int8, resnet50 and the U-Net of diffusion multiply integers: what enters their layers is rounded as well, and
-loading therefore begins with a few feeds that show the ranges. Other networks multiply their integers by 16 or 32 bits.
+Under int8, resnet50 and the U-Net of diffusion multiply integers by integers: the inputs of their layers are rounded as
+well, so loading begins with a few feeds that show their ranges. Other networks multiply integer weights by activations
+of 16 or 32 bits.
 """
 
 from __future__ import annotations
@@ -27,38 +28,41 @@ from typing import Any, cast
 
 import numpy as np
 
-from mixmark.harness.adapters.batch_norms import fold
 from mixmark.harness.adapters.cpu import cores, cpu, threads_option
-from mixmark.harness.adapters.initialisers import lift
-from mixmark.harness.adapters.openvino.models import Stored, network, reshaped, uses
-from mixmark.harness.adapters.openvino.quantised import Rounding, Watching
+from mixmark.harness.adapters.onnx_weights import lift
+from mixmark.harness.adapters.openvino.batch_norms import fold
+from mixmark.harness.adapters.openvino.models import StoredWeights, network, reshaped, uses
+from mixmark.harness.adapters.openvino.quantised import Rounding, WatchedSession
 from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported
 from mixmark.harness.contracts.protocols import Array, Graph, GraphRunner, Runner, Spec, Suite, Use
 from mixmark.harness.contracts.schema import HOST_POOL, Device, Precision
 
 LOW: tuple[Precision, ...] = ("int8", "int4")
 SCALING_SEED = 8
-KEPT = 4  # shapes that stay compiled: the search for the best batch goes back and forth between so many
+KEPT = 4  # shapes that stay compiled: the search for the best batch alternates between that many
 HINTS = {"fp32": "f32", "bf16": "bf16", "fp16": "f16"}
 MATRICES = {"Convolution", "Deconvolution", "FullyConnected", "MatMul", "ScaledDotProductAttention"}
 
 
 @dataclass(frozen=True)
-class Rounded:
-    """How a suite multiplies 8 bits by 8. feeds: how many feeds of one sample show the ranges of what is rounded."""
+class IntegerProducts:
+    """How a suite multiplies 8 bits by 8. feeds: feeds of one sample that show the activations' ranges."""
 
     graphs: tuple[str, ...]
     feeds: int
     throughout: bool
-    """See `Rounding`. Diffusion would lose too much: see docs/separation/diffusion.md."""
+    """See `Rounding`. Diffusion would lose too much accuracy: docs/separation/diffusion.md."""
 
 
-ROUNDED = {"resnet50": Rounded(("classify",), 16, throughout=True), "diffusion": Rounded(("denoise",), 1, False)}
+INTEGER_PRODUCTS = {
+    "resnet50": IntegerProducts(("classify",), 16, throughout=True),
+    "diffusion": IntegerProducts(("denoise",), 1, False),
+}
 """The suites that multiply 8 bits by 8 under int8."""
 
 
 @dataclass(frozen=True)
-class Place:
+class NamedDevice:
     """A device, and OpenVINO's name for it."""
 
     device: Device
@@ -74,12 +78,12 @@ class OpenVino:
         self._threads = threads_option("openvino", options) or cores()
 
     def discover(self) -> Iterable[Device]:
-        return [place.device for place in _places()]
+        return [place.device for place in _devices()]
 
     @contextmanager
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
         openvino = _import()
-        place = next((each for each in _places() if each.device.id == device.id), None)
+        place = next((place for place in _devices() if place.device.id == device.id), None)
         if place is None:
             raise Unsupported(f"openvino {openvino.__version__} does not reach {device.id}")
         offered = place.device.offers(suite.name)
@@ -96,9 +100,11 @@ class OpenVino:
 
 
 class _Session:
-    """The suite's graphs on one device. A handle of a tensor is a numpy array that nobody writes into."""
+    """The suite's graphs on one device. A handle of a tensor is a numpy array that is never written to again."""
 
-    def __init__(self, suite: Suite, place: Place, precision: str, threads: int, alone: bool, folder: Path) -> None:
+    def __init__(
+        self, suite: Suite, place: NamedDevice, precision: str, threads: int, alone: bool, folder: Path
+    ) -> None:
         import onnx
 
         self._place = place
@@ -107,14 +113,14 @@ class _Session:
         protos = {name: onnx.load_from_string(graph.onnx()) for name, graph in self._graphs.items()}
         weights = fold([*protos.values()], suite.weights())
         names = {name: lift(proto) for name, proto in protos.items()}
-        taken = {use for name, proto in protos.items() for use in uses(proto) if use[0] in names[name]}
-        self._stored = Stored(weights, precision, taken, folder / "weights.bin")
+        used = {use for name, proto in protos.items() for use in uses(proto) if use[0] in names[name]}
+        self._stored = StoredWeights(weights, precision, used, folder / "weights.bin")
         self._networks = {
             name: network(self._core, graph, protos[name], names[name], self._stored)
             for name, graph in self._graphs.items()
         }
         self._compiled: dict[str, list[_Compiled]] = {name: [] for name in self._graphs}
-        """The compiled shapes of each graph that came last, the latest at the end."""
+        """Each graph's compiled shapes, the last used one at the end."""
         self._compiling = Lock()
         self._config: dict[str, Any] = {
             "INFERENCE_PRECISION_HINT": HINTS[precision if precision in HINTS else place.device.precisions[0]],
@@ -123,21 +129,21 @@ class _Session:
         if place.name == "CPU":
             self._config["INFERENCE_NUM_THREADS"] = threads
         self.facts: dict[str, str] = {"dtype": precision, "hint": self._config["PERFORMANCE_HINT"].lower()}
-        if precision == "int8" and suite.name in ROUNDED:
-            self._round(suite, ROUNDED[suite.name])
-        self.concurrency = 1 if alone else self._asked_concurrency()
+        if precision == "int8" and suite.name in INTEGER_PRODUCTS:
+            self._round(suite, INTEGER_PRODUCTS[suite.name])
+        self.concurrency = 1 if alone else self._recommended_concurrency()
 
-    def _round(self, suite: Suite, how: Rounded) -> None:
+    def _round(self, suite: Suite, how: IntegerProducts) -> None:
         """Makes networks multiply in 8 bits, at scales that are measured now."""
         graphs, networks = self._graphs, self._networks
         roundings = {name: Rounding(networks[name].model, how.throughout) for name in how.graphs}
         for name, rounding in roundings.items():
-            seen = dict.fromkeys(rounding.outputs, Spec(()))
-            self._graphs = self._graphs | {name: replace(graphs[name], outputs={**graphs[name].outputs, **seen})}
+            watched = dict.fromkeys(rounding.outputs, Spec(()))
+            self._graphs = self._graphs | {name: replace(graphs[name], outputs={**graphs[name].outputs, **watched})}
             self._networks = self._networks | {name: replace(networks[name], model=rounding.watched())}
-        session, feeds = Watching(self, graphs, roundings), suite.feeds(1, SCALING_SEED)
+        session, feeds = WatchedSession(self, graphs, roundings), suite.feeds(1, SCALING_SEED)
         config = self._config
-        self._config = config | {"PERFORMANCE_HINT": "LATENCY"}  # several streams tell other values of inner tensors
+        self._config = config | {"PERFORMANCE_HINT": "LATENCY"}  # several streams give other values of inner tensors
         for nonce in range(how.feeds):
             for _ in suite.infer(session, feeds(nonce)):
                 pass
@@ -145,14 +151,16 @@ class _Session:
         self._forget()
         self._graphs = graphs
         self._networks = networks | {
-            name: replace(networks[name], model=each.rounded()) for name, each in roundings.items()
+            name: replace(networks[name], model=rounding.rounded()) for name, rounding in roundings.items()
         }
         if how.throughout:
-            self._config["SNIPPETS_MODE"] = "DISABLE"  # else many sums are kernels of their own, outside convolutions
+            self._config["SNIPPETS_MODE"] = (
+                "DISABLE"  # else many sums become separate kernels instead of parts of convolutions
+            )
         self.facts["products"] = f"of 8 bits in {', '.join(how.graphs)}, scaled by {how.feeds} feeds"
 
-    def _asked_concurrency(self) -> int:
-        """How many feeds OpenVINO asks for, told by the first graph at batch 1."""
+    def _recommended_concurrency(self) -> int:
+        """The number of feeds at once that OpenVINO recommends for the first graph at batch 1."""
         name, graph = next(iter(self._graphs.items()))
         shapes = [tuple(1 if isinstance(axis, str) else axis for axis in spec.shape) for spec in graph.inputs.values()]
         return min(64, int(self._ready(name, shapes).model.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")))
@@ -163,7 +171,7 @@ class _Session:
         key = None if graph.state else tuple(shapes)
         with self._compiling:
             kept = self._compiled[name]
-            found = next((each for each in kept if each.key == key), None)
+            found = next((compiled for compiled in kept if compiled.key == key), None)
             if found:
                 kept.remove(found)
             else:
@@ -176,23 +184,23 @@ class _Session:
         network = self._networks[name]
         model, angles = network.model, network.angles
         shapes = None if key is None else dict(zip(self._graphs[name].inputs, map(list, key), strict=True))
-        turned = None
+        compiled_angles = None
         try:
             if angles is not None:
                 angles = reshaped(angles, shapes)
-                shapes = shapes and shapes | {each.get_any_name(): [*each.get_shape()] for each in angles.outputs}
+                shapes = shapes and shapes | {output.get_any_name(): [*output.get_shape()] for output in angles.outputs}
                 config = self._config | {"INFERENCE_PRECISION_HINT": "f32"}
-                turned = self._core.compile_model(angles, self._place.name, config)
+                compiled_angles = self._core.compile_model(angles, self._place.name, config)
             with self._stored.shrinking():
                 compiled = self._core.compile_model(reshaped(model, shapes), self._place.name, self._config)
         except RuntimeError as error:
-            told = [line.strip() for line in str(error).splitlines() if line.strip()]
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             raise MixmarkError(
-                f"openvino does not compile {name} for {self._place.name}: {told[-1] if told else 'no reason given'}"
+                f"openvino does not compile {name} for {self._place.name}: {lines[-1] if lines else 'no reason given'}"
             ) from error
         self.facts |= _configured(compiled)
         self.facts[f"nodes of {name}"] = _kernels(compiled)
-        return _Compiled(key, compiled, turned, self._stored)
+        return _Compiled(key, compiled, compiled_angles, self._stored)
 
     def _forget(self) -> None:
         for kept in self._compiled.values():
@@ -205,7 +213,7 @@ class _Session:
         self._stored.close()
 
     def put(self, array: Array) -> Array:
-        """The array itself, which an infer request reads where it is; a copy where OpenVINO refuses it as read-only."""
+        """The array itself, which an infer request reads in place; a copy if the array is read-only."""
         return np.require(array, requirements=["C", "W"])
 
     def state(self, graph: str) -> _Request:
@@ -214,7 +222,7 @@ class _Session:
 
     def run(self, graph: str, *inputs: Array, state: _Request | None = None) -> Sequence[Array]:
         named = dict(zip(self._graphs[graph].inputs, inputs, strict=True))
-        ready = self._ready(graph, [each.shape for each in inputs])
+        ready = self._ready(graph, [array.shape for array in inputs])
         return ready.run(named, self._graphs[graph].outputs, state)
 
     def get(self, tensor: Array) -> Array:
@@ -222,12 +230,14 @@ class _Session:
 
 
 class _Compiled:
-    """A compiled graph, and its requests that no feed uses. key: the shapes of its inputs."""
+    """A compiled graph and its idle requests. key: the shapes of its inputs."""
 
-    def __init__(self, key: tuple[tuple[int, ...], ...] | None, model: Any, angles: Any | None, stored: Stored) -> None:
+    def __init__(
+        self, key: tuple[tuple[int, ...], ...] | None, model: Any, angles: Any | None, stored: StoredWeights
+    ) -> None:
         self.key, self.model = key, model
         self._angles = angles
-        self._stored: Stored | None = stored
+        self._stored: StoredWeights | None = stored
         self._idle: list[_Request] = []
 
     def request(self) -> _Request:
@@ -235,7 +245,7 @@ class _Compiled:
 
     def run(self, inputs: Mapping[str, Array], outputs: Iterable[str], state: _Request | None) -> Sequence[Array]:
         """Runs the graph in the state's request, else in an idle one."""
-        if self._stored is not None:  # the first run packs what compiling has not
+        if self._stored is not None:  # the first run packs the weights that compiling has not packed
             stored, self._stored = self._stored, None
             with stored.shrinking():
                 return self.run(inputs, outputs, state)
@@ -249,7 +259,7 @@ class _Compiled:
 
 
 class _Request:
-    """What one feed runs in. Its variables, which begin as zeros, are the state of a graph that has one."""
+    """An infer request, in which one feed runs. Its variables, which begin as zeros, are the graph's state."""
 
     def __init__(self, main: Any, angles: Any | None) -> None:
         self._main, self._angles = main, angles
@@ -260,20 +270,24 @@ class _Request:
         for name, tensor in tensors.items():
             self._main.set_tensor(name, tensor)
         if self._angles is not None:
-            for each in self._angles.model_inputs:
-                self._angles.set_tensor(each, tensors[each.get_any_name()])
+            for port in self._angles.model_inputs:
+                self._angles.set_tensor(port, tensors[port.get_any_name()])
             self._angles.infer()
-            for each in self._angles.model_outputs:
-                self._main.set_tensor(each.get_any_name(), self._angles.get_tensor(each))
+            for port in self._angles.model_outputs:
+                self._main.set_tensor(port.get_any_name(), self._angles.get_tensor(port))
         self._main.infer()
         return [np.array(self._main.get_tensor(name).data) for name in outputs]
 
 
 def _configured(compiled: Any) -> dict[str, str]:
-    """What OpenVINO made of the hints."""
+    """The settings that OpenVINO chose by the hints."""
     known = compiled.get_property("SUPPORTED_PROPERTIES")
-    told = {"streams": "NUM_STREAMS", "threads": "INFERENCE_NUM_THREADS", "computes in": "INFERENCE_PRECISION_HINT"}
-    found = {what: compiled.get_property(name) for what, name in told.items() if name in known}
+    properties = {
+        "streams": "NUM_STREAMS",
+        "threads": "INFERENCE_NUM_THREADS",
+        "computes in": "INFERENCE_PRECISION_HINT",
+    }
+    found = {what: compiled.get_property(name) for what, name in properties.items() if name in known}
     return {what: getattr(value, "get_type_name", lambda value=value: str(value))() for what, value in found.items()}
 
 
@@ -281,55 +295,55 @@ def _kernels(compiled: Any) -> str:
     """The kernels of the nodes that multiply matrices, with their number."""
     count: Counter[str] = Counter()
     for node in compiled.get_runtime_model().get_ops():
-        told = node.get_rt_info()
-        kind, kernel = (str(told[key].value) if key in told else "" for key in ("layerType", "primitiveType"))
+        info = node.get_rt_info()
+        kind, kernel = (str(info[key].value) if key in info else "" for key in ("layerType", "primitiveType"))
         if kind in MATRICES:
             count[f"{kind} {kernel}".strip()] += 1
     return ", ".join(f"{what} {number}" for what, number in count.most_common()) or "none that multiplies matrices"
 
 
 def _import() -> Any:
-    """OpenVINO, without the package that tells its makers of every import, asked or not."""
+    """OpenVINO, without the package that reports every import to its makers."""
     if "openvino" not in sys.modules:
-        sys.modules["openvino_telemetry"] = cast(Any, None)  # OpenVINO takes its own stub, which sends nothing
+        sys.modules["openvino_telemetry"] = cast(Any, None)  # OpenVINO then uses its own stub, which sends nothing
     try:
-        importlib.import_module("onnx")  # needed to edit the graphs: a missing one is told here, not in mid-run
+        importlib.import_module("onnx")  # edits the graphs; reported here if missing, and not in the middle of a run
         import openvino
     except ImportError as error:
         raise PluginError(f"{error.name} is not installed", "pip install 'mixmark[openvino]'") from error
     return openvino
 
 
-def _places() -> Iterator[Place]:
+def _devices() -> Iterator[NamedDevice]:
     core = _import().Core()
     for name in core.available_devices:
         if name == "CPU":
             computes_bf16 = "BF16" in core.get_property(name, "OPTIMIZATION_CAPABILITIES")
             floats: tuple[Precision, ...] = ("bf16", "fp32") if computes_bf16 else ("fp32",)
-            offered = {"llm": (*floats, *LOW), **dict.fromkeys(ROUNDED, (*floats, "int8"))}
-            yield Place(cpu(floats).model_copy(update={"precisions_by_suite": offered}), name)
+            offered = {"llm": (*floats, *LOW), **dict.fromkeys(INTEGER_PRODUCTS, (*floats, "int8"))}
+            yield NamedDevice(cpu(floats).model_copy(update={"precisions_by_suite": offered}), name)
         elif name.startswith(("GPU", "NPU")):
-            yield Place(_accelerator(core, name), name)
+            yield NamedDevice(_accelerator(core, name), name)
 
 
 def _accelerator(core: Any, name: str) -> Device:
-    """A GPU or NPU. Its id is that of the driver, as torch and Level Zero name the same part."""
+    """A GPU or NPU. Its id is that of the driver, which torch and Level Zero use too."""
     known = core.get_property(name, "SUPPORTED_PROPERTIES")
 
-    def told(what: str) -> Any:
+    def value_of(what: str) -> Any:
         return core.get_property(name, what) if what in known else None
 
     kind = "gpu" if name.startswith("GPU") else "npu"
-    digits = str(told("DEVICE_UUID") or "")
+    digits = str(value_of("DEVICE_UUID") or "")
     groups = "-".join(digits[start:end] for start, end in ((0, 8), (8, 12), (12, 16), (16, 20), (20, 32)))
     id = f"{kind}:{kind.upper()}-{groups}" if len(digits) == 32 else f"{kind}:{name.lower().replace('.', '')}"
-    integrated = "INTEGRATED" in str(told("DEVICE_TYPE")).upper()
+    integrated = "INTEGRATED" in str(value_of("DEVICE_TYPE")).upper()
     precisions: tuple[Precision, ...] = ("fp16",) if kind == "npu" else ("fp16", "fp32")
     return Device(
         id=id,
         kind="gpu" if kind == "gpu" else "npu",
-        name=str(told("FULL_DEVICE_NAME") or name),
+        name=str(value_of("FULL_DEVICE_NAME") or name),
         memory_pool=HOST_POOL if integrated or kind == "npu" else id,
-        memory_bytes=told("GPU_DEVICE_TOTAL_MEM_SIZE"),
+        memory_bytes=value_of("GPU_DEVICE_TOTAL_MEM_SIZE"),
         precisions=precisions,
     )

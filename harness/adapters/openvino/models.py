@@ -1,9 +1,9 @@
-"""Networks for OpenVINO: ONNX graphs with the suite's weights in them, in the type that a route holds them in.
+"""Builds networks for OpenVINO: ONNX graphs with the suite's weights in them, in the precision of a route.
 
-OpenVINO packs the weights of matrix products into a copy of its own and keeps the originals. So these lie in a file
-that is mapped and whose pages are given back, and memory holds them once. Tables that are looked up are not packed:
-they lie in memory. A matrix that is held in 16 bits enters its product directly. Behind a conversion to 32 bits, as
-OpenVINO's own files have it, the plugin would fold the two into a copy of twice the size.
+OpenVINO packs the weights of matrix products into its own copy and keeps the originals. So the originals are in a
+mapped file whose pages are released, and memory holds the weights once. Tables that are looked up are not packed: they
+are in memory. A matrix in 16 bits enters its product directly. If it entered through a conversion to 32 bits, as in
+OpenVINO's own files, the plugin would fold the two into a copy of twice the size.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import mmap
 import shutil
+import sys
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -37,8 +38,8 @@ ANGULAR = {"Sin", "Cos"}
 SHRINK_S = 0.1
 
 
-Use = tuple[str, bool]
-"""A weight's name, and whether it is a table that is looked up; a tied weight is used in both ways."""
+WeightUse = tuple[str, bool]
+"""A weight's name, and whether it is a table that is looked up. A tied weight has both uses."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,11 @@ class Form:
 
     @classmethod
     def of(cls, precision: str, shape: tuple[int, ...], looked_up: bool) -> Form:
-        """Weights with one axis, such as biases, stay in fp32. Under int4, tables have 8 bits, since OpenVINO looks
-        nothing up in 4, and so have matrices whose rows are no whole groups."""
+        """The form of a weight at a precision.
+
+        Weights with one axis, such as biases, stay in fp32. Under int4, tables have 8 bits, because OpenVINO looks up
+        no rows of 4 bits, and so have matrices whose rows are no whole groups.
+        """
         if len(shape) == 1 or (len(shape) == 4 and precision in TYPES):
             return cls("f32", np.float32, shape)
         if precision == "int4" and not looked_up and len(shape) == 2 and not shape[1] % lowbit.GROUP:
@@ -62,17 +66,17 @@ class Form:
         return cls(*TYPES[precision], shape)
 
 
-class Stored:
-    """A suite's weights in the form of a precision: tables in memory, all others in a file that is mapped.
+class StoredWeights:
+    """A suite's weights in the form of a precision: tables in memory, all others in a mapped file.
 
-    The file has no name once it is mapped: its room on the disk is free again when the mapping ends.
+    The file is unlinked once it is mapped, so its room on the disk is free again when the mapping ends.
     """
 
-    def __init__(self, weights: Weights, precision: str, uses: Collection[Use], path: Path) -> None:
+    def __init__(self, weights: Weights, precision: str, uses: Collection[WeightUse], path: Path) -> None:
         self.precision = precision
-        self._forms: dict[Use, Form] = {}
-        self._arrays: dict[Use, Array] = {}
-        self._scales: dict[Use, Array] = {}
+        self._forms: dict[WeightUse, Form] = {}
+        self._arrays: dict[WeightUse, Array] = {}
+        self._scales: dict[WeightUse, Array] = {}
         begins, end = {}, 0
         for name, looked_up in sorted(uses):
             shape = tuple(map(int, weights.spec(name).shape))
@@ -81,7 +85,7 @@ class Stored:
                 begins[name] = end
                 size = math.prod(form.shape) * np.dtype(form.dtype).itemsize
                 end += -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
-        if (free := shutil.disk_usage(path.parent).free) < end:  # to write beyond it would end the process
+        if (free := shutil.disk_usage(path.parent).free) < end:  # writing beyond it would end the process
             raise Unsupported(
                 f"the disk of {path.parent.parent} has {free / 1e9:.1f} GB free, and loading takes {end / 1e9:.1f} GB",
                 "free some space, or set TMPDIR to a folder on another disk",
@@ -103,7 +107,7 @@ class Stored:
                     self._write(use, values)
             self._release()
 
-    def _write(self, use: Use, values: npt.NDArray[np.float32]) -> None:
+    def _write(self, use: WeightUse, values: npt.NDArray[np.float32]) -> None:
         into, type_name = self._arrays[use], self._forms[use].type_name
         if type_name == "bf16":
             round_to_bf16(values, into)
@@ -119,11 +123,11 @@ class Stored:
         else:
             into[...] = values
 
-    def type_of(self, use: Use) -> str:
+    def type_of(self, use: WeightUse) -> str:
         """OpenVINO's name for the type that a weight is stored in."""
         return self._forms[use].type_name
 
-    def constant(self, use: Use) -> Any:
+    def constant(self, use: WeightUse) -> Any:
         """A weight as a node of a network, without its scales."""
         import openvino
 
@@ -132,7 +136,7 @@ class Stored:
         tensor = openvino.Tensor(array, shape, getattr(openvino.Type, type_name))
         return openvino.op.Constant(tensor, shared_memory=True)
 
-    def scales(self, use: Use, half: bool) -> Any:
+    def scales(self, use: WeightUse, half: bool) -> Any:
         """The scales of a weight as a node, shaped so that they multiply it."""
         from openvino import opset13
 
@@ -140,7 +144,7 @@ class Stored:
 
     @contextmanager
     def shrinking(self) -> Iterator[None]:
-        """Gives the pages of the file back again and again while OpenVINO reads them."""
+        """Releases the pages of the file every SHRINK_S seconds while OpenVINO reads them."""
         over = threading.Event()
 
         def shrink() -> None:
@@ -157,7 +161,7 @@ class Stored:
             self._release()
 
     def _release(self) -> None:
-        if hasattr(mmap, "MADV_DONTNEED"):  # where there is none, the system takes the pages when it needs them
+        if sys.platform != "win32":  # Windows has no such call, and takes the pages when it needs them
             self._map.madvise(mmap.MADV_DONTNEED)
 
     def close(self) -> None:
@@ -168,19 +172,19 @@ class Stored:
 
 @dataclass(frozen=True)
 class Network:
-    """A graph as an openvino.Model with its weights; its state, if it has one, is in variables of the model.
+    """A graph as an openvino.Model with its weights. Its state, if any, is in variables of the model.
 
-    angles: computes sines and cosines, which are inputs of `model`, in fp32. The angle of a position is up to hundreds
-    of radians, so in 16 bits it would be off by a large part of a turn; and OpenVINO has no way to exempt single nodes
-    from the precision that a model is compiled for.
+    angles: a model that computes sines and cosines in fp32, which are inputs of `model`. The angle of a position is up
+    to hundreds of radians, so in 16 bits it would be wrong by a large part of a turn, and OpenVINO cannot exempt single
+    nodes from the precision for which it compiles a model.
     """
 
     model: Any
     angles: Any | None
 
 
-def uses(proto: ModelProto) -> list[Use]:
-    """The weights that a lifted model takes in, each with the way in which it is used."""
+def uses(proto: ModelProto) -> list[WeightUse]:
+    """The weights among the inputs of a lifted model, with their uses."""
     tables = {node.input[0] for node in proto.graph.node if node.op_type == "Gather"}
     others = {name for node in proto.graph.node for name in node.input[node.op_type == "Gather" :]}
     return [
@@ -191,18 +195,20 @@ def uses(proto: ModelProto) -> list[Use]:
     ]
 
 
-def network(core: Any, graph: Graph, proto: ModelProto, names: Collection[str], stored: Stored) -> Network:
+def network(core: Any, graph: Graph, proto: ModelProto, names: Collection[str], stored: StoredWeights) -> Network:
     """The graph with its weights. proto: its lifted model. names: its inputs that are weights."""
     from openvino._offline_transformations import apply_make_stateful_transformation
 
     model = core.read_model(proto.SerializeToString())
-    parameters = {each.get_friendly_name(): each for each in model.get_parameters()}
+    parameters = {parameter.get_friendly_name(): parameter for parameter in model.get_parameters()}
     for name in names:
         _fill(parameters[name], stored, name)
         model.remove_parameter(parameters[name])
     read = [name for name in graph.state if name in parameters and parameters[name].output(0).get_target_inputs()]
     for name in set(graph.state) - set(read) & set(parameters):
-        model.remove_parameter(parameters[name])  # it is only written: an output of the request, always the same memory
+        model.remove_parameter(
+            parameters[name]
+        )  # a state that is only written is an output of the request, always in the same memory
     model.validate_nodes_and_infer_types()
     angles = None if stored.precision == "fp32" else _split(model)
     if read:
@@ -211,19 +217,23 @@ def network(core: Any, graph: Graph, proto: ModelProto, names: Collection[str], 
 
 
 def reshaped(model: Any, shapes: Mapping[str, Sequence[int]] | None) -> Any:
-    """A copy of the model for these shapes of its inputs, as far as it has them; the model itself for None. The copy
-    shares the weights."""
+    """A copy of the model, which shares its weights, for these shapes of its inputs; the model itself for None.
+
+    shapes: by name; names that the model lacks are ignored.
+    """
     if shapes is None:
         return model
     copy = model.clone()
-    names = {each.get_any_name() for each in copy.inputs}
+    names = {port.get_any_name() for port in copy.inputs}
     copy.reshape({name: list(shape) for name, shape in shapes.items() if name in names})
     return copy
 
 
 def _split(model: Any) -> Any | None:
-    """Makes the sines and cosines of a model its inputs, and returns the model that computes them; None if there are
-    none. That model's outputs carry the names of those inputs."""
+    """Makes the sines and cosines of a model its inputs, and returns the model that computes them; None if none.
+
+    That model's outputs have the names of those inputs.
+    """
     import openvino
     from openvino import opset13
 
@@ -250,8 +260,8 @@ def _split(model: Any) -> Any | None:
     return openvino.Model(results, [node for node in seen.values() if node.get_type_name() == "Parameter"])
 
 
-def _fill(parameter: Any, stored: Stored, name: str) -> None:
-    """Puts a weight where the parameter was used."""
+def _fill(parameter: Any, stored: StoredWeights, name: str) -> None:
+    """Replaces a parameter by its weight."""
     for place in parameter.output(0).get_target_inputs():
         node, index = place.get_node(), place.get_index()
         kind = node.get_type_name()
@@ -271,7 +281,7 @@ def _fill(parameter: Any, stored: Stored, name: str) -> None:
 
 
 def _decompressed(constant: Any, scales: Any, shape: Sequence[int]) -> Any:
-    """Integers times scales, in the form in which OpenVINO keeps the integers until a product needs them."""
+    """Integers times scales, in the form for which OpenVINO keeps the integers until a product needs them."""
     from openvino import opset13
 
     product = opset13.multiply(_converted(constant, "f16"), scales)
@@ -281,7 +291,7 @@ def _decompressed(constant: Any, scales: Any, shape: Sequence[int]) -> Any:
 
 
 def _look_up(node: Any, place: Any, table: Any, scales: Any | None) -> None:
-    """Lets a node look up rows in the type of the table, and converts what it found."""
+    """Makes a node look up rows in the type of the table, and converts the rows."""
     from openvino import opset13
 
     users = node.output(0).get_target_inputs()
@@ -296,7 +306,7 @@ def _look_up(node: Any, place: Any, table: Any, scales: Any | None) -> None:
 
 
 def _compute_in(type_name: str, node: Any, place: Any, constant: Any) -> None:
-    """Lets a product compute in the type of its weight, and converts what enters and what leaves it."""
+    """Makes a product compute in the type of its weight, and converts its input and its output."""
     users = node.output(0).get_target_inputs()
     node.input(0).replace_source_output(_converted(node.input_value(0), type_name).output(0))
     place.replace_source_output(constant.output(0))

@@ -1,8 +1,8 @@
-"""Networks that multiply in 8 bits: their weights are integers, and what these multiply is rounded to integers too.
+"""Makes networks multiply in 8 bits: integer weights by activations that are rounded to integers.
 
-A tensor is rounded at one scale, which has to be known when the network is compiled. It follows from the values that
-the tensor takes when the network runs without rounding, on feeds that are never timed. Values that are whole multiples
-of a power of two, as images are that entered as bytes, keep it as their scale and lose nothing.
+A tensor is rounded at one scale, which must be known when the network is compiled. It follows from the tensor's values
+in runs without rounding, on feeds that are never timed. Values that are whole multiples of a power of two, such as the
+bytes of images, keep it as their scale and lose nothing.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from mixmark.harness.contracts.protocols import Array, Graph, Session, State, Te
 PRODUCTS = {"Convolution", "MatMul"}
 POOLS = {"MaxPool", "ReduceMean"}
 LEVELS = 256
-NARROW = 8  # a layer with fewer channels on one side costs little, and its rounding is seen in all that follows
-FINEST = 8  # the exponent of the smallest power of two that is looked for in the values
+NARROW = 8  # a layer with fewer channels on one side costs little, and its rounding affects all later layers
+FINEST = 8  # the exponent of the smallest power of two that is tried
 SAMPLE = 64  # values that must be multiples of it before all are tried
 
 
 class Rounding:
-    """The tensors of a network that are to be rounded, and the ranges of the values that they were seen with.
+    """The tensors of a network that are to be rounded, and the observed ranges of their values.
 
-    throughout: whether bytes are moved too. Then what is pooled is rounded as well, and one of two tensors that are
-    added, since a convolution can add bytes to what it writes. Otherwise only what enters a layer is rounded, for that
-    layer alone, and narrow layers compute without rounding. outputs: the names of these tensors.
+    throughout: whether tensors are also moved as bytes. Then the inputs of poolings are rounded as well, and one of two
+    tensors that are added, because a convolution can add bytes to its output. Otherwise only the inputs of layers are
+    rounded, for each layer alone, and narrow layers compute without rounding. outputs: the names of these tensors.
     """
 
     def __init__(self, model: Any, throughout: bool) -> None:
@@ -36,28 +36,27 @@ class Rounding:
         self._tensors = _tensors(model, throughout)
         self._ranges = [(0.0, 0.0)] * len(self._tensors)
         self._units = [1.0] * len(self._tensors)
-        """The power of two of which all values were multiples; 0 where there is none."""
+        """The power of two of which all values were multiples; 0 if there is none."""
         self.outputs = [f"rounded {index}" for index, _ in enumerate(self._tensors)]
         for tensor, name in zip(self._tensors, self.outputs, strict=True):
             tensor.add_names({name})
 
     def watched(self) -> Any:
-        """A copy of the network that also returns these tensors, before they are rounded, behind its own outputs."""
+        """A copy of the network that returns these tensors, not rounded, after its own outputs."""
         copy = self._model.clone()
         copy.add_outputs(self.outputs)
         return copy
 
-    def note(self, seen: Sequence[Array]) -> None:
+    def note(self, tensors: Sequence[Array]) -> None:
         """Widens the ranges to the values of these tensors."""
         self._ranges = [
             (min(low, float(values.min())), max(high, float(values.max())))
-            for (low, high), values in zip(self._ranges, seen, strict=True)
+            for (low, high), values in zip(self._ranges, tensors, strict=True)
         ]
-        self._units = [unit and min(unit, unit_of(values)) for unit, values in zip(self._units, seen, strict=True)]
+        self._units = [unit and min(unit, unit_of(values)) for unit, values in zip(self._units, tensors, strict=True)]
 
     def rounded(self) -> Any:
-        """The network itself, which rounds from now on: to integers from 0 to 255 where no value was negative,
-        elsewhere from −128 to 127."""
+        """The network itself, which rounds from now on: to 0 … 255 if no value was negative, else to −128 … 127."""
         from openvino import opset13
 
         for tensor, (low, high), unit in zip(self._tensors, self._ranges, self._units, strict=True):
@@ -77,7 +76,7 @@ class Rounding:
 
 
 def unit_of(values: Array) -> float:
-    """The largest power of two, at most 1, of which all values are multiples; 0 where it is too small to matter."""
+    """The largest power of two, at most 1, of which all values are multiples; 0 if it is too small to matter."""
     flat = values.reshape(-1)
     for part in (flat[:SAMPLE], flat):
         unit = next((unit for unit in 0.5 ** np.arange(FINEST + 1) if not np.any(part % unit)), 0.0)
@@ -87,13 +86,13 @@ def unit_of(values: Array) -> float:
 
 
 def _tensors(model: Any, throughout: bool) -> list[Any]:
-    """The tensors that `Rounding` rounds. A maximum of rounded values needs no rounding."""
+    """The tensors that `Rounding` rounds. A maximum of rounded values is rounded already."""
     constants: set[str] = set()
     found: dict[tuple[str, int], Any] = {}
     sums = []
     for node in model.get_ordered_ops():
         kind, inputs = node.get_type_name(), node.input_values()
-        fixed = [each.get_node().get_name() in constants for each in inputs]
+        fixed = [value.get_node().get_name() in constants for value in inputs]
         if all(fixed) and kind != "Parameter":
             constants.add(node.get_name())
         elif kind in (PRODUCTS | POOLS if throughout else PRODUCTS) and all(fixed[1:]):
@@ -102,9 +101,9 @@ def _tensors(model: Any, throughout: bool) -> list[Any]:
                 found[_key(inputs[0])] = inputs[0]
         elif throughout and kind == "Add" and not any(fixed):
             sums.append(inputs)
-    for one, other in sums:
-        if _key(one) not in found and _key(other) not in found:
-            found[_key(other)] = other
+    for left, right in sums:
+        if _key(left) not in found and _key(right) not in found:
+            found[_key(right)] = right
     return [*found.values()]
 
 
@@ -113,8 +112,8 @@ def _key(tensor: Any) -> tuple[str, int]:
 
 
 @dataclass(frozen=True)
-class Watching:
-    """A session of networks, some of them watched, whose ranges are noted. graphs: those of the suite."""
+class WatchedSession:
+    """A session that notes the ranges of the watched networks' tensors. graphs: those of the suite."""
 
     session: Session
     graphs: Mapping[str, Graph]
@@ -127,11 +126,11 @@ class Watching:
         return self.session.state(graph)
 
     def run(self, graph: str, *inputs: Tensor, state: State | None = None) -> Sequence[Tensor]:
-        leaving = self.session.run(graph, *inputs, state=state)
-        own = len(self.graphs[graph].outputs)
+        outputs = self.session.run(graph, *inputs, state=state)
+        count = len(self.graphs[graph].outputs)
         if graph in self.roundings:
-            self.roundings[graph].note(leaving[own:])
-        return leaving[:own]
+            self.roundings[graph].note(outputs[count:])
+        return outputs[:count]
 
     def get(self, tensor: Tensor) -> Array:
         return self.session.get(tensor)

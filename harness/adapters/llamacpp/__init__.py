@@ -1,11 +1,11 @@
-"""llama.cpp: the llm suite by its own network and its own loop, through llama-cpp-python.
+"""llama.cpp: runs the llm suite with llama.cpp's own network and loop, through llama-cpp-python.
 
-The suite's weights are written once to a GGUF file in the cache of converted models. The precision names what matrices
-are held in, the embedding and the output head included; weights of norms are in F32 and the KV cache is in F16, but in
-F32 at fp32. llama.cpp rounds activations to what its kernels multiply: to Q8_0, blocks of 32 integers of 8 bits with a
-scale, at int8 and int4. It copies matrices into the order that its fastest kernels take ("repacks" them): on AMX that
-makes decoding 1.7 times as fast in int8, 2.8 times in int4 and 1.1 times in fp16. Some builds crash in what
-is repacked, so a process of its own tries it first. Only the CPU is offered.
+The suite's weights are written once to a GGUF file in the cache of converted models. The precision is that of the
+matrices, the embedding and the output head included. Weights of norms are in F32, and the KV cache is in F16, or in F32
+at fp32. At int8 and int4 llama.cpp rounds activations to Q8_0, blocks of 32 integers of 8 bits with a scale. It copies
+matrices into the order of its fastest kernels ("repacks" them): on AMX that makes decoding 1.7 times as fast in int8,
+2.8 times in int4 and 1.1 times in fp16. Some builds crash with repacked matrices, so a separate process tries them
+first. Only the CPU is offered.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from mixmark.harness.adapters import gguf
 from mixmark.harness.adapters.cpu import cores, cpu, flags, threads_option
-from mixmark.harness.adapters.gguf import TYPES
+from mixmark.harness.adapters.llamacpp import gguf
+from mixmark.harness.adapters.llamacpp.gguf import TYPES
 from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported
 from mixmark.harness.contracts.protocols import Array, Feed, Runner, Suite, Use
 from mixmark.harness.contracts.schema import Device
@@ -34,8 +34,8 @@ REPACKED = ("F16", "Q8_0", "Q4_0")
 BUILD = (
     "CMAKE_ARGS='-DGGML_NATIVE=ON -DCMAKE_CXX_FLAGS=-fno-dse' pip install --no-cache-dir --no-binary llama-cpp-python"
 )
-"""GCC 12 thinks that the instruction which configures AMX's tiles reads 8 bytes of its 64, and drops the stores of the
-others as dead, unless this flag forbids it; the program then ends in that instruction."""
+"""-fno-dse: GCC 12 assumes that the instruction which configures AMX's tiles reads 8 of its 64 bytes, and removes the
+stores of the others as dead. The program then crashes in that instruction."""
 INSTALL = f"{BUILD} 'mixmark[llamacpp]'"
 REBUILD = f"{BUILD} --force-reinstall --no-deps llama-cpp-python"
 BEST = {
@@ -45,7 +45,7 @@ BEST = {
     "avx512_bf16": "AVX512_BF16",
     "amx_int8": "AMX_INT8",
 }
-"""What llama.cpp calls the instruction sets that its kernels use, by the processor's flags."""
+"""llama.cpp's names of the instruction sets that its kernels use, by the processor's flags."""
 
 
 class LlamaCpp:
@@ -97,7 +97,7 @@ def _model(suite: Suite, precision: str, kind: str) -> Iterator[Path]:
 
 
 def _try_repacked(suite_class: Any, precision: str, kind: str, threads: int) -> None:
-    """Decodes two tokens of the smallest tier, a prompt before them; ends this process where a build does so."""
+    """Runs a prompt and two steps of the smallest tier. A faulty build ends this process."""
     suite = suite_class("smoke", {})
     with (
         _model(suite, precision, kind) as path,
@@ -123,14 +123,14 @@ class Decoder:
         model_settings.devices = ctypes.cast(self._devices, ctypes.c_void_p)
         model_settings.n_gpu_layers = 0
         model_settings.use_extra_bufts = repacked
-        # What is repacked is read: it would stay in memory twice if the file were mapped too.
+        # Repacked matrices are copies: with a mapped file they would be in memory twice.
         model_settings.load_mode = library.LLAMA_LOAD_MODE_NONE if repacked else library.LLAMA_LOAD_MODE_MMAP
-        _last.clear()
+        _log.clear()
         model = library.llama_model_load_from_file(str(path).encode(), model_settings)
         if not model:
             raise MixmarkError(
-                f"llama.cpp could not load {path}: {_said()}",
-                "mixmark cache --clear, if the file is damaged: it is then written anew",
+                f"llama.cpp could not load {path}: {_last_log_lines()}",
+                "mixmark cache --clear, if the file is damaged: it is then written again",
             )
         self._close.callback(library.llama_model_free, model)
         settings = library.llama_context_default_params()
@@ -142,7 +142,7 @@ class Decoder:
         self.context = library.llama_init_from_model(model, settings)
         if not self.context:
             self.close()
-            raise RuntimeError(f"llama.cpp could not make a context: {_said()}")
+            raise RuntimeError(f"llama.cpp could not make a context: {_last_log_lines()}")
         self._close.callback(library.llama_free, self.context)
         self._memory = library.llama_get_memory(self.context)
         self._vocabulary = int(config["vocab_size"])
@@ -156,8 +156,8 @@ class Decoder:
             "repacked": "yes" if repacked else "no",
             "llama.cpp": ", ".join(instructions),
         }
-        if lacks := missing(instructions, flags()):
-            self.facts |= {"built without": f"{', '.join(lacks)}, which this processor has", "build it anew": REBUILD}
+        if unused := missing(instructions, flags()):
+            self.facts |= {"built without": f"{', '.join(unused)}, which this processor has", "build it anew": REBUILD}
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
         """Yields the most probable token, which is chosen on the host, and feeds it back."""
@@ -168,7 +168,7 @@ class Decoder:
         entering = len(ids)
         for _ in range(self._tokens_out):
             if code := library.llama_decode(self.context, library.llama_batch_get_one(self._tokens, entering)):
-                raise RuntimeError(f"llama_decode failed with code {code}: {_said()}")
+                raise RuntimeError(f"llama_decode failed with code {code}: {_last_log_lines()}")
             logits = np.ctypeslib.as_array(library.llama_get_logits_ith(self.context, -1), (self._vocabulary,))
             self._tokens[0] = token = int(logits.argmax())
             entering = 1
@@ -180,9 +180,11 @@ class Decoder:
         gc.collect()
 
 
-def used(told: str) -> list[str]:
-    """The instruction sets and features that llama.cpp tells as its own, such as `CPU : AVX2 = 1 | AMX_INT8 = 1 | `."""
-    return [part.split("=")[0].strip() for part in told.replace(":", "|").split("|") if part.strip().endswith("= 1")]
+def used(system_info: str) -> list[str]:
+    """The instruction sets and features of llama.cpp's system info, such as `CPU : AVX2 = 1 | AMX_INT8 = 1 | `."""
+    return [
+        part.split("=")[0].strip() for part in system_info.replace(":", "|").split("|") if part.strip().endswith("= 1")
+    ]
 
 
 def missing(used: Iterable[str], flags: Iterable[str]) -> list[str]:
@@ -190,28 +192,28 @@ def missing(used: Iterable[str], flags: Iterable[str]) -> list[str]:
     return [name for flag, name in BEST.items() if flag in set(flags) and name not in set(used)]
 
 
-_last: list[str] = []  # what llama.cpp said last, which tells why a call failed
-_callbacks: list[Any] = []  # what llama.cpp calls to say it; it has to live as long as the library
+_log: list[str] = []  # the last lines of llama.cpp's log, which say why a call failed
+_callbacks: list[Any] = []  # the log callback, which has to live as long as the library
 
 
-def _said() -> str:
-    return "".join(_last[-5:]).strip()
+def _last_log_lines() -> str:
+    return "".join(_log[-5:]).strip()
 
 
 def _import() -> Any:
     try:
-        importlib.import_module("gguf")  # a missing one is told here, and not in the middle of a run
+        importlib.import_module("gguf")  # a missing package is reported here, and not in the middle of a run
         import llama_cpp
     except ImportError as error:
         raise PluginError(f"{error.name} is not installed", INSTALL) from error
-    except (OSError, RuntimeError) as error:  # the shared library needs what this machine has not
+    except (OSError, RuntimeError) as error:  # the shared library does not suit this machine
         raise PluginError(f"llama_cpp does not load: {error}", INSTALL) from error
     if not _callbacks:
-        _callbacks.append(llama_cpp.llama_log_callback(_keep))
+        _callbacks.append(llama_cpp.llama_log_callback(_keep_log_line))
         llama_cpp.llama_log_set(_callbacks[0], ctypes.c_void_p())
         llama_cpp.llama_backend_init()
     return llama_cpp
 
 
-def _keep(level: int, text: bytes, data: object) -> None:
-    _last[:] = [*_last[-9:], text.decode(errors="replace")]
+def _keep_log_line(level: int, text: bytes, data: object) -> None:
+    _log[:] = [*_log[-9:], text.decode(errors="replace")]

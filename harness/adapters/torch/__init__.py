@@ -1,9 +1,8 @@
-"""PyTorch: the CPU and every accelerator that the installed build of torch supports.
+"""PyTorch: runs graphs on the CPU and on every accelerator that the installed build of torch supports.
 
-The modules run eagerly; in bf16 on the CPU they run as graphs for oneDNN (`adapters.fused`).
-CUDA, ROCm, XPU, MPS and out-of-tree backends (torch_npu, torch_musa, torch_mlu, …) are all used through
-`torch.accelerator`; docs/vendors/coverage.md says how each one loads. The authors have run only the CPU; the code for
-accelerators is written from the documentation.
+The modules run eagerly; in bf16 on the CPU they run as graphs for oneDNN (`fused.py`). CUDA, ROCm, XPU, MPS and out-of-
+tree backends (torch_npu, torch_musa, torch_mlu, …) are all used through `torch.accelerator`; docs/vendors/coverage.md
+says how each one loads. The authors have run only the CPU; the code for accelerators is written from the documentation.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ if TYPE_CHECKING:
 
 NVIDIA_DRIVER = Path("/sys/module/nvidia/version")
 GPUS = ("cuda", "xpu", "mps", "musa", "supa")
-"""The device types of torch that are GPUs: the first also of ROCm, the last two of Moore Threads and Biren."""
+"""torch's device types that are GPUs. ROCm uses `cuda`; the last two are of Moore Threads and Biren."""
 MAX_CONCURRENCY = 8
-"""Feeds at once on the CPU, which share its threads: a thread that works alone waits for no other after each layer."""
+"""Feeds at once on the CPU, which share its threads: fewer threads for each feed wait less for each other."""
 
 
 class Torch:
     """Graphs by PyTorch.
 
     options: `threads`, the size of the CPU's thread pool; by default torch chooses it. `backend`, a module to import
-    that brings an accelerator which torch does not load by itself, e.g. torch_br.
+    that adds an accelerator which torch does not load by itself, e.g. torch_br.
     """
 
     name = "torch"
@@ -47,9 +46,9 @@ class Torch:
         self._backend = options.get("backend", "")
 
     def discover(self) -> Iterable[Device]:
-        return [device for device, _ in self._places()]
+        return [device for device, _ in self._devices()]
 
-    def _places(self) -> Iterator[tuple[Device, str]]:
+    def _devices(self) -> Iterator[tuple[Device, str]]:
         _import()
         if self._backend:
             try:
@@ -58,48 +57,48 @@ class Torch:
                 raise PluginError(
                     f"{self._backend} does not load: {error}", "install it beside torch, or name it by python = …"
                 ) from error
-        yield from _places()
+        yield from _devices()
 
     def disclose(self) -> Mapping[str, str]:
-        """The versions of the accelerator's runtime and driver, as torch and the driver's own files tell them."""
+        """The versions of the accelerator's runtime and driver, from torch and the driver's own files."""
         torch = _import()
-        told = {"CUDA": torch.version.cuda, "ROCm": torch.version.hip}
+        versions = {"CUDA": torch.version.cuda, "ROCm": torch.version.hip}
         if torch.backends.cudnn.is_available():
-            told["cuDNN"] = torch.backends.cudnn.version()
-        if told["CUDA"] and NVIDIA_DRIVER.exists():
-            told["NVIDIA driver"] = NVIDIA_DRIVER.read_text().strip()
+            versions["cuDNN"] = torch.backends.cudnn.version()
+        if versions["CUDA"] and NVIDIA_DRIVER.exists():
+            versions["NVIDIA driver"] = NVIDIA_DRIVER.read_text().strip()
         if torch.accelerator.is_available():
             kind = torch.accelerator.current_accelerator().type
             module = torch.get_device_module(kind)
             properties = module.get_device_properties(0) if hasattr(module, "get_device_properties") else None
-            told[f"{kind} driver"] = getattr(properties, "driver_version", None)  # XPU has one
-        return {name: str(version) for name, version in told.items() if version}
+            versions[f"{kind} driver"] = getattr(properties, "driver_version", None)  # XPU has one
+        return {name: str(version) for name, version in versions.items() if version}
 
     @contextmanager
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
         """Reads the weights one by one, into the memory from which they are used."""
         torch = _import()
-        offered = {each.id: (each.offers(suite.name), place) for each, place in self._places()}
+        offered = {found.id: (found.offers(suite.name), torch_name) for found, torch_name in self._devices()}
         if device.id not in offered:
             raise Unsupported(f"torch {torch.__version__} does not see {device.id}")
-        precisions, place = offered[device.id]
+        precisions, torch_name = offered[device.id]
         if precision not in precisions:
             raise Unsupported(
                 f"torch computes natively in {' and '.join(precisions)} on {device.id}, not in {precision}"
             )
         facts: dict[str, str] = {"torch": torch.__version__, "device": device.name, "dtype": precision}
         concurrency, threads = 1, None
-        if place == "cpu":
-            # Asked once: the runs of a suite in slots change what torch tells.
+        if torch_name == "cpu":
+            # Read once: concurrent feeds set torch's number of threads.
             threads = self._threads = self._threads or torch.get_num_threads()
             torch.set_num_threads(threads)
             if use.in_flight is None and suite.scenarios[0] == "offline":
                 concurrency = min(threads, MAX_CONCURRENCY)
             facts |= {"threads": str(threads), "concurrency": str(concurrency)}
-        if place.startswith("cuda"):
+        if torch_name.startswith("cuda"):
             facts["tf32"] = _turn_off_tf32()
         dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
-        session = _Session(suite, torch.device(place), dtype, threads and threads // concurrency, facts)
+        session = _Session(suite, torch.device(torch_name), dtype, threads and threads // concurrency, facts)
         try:
             yield GraphRunner(suite, session, concurrency=concurrency, facts=facts)
         finally:
@@ -109,45 +108,45 @@ class Torch:
 class _Session:
     """The suite's modules on one device.
 
-    threads: how many threads of the CPU compute one run; None: the accelerator computes it.
+    threads: the number of CPU threads for one run; None on an accelerator.
     facts: receives `elsewhere` after the first run of a graph whose outputs are on another device.
     """
 
     def __init__(
-        self, suite: Suite, place: torch.device, dtype: torch.dtype, threads: int | None, facts: dict[str, str]
+        self, suite: Suite, device: torch.device, dtype: torch.dtype, threads: int | None, facts: dict[str, str]
     ) -> None:
         import torch
 
-        self._place, self._dtype, self._threads, self._facts = place, dtype, threads, facts
+        self._device, self._dtype, self._threads, self._facts = device, dtype, threads, facts
         self._seen: set[str] = set()
         self._graphs: dict[str, Graph] = dict(suite.graphs())
         self._modules: dict[str, nn.Module] = {name: graph.module() for name, graph in self._graphs.items()}
-        if place.type == "cpu" and dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        if device.type == "cpu" and dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported():
             self._fuse()
         self._load(suite.weights())
 
     def _fuse(self) -> None:
         """Replaces modules by graphs for oneDNN. fp32 stays as the suite wrote it, since audits compare with it."""
-        from mixmark.harness.adapters import fused
+        from mixmark.harness.adapters.torch import fused
 
         for name, graph in self._graphs.items():
             program = fused.fused(
-                self._modules[name], [each.replace(".", "_") for each in (*graph.inputs, *graph.state)]
+                self._modules[name], [tensor.replace(".", "_") for tensor in (*graph.inputs, *graph.state)]
             )
             if program is not None:
                 self._modules[name] = program
-        whole = [name for name, module in self._modules.items() if not isinstance(module, fused.Program)]
-        self._facts["fused by oneDNN"] = f"all graphs but {', '.join(whole)}" if whole else "all graphs"
+        eager = [name for name, module in self._modules.items() if not isinstance(module, fused.Program)]
+        self._facts["fused by oneDNN"] = f"all graphs but {', '.join(eager)}" if eager else "all graphs"
 
     def _load(self, weights: Weights) -> None:
         """Replaces the modules' meta tensors by weights; modules that share a name share its tensor.
 
-        The weights of convolutions, and thus their activations, are channels-last. Layers of oneDNN read theirs again,
-        the largest first, so that little else is in memory beside its copies.
+        The weights of convolutions, and thus their activations, are channels-last. Layers of oneDNN read their weights
+        again, the largest first, so that little else is in memory beside its copies.
         """
         import torch
 
-        from mixmark.harness.adapters.fused import Layer
+        from mixmark.harness.adapters.torch.fused import Layer
 
         def read(name: str) -> Tensor:
             tensor = torch.empty([int(size) for size in weights.spec(name).shape])
@@ -159,13 +158,13 @@ class _Session:
         for name in names:
             tensor = read(name)
             layout = torch.channels_last if tensor.dim() == 4 else torch.preserve_format
-            loaded[name] = tensor.to(self._place, self._dtype, memory_format=layout)
+            loaded[name] = tensor.to(self._device, self._dtype, memory_format=layout)
         for module in self._modules.values():
             module.requires_grad_(False)
-            filled = module.state_dict()  # keeps the versions of layers, without which a batch norm expects its counter
+            filled = module.state_dict()  # keeps the version of each layer; without it a batch norm expects its counter
             filled.update({name: loaded[name] for name in filled})
             module.load_state_dict(filled, assign=True)
-        layers = [each for module in self._modules.values() for each in module.modules() if isinstance(each, Layer)]
+        layers = [part for module in self._modules.values() for part in module.modules() if isinstance(part, Layer)]
         for layer in sorted(layers, key=lambda layer: -prod(map(int, weights.spec(layer.weight).shape))):
             layer.load(read, self._dtype)
 
@@ -175,14 +174,14 @@ class _Session:
 
         self._modules.clear()
         gc.collect()
-        if self._place.type != "cpu":
-            torch.get_device_module(self._place).empty_cache()
+        if self._device.type != "cpu":
+            torch.get_device_module(self._device).empty_cache()
 
     def put(self, array: Array) -> Tensor:
         import torch
 
         dtype = self._dtype if array.dtype.kind == "f" else None
-        return torch.tensor(array, dtype=dtype, device=self._place)
+        return torch.tensor(array, dtype=dtype, device=self._device)
 
     def state(self, graph: str) -> Sequence[Tensor]:
         import torch
@@ -191,7 +190,7 @@ class _Session:
             torch.zeros(
                 [int(size) for size in spec.shape],
                 dtype=self._dtype if spec.dtype == "float" else getattr(torch, spec.dtype),
-                device=self._place,
+                device=self._device,
             )
             for spec in self._graphs[graph].state.values()
         ]
@@ -200,14 +199,14 @@ class _Session:
         import torch
 
         if self._threads and torch.get_num_threads() != self._threads:
-            torch.set_num_threads(self._threads)  # for the thread that calls: each slot has one of its own
+            torch.set_num_threads(self._threads)  # for the calling thread: each concurrent feed has its own
         with torch.inference_mode():
             outputs: Sequence[Tensor] = self._modules[graph](*inputs, *(state or ()))
         if graph not in self._seen:
             self._seen.add(graph)
-            if other := {str(each.device) for each in outputs if each.device.type != self._place.type}:
-                told = f"the outputs of {graph} are on {', '.join(sorted(other))}"
-                self._facts["elsewhere"] = "; ".join(filter(None, (self._facts.get("elsewhere"), told)))
+            if strays := {str(output.device) for output in outputs if output.device.type != self._device.type}:
+                problem = f"the outputs of {graph} are on {', '.join(sorted(strays))}"
+                self._facts["elsewhere"] = "; ".join(filter(None, (self._facts.get("elsewhere"), problem)))
         return outputs
 
     def get(self, tensor: Tensor) -> Array:
@@ -226,7 +225,7 @@ def _import() -> Any:
     return torch
 
 
-def _places() -> Iterator[tuple[Device, str]]:
+def _devices() -> Iterator[tuple[Device, str]]:
     """Each device with torch's name for it, e.g. `cuda:0`."""
     torch = _import()
     yield cpu(("bf16", "fp32") if multiplies_bf16() else ("fp32",)), "cpu"
@@ -238,7 +237,7 @@ def _places() -> Iterator[tuple[Device, str]]:
         properties = module.get_device_properties(index) if hasattr(module, "get_device_properties") else None
         uuid = getattr(properties, "uuid", None)
         silicon: Literal["gpu", "npu"] = "gpu" if kind in GPUS else "npu"
-        # GPU-… is its id in NVML, by which a meter finds it.
+        # GPU-… is the id in NVML, by which a meter finds the device.
         id = f"gpu:GPU-{uuid}" if uuid and silicon == "gpu" else f"{silicon}:{kind}{index}"
         device = Device(
             id=id,
@@ -252,7 +251,7 @@ def _places() -> Iterator[tuple[Device, str]]:
 
 
 def _precisions(module: Any, index: int) -> tuple[Precision, ...]:
-    """The precisions of a device: bf16 only where the hardware has it, since CUDA also accepts it by emulation."""
+    """The precisions of a device: bf16 only if the hardware has it, because CUDA also emulates it."""
     if module.__name__ == "torch.cuda":
         with module.device(index):
             bf16 = module.is_bf16_supported(including_emulation=False)

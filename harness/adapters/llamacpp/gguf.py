@@ -1,15 +1,15 @@
-"""The llm suite's weights as a GGUF file of the Llama architecture, written tensor by tensor.
+"""Writes the llm suite's weights as a GGUF file of the Llama architecture, tensor by tensor.
 
-    matrices, the embedding included    the type that was asked for
+    matrices, the embedding included    the requested type
     weights of norms, rope factors      F32
 
 Q8_0 and Q4_0 hold blocks of 32 integers along the contraction axis, each block with a scale in fp16. Synthetic weights
 are integers from −8 to 7 times a power of two, so both types hold them exactly; those of a checkpoint are rounded.
 
-llama.cpp's server aborts where there is no tokenizer, and every one but RWKV's takes some token for the end. So the
-file names RWKV's, whose words are here the numbers of the tokens: " 17 4 2" is the text of the tokens 17, 4 and 2.
-Token 0 is the blank alone: that tokenizer goes on for ever where a text begins like a word and no word ends there, so
-every beginning of a word must be a word.
+llama.cpp's server aborts without a tokenizer, and every tokenizer but RWKV's takes some token for the end. So the file
+names RWKV's, with the numbers of the tokens as words: " 17 4 2" is the text of the tokens 17, 4 and 2. Token 0 is the
+blank alone, because that tokenizer never ends if a text begins like a word and is none: every beginning of a word must
+be a word.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from mixmark.harness.contracts.protocols import Array, Suite, Value
 from mixmark.harness.contracts.schema import Precision
 
 BYTES_PER_GROUP = {"F32": 128, "BF16": 64, "F16": 64, "Q8_0": 34, "Q4_0": 18}
-"""What 32 values of a matrix take in each type."""
+"""The bytes of 32 values of a matrix in each type."""
 TYPES: dict[Precision, str] = {"fp16": "F16", "bf16": "BF16", "fp32": "F32", "int8": "Q8_0", "int4": "Q4_0"}
-"""What GGUF calls each precision, the best one of each weight class first."""
+"""GGUF's name of each precision, the best one of each weight class first."""
 FILE = "model.gguf"
 HEAD_BYTES = 4 << 20  # more than the names and shapes of all tensors and the words of all tokens take
 LAYER = {
@@ -54,7 +54,7 @@ Floats = npt.NDArray[np.float32]
 def export(suite: Suite, precision: str, folder: Path) -> None:
     """Writes FILE into the folder: the format `gguf` of `mixmark export`."""
     if suite.name != "llm" or suite.config.get("model_type") != "llama":
-        raise Unsupported(f"GGUF files are written of Llama models, and {suite.name} is none", "take another --format")
+        raise Unsupported(f"GGUF files hold Llama models, and {suite.name} is none", "take another --format")
     type = next((type for name, type in TYPES.items() if name == precision), None)
     if type is None:
         raise Unsupported(f"GGUF has no type for {precision}", f"take one of {', '.join(TYPES)}")
@@ -66,7 +66,7 @@ def export(suite: Suite, precision: str, folder: Path) -> None:
 
 
 def size_bytes(suite: Suite, type: str) -> int:
-    """How large the file becomes, up to a MiB."""
+    """The size of the file, to within a MiB."""
     weights = suite.weights()
     return HEAD_BYTES + sum(_bytes(weights.spec(name).shape, type) for name in weights.names())
 
@@ -123,14 +123,16 @@ def tensor_name(name: str) -> str:
 
 
 def interleaved(weight: Floats, heads: int) -> Floats:
-    """The rows of a query or key projection in the order of llama.cpp, which rotates neighbouring pairs of a head; the
-    public checkpoints have the two of a pair half a head apart."""
+    """The rows of a query or key projection in the order of llama.cpp, which rotates neighbouring rows of a head.
+
+    In the public checkpoints the two rows of a pair are half a head apart.
+    """
     rows, width = weight.shape
     return np.ascontiguousarray(weight.reshape(heads, 2, rows // heads // 2, width).swapaxes(1, 2).reshape(rows, width))
 
 
 def rope_factors(config: Mapping[str, Value]) -> Floats:
-    """What llama.cpp divides each rotary frequency by: Llama 3's scaling, as in suites/llm/network.py."""
+    """The divisors of the rotary frequencies: Llama 3's scaling, as in suites/llm/network.py."""
     number: Any = config
     half = np.arange(0, number["head_dim"], 2, dtype=np.float64)
     frequency = number["rope_theta"] ** (-half / number["head_dim"])
@@ -142,10 +144,10 @@ def rope_factors(config: Mapping[str, Value]) -> Floats:
 
 
 def encoded(matrix: Floats, type: str) -> Array:
-    """The bytes of a matrix as they stand in the file, [rows, bytes]."""
+    """The bytes of a matrix in the file, [rows, bytes]."""
     rows, width = matrix.shape
     out = np.empty((rows, width * BYTES_PER_GROUP[type] // GROUP), np.uint8)
-    step = max(1, (1 << 22) // width)  # rows in work at a time: 16 MiB in float32
+    step = max(1, (1 << 22) // width)  # rows at a time: 16 MiB in float32
     for start in range(0, rows, step):
         part = matrix[start : start + step]
         out[start : start + step] = ENCODERS[type](part).view(np.uint8).reshape(len(part), -1)

@@ -1,7 +1,7 @@
-"""A torch module rewritten for oneDNN on the CPU: batch norms folded, sums and activations fused, weights packed.
+"""Rewrites a torch module for oneDNN on the CPU: folds batch norms, fuses sums and activations, packs weights.
 
-Eager torch packs the weights of a layer anew at each call, and writes the layer's output to memory once more for its
-batch norm, its sum and its activation. The rewriting needs no compiler and less than a second.
+Eager torch packs the weights of a layer again at each call, and passes the layer's output through memory once for the
+batch norm, the sum and the activation each. The rewriting needs no compiler and less than a second.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ def fused(module: nn.Module, inputs: Iterable[str]) -> fx.GraphModule | None:
     """
     try:
         program = fx.GraphModule(module, _Tracer(inputs).trace(module))
-    except Exception:  # whatever the module does to the placeholders that the tracer passes in place of tensors
+    except Exception:  # a module may do anything to the placeholders that the tracer passes instead of tensors
         return None
-    for number, (node, found) in enumerate(list(_found(program))):
-        program.add_submodule(f"fused_{number}", found)
+    for number, (node, replacement) in enumerate(list(_replaceable(program))):
+        program.add_submodule(f"fused_{number}", replacement)
         with program.graph.inserting_before(node):
             _absorb(program.graph.call_module(f"fused_{number}", node.args[:1]), node)
-    placed = {node: layer for node in program.graph.nodes if isinstance(layer := _called(program, node), Layer)}
+    layers = {node: layer for node in program.graph.nodes if isinstance(layer := _called(program, node), Layer)}
     for fusions in ((_fuse_batch_norm,), (_fuse_sum, _fuse_activation)):
-        for node, layer in placed.items():
+        for node, layer in layers.items():
             for fuse in fusions:
                 if len(node.users) == 1:
-                    fuse(program, node, layer, next(iter(node.users)), placed)
+                    fuse(program, node, layer, next(iter(node.users)), layers)
     for node in program.graph.nodes:
         if node.op == "get_attr" and not node.users:
             program.graph.erase_node(node)
@@ -55,7 +55,7 @@ def fused(module: nn.Module, inputs: Iterable[str]) -> fx.GraphModule | None:
 
 
 class Layer(nn.Module):
-    """A convolution or a linear layer, and what follows it, in one call of oneDNN.
+    """A convolution or a linear layer, with the operations fused into it, in one call of oneDNN.
 
     weight, bias: their names in the state dict. convolution: its strides and paddings; None for a linear layer.
     """
@@ -108,7 +108,7 @@ class Layer(nn.Module):
 
 
 class _Tracer(fx.Tracer):
-    """Traces a module that is called with so many tensors, by position."""
+    """Traces a module that is called with tensors by position. inputs: a name for each."""
 
     def __init__(self, inputs: Iterable[str]) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class _Tracer(fx.Tracer):
         return root_fn, [self.root, *(self.create_proxy("placeholder", name, (), {}) for name in self._inputs)]
 
     def iter(self, obj: fx.Proxy) -> Iterator[Any]:
-        """Goes through what torch.split returns, whose length is that of the sizes; other lengths are not known."""
+        """Iterates over the parts of torch.split, whose number is that of the sizes. Other lengths are unknown."""
         if obj.node.target is torch.split and isinstance(sizes := obj.node.args[1], list | tuple):
             return (operator.getitem(obj, index) for index in range(len(sizes)))
         return super().iter(obj)
@@ -128,7 +128,7 @@ def _called(program: fx.GraphModule, node: fx.Node) -> nn.Module | None:
     return program.get_submodule(str(node.target)) if node.op == "call_module" else None
 
 
-def _found(program: fx.GraphModule) -> Iterator[tuple[fx.Node, Layer]]:
+def _replaceable(program: fx.GraphModule) -> Iterator[tuple[fx.Node, Layer]]:
     """The calls of layers that can be replaced; the first argument of each is its input."""
     for node in program.graph.nodes:
         module, target = _called(program, node), str(node.target)
@@ -140,7 +140,7 @@ def _found(program: fx.GraphModule) -> Iterator[tuple[fx.Node, Layer]]:
         elif node.target is F.linear:
             _, *weights = node.args
             if not node.kwargs and all(map(_is_weight, weights)):
-                names = [str(each.target) for each in weights]
+                names = [str(weight.target) for weight in weights]
                 yield node, Layer(names[0], names[1] if len(names) > 1 else None, None)
 
 
@@ -149,15 +149,15 @@ def _is_weight(value: Any) -> bool:
 
 
 def _absorb(node: fx.Node, user: fx.Node) -> None:
-    """Lets a node compute what one of its users computed."""
+    """Replaces a user of the node by the node itself, which now computes both."""
     user.replace_all_uses_with(node)
     user.graph.erase_node(user)
 
 
-Placed = dict[fx.Node, Layer]
+Layers = dict[fx.Node, Layer]
 
 
-def _fuse_batch_norm(program: fx.GraphModule, node: fx.Node, layer: Layer, user: fx.Node, placed: Placed) -> None:
+def _fuse_batch_norm(program: fx.GraphModule, node: fx.Node, layer: Layer, user: fx.Node, layers: Layers) -> None:
     parts = ("running_mean", "running_var", "weight", "bias")
     module = _called(program, user)
     if type(module) is nn.BatchNorm2d and module.affine and module.track_running_stats:
@@ -168,22 +168,22 @@ def _fuse_batch_norm(program: fx.GraphModule, node: fx.Node, layer: Layer, user:
         bound.apply_defaults()
         *tensors, training, epsilon = (bound.arguments[name] for name in (*parts, "training", "eps"))
         if not training and all(map(_is_weight, tensors)):
-            layer.batch_norm = [str(each.target) for each in tensors], epsilon
+            layer.batch_norm = [str(tensor.target) for tensor in tensors], epsilon
             _absorb(node, user)
 
 
-def _fuse_sum(program: fx.GraphModule, node: fx.Node, layer: Layer, user: fx.Node, placed: Placed) -> None:
-    """Fuses the sum with another convolution's output: that has surely as many axes."""
+def _fuse_sum(program: fx.GraphModule, node: fx.Node, layer: Layer, user: fx.Node, layers: Layers) -> None:
+    """Fuses the sum with another convolution's output, which has as many axes."""
     if layer.geometry is None or user.target not in SUMS or len(node.args) > 1 or len(user.args) != 2:
         return
-    (other,) = (each for each in user.args if each is not node)
-    if isinstance(other, fx.Node) and other in placed and placed[other].geometry and not user.kwargs:
-        user.prepend(node)  # by then the other summand is computed
+    (other,) = (argument for argument in user.args if argument is not node)
+    if isinstance(other, fx.Node) and other in layers and layers[other].geometry and not user.kwargs:
+        user.prepend(node)  # there the other summand is computed already
         node.args = (*node.args, other)
         _absorb(node, user)
 
 
-def _fuse_activation(program: fx.GraphModule, node: fx.Node, layer: Layer, user: fx.Node, placed: Placed) -> None:
+def _fuse_activation(program: fx.GraphModule, node: fx.Node, layer: Layer, user: fx.Node, layers: Layers) -> None:
     kind = user.target if user.op == "call_function" else type(_called(program, user))
     if kind in ACTIVATIONS:
         layer.activation = ACTIVATIONS[kind]
