@@ -30,7 +30,7 @@ from mixmark.harness.measure.cluster.gather import gather
 from mixmark.harness.measure.cluster.launchers import Host
 from mixmark.harness.measure.cluster.launchers.local import Local
 from mixmark.harness.measure.cluster.launchers.process import Process
-from mixmark.harness.measure.executor import Here, Order, Site
+from mixmark.harness.measure.executor import Executor, LocalExecutor, PhaseRequest
 from mixmark.harness.measure.metering import metered
 from mixmark.harness.record import store
 
@@ -39,15 +39,15 @@ REST_S = 30.0
 TIMEOUT_S = 600.0
 
 
-def mixes_per_s(site: Site, phase: Phase, before: Result) -> float:
+def mixes_per_s(executor: Executor, phase: Phase, before: Result) -> float:
     """Measures a phase of the mix. What was finished in the window counts, audited or not."""
     records: list[Record] = []
 
     def keep(came: object, connections: object) -> None:
         records.extend(cast(list[Record], came))
 
-    site.measure(
-        Order(
+    executor.measure(
+        PhaseRequest(
             phase=phase,
             idle_s=0,
             mix=before.mix,
@@ -87,7 +87,7 @@ def main() -> None:
         suites = setup.load_suites(Config(), cast(Tier, tier))
         bench = setup.prepare(Config(), suites, [ADAPTER], "2")
         meters = stack.enter_context(metered(bench.found.devices, [ADAPTER], Config()))
-        here = Here(bench.equipment(None, TIMEOUT_S), folder / "alone", meters)
+        here = LocalExecutor(bench.equipment(None, TIMEOUT_S), folder / "alone", meters)
         remotes = stack.enter_context(Remotes(Local(), hosts, folder / "agents"))
         look = messages.Look(
             adapters=(ADAPTER,),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mixmark.harness.judge.judgement import Judgement
     from mixmark.harness.measure.benchmark import Procedure
     from mixmark.harness.measure.cluster.launchers import Host, Launcher
-    from mixmark.harness.measure.executor import Site
+    from mixmark.harness.measure.executor import Executor
     from mixmark.harness.measure.request import MeasuredMachine, PreparedRun
 
 
@@ -280,16 +280,16 @@ def _on_hosts(hosts: tuple[Launcher, tuple[Host, ...]], run: PreparedRun, stack:
     bench = Workbench(run.config, {}, run.suites, gathering.found, gathering.hosts)
     units = {name: suite.unit for name, suite in run.suites.facts.items()}
 
-    def site(folder: Path) -> Site:
+    def executor(folder: Path) -> Executor:
         return Cluster(remotes, gathering.domains, units, folder, gathering.neighbours)
 
-    return MeasuredMachine(bench, gathering.found.devices, gathering.domains, (), site)
+    return MeasuredMachine(bench, gathering.found.devices, gathering.domains, (), executor)
 
 
-def _progress(header: Result, procedure: Procedure, site: Site) -> Progress:
+def _progress(header: Result, procedure: Procedure, executor: Executor) -> Progress:
     from mixmark.harness.cli.progress import Progress
 
-    return Progress(header, procedure, site.metered, site.current_power)
+    return Progress(header, procedure, executor.metered, executor.current_power)
 
 
 def _show(judgement: Judgement, folder: Path, form: str) -> None:

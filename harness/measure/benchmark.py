@@ -15,7 +15,7 @@ from mixmark.harness.contracts.schema import Absent, Connection, Limits, Phase, 
 from mixmark.harness.discover.equipment import Equipment
 from mixmark.harness.measure import audit, next_phases
 from mixmark.harness.measure.audit import Auditor
-from mixmark.harness.measure.executor import Order, Site
+from mixmark.harness.measure.executor import Executor, PhaseRequest
 from mixmark.harness.measure.mixed import Snapshot
 from mixmark.harness.plan import presets
 from mixmark.harness.record.store import Store
@@ -84,14 +84,14 @@ class Benchmark:
     def __init__(
         self,
         header: Result,
-        site: Site,
+        executor: Executor,
         auditor: Auditor,
         keeper: Store,
         procedure: Procedure,
         observer: Observer,
     ) -> None:
         self.result = header
-        self._site, self._auditor, self._keeper = site, auditor, keeper
+        self._executor, self._auditor, self._keeper = executor, auditor, keeper
         self._procedure, self._observer = procedure, observer
 
     def run(self) -> None:
@@ -112,7 +112,7 @@ class Benchmark:
     def _later(self) -> tuple[Phase, ...]:
         how, result = self._procedure, self.result
         try:
-            pool_bytes = self._site.pool_bytes(result.devices)
+            pool_bytes = self._executor.pool_bytes(result.devices)
             return next_phases.later(result, how.mix_limits, how.mixes, how.confirm, result.objective, pool_bytes)
         except MixmarkError as error:
             assert result.mix is not None  # else nothing was planned
@@ -122,7 +122,7 @@ class Benchmark:
             return ()
 
     def _measure(self, phase: Phase) -> None:
-        order = Order(
+        order = PhaseRequest(
             phase=phase,
             idle_s=0.0 if phase.purpose in ("probe", "screening") else self._procedure.idle_s,
             mix=self.result.mix,
@@ -132,7 +132,7 @@ class Benchmark:
             mixing=self._observer.mixing,
             keep=self._measured,
         )
-        if metering := self._site.measure(order):
+        if metering := self._executor.measure(order):
             self._keeper.meter(metering)
             self.result = self.result.model_copy(update={"meterings": (*self.result.meterings, metering)})
 
@@ -157,16 +157,16 @@ class Benchmark:
         self.result = self.result.model_copy(update={"records": tuple(kept.values())})
 
 
-Observed = Callable[[Result, Procedure, Site], AbstractContextManager[Observer]]
+Observed = Callable[[Result, Procedure, Executor], AbstractContextManager[Observer]]
 """Opens the observer of a run that begins, such as a progress display."""
 
 
-def perform(header: Result, site: Site, equipment: Equipment, keeper: Store, observed: Observed) -> Result:
+def perform(header: Result, executor: Executor, equipment: Equipment, keeper: Store, observed: Observed) -> Result:
     """Measures what the header plans and does not have yet, and writes the result. An interruption leaves the result
     unfinished. Raises ResultError if the folder cannot be written."""
     how = procedure(header)
-    with observed(header, how, site) as observer:
-        benchmark = Benchmark(header, site, auditor(equipment, keeper.path, header.tier), keeper, how, observer)
+    with observed(header, how, executor) as observer:
+        benchmark = Benchmark(header, executor, auditor(equipment, keeper.path, header.tier), keeper, how, observer)
         try:
             with until_interrupted():
                 benchmark.run()

@@ -1,4 +1,4 @@
-"""Where the phases of a run are measured: on this machine, or on the hosts of a cluster (`measure.cluster`)."""
+"""Measures the phases of a run on this machine; `measure.cluster` does the same on the hosts of a cluster."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Protocol
 from mixmark.harness.contracts.schema import HOST_POOL, Connection, Device, Metering, Mix, Phase, Record, Share
 from mixmark.harness.discover.equipment import Equipment
 from mixmark.harness.judge.energy.total import CurrentPower
-from mixmark.harness.measure import mixed as mix
-from mixmark.harness.measure import solo
+from mixmark.harness.measure import mixed, solo
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.measure.mixed import Snapshot
 from mixmark.harness.measure.phase import RESERVE, attend
@@ -20,47 +19,47 @@ from mixmark.harness.worker.process import memory
 
 
 @dataclass(frozen=True)
-class Order:
-    """A phase that is to be measured."""
+class PhaseRequest:
+    """A phase to be measured, and the callbacks that report its progress."""
 
     phase: Phase
     idle_s: float
-    """How long the meters read machines that do nothing, before and after it."""
+    """How long the meters read idle machines, before and after the phase."""
     mix: Mix | None
     """The mix of a phase that has a placement."""
     planner: Callable[[], Planner]
-    """Makes what plans anew while a mixed phase runs."""
+    """Makes the planner that replans while a mixed phase runs."""
     started: Callable[[], None] = field(default=lambda: None)
-    """Told when the first workers are started."""
+    """Is called when the first workers are started."""
     stage: Callable[[Share, str], None] = field(default=lambda share, stage: None)
-    """Told what the worker of a share does."""
+    """Gets what the worker of a share does."""
     mixing: Callable[[Snapshot], None] = field(default=lambda snapshot: None)
     """Gets a snapshot of a mixed phase now and then."""
     keep: Callable[[Sequence[Record], Sequence[Connection]], None] = field(default=lambda records, connections: None)
-    """Gets all records of the phase at once, as soon as it is over: what comes later may be interrupted."""
+    """Gets all records of the phase at once, as soon as it is over: idle readings that follow may be interrupted."""
 
 
-class Site(Protocol):
+class Executor(Protocol):
     """The machine or the machines that a run measures."""
 
     @property
     def metered(self) -> bool:
         """Whether there is a meter."""
 
-    def measure(self, order: Order) -> Metering | None:
-        """Measures a phase, and returns what the meters read meanwhile; None where there is none. KeyboardInterrupt
-        passes through: the workers are gone then, and nothing was kept."""
+    def measure(self, request: PhaseRequest) -> Metering | None:
+        """Measures a phase, and returns the readings of the meters meanwhile; None without a meter. On
+        KeyboardInterrupt, which passes through, the workers are gone and nothing was kept."""
 
     def pool_bytes(self, devices: Sequence[Device]) -> Mapping[str, int]:
         """How many bytes may be filled of each memory pool whose size is known."""
 
     def current_power(self) -> CurrentPower | None:
-        """The power of the moment; None where it is not known."""
+        """The power at this moment. None: it is not known."""
 
 
 @dataclass(frozen=True)
-class Here:
-    """This machine. folder: of the result, to which logs and the outputs that will be audited are added."""
+class LocalExecutor:
+    """This machine. folder: of the result, to which logs and audited outputs are added."""
 
     equipment: Equipment
     folder: Path
@@ -70,22 +69,21 @@ class Here:
     def metered(self) -> bool:
         return bool(self.meters.domains)
 
-    def measure(self, order: Order) -> Metering | None:
+    def measure(self, request: PhaseRequest) -> Metering | None:
         self.meters.begin()
-        self.meters.rest(order.idle_s)
-        order.started()
-        order.keep(self.attended(order), ())
-        self.meters.rest(order.idle_s)
-        return self.meters.drain(order.phase.name)
+        self.meters.rest(request.idle_s)
+        request.started()
+        request.keep(self._attended(request), ())
+        self.meters.rest(request.idle_s)
+        return self.meters.drain(request.phase.name)
 
-    def attended(self, order: Order) -> list[Record]:
-        """The records of a phase of which this machine is the only host."""
-        phase, about = order.phase, (self.equipment, self.folder)
+    def _attended(self, request: PhaseRequest) -> list[Record]:
+        phase = request.phase
         if phase.placement is None:
-            return attend(phase, *about, solo.drive, order.stage, self.meters.pids)
-        assert order.mix is not None  # its placement is of a mix
-        drive = mix.alone(order.mix, phase, order.planner(), order.mixing)
-        return attend(phase, *about, drive, order.stage, self.meters.pids, drive.ready)
+            return attend(phase, self.equipment, self.folder, solo.drive, request.stage, self.meters.pids)
+        assert request.mix is not None  # its placement is of a mix
+        drive = mixed.alone(request.mix, phase, request.planner(), request.mixing)
+        return attend(phase, self.equipment, self.folder, drive, request.stage, self.meters.pids, drive.ready)
 
     def pool_bytes(self, devices: Sequence[Device]) -> Mapping[str, int]:
         sizes = {device.memory_pool: device.memory_bytes for device in devices if device.memory_bytes}

@@ -28,7 +28,7 @@ from mixmark.harness.discover import setup
 from mixmark.harness.discover.config import Config
 from mixmark.harness.discover.setup import Suites, Workbench
 from mixmark.harness.measure.benchmark import Observed, perform
-from mixmark.harness.measure.executor import Here, Site
+from mixmark.harness.measure.executor import Executor, LocalExecutor
 from mixmark.harness.measure.metering import metered
 from mixmark.harness.plan import mixes, phases, presets
 from mixmark.harness.plan.phases import Workload
@@ -121,7 +121,7 @@ class MeasuredMachine:
     domains: tuple[Domain, ...]
     absent: tuple[Absent, ...]
     """The meters that cannot be read."""
-    site: Callable[[Path], Site]
+    executor: Callable[[Path], Executor]
     """Where the phases of a result folder are measured."""
 
 
@@ -180,7 +180,7 @@ def this_machine(run: PreparedRun, stack: ExitStack) -> MeasuredMachine:
     meters = stack.enter_context(metered(devices, () if run.resumed else request.adapters, run.config))
     equipment = bench.equipment(request.seed, request.timeout_s)
     return MeasuredMachine(
-        bench, meters.devices, meters.domains, meters.absent, lambda folder: Here(equipment, folder, meters)
+        bench, meters.devices, meters.domains, meters.absent, lambda folder: LocalExecutor(equipment, folder, meters)
     )
 
 
@@ -220,7 +220,7 @@ def _perform(
     """keeper: of a new run; None: the run in the folder is resumed."""
     equipment = machine.bench.equipment(run.request.seed, run.request.timeout_s)
     with store.locked(folder):
-        return perform(header, machine.site(folder), equipment, keeper or store.resume(folder), observed)
+        return perform(header, machine.executor(folder), equipment, keeper or store.resume(folder), observed)
 
 
 def _header(run: PreparedRun, machine: MeasuredMachine) -> Result:

@@ -9,7 +9,7 @@ from mixmark.harness.contracts.schema import Result
 from mixmark.harness.discover import config as configuration
 from mixmark.harness.discover import setup
 from mixmark.harness.measure.benchmark import Observed, perform
-from mixmark.harness.measure.executor import Here
+from mixmark.harness.measure.executor import LocalExecutor
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.measure.request import FREE_DISK_BYTES, PreparedRun, RunRequest
 from mixmark.harness.plan import phases
@@ -41,4 +41,4 @@ def measure(run: PreparedRun, pairs: int, observed: Observed) -> Result:
     keeper = store.create(run.folder, header, FREE_DISK_BYTES)
     equipment = bench.equipment(header.seed, TIMEOUT_S)
     with store.locked(run.folder), Meters(configuration.Config(), (), {}) as no_meters:
-        return perform(header, Here(equipment, run.folder, no_meters), equipment, keeper, observed)
+        return perform(header, LocalExecutor(equipment, run.folder, no_meters), equipment, keeper, observed)

@@ -27,7 +27,7 @@ from mixmark.harness.measure.cluster import machine, messages
 from mixmark.harness.measure.cluster.coordinator import EVERY_S
 from mixmark.harness.measure.cluster.link import Link, Stranger
 from mixmark.harness.measure.dispatch import Grant
-from mixmark.harness.measure.executor import Here
+from mixmark.harness.measure.executor import LocalExecutor
 from mixmark.harness.measure.metering import Meters, metered
 from mixmark.harness.measure.mixed import Loaded, Snapshot
 from mixmark.harness.measure.phase import Drive, Part, attend
@@ -124,7 +124,7 @@ class Agent:
         if self._equipment is None:
             raise MixmarkError(f"{type(request).__name__} came before the host was looked at")
         if isinstance(request, messages.Room):
-            here = Here(self._equipment, self._folder, self._meters)
+            here = LocalExecutor(self._equipment, self._folder, self._meters)
             return messages.Roomy(pool_bytes=dict(here.pool_bytes(self._devices)))
         if isinstance(request, messages.Rest):
             if request.begins:

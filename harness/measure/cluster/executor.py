@@ -32,7 +32,7 @@ from mixmark.harness.measure.cluster import clocks, messages, names
 from mixmark.harness.measure.cluster.agents import TICK_S, Remotes, why
 from mixmark.harness.measure.cluster.coordinator import EVERY_S, Coordinator
 from mixmark.harness.measure.dispatch import Pair, Tally
-from mixmark.harness.measure.executor import Order
+from mixmark.harness.measure.executor import PhaseRequest
 from mixmark.harness.measure.mixed import Loaded, Snapshot
 from mixmark.harness.plugins.calls import MAX_REASON
 from mixmark.harness.record import store
@@ -41,7 +41,7 @@ from mixmark.harness.worker.messages import Garbled
 
 @dataclass(frozen=True)
 class Cluster:
-    """The `site.Site` of a run with several hosts. A host that is lost costs its own devices and nothing else: its
+    """The `Executor` of a run with several hosts. A host that is lost costs its own devices and nothing else: its
     records say why, and the others go on.
 
     units: the name of each suite's unit. folder: of the result. neighbours: for each host, all hosts of the run on its
@@ -71,7 +71,7 @@ class Cluster:
                     found[on(name, pool)] = size // (len(self.neighbours[name]) if pool == HOST_POOL else 1)
         return found
 
-    def measure(self, order: Order) -> Metering | None:
+    def measure(self, order: PhaseRequest) -> Metering | None:
         shares = {share.key: share for share in order.phase.shares}
         hosts = tuple(dict.fromkeys(host_of(task.device) for task in order.phase.tasks))
         self.remotes.fresh()
@@ -112,7 +112,7 @@ class Cluster:
             request = messages.Rest(seconds=seconds, begins=begins)
             self.remotes.ask(dict.fromkeys(self.remotes.there, request), messages.Rested)
 
-    def _received(self, name: str, attended: messages.Attended, clock: Clock, order: Order) -> list[Record]:
+    def _received(self, name: str, attended: messages.Attended, clock: Clock, order: PhaseRequest) -> list[Record]:
         """The records that a host sent, as the run has them. Their audited answers and logs are in the result's folder
         then. Raises MixmarkError, ValueError or OSError where they cannot be used."""
         came = self.remotes[name].folder
@@ -138,7 +138,7 @@ class Cluster:
             shutil.move(log, self.folder / "logs" / f"{name}.{log.name}")
         return records
 
-    def _lost(self, order: Order, share: Share, reason: str) -> Record:
+    def _lost(self, order: PhaseRequest, share: Share, reason: str) -> Record:
         """The record of a share whose host did not measure it."""
         host = host_of(share.route.device)
         message = plain(f"the host {host} did not measure it: {reason}", MAX_REASON)
@@ -178,7 +178,7 @@ class _Led:
     """A phase while it is measured on one host or on several."""
 
     remotes: Remotes
-    order: Order
+    order: PhaseRequest
     shares: Mapping[str, Share]
     hosts: Sequence[str]
     parts: dict[str, Phase] = field(default_factory=dict)

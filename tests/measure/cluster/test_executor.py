@@ -35,7 +35,7 @@ from mixmark.harness.judge.judgement import judge
 from mixmark.harness.measure.cluster import agents, executor, launchers, link, messages
 from mixmark.harness.measure.cluster.agents import Remotes
 from mixmark.harness.measure.cluster.executor import Cluster
-from mixmark.harness.measure.executor import Order
+from mixmark.harness.measure.executor import PhaseRequest
 from mixmark.harness.plan.placement import place
 from mixmark.harness.record import store
 from mixmark.harness.worker.messages import Message
@@ -69,7 +69,7 @@ def measured(
     """The records by their hosts' names and suites, and the connections."""
     kept: list[tuple[Sequence[Record], Sequence[Connection]]] = []
     devices = [device(task.device) for task in phase.tasks]
-    order = Order(
+    order = PhaseRequest(
         phase=phase,
         idle_s=0,
         mix=MIX,
@@ -523,7 +523,9 @@ def test_meters_are_read_on_each_host_and_readings_that_are_none_cost_their_host
             method="counter",
             source="",
         )
-        order = Order(solo("solo1", "left/npu:a"), idle_s=0.01, mix=None, planner=lambda: partial(place, devices=()))
+        order = PhaseRequest(
+            solo("solo1", "left/npu:a"), idle_s=0.01, mix=None, planner=lambda: partial(place, devices=())
+        )
         metering = dataclasses.replace(cluster, domains=(domain,)).measure(order)
         assert metering is not None and metering.samples.keys() == {"left/rapl:0"}
         assert begin_ns - 100_000_000 < metering.samples["left/rapl:0"].before_ns[0] < time.monotonic_ns()
