@@ -1,1 +1,1 @@
-"""Judgement -> text, and nothing else: reporters lay out what was concluded, and conclude nothing."""
+"""Reporters: functions from a judgement to text. They lay out its conclusions and draw none of their own."""

@@ -18,7 +18,7 @@ from rich.text import Text
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.judgement import Judgement
 from mixmark.reporters import figures
-from mixmark.reporters.summary import Line, Summary, summary
+from mixmark.reporters.summary import SuiteLine, Summary, summary
 
 WIDTH = 100  # longer lines are hard to read
 WIDE = 80  # columns, from which on the other routes have a column of their own
@@ -67,7 +67,7 @@ def _write(out: Console, told: Summary) -> None:
     out.print(facts)
 
 
-def _lines(out: Console, lines: Iterable[Line]) -> Table:
+def _lines(out: Console, lines: Iterable[SuiteLine]) -> Table:
     """One line per suite or service; on a narrow terminal the other routes stand in the column of the best one."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(max_width=16)

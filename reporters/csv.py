@@ -1,4 +1,4 @@
-"""The lines of a result as a table. Units are in the names of the columns; unknown is empty."""
+"""The lines of a result as a CSV table. The names of the columns hold the units; unknown is empty."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ def report(judgement: Judgement) -> str:
 
 
 def safe(text: str) -> str:
-    """The text of a cell that no spreadsheet takes for a formula: they run what starts with =, +, - or @."""
+    """The text with a leading apostrophe if a spreadsheet would run it as a formula: after =, +, - or @."""
     text = plain(text)
     return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text

@@ -38,7 +38,7 @@ def report(judgement: Judgement) -> str:
     )
     with out.capture() as captured:
         _head(out, judgement)
-        if found := scores.told(judgement):
+        if found := scores.score_text(judgement):
             _score(out, found)
         audited, hosted = (_rates(out, judgement.result, rows) for rows in (judgement.cells, judgement.hosted))
         out.print(audited if judgement.cells else "no suite was measured alone")
@@ -121,7 +121,7 @@ def _narrow_rates(out: Console, names: Mapping[str, str], rows: Sequence[Row]) -
             "\n".join(figures.throughput(row)),
             "\n".join(each for each in known if each != figures.UNKNOWN) or figures.UNKNOWN,
             figures.share(row.roofline_fraction),
-            "\n".join(figures.spent(row.energy)[: figures.told(rows)]),
+            "\n".join(figures.spent(row.energy)[: figures.energy_parts(rows)]),
         )
     return table
 
@@ -156,13 +156,13 @@ def _wide_rates(out: Console, names: Mapping[str, str], rows: Sequence[Row]) -> 
             typical,
             tail,
             figures.share(row.roofline_fraction),
-            "\n".join(figures.spent(row.energy)[: figures.told(rows)]),
+            "\n".join(figures.spent(row.energy)[: figures.energy_parts(rows)]),
         )
         suite = route.suite
     return table
 
 
-def _score(out: Console, found: scores.Told) -> None:
+def _score(out: Console, found: scores.ScoreText) -> None:
     out.print(plain(found.headline))
     facts = Table.grid(padding=(0, 2, 0, 0))
     facts.add_column(no_wrap=True)

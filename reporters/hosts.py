@@ -1,6 +1,6 @@
-"""The hosts of a run in words: what they are, what their networks carried, and how the rate grows with them.
+"""The hosts of a run in words: their systems, their network traffic, and how the rate grows with their number.
 
-Nothing here says anything of a run on one machine that leads itself.
+All functions are empty for a run on this machine alone.
 """
 
 from __future__ import annotations
@@ -9,53 +9,56 @@ from collections.abc import Iterator, Sequence
 
 from mixmark.harness.contracts.schema import Result, System
 from mixmark.harness.judge.judgement import Judgement
-from mixmark.harness.judge.scaling import ScalingStep
 from mixmark.harness.judge.score import Figure, ScoredRun
 from mixmark.reporters import figures
 from mixmark.reporters.figures import UNKNOWN, significant
 
 MOST = 12  # hosts that a table lists; the others are in the JSON
-SAID = {True: "yes", False: "NO", None: "not known"}
+YES_OR_NO = {True: "yes", False: "NO", None: "not known"}
 
 
 def groups(result: Result) -> Iterator[tuple[str, System]]:
-    """(2 hosts: host1, host2, what they are) of all hosts, equal ones together."""
-    for each in result.hosts:
-        count = len(each.names)
-        yield f"{'1 host' if count == 1 else f'{count} hosts'}: {listed(each.names)}", each.system
+    """("2 hosts: host1, host2", their system) of each group of equal hosts."""
+    for group in result.hosts:
+        yield f"{_count(group.names)}: {_listed(group.names)}", group.system
 
 
-def listed(names: Sequence[str]) -> str:
+def _count(names: Sequence[str]) -> str:
+    return "1 host" if len(names) == 1 else f"{len(names)} hosts"
+
+
+def _listed(names: Sequence[str]) -> str:
     more = len(names) - MOST
     return ", ".join(names[:MOST]) + (f" and {more} more" if more > 0 else "")
 
 
 def facts(run: ScoredRun) -> Iterator[tuple[str, str]]:
-    """How well the clocks of a run were known, and whether its hosts did all of it."""
+    """How well the clocks of a run's hosts were known, and whether the run was self-contained."""
     if not run.traffic:
         return
     longer = figures.duration(2 * run.clock_bound_ns)
     yield "clocks", f"known to ±{figures.duration(run.clock_bound_ns)}; the window is counted {longer} longer for it"
-    outside, agents = (sum(getattr(each, of) for each in run.traffic) for of in ("outside_bytes", "agent_bytes"))
-    told = {each.self_contained for each in run.traffic}
-    known = "self-contained" if None not in told else "self-contained as far as known"
-    said = "not self-contained" if False in told else known
+    outside = sum(traffic.outside_bytes for traffic in run.traffic)
+    agents = sum(traffic.agent_bytes for traffic in run.traffic)
+    answers = {traffic.self_contained for traffic in run.traffic}
+    known = "self-contained" if None not in answers else "self-contained as far as known"
+    conclusion = "not self-contained" if False in answers else known
     carried = f"{figures.prefixed(outside, 'B')} beside the agents' own {figures.prefixed(agents, 'B')}"
-    yield "traffic", f"{carried}: {said}"
+    yield "traffic", f"{carried}: {conclusion}"
 
 
 def traffic(run: ScoredRun) -> Sequence[Sequence[str]]:
-    """(host, its agent's stream, other traffic, a second, whether it is self-contained), the loudest hosts first."""
-    loudest = sorted(run.traffic, key=lambda each: -each.outside_per_s)[:MOST]
+    """The rows of the table of traffic, the hosts with the most other traffic first."""
+    busiest = sorted(run.traffic, key=lambda traffic: -traffic.outside_per_s)[:MOST]
     return [
         (
-            each.host,
-            figures.prefixed(each.agent_bytes, "B"),
-            figures.prefixed(each.outside_bytes, "B") if each.seconds else UNKNOWN,
-            figures.prefixed(each.outside_per_s, "B/s") if each.seconds else UNKNOWN,
-            SAID[each.self_contained],
+            traffic.host,
+            figures.prefixed(traffic.agent_bytes, "B"),
+            figures.prefixed(traffic.outside_bytes, "B") if traffic.seconds else UNKNOWN,
+            figures.prefixed(traffic.outside_per_s, "B/s") if traffic.seconds else UNKNOWN,
+            YES_OR_NO[traffic.self_contained],
         )
-        for each in loudest
+        for traffic in busiest
     ]
 
 
@@ -64,28 +67,24 @@ SCALING = ("hosts", "mix/s", "mix/kJ", "λ*", "efficiency")
 
 
 def scaling(judgement: Judgement) -> Sequence[Sequence[str]]:
-    """(hosts, mix/s, mix/kJ, λ*, efficiency) of the mix on the first hosts and on all of them."""
+    """The rows of the table of scaling: the mix on the first hosts and on all of them."""
     return [
         (
-            str(len(each.hosts)),
-            _figure(each.mixes_per_s),
-            _figure(each.mixes_per_kj),
-            significant(each.bound_per_s),
-            figures.share(each.efficiency),
+            str(len(step.hosts)),
+            _figure(step.mixes_per_s),
+            _figure(step.mixes_per_kj),
+            significant(step.bound_per_s),
+            figures.share(step.efficiency),
         )
-        for each in judgement.scaling
+        for step in judgement.scaling
     ]
 
 
-def lacking(judgement: Judgement) -> Iterator[tuple[str, str]]:
-    """Why a step has no rate or no efficiency."""
-    for each in judgement.scaling[:-1]:  # the last one is the score, which says it itself
-        if why := each.problem or each.unmeasured:
-            yield f"on {_hosts(each)}", f"{'no rate' if each.problem else 'no mix/kJ'}: {why}"
-
-
-def _hosts(step: ScalingStep) -> str:
-    return "1 host" if len(step.hosts) == 1 else f"{len(step.hosts)} hosts"
+def missing(judgement: Judgement) -> Iterator[tuple[str, str]]:
+    """Why a step of the scaling has no rate or no efficiency. The last step is the score, which has its own reason."""
+    for step in judgement.scaling[:-1]:
+        if why := step.problem or step.unmeasured:
+            yield f"on {_count(step.hosts)}", f"{'no rate' if step.problem else 'no mix/kJ'}: {why}"
 
 
 def _figure(figure: Figure | None) -> str:

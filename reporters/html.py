@@ -33,7 +33,7 @@ POWER_BLOCKS = 160  # of a chart 360 px wide
 def report(judgement: Judgement) -> str:
     result, found, rows = judgement.result, judgement.findings, judgement.rows
     failed = {record.key for record in result.records if record.error}
-    told = scores.told(judgement)
+    told = scores.score_text(judgement)
     return PAGE.render(
         figures=figures,
         result=result,
@@ -55,7 +55,7 @@ def report(judgement: Judgement) -> str:
         shorts={each.name: each.unit_names.short for each in result.suites},
         panels=[_panel(row, judgement.measured[row.record.key], found) for row in rows if row.record.completions],
         scope=figures.scope(rows),
-        last=figures.told(rows),
+        last=figures.energy_parts(rows),
         findings=figures.merged(
             result, tuple(each for each in found if not (each.rule == "finished" and each.about in failed))
         ),

@@ -1,6 +1,6 @@
-"""The lines of a result, each a JSON object of its own. Units are in the names; unknown is null.
+"""The lines of a result as JSON Lines: one JSON object a line. The keys hold the units; unknown is null.
 
-Results are put together by appending them to one file.
+Append the output to one file to collect several results.
 """
 
 from __future__ import annotations

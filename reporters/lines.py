@@ -1,6 +1,6 @@
-"""Every figure of a result as lines that stand alone, for tables and databases in which many results are put together.
+"""Every figure of a result as independent lines, for tables and databases that hold many results.
 
-The reporters csv, jsonl and sql write them. docs/json.md lists the columns.
+The reporters csv, jsonl and sql write these lines. docs/json.md lists the columns.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 from mixmark.harness.contracts.schema import Environment, Result
 from mixmark.harness.judge import hosts
@@ -20,20 +20,21 @@ from mixmark.harness.judge.rows import Energy, Latency, Row
 from mixmark.harness.judge.score import Score, ScoredRun
 
 Value = str | int | float | None
+NO_LATENCY = Latency()
 
 
 @dataclass(frozen=True)
 class Source:
-    """The columns that all lines of a result have in common: which run it was, and of what machine."""
+    """The columns that all lines of a result have in common: the result and its machine."""
 
     result_id: str
-    """The first 16 hexadecimal digits of the SHA-256 of the result. It tells the results of a database apart."""
+    """The first 16 hexadecimal digits of the SHA-256 of the result. It identifies the result in a database."""
     created_utc: str
     """When the run began."""
     mixmark: str
     """The version of Mixmark that measured."""
     git_commit: str | None
-    """The commit of Mixmark's source, where it ran from a checkout."""
+    """The commit of Mixmark's source, if it ran from a checkout."""
     tier: str
     preset: str
     verdict: str
@@ -49,42 +50,45 @@ class Source:
     kernel: str
 
 
-@dataclass(frozen=True)
-class Line:
-    """One measurement of a suite alone, or one run of the mix. Unknown is None."""
+@dataclass(frozen=True, kw_only=True)
+class TableLine:
+    """One solo measurement of a suite, or one run of the mix. Unknown is None.
+
+    The columns of the route are None for a run of the mix.
+    """
 
     source: Source
     key: str
     """The name of the record, or of the run of the mix. It is unique in the result."""
     suite: str
     """The suite; for a run of the mix, the name of the mix."""
-    suite_version: str | None
-    suite_options: str | None
+    suite_version: str | None = None
+    suite_options: str | None = None
     """As a JSON object."""
-    device: str | None
-    """The id of the device. Empty for a run of the mix, as all that follows from the route."""
-    device_name: str | None
+    device: str | None = None
+    """The id of the device. Null for a run of the mix, as all columns of the route."""
+    device_name: str | None = None
     """The model of the device."""
-    adapter: str | None
-    adapter_options: str | None
+    adapter: str | None = None
+    adapter_options: str | None = None
     """As a JSON object."""
-    software: str | None
-    """What the adapter's worker ran in, with versions, as a JSON object."""
-    precision: str | None
+    software: str | None = None
+    """The packages that the adapter's worker ran with, with versions, as a JSON object."""
+    precision: str | None = None
     weight_class: int
     """The bits of a weight, 16, 8 or 4; fp32 counts as 16. For a mix, the fewest of any part."""
-    weights: str | None
-    """`drawn`, or the checkpoint's name and hash."""
+    weights: str | None = None
+    """`synthetic`, or the checkpoint's name and hash."""
     scenario: str
-    batch: int | None
+    batch: int | None = None
     """The samples in a feed."""
-    rate_per_s: float | None
+    rate_per_s: float | None = None
     """The arrival rate of a server, in feeds per second."""
     run: int
     """The number of the run. Each run has a fresh process."""
     status: str
-    """ok, or what kept it from being that. For a run of the mix: its grade, or `no score`."""
-    reason: str | None
+    """ok, or why the figure does not count. For a run of the mix: its grade, or `no score`."""
+    reason: str | None = None
     """Why there is no figure. For a run of the mix: what the next better grade lacks."""
     feeds: int | None
     """The feeds that finished."""
@@ -94,15 +98,15 @@ class Line:
     throughput_per_s: float | None
     """Units per second. For a run of the mix: mixes per second, which is TX."""
     half_width: float | None
-    """Half the width of the 95 % interval of the throughput, as a share of it: 0.02 is ± 2 %."""
-    latency: Latency
+    """Half the width of the throughput's 95 % interval, as a fraction of the throughput: 0.02 is ± 2 %."""
+    latency: Latency = NO_LATENCY
     """The time from when a feed was due to its last mark."""
-    first_mark: Latency
+    first_mark: Latency = NO_LATENCY
     """The time from when a feed was due to its first mark: an LLM's time to first token."""
-    time_per_unit: Latency
+    time_per_unit: Latency = NO_LATENCY
     """The mean time of a feed's further units: an LLM's time per output token."""
-    roofline_fraction: float | None
-    """The share of the device's measured ceiling that was reached."""
+    roofline_fraction: float | None = None
+    """The fraction of the device's measured ceiling that was reached."""
     energy_per_unit_j: float | None
     """Joules per unit, idle included. For a run of the mix: 1000 / MX."""
     energy_j: float | None
@@ -116,46 +120,47 @@ class Line:
     energy_boundary: str | None
     """What the joules are of: wall, node or devices."""
     energy_edge_uncertainty: float | None
-    """How far the window's edges may put the joules off, as a share."""
-    load_ns: int | None
+    """How far the window's edges may put the joules off, as a fraction."""
+    load_ns: int | None = None
     """The time that loading took."""
-    peak_pss_bytes: int | None
+    peak_pss_bytes: int | None = None
     """The peak of the memory of the worker's processes, loading included."""
 
 
 def columns() -> dict[str, type]:
     """The columns of every line with the type of their values, str, int or float; each may be None."""
     found: dict[str, type] = {}
-    for name, hint in get_type_hints(Line).items():
+    for name, hint in get_type_hints(TableLine).items():
         if hint is Source:
-            found |= {each: _bare(of) for each, of in get_type_hints(Source).items()}
+            found |= {column: _bare(kind) for column, kind in get_type_hints(Source).items()}
         elif hint is Latency:
-            found |= {f"{name}_{each.name}": int for each in fields(Latency)}
+            found |= {f"{name}_{field.name}": int for field in fields(Latency)}
         else:
             found[name] = _bare(hint)
     return found
 
 
 def _bare(hint: type) -> type:
-    return next(each for each in (str, int, float) if each is hint or each in getattr(hint, "__args__", ()))
+    """The type without its None."""
+    return next(kind for kind in (str, int, float) if kind is hint or kind in getattr(hint, "__args__", ()))
 
 
 def lines(judgement: Judgement) -> list[dict[str, Value]]:
     """One line for each record but the probes', then one for each run of the mix: column -> value."""
     source = _source(judgement)
-    found = [_measured(source, row, judgement.result) for row in judgement.rows]
+    found = [_solo(source, row, judgement.result) for row in judgement.rows]
     if score := judgement.score:
         found += [_mixed(source, score, number, run) for number, run in enumerate(score.runs, start=1)]
     return [_flat(line) for line in found]
 
 
-def _flat(line: Line) -> dict[str, Value]:
+def _flat(line: TableLine) -> dict[str, Value]:
     found: dict[str, Value] = {}
     for name, value in vars(line).items():
         if isinstance(value, Source):
             found |= vars(value)
         elif isinstance(value, Latency):
-            found |= {f"{name}_{each}": ns for each, ns in vars(value).items()}
+            found |= {f"{name}_{percentile}": ns for percentile, ns in vars(value).items()}
         else:
             found[name] = value
     return found
@@ -163,9 +168,9 @@ def _flat(line: Line) -> dict[str, Value]:
 
 def _source(judgement: Judgement) -> Source:
     result, system = judgement.result, judgement.result.system
-    written = result.model_dump_json().encode("utf-8", "surrogatepass")
+    stored = result.model_dump_json().encode("utf-8", "surrogatepass")
     return Source(
-        result_id=hashlib.sha256(written).hexdigest()[:16],
+        result_id=hashlib.sha256(stored).hexdigest()[:16],
         created_utc=result.created_utc,
         mixmark=system.mixmark,
         git_commit=system.git_commit,
@@ -181,10 +186,9 @@ def _source(judgement: Judgement) -> Source:
     )
 
 
-def _measured(source: Source, row: Row, result: Result) -> Line:
-    record, route, error, energy = row.record, row.record.route, row.record.error, row.energy
-    before, after = _idle(energy)
-    return Line(
+def _solo(source: Source, row: Row, result: Result) -> TableLine:
+    record, route, error = row.record, row.record.route, row.record.error
+    return TableLine(
         source=source,
         key=record.key,
         suite=route.suite,
@@ -213,67 +217,46 @@ def _measured(source: Source, row: Row, result: Result) -> Line:
         first_mark=row.first_mark,
         time_per_unit=row.time_per_unit,
         roofline_fraction=row.roofline_fraction,
-        energy_per_unit_j=energy.joules_per_unit if energy else None,
-        energy_j=energy.joules if energy else None,
-        power_w=energy.watts if energy else None,
-        idle_before_w=before,
-        idle_after_w=after,
-        energy_boundary=energy.boundary if energy else None,
-        energy_edge_uncertainty=energy.edge_uncertainty if energy else None,
+        energy_per_unit_j=row.energy.joules_per_unit if row.energy else None,
+        **_energy(row.energy),
         load_ns=record.load_ns,
         peak_pss_bytes=record.peak_pss_bytes,
     )
 
 
-def _mixed(source: Source, score: Score, number: int, run: ScoredRun) -> Line:
-    """A run without a score has no rate, though its units were finished."""
-    valid, energy = not run.problems, run.total
-    before, after = _idle(energy)
-    return Line(
+def _mixed(source: Source, score: Score, number: int, run: ScoredRun) -> TableLine:
+    """A run without a score has no rate, although it finished units."""
+    valid = not run.problems
+    return TableLine(
         source=source,
         key=run.phase,
         suite=score.mix.name,
-        suite_version=None,
-        suite_options=None,
-        device=None,
-        device_name=None,
-        adapter=None,
-        adapter_options=None,
-        software=None,
-        precision=None,
         weight_class=score.weight_class,
-        weights=None,
         scenario="mixed",
-        batch=None,
-        rate_per_s=None,
         run=number,
         status=score.grade if valid else "no score",
-        reason="; ".join([each.text for each in run.problems] or score.missing) or None,
+        reason="; ".join([problem.text for problem in run.problems] or score.missing) or None,
         feeds=sum(stream.feeds for stream in run.streams),
         unit="mix",
         units=run.mixes,
         throughput_per_s=run.mixes_per_s.estimate if valid else None,
         half_width=run.mixes_per_s.half_width if valid else None,
-        latency=Latency(),
-        first_mark=Latency(),
-        time_per_unit=Latency(),
-        roofline_fraction=None,
         energy_per_unit_j=1000 / run.mixes_per_kj.estimate if valid and run.mixes_per_kj else None,
-        energy_j=energy.joules,
-        power_w=energy.watts,
-        idle_before_w=before,
-        idle_after_w=after,
-        energy_boundary=energy.boundary,
-        energy_edge_uncertainty=energy.edge_uncertainty,
-        load_ns=None,
-        peak_pss_bytes=None,
+        **_energy(run.total),
     )
 
 
-def _idle(energy: Energy | MachineEnergy | None) -> tuple[float | None, float | None]:
-    """The power before the work and after it."""
+def _energy(energy: Energy | MachineEnergy | None) -> dict[str, Any]:
+    """The columns of the energy in the window."""
     before, after = (*(energy.idle_watts if energy else ()), None, None)[:2]
-    return before, after
+    return {
+        "energy_j": energy.joules if energy else None,
+        "power_w": energy.watts if energy else None,
+        "idle_before_w": before,
+        "idle_after_w": after,
+        "energy_boundary": energy.boundary if energy else None,
+        "energy_edge_uncertainty": energy.edge_uncertainty if energy else None,
+    }
 
 
 def _software(environment: Environment | None) -> str | None:
@@ -282,5 +265,5 @@ def _software(environment: Environment | None) -> str | None:
     return _object({"Python": environment.python, **environment.packages, **environment.vendor})
 
 
-def _object(told: Mapping[str, str]) -> str:
-    return json.dumps(told, sort_keys=True, ensure_ascii=False)
+def _object(values: Mapping[str, str]) -> str:
+    return json.dumps(values, sort_keys=True, ensure_ascii=False)

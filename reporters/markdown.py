@@ -44,7 +44,7 @@ def _lines(judgement: Judgement) -> Iterator[str]:
     yield cell(first.sentence)
     yield from (f"- {cell(each)}" for each in first.scale)
     yield ""
-    if found := scores.told(judgement):
+    if found := scores.score_text(judgement):
         yield f"**{cell(found.headline)}**"
         yield ""
         yield from (f"- {cell(name)}: {cell(value)}" for name, value in found.facts)
@@ -58,7 +58,7 @@ def _lines(judgement: Judgement) -> Iterator[str]:
             yield cell(title)
             yield ""
         if rows or not title:
-            yield from table(COLUMNS, [_row(row, names, figures.told(rows)) for row in rows], right_from=5)
+            yield from table(COLUMNS, [_row(row, names, figures.energy_parts(rows)) for row in rows], right_from=5)
     if compared := judgement.matrix:
         yield ""
         relative = [(suite, *map(figures.ratio, relatives)) for suite, relatives in compared.rows]

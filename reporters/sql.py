@@ -1,7 +1,7 @@
-"""The lines of a result as SQL for SQLite. Units are in the names of the columns; unknown is NULL.
+"""The lines of a result as SQL for SQLite. The names of the columns hold the units; unknown is NULL.
 
-It is text, so that results are put together in one database by piping them into sqlite3. A result that is already there
-is replaced by itself.
+Pipe the output into sqlite3 to collect several results in one database. A result that is inserted again replaces
+itself.
 """
 
 from __future__ import annotations

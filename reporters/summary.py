@@ -1,6 +1,6 @@
-"""What a reader learns in ten seconds, in words that every reporter lays out in its own way.
+"""The summary of a report in words. Each reporter lays it out in its own way.
 
-Three questions are answered: is this number good for anything, what does the machine do, how does it compare.
+It answers three questions: can the figures be relied on, what does the machine do, how does it compare with others.
 """
 
 from __future__ import annotations
@@ -18,40 +18,40 @@ from mixmark.harness.judge.verdict import VerdictWord
 from mixmark.reporters import figures
 from mixmark.reporters.figures import significant
 
-MOST_OTHERS = 2  # routes that a line compares the best one with
+MOST_OTHERS = 2  # routes that a line compares with the best route
 LONGEST_REASON, LONGEST_FAILURE = 240, 80  # letters
 
 
 @dataclass(frozen=True)
-class Line:
-    """The best route of a suite."""
+class SuiteLine:
+    """The best route of a suite, or a hosted service."""
 
     suite: str
     rate: str
-    """With its interval where that is known; why there is none where nothing was measured."""
+    """The throughput with its interval, if that is known. Without a throughput: the status."""
     route: str
     others: str
-    """How fast it is relative to the other routes; empty where there is none."""
+    """The speed relative to the other routes. Empty: there is no other route."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What stands first in every report."""
+    """The texts at the head of every report."""
 
     verdict: VerdictWord
     reason: str
     sentence: str
-    """What the machine does, for a reader who has never heard of κ."""
+    """The work of the machine in everyday words."""
     scale: tuple[str, ...]
-    """How that compares with other machines."""
+    """Comparisons with other machines."""
     score: str
-    """The score as it is ranked; empty where no mix was asked for."""
-    suites: tuple[Line, ...]
-    hosted: tuple[Line, ...]
+    """The score as it is ranked. Empty: no mix was asked for."""
+    suites: tuple[SuiteLine, ...]
+    hosted: tuple[SuiteLine, ...]
     """The hosted services, which are not audited."""
     energy: str
     better: str
-    """What would make the result better; empty where nothing is known."""
+    """What would make the result better. Empty: nothing is known."""
 
 
 def summary(judgement: Judgement) -> Summary:
@@ -70,33 +70,33 @@ def summary(judgement: Judgement) -> Summary:
     )
 
 
-def work(mix: Mix, called: Mapping[str, str]) -> str:
+def work(mix: Mix, unit_words: Mapping[str, str]) -> str:
     """The work of one mix: 50 LLM tokens, 5.5 images drawn, 234,000 recommendations, 917 pictures classified.
 
-    called: what the units of each suite are called in a sentence.
+    unit_words: the words for the units of each suite.
     """
     return ", ".join(
-        f"{figures.bare(units, 3 if units >= 100 else 2)} {figures.name(called.get(suite, f'units of {suite}'))}"
+        f"{figures.bare(units, 3 if units >= 100 else 2)} {figures.name(unit_words.get(suite, f'units of {suite}'))}"
         for suite, units in mix.units.items()
     )
 
 
-def does(mix: Mix, called: Mapping[str, str], mixes_per_s: Figure, mixes_per_kj: Figure | None) -> str:
-    """What a machine does, without its name: does one edge mix (50 LLM tokens, …) in 19.1 s (± 1.2 %)."""
+def does(mix: Mix, unit_words: Mapping[str, str], mixes_per_s: Figure, mixes_per_kj: Figure | None) -> str:
+    """The predicate of the sentence: does one edge mix (50 LLM tokens, …) in 19.1 s (± 1.2 %)."""
     joules = f" and takes {figures.prefixed(1000 / mixes_per_kj.estimate, 'J')} for it" if mixes_per_kj else ""
     tier = f"{mix.tier} mix" if mix.frozen else f"mix {figures.name(mix.name)}"
     speed = f"{figures.duration(1e9 / mixes_per_s.estimate)}{_within(mixes_per_s)}"
-    return f"does one {tier} ({work(mix, called)}) in {speed}{joules}"
+    return f"does one {tier} ({work(mix, unit_words)}) in {speed}{joules}"
 
 
 def _sentence(judgement: Judgement) -> str:
     found, mix = judgement.score, judgement.result.mix
     if mix is None:
         return "This run has no mix, and so no score: each suite was measured alone."
-    called = {each.name: each.unit_names.work for each in judgement.result.suites}
+    unit_words = {suite.name: suite.unit_names.work for suite in judgement.result.suites}
     if found is None or found.mixes_per_s is None:
-        return f"{_machine(judgement)} has no score for the mix {figures.name(mix.name)} ({work(mix, called)})."
-    return f"{_machine(judgement)} {does(mix, called, found.mixes_per_s, found.mixes_per_kj)}."
+        return f"{_machine(judgement)} has no score for the mix {figures.name(mix.name)} ({work(mix, unit_words)})."
+    return f"{_machine(judgement)} {does(mix, unit_words, found.mixes_per_s, found.mixes_per_kj)}."
 
 
 def _machine(judgement: Judgement) -> str:
@@ -112,21 +112,22 @@ def _scale(judgement: Judgement) -> Iterator[str]:
     found = judgement.score
     if found is None or found.mixes_per_s is None:
         return
-    for each in judgement.against:
-        yield _against(found, found.mixes_per_s, each)
+    for reference in judgement.against:
+        yield _against(found, found.mixes_per_s, reference)
     flops, bytes_per_s = found.mix.nominal_flops_per_s, found.mix.nominal_bytes_per_s
     if flops and bytes_per_s and found.mix.frozen:
-        share = found.mixes_per_s.estimate * 100
+        percent = found.mixes_per_s.estimate * 100
         nominal = f"{figures.prefixed(flops, 'FLOP/s')} and {figures.prefixed(bytes_per_s, 'B/s')}"
-        yield f"{significant(share, 2)} % of the speed of the mix's nominal device ({nominal} all the time)"
+        yield f"{significant(percent, 2)} % of the speed of the mix's nominal device ({nominal} all the time)"
 
 
-def _against(found: Score, mixes_per_s: Figure, other: ReferenceScore) -> str:
-    faster = f"{significant(mixes_per_s.estimate / other.mixes_per_s)} × the speed"
-    if found.mixes_per_kj is not None and other.mixes_per_kj is not None and found.boundary == other.boundary:
-        faster += f" and {significant(found.mixes_per_kj.estimate / other.mixes_per_kj)} × the mixes per kilojoule"
-    bits = "" if other.weight_class == found.weight_class else f", with {other.weight_class}-bit weights"
-    return f"{faster} of {figures.name(other.name)} ({other.grade}, {figures.name(other.created_utc[:10])}{bits})"
+def _against(found: Score, mixes_per_s: Figure, reference: ReferenceScore) -> str:
+    faster = f"{significant(mixes_per_s.estimate / reference.mixes_per_s)} × the speed"
+    if found.mixes_per_kj is not None and reference.mixes_per_kj is not None and found.boundary == reference.boundary:
+        faster += f" and {significant(found.mixes_per_kj.estimate / reference.mixes_per_kj)} × the mixes per kilojoule"
+    bits = "" if reference.weight_class == found.weight_class else f", with {reference.weight_class}-bit weights"
+    date = figures.name(reference.created_utc[:10])
+    return f"{faster} of {figures.name(reference.name)} ({reference.grade}, {date}{bits})"
 
 
 def _score(judgement: Judgement) -> str:
@@ -136,59 +137,65 @@ def _score(judgement: Judgement) -> str:
     return "" if mix is None else f"NO SCORE: the run ended before its mix, {figures.name(mix.name)}"
 
 
-def _suites(judgement: Judgement) -> Iterator[Line]:
+def _suites(judgement: Judgement) -> Iterator[SuiteLine]:
     names = figures.device_names(judgement.result)
-    models = {each.id: each.name for each in judgement.result.devices if each.name and not each.on_host}
+    models = {device.id: device.name for device in judgement.result.devices if device.name and not device.on_host}
     for suite in dict.fromkeys(row.record.route.suite for row in judgement.cells):
         own = [row for row in judgement.cells if row.record.route.suite == suite]
         best = _best(own, models)
-        if not best:
-            failed = next((row for row in own if row.status in ("failed", "invalid")), own[0])
-            why = failed.record.error.message if failed.record.error else "an audit or a rule found it invalid"
-            told = figures.name(why, LONGEST_FAILURE)
-            yield Line(figures.name(suite), failed.status, _route(failed, names), told)
-            continue
-        (first, *alike), *others = best
-        rate = figures.rate(first.throughput_per_s, first.names.short)
-        if first.half_width is not None:
-            rate += f" ±{figures.percent(first.half_width)}"
-        if first.record.scenario == "server" and not first.record.rate_trials:
-            others = []  # the rate is the one that was asked for, on every route
-        screened = [row for row in own if row.status == "screened" and row.throughput_per_s]
-        screened = [row for row in screened if row.record.scenario == first.record.scenario]
-        slower = sorted((*(each for each, *_ in others), *screened), key=_rate, reverse=True)
-        beside = [f"{significant(_rate(first) / _rate(each))} × {_route(each, names)}" for each in slower[:MOST_OTHERS]]
-        if alike:
-            times = significant(_rate(first) / _rate(alike[-1]))
-            beside.insert(0, f"the fastest of {len(alike) + 1} alike, {times} × the slowest")
-        if len(slower) > MOST_OTHERS:
-            beside.append(f"{len(slower) - MOST_OTHERS} more")
-        yield Line(figures.name(suite), rate, _route(first, names), ", ".join(beside))
+        yield _best_line(own, best, names) if best else _failed_line(own, names)
 
 
-def _hosted(judgement: Judgement) -> Iterator[Line]:
+def _failed_line(own: Sequence[Row], names: dict[str, str]) -> SuiteLine:
+    failed = next((row for row in own if row.status in ("failed", "invalid")), own[0])
+    why = failed.record.error.message if failed.record.error else "an audit or a rule found it invalid"
+    suite, reason = figures.name(failed.record.route.suite), figures.name(why, LONGEST_FAILURE)
+    return SuiteLine(suite, failed.status, _route(failed, names), reason)
+
+
+def _best_line(own: Sequence[Row], best: list[list[Row]], names: dict[str, str]) -> SuiteLine:
+    (first, *alike), *others = best
+    rate = figures.rate(first.throughput_per_s, first.names.short)
+    if first.half_width is not None:
+        rate += f" ±{figures.percent(first.half_width)}"
+    if first.record.scenario == "server" and not first.record.rate_trials:
+        others = []  # the rate is the requested one on every route
+    screened = [
+        row
+        for row in own
+        if row.status == "screened" and row.throughput_per_s and row.record.scenario == first.record.scenario
+    ]
+    slower = sorted((*(row for row, *_ in others), *screened), key=_rate, reverse=True)
+    parts = [f"{significant(_rate(first) / _rate(row))} × {_route(row, names)}" for row in slower[:MOST_OTHERS]]
+    if alike:
+        times = significant(_rate(first) / _rate(alike[-1]))
+        parts.insert(0, f"the fastest of {len(alike) + 1} alike, {times} × the slowest")
+    if len(slower) > MOST_OTHERS:
+        parts.append(f"{len(slower) - MOST_OTHERS} more")
+    return SuiteLine(figures.name(first.record.route.suite), rate, _route(first, names), ", ".join(parts))
+
+
+def _hosted(judgement: Judgement) -> Iterator[SuiteLine]:
     names = figures.device_names(judgement.result)
     for row in judgement.hosted:
-        rate = ", ".join(figures.throughput(row)[:2])
-        yield Line(
-            figures.name(row.record.route.suite), rate, _route(row, names), figures.name(row.record.route.weights)
-        )
+        suite, weights = figures.name(row.record.route.suite), figures.name(row.record.route.weights)
+        yield SuiteLine(suite, ", ".join(figures.throughput(row)[:2]), _route(row, names), weights)
 
 
 def _best(own: Sequence[Row], models: Mapping[str, str]) -> list[list[Row]]:
-    """The fastest row of each route of a suite, the fastest route first. What is invalid or failed is left out.
+    """The fastest row of each route of a suite, the fastest route first. Invalid and failed rows are left out.
 
-    The routes that differ in nothing but which device of a model they are on stand together. models: the model of each
-    device, where it has one; the host's processor and its slices have none.
+    Routes that differ only in the device, between devices of one model, form one group. models: the model of each
+    device; the host's processor and its slices have none.
 
-    All are of the scenario of the fastest one, since rates of two scenarios do not compare. A server's rate is one of
-    arrivals, so it is taken only where there is no other.
+    All rows are of the scenario of the fastest row, since rates of two scenarios do not compare. The rate of a server
+    is its arrival rate, so it counts only if there is no other scenario.
     """
     measured = [row for row in own if row.status == "ok" and row.throughput_per_s is not None]
     measured = [row for row in measured if row.record.scenario != "server"] or measured
     scenario = max(measured, key=_rate).record.scenario if measured else ""
     fastest: dict[tuple[str, str, str], Row] = {}
-    for row in (each for each in measured if each.record.scenario == scenario):
+    for row in (row for row in measured if row.record.scenario == scenario):
         route = row.record.route
         key = route.device, route.adapter, route.precision
         if key not in fastest or _rate(row) > _rate(fastest[key]):
@@ -205,13 +212,13 @@ def _rate(row: Row) -> float:
 
 
 def _route(row: Row, names: dict[str, str]) -> str:
-    """torch bf16; with its device where the machine has several, with the arrivals of a server, and with a word where
-    only a screening run ran."""
+    """torch bf16; with the device if the machine has several, the arrivals of a server, and the mark of a screening
+    run."""
     route = row.record.route
     device = f"{names[route.device]} " if len(names) > 1 else ""
     arrivals = f", {figures.work(row.record)}" if row.record.scenario == "server" else ""
-    screening = " screened" if row.status == "screened" else ""
-    return f"{device}{figures.name(route.adapter)} {route.precision}{arrivals}{screening}"
+    screened = " screened" if row.status == "screened" else ""
+    return f"{device}{figures.name(route.adapter)} {route.precision}{arrivals}{screened}"
 
 
 def _energy(judgement: Judgement) -> str:
@@ -220,8 +227,8 @@ def _energy(judgement: Judgement) -> str:
         watts = [run.total.watts for run in found.runs if run.total.watts is not None]
         power = f", {figures.prefixed(sum(watts) / len(watts), 'W')} on average" if watts else ""
         return f"of the {found.boundary}, idle included{power}"
-    if told := figures.scope(judgement.rows):
-        return told.removeprefix("energy ")
+    if scope := figures.scope(judgement.rows):
+        return scope.removeprefix("energy ")
     why = found.unmeasured if found is not None else ""
     if not why:
         why = "no meter covers the whole machine" if judgement.result.domains else "no meter was read"

@@ -1,4 +1,4 @@
-"""How a template becomes a page: what a result says is text to it, whoever wrote it."""
+"""Loads a Jinja template that escapes and cleans every text of a result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mixmark.reporters import figures
 
 
 def template(folder: Path, name: str) -> Template:
-    """Returns the template of that name in the folder. All that it writes is escaped; an unknown name is an error."""
+    """The template of that name in the folder. It escapes all text; an unknown name in it is an error."""
     return Environment(
         loader=FileSystemLoader(folder),
         autoescape=True,
@@ -25,5 +25,5 @@ def template(folder: Path, name: str) -> Template:
 
 
 def _text(value: Any) -> Any:
-    """Free of control characters, and of the marks that turn the direction of text; not without end."""
+    """Text without control characters and marks that change its direction, and of limited length."""
     return plain(value, figures.LONGEST) if isinstance(value, str) and not isinstance(value, Markup) else value

@@ -21,7 +21,7 @@ from mixmark.harness.judge.compare.machines import SideBySide
 from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.record import store
 from mixmark.reporters.json import published
-from mixmark.reporters.lines import Line, Source
+from mixmark.reporters.lines import Source, TableLine
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "json.md"
@@ -233,8 +233,8 @@ def _section(of: type) -> str:
 
 def _columns() -> str:
     rows: list[str] = []
-    told = docstrings(Line)
-    for name, hint in _hints(Line).items():
+    told = docstrings(TableLine)
+    for name, hint in _hints(TableLine).items():
         if hint is Source:
             common = docstrings(Source)
             rows += [_row(each, of, common.get(each, "")) for each, of in _hints(Source).items()]

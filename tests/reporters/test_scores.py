@@ -47,7 +47,7 @@ def test_the_headline_comes_first_with_all_that_belongs_to_it(report: Report, me
 
 def test_the_page_begins_with_the_score_and_draws_its_power(measured: Result) -> None:
     page = mixmark.reporters.html.report(judge(measured))
-    told = scores.told(judge(measured))
+    told = scores.score_text(judge(measured))
     assert told is not None
     assert [(name, unit) for name, _, unit in told.numbers] == [("MX", "mix/kJ"), ("TX", "mix/s")]
     for name, value, unit in told.numbers:
@@ -64,7 +64,7 @@ def test_the_page_says_loudly_what_is_no_score(measured: Result) -> None:
     cut = measured.model_copy(
         update={"records": tuple(each for each in measured.records if each.route.suite != "resnet50")}
     )
-    told = scores.told(judge(cut))
+    told = scores.score_text(judge(cut))
     assert told is not None and not told.numbers and told.trouble.startswith("NO SCORE: ")
     assert f'<p class="trouble bad">{told.trouble}</p>' in mixmark.reporters.html.report(judge(cut))
     assert '<p class="trouble">EFFICIENCY NOT MEASURED: no' in mixmark.reporters.html.report(judge(one_run(None)))
@@ -87,7 +87,7 @@ def test_without_a_meter_the_headline_says_why_there_is_no_efficiency(report: Re
 
 
 def test_streams_devices_and_plans_explain_the_score(measured: Result) -> None:
-    told = scores.told(judge(measured))
+    told = scores.score_text(judge(measured))
     assert told
     facts = dict(told.facts)
     assert facts["grade"] == "provisional, not official: 1 of 5 runs"
@@ -109,7 +109,7 @@ def test_streams_devices_and_plans_explain_the_score(measured: Result) -> None:
 
 
 def test_several_runs_are_listed() -> None:
-    told = scores.told(judge(one_run(WATTS_AT_THE_WALL, runs=2)))
+    told = scores.score_text(judge(one_run(WATTS_AT_THE_WALL, runs=2)))
     assert told
     assert [row[0] for row in told.tables[-1].rows] == ["mixed.1", "mixed.2"]
 
