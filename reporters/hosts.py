@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from mixmark.harness.contracts.schema import Result, System
 from mixmark.harness.judge.judgement import Judgement
-from mixmark.harness.judge.score import Figure, ScoredRun
+from mixmark.harness.judge.mixed_run import Figure, ScoredRun
 from mixmark.reporters import figures
 from mixmark.reporters.figures import UNKNOWN, significant
 

@@ -16,8 +16,9 @@ from mixmark.harness.judge import hosts
 from mixmark.harness.judge.compare.machines import models
 from mixmark.harness.judge.energy.total import MachineEnergy
 from mixmark.harness.judge.judgement import Judgement
+from mixmark.harness.judge.mixed_run import ScoredRun
 from mixmark.harness.judge.rows import Energy, Latency, Row
-from mixmark.harness.judge.score import Score, ScoredRun
+from mixmark.harness.judge.score import Score
 
 Value = str | int | float | None
 NO_LATENCY = Latency()
@@ -236,7 +237,7 @@ def _mixed(source: Source, score: Score, number: int, run: ScoredRun) -> TableLi
         run=number,
         status=score.grade if valid else "no score",
         reason="; ".join([problem.text for problem in run.problems] or score.missing) or None,
-        feeds=sum(stream.feeds for stream in run.streams),
+        feeds=sum(stream.feeds for stream in run.suites),
         unit="mix",
         units=run.mixes,
         throughput_per_s=run.mixes_per_s.estimate if valid else None,

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from mixmark.harness.contracts.schema import Mix, Placement
 from mixmark.harness.judge.diagnosis import Diagnosis
 from mixmark.harness.judge.judgement import Judgement
-from mixmark.harness.judge.score import NOT_MEASURED, Figure, Score, ScoredRun
+from mixmark.harness.judge.mixed_run import Figure, ScoredRun
+from mixmark.harness.judge.score import NOT_MEASURED, Score
 from mixmark.reporters import figures, hosts
 from mixmark.reporters.figures import UNKNOWN, significant
 
@@ -147,7 +148,7 @@ def _streams(run: ScoredRun, mix: Mix) -> ScoreTable:
             f"{stream.late:,}",
             f"{stream.audited:,}",
         )
-        for stream in run.streams
+        for stream in run.suites
     ]
     return ScoreTable("Streams", ("suite", "units a mix", "units", "mixes", "feeds", "late", "audited"), rows)
 

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from mixmark.harness.contracts.schema import Mix
 from mixmark.harness.judge.judgement import Judgement
+from mixmark.harness.judge.mixed_run import Figure
 from mixmark.harness.judge.references import ReferenceScore
 from mixmark.harness.judge.rows import Row
-from mixmark.harness.judge.score import Figure, Score
+from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.verdict import VerdictWord
 from mixmark.reporters import figures
 from mixmark.reporters.figures import significant

@@ -11,7 +11,7 @@ import numpy as np
 from mixmark.harness.contracts.schema import Completions, Int64s
 from mixmark.harness.judge.energy.total import metered, profile
 from mixmark.harness.judge.judgement import Judgement
-from mixmark.harness.judge.score import ScoredRun
+from mixmark.harness.judge.mixed_run import ScoredRun
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.judge.statistics.timestamps import Floats
 
@@ -81,7 +81,7 @@ def _timeline(judgement: Judgement, run: ScoredRun, finely: float) -> Timeline:
     for record in result.records:
         if record.phase == run.phase and record.completions is not None:
             done[record.route.device][record.route.suite].append(record.completions)
-    suites = [stream.suite for stream in run.streams]
+    suites = [stream.suite for stream in run.suites]
     every = [each for of in done.values() for several in of.values() for each in several]
     begin_ns = min(run.begin_ns, *(int(each.issued_ns[0]) for each in every))
     end_ns = max(run.end_ns, *(int(each.marks_ns.max()) for each in every))

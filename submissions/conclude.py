@@ -21,8 +21,9 @@ from mixmark.harness.judge import score as scoring
 from mixmark.harness.judge.energy.coverage import rivals
 from mixmark.harness.judge.energy.total import metered, twins
 from mixmark.harness.judge.judgement import Judgement
+from mixmark.harness.judge.mixed_run import Figure, ScoredRun
 from mixmark.harness.judge.rows import Row
-from mixmark.harness.judge.score import Figure, Score, ScoredRun
+from mixmark.harness.judge.score import Score
 from mixmark.harness.measure.conformance.report import Report
 from mixmark.harness.plan import mixes
 from mixmark.harness.plugins import registry
@@ -179,7 +180,7 @@ def entry(declaration: Declaration, seen: Sequence[Seen], signed: Signed, kits: 
             "boundary": _boundary(score),
         },
         aspects=aspects,
-        unmeasured=score.unmeasured,
+        unmeasured=score.unmeasured or "",
         machine=first.machine,
         suites=first.suites,
         began_utc=min(each.created_utc for each in seen),
@@ -256,7 +257,7 @@ def _unranked(score: Score, seen: Sequence[Seen]) -> Iterator[str]:
 
 def _boundary(score: Score) -> tuple[str, ...]:
     if not score.mixes_per_kj:
-        return (score.unmeasured,)
+        return (score.unmeasured or "",)
     found = score.runs[0].total
     left_out = f"it leaves out: {', '.join(found.unmetered)}" if found.unmetered else "it leaves nothing out"
     return (f"the sum of {', '.join(found.domains)}; {left_out}",)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.schema import Completions, Device, Mix, Placement, Rate, Record, Result
-from mixmark.harness.judge.score import Figure, Score, ScoredRun
+from mixmark.harness.judge.mixed_run import Figure, ScoredRun
+from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.statistics.intervals import WIDEST
 from mixmark.harness.judge.statistics.timestamps import in_flight_ns, most_in_flight, throughput_per_s
 from mixmark.harness.plan.placement import EXACT, Bound, Objective, best_kind, bound, device_costs, replan, verify
@@ -218,9 +219,9 @@ def _lowest(run: ScoredRun, bound_per_s: float, half_width: float) -> float:
 
 
 def _surplus(records: Sequence[Record], run: ScoredRun) -> float:
-    worked = dict.fromkeys((stream.suite for stream in run.streams), 0)
+    worked = dict.fromkeys((stream.suite for stream in run.suites), 0)
     for record in records:
         if record.completions is not None and record.route.suite in worked:
             worked[record.route.suite] += in_flight_ns(record.completions, inside=(run.begin_ns, run.end_ns))
-    beyond = sum(worked[each.suite] * (1 - run.mixes / each.mixes) for each in run.streams if each.mixes)
+    beyond = sum(worked[each.suite] * (1 - run.mixes / each.mixes) for each in run.suites if each.mixes)
     return beyond / (sum(worked.values()) or 1)

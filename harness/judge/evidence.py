@@ -24,8 +24,9 @@ from mixmark.harness.judge import hosts, roofline
 from mixmark.harness.judge.diagnosis import Diagnosis
 from mixmark.harness.judge.energy import total
 from mixmark.harness.judge.energy.total import MachineEnergy
+from mixmark.harness.judge.mixed_run import ScoredRun
 from mixmark.harness.judge.roofline import Achieved, Ceiling, CeilingKey, PeakRates
-from mixmark.harness.judge.score import Score, ScoredRun
+from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.statistics import steadiness, timestamps
 from mixmark.harness.judge.statistics.intervals import Interval
 from mixmark.harness.judge.statistics.steadiness import Window

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field, TypeAdapter
 
 from mixmark.harness.contracts.schema import Boundary, Fact
-from mixmark.harness.judge.score import Grade
+from mixmark.harness.judge.grade import Grade
 
 if TYPE_CHECKING:
     from mixmark.harness.judge.judgement import Judgement

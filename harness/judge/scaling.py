@@ -1,9 +1,9 @@
-"""How the rate of the mix grows with the hosts: on the first 1, 2, 4, … of several, and on all of them.
+"""How the rate of the mix grows with the hosts: on the first 1, 2, 4, … hosts, and on all of them.
 
     efficiency(k) = λ(k)/λ*(k) · λ*(1)/λ(1)
 
-λ* is the bound of each plan over the same rates of the devices alone. Of equal hosts it is k times that of one, so that
-the efficiency is λ(k)/(k λ(1)). Of unequal ones the bound says what each host would add.
+λ* is the bound of each plan, from the same solo rates. On equal hosts λ* of k hosts is k times that of one host, so the
+efficiency is λ(k)/(k λ(1)). On unequal hosts λ* says what each host would add.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from dataclasses import dataclass, replace
 
 from mixmark.harness.contracts.device_ids import host_of
 from mixmark.harness.contracts.schema import Finding, Phase, Rate, Result
-from mixmark.harness.judge import score as scoring
+from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.diagnosis import unmeasured
 from mixmark.harness.judge.energy.coverage import hosts as hosts_of
-from mixmark.harness.judge.score import Figure, Score
+from mixmark.harness.judge.mixed_run import Figure, run_of
+from mixmark.harness.judge.score import Score, mixed
 from mixmark.harness.plan.placement import verify
 
 
 @dataclass(frozen=True)
 class ScalingStep:
-    """The mix on so many hosts."""
+    """The mix on some of the hosts, or on all."""
 
     hosts: tuple[str, ...]
     """Their names."""
@@ -33,25 +34,25 @@ class ScalingStep:
     bound_per_s: float
     """λ* of the plan over these hosts."""
     efficiency: float | None = None
-    """None: λ is not known, or that of one host."""
-    problem: str = ""
-    """Why there is no λ; empty where there is."""
-    unmeasured: str = ""
-    """Why there is no MX though there is λ; empty where there is."""
+    """None: λ is not known, or λ of one host is not."""
+    problem: Reason | None = None
+    """Why there is no λ."""
+    unmeasured: Reason | None = None
+    """Why there is λ and no MX."""
 
 
 def steps(
     result: Result, score: Score | None, doubts: Sequence[Finding], solo: Sequence[Rate]
 ) -> tuple[ScalingStep, ...]:
-    """From one host to all of them. Empty where the mix was run on all hosts only.
+    """From one host to all of them. Empty: the mix was run on all hosts only.
 
-    doubts: the findings of the rules of honesty. solo: the rates that the solo records measured.
+    doubts: the findings of the integrity rules. solo: the rates that the solo records measured.
     """
-    parts = [phase for phase in result.phases if phase.purpose == "scaling"]
-    whole = scoring.mixed(result)[:1]
-    if score is None or not parts or not whole:
+    phases = [phase for phase in result.phases if phase.purpose == "scaling"]
+    whole = mixed(result)[:1]
+    if score is None or not phases or not whole:
         return ()
-    found = [_part(result, score, phase, doubts, solo) for phase in parts]
+    found = [_step(result, score, phase, doubts, solo) for phase in phases]
     assert whole[0].placement is not None  # as the schema demands
     found.append(
         ScalingStep(
@@ -59,63 +60,60 @@ def steps(
             mixes_per_s=score.mixes_per_s,
             mixes_per_kj=score.mixes_per_kj,
             bound_per_s=whole[0].placement.bound_per_s,
-            problem="; ".join(each.text for each in score.problems),
+            problem="; ".join(problem.text for problem in score.problems) or None,
             unmeasured=score.unmeasured,
         )
     )
-    found.sort(key=lambda each: len(each.hosts))
-    one = found[0]
-    if len(one.hosts) != 1 or one.mixes_per_s is None or not one.mixes_per_s.estimate:
+    found.sort(key=lambda step: len(step.hosts))
+    first = found[0]
+    if len(first.hosts) != 1 or first.mixes_per_s is None or not first.mixes_per_s.estimate:
         return tuple(found)
-    reached = one.mixes_per_s.estimate / one.bound_per_s
+    reached = first.mixes_per_s.estimate / first.bound_per_s
     return tuple(
-        each
-        if each.mixes_per_s is None
-        else replace(each, efficiency=each.mixes_per_s.estimate / each.bound_per_s / reached)
-        for each in found
+        replace(step, efficiency=step.mixes_per_s.estimate / step.bound_per_s / reached) if step.mixes_per_s else step
+        for step in found
     )
 
 
-def _part(result: Result, score: Score, phase: Phase, doubts: Sequence[Finding], solo: Sequence[Rate]) -> ScalingStep:
+def _step(result: Result, score: Score, phase: Phase, doubts: Sequence[Finding], solo: Sequence[Rate]) -> ScalingStep:
     names, plan = _hosts(phase), phase.placement
     assert plan is not None  # as the schema demands
     step = ScalingStep(hosts=names, mixes_per_s=None, mixes_per_kj=None, bound_per_s=plan.bound_per_s)
-    only = _of(result, names)
-    run = scoring.run_of(only, score.mix, phase, doubts)
+    only = _of_hosts(result, names)
+    run = run_of(only, score.mix, phase, doubts)
     if run is None:
         return replace(step, problem="it was not run to its end")
-    problems = [each.text for each in run.problems]
-    problems += [
-        f"λ* is not proven: {why}" for why in (*verify(plan, score.mix.units, result.devices), *unmeasured(plan, solo))
-    ]
+    problems = [problem.text for problem in run.problems]
+    unproven = (*verify(plan, score.mix.units, result.devices), *unmeasured(plan, solo))
+    problems += [f"λ* is not proven: {why}" for why in unproven]
     if problems:
         return replace(step, problem="; ".join(problems))
-    blind = "; ".join((*run.total.reasons, *run.total.lost))
+    why_no_mx = "; ".join((*run.total.reasons, *run.total.lost)) or None
     if result.domains and not only.domains:
-        blind = "no meter reads these hosts without others"
-    mx = None if blind else run.mixes_per_kj
-    return replace(step, mixes_per_s=run.mixes_per_s, mixes_per_kj=mx, unmeasured="" if mx else blind)
+        why_no_mx = "no meter reads these hosts without others"
+    mx = None if why_no_mx else run.mixes_per_kj
+    return replace(step, mixes_per_s=run.mixes_per_s, mixes_per_kj=mx, unmeasured=why_no_mx)
 
 
 def _hosts(phase: Phase) -> tuple[str, ...]:
-    """The hosts of a phase: those that its plan could choose, and those that do something in it."""
+    """The hosts of a phase: those of the devices that its plan could choose, and of the devices with a task in it."""
     rates = phase.placement.rates if phase.placement else ()
-    return tuple(
-        dict.fromkeys(host_of(id) for id in (*(each.device for each in rates), *(t.device for t in phase.tasks)))
-    )
+    devices = (*(rate.device for rate in rates), *(task.device for task in phase.tasks))
+    return tuple(dict.fromkeys(map(host_of, devices)))
 
 
-def _of(result: Result, names: Collection[str]) -> Result:
+def _of_hosts(result: Result, names: Collection[str]) -> Result:
     """The result as if it had only these hosts."""
+    hosts = [
+        host.model_copy(update={"names": kept})
+        for host in result.hosts
+        if (kept := tuple(name for name in host.names if name in names))
+    ]
     return result.model_copy(
         update={
-            "hosts": tuple(
-                each.model_copy(update={"names": kept})
-                for each in result.hosts
-                if (kept := tuple(name for name in each.names if name in names))
-            ),
-            "devices": tuple(each for each in result.devices if each.host in names),
-            "domains": tuple(each for each in result.domains if hosts_of(each) <= set(names)),
+            "hosts": tuple(hosts),
+            "devices": tuple(device for device in result.devices if device.host in names),
+            "domains": tuple(domain for domain in result.domains if hosts_of(domain) <= set(names)),
             "absent": tuple(each for each in result.absent if {host_of(part) for part in each.covers} <= set(names)),
         }
     )

@@ -263,7 +263,7 @@ def _longer(evidence: Evidence, found: Score) -> str:
     enough = all(
         stream.feeds * STANDARD_MIX_NS >= PROVISIONAL_FEEDS * run.length_ns
         for run in found.runs
-        for stream in run.streams
+        for stream in run.suites
     )
     return "--preset standard gives an interval" if enough else "--preset official gives an interval, in hours"
 

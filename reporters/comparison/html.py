@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mixmark.harness.judge.compare.machines import Machine, Quotient, SideBySide
-from mixmark.harness.judge.score import Figure
+from mixmark.harness.judge.mixed_run import Figure
 from mixmark.reporters import figures
 from mixmark.reporters.comparison import words
 from mixmark.reporters.figures import UNKNOWN

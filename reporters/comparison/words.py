@@ -9,7 +9,7 @@ from mixmark.harness.contracts.schema import NoiseFloor
 from mixmark.harness.contracts.text import Reason, days_between, plain
 from mixmark.harness.judge.compare.machines import BestRoute, BestRoutes, Machine, Quotient, SideBySide, Work
 from mixmark.harness.judge.compare.solo import LEAST_DELTA, Comparison
-from mixmark.harness.judge.score import Figure
+from mixmark.harness.judge.mixed_run import Figure
 from mixmark.reporters import figures
 from mixmark.reporters.figures import UNKNOWN, significant
 

@@ -11,7 +11,7 @@ from decimal import Decimal
 
 from mixmark.harness.contracts.device_ids import part_of
 from mixmark.harness.contracts.schema import Mix
-from mixmark.harness.judge.score import Figure
+from mixmark.harness.judge.mixed_run import Figure
 from mixmark.harness.plan import mixes
 from mixmark.reporters import figures, summary
 from mixmark.submissions.board import rank

@@ -11,7 +11,7 @@ import pytest
 
 from mixmark.harness.contracts.schema import Record
 from mixmark.harness.judge.judgement import judge
-from mixmark.harness.judge.score import Figure
+from mixmark.harness.judge.mixed_run import Figure
 from mixmark.reporters import json as json_reporter
 from mixmark.reporters.lines import columns
 from tests.docs import json_page

@@ -10,7 +10,7 @@ import pytest
 
 import mixmark.reporters.full
 from mixmark.harness.contracts.schema import Absent, Failure, Result
-from mixmark.harness.judge import judgement, score
+from mixmark.harness.judge import judgement, mixed_run, score
 from mixmark.harness.judge.judgement import judge
 from mixmark.harness.judge.rules import integrity
 from mixmark.harness.judge.statistics import steadiness
@@ -41,7 +41,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     count(placement, "bound", "bound")
     count(placement._Problem, "solve", "integer program")
     count(steadiness, "other_level", "steadiness")
-    count(score, "other_level", "steadiness")
+    count(mixed_run, "other_level", "steadiness")
     return counted
 
 

@@ -20,7 +20,8 @@ from mixmark.harness.contracts.schema import (
     ServiceLimits,
 )
 from mixmark.harness.judge.judgement import judge
-from mixmark.harness.judge.score import Score, ScoreProblem
+from mixmark.harness.judge.mixed_run import ScoreProblem
+from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.statistics.timestamps import in_time
 from mixmark.harness.measure.dispatch import Pair
 from mixmark.harness.plan import mixes
@@ -105,7 +106,7 @@ def scored(told: Result) -> Score:
 def test_the_worked_example() -> None:
     found = scored(of(run()))
     [seen] = found.runs
-    assert {stream.suite: round(stream.mixes, 1) for stream in seen.streams} == {
+    assert {stream.suite: round(stream.mixes, 1) for stream in seen.suites} == {
         "llm": 120.8,
         "diffusion": 120,
         "dlrm": 121,
@@ -205,7 +206,7 @@ def test_a_late_feed_counts_nothing_and_its_energy_counts() -> None:
     one = changed(records, "diffusion", completions=completions(spans, 1))
     lenient = EDGE.model_copy(update={"name": "mine", "limits": {"diffusion": ServiceLimits(total_ns=5 * SECOND)}})
     [seen] = scored(of(one, mix=lenient)).runs
-    assert (seen.mixes, [stream.late for stream in seen.streams]) == (119, [0, 1, 0, 0])
+    assert (seen.mixes, [stream.late for stream in seen.suites]) == (119, [0, 1, 0, 0])
 
 
 def test_each_limit_is_a_service_time() -> None:
@@ -590,7 +591,7 @@ def test_feeds_that_broke_a_limit_are_none_of_those_that_a_grade_needs() -> None
     records, _ = run()
     mix = EDGE.model_copy(update={"name": "mine", "limits": {"diffusion": ServiceLimits(total_ns=5 * SECOND)}})
     [seen] = scored(of(changed(records, "diffusion", completions=completions(spans, 1)), mix=mix)).runs
-    told = next(stream for stream in seen.streams if stream.suite == "diffusion")
+    told = next(stream for stream in seen.suites if stream.suite == "diffusion")
     assert (told.feeds, told.late, told.mixes) == (60, 59, 60)  # the last one ends behind the window
 
 

@@ -10,7 +10,8 @@ from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge import verdict as verdicts
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.judgement import RULES, judge
-from mixmark.harness.judge.score import Figure, score
+from mixmark.harness.judge.mixed_run import Figure
+from mixmark.harness.judge.score import score
 from mixmark.harness.judge.verdict import Verdict
 from mixmark.harness.plan import mixes
 from mixmark.harness.plan.placement import place
@@ -74,8 +75,8 @@ def test_the_preset_that_is_told_is_long_enough(feeds: int, preset: str) -> None
     evidence = gather(one_run(None))
     found = score(evidence.result, ())
     assert found
-    streams = tuple(replace(each, feeds=feeds) for each in found.runs[0].streams)
-    run = replace(found.runs[0], begin_ns=0, end_ns=120 * SECOND, streams=streams)
+    suites = tuple(replace(each, feeds=feeds) for each in found.runs[0].suites)
+    run = replace(found.runs[0], begin_ns=0, end_ns=120 * SECOND, suites=suites)
     bare = replace(found, mixes_per_s=Figure(1.0), runs=(run,))
     told = verdicts.verdict(replace(evidence, score=bare), (), (), 0)
     assert told.remedy == f"--preset {preset}"

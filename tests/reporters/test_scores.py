@@ -118,7 +118,7 @@ def test_numbers_for_machines(measured: Result) -> None:
     report = json.loads(mixmark.reporters.json.report(judge(measured)))
     told = report["score"]
     assert told["grade"] == "provisional"
-    assert told["runs"][0]["streams"][1]["suite"] == "diffusion"
+    assert told["runs"][0]["suites"][1]["suite"] == "diffusion"
     assert report["diagnoses"]["mixed.1"]["kappa"]["estimate"] == pytest.approx(1, abs=0.01)
     *_, row = csv.DictReader(StringIO(mixmark.reporters.csv.report(judge(measured))))
     assert (row["scenario"], row["unit"], row["status"], row["energy_boundary"]) == (

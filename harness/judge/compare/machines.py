@@ -27,8 +27,9 @@ from mixmark.harness.judge.compare.solo import (
     solo_measurements,
 )
 from mixmark.harness.judge.judgement import Judgement
+from mixmark.harness.judge.mixed_run import Figure
 from mixmark.harness.judge.rows import unit_names
-from mixmark.harness.judge.score import Figure, Score
+from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.statistics.intervals import OverRuns, over_runs
 from mixmark.harness.judge.verdict import VerdictWord
 
@@ -352,7 +353,7 @@ def _machine(label: str, name: str, results: int, judgement: Judgement) -> Machi
         grade=score.grade,
         weight_class=score.weight_class,
         boundary=score.boundary,
-        no_efficiency=score.unmeasured or None,
+        no_efficiency=score.unmeasured,
     )
 
 

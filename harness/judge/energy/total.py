@@ -23,6 +23,7 @@ from mixmark.harness.contracts.schema import (
     Result,
     Samples,
 )
+from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.energy.coverage import (
     CLASSES,
     LEFT_OUT,
@@ -159,8 +160,8 @@ def _outside(kind: Boundary, chosen: Iterable[Domain], of_hosts: Collection[str]
             yield f"{name} of {', '.join(lacking)}"
 
 
-def unmeasured(totals: Mapping[str, MachineEnergy]) -> str:
-    """Why the energies of several runs, by phase, make no common figure; empty where they do.
+def unmeasured(totals: Mapping[str, MachineEnergy]) -> Reason | None:
+    """Why the energies of several runs, by phase, make no common figure. None: they do.
 
     All must have joules of the same boundary, from the same domains, and no domain that should have been added may have
     been lost in any run: else less of the machine would count, and its efficiency would rise.
@@ -174,7 +175,7 @@ def unmeasured(totals: Mapping[str, MachineEnergy]) -> str:
     if not faults and len({(each.boundary, frozenset(each.domains)) for each in totals.values()}) > 1:
         told = [f"{phase} {each.boundary} ({', '.join(each.domains)})" for phase, each in totals.items()]
         faults = [f"the runs have the energy of different boundaries or sources: {'; '.join(told)}"]
-    return "; ".join(faults)
+    return "; ".join(faults) or None
 
 
 def why(read: EnergyReading, lost: Mapping[str, str]) -> tuple[str, ...]:

@@ -355,8 +355,8 @@ def test_energies_of_several_runs_make_a_figure_only_if_they_are_of_the_same_sou
     whole = (PACKAGE, BOARD, BOARD_POWER, WALL)
     fine, no_wall = summed(*whole), summed(*whole, broken=("plug",))
     too_slow, none = summed(*whole, slow=("plug",)), summed(PACKAGE)
-    assert unmeasured({}) == unmeasured({"mixed.1": fine, "mixed.2": fine}) == ""
-    assert unmeasured({"mixed.1": too_slow, "mixed.2": too_slow}) == "", "all of them are of the devices"
+    assert unmeasured({}) == unmeasured({"mixed.1": fine, "mixed.2": fine}) is None
+    assert unmeasured({"mixed.1": too_slow, "mixed.2": too_slow}) is None, "all of them are of the devices"
     assert unmeasured({"mixed.1": no_wall}) == "plug: gap"
     assert unmeasured({"mixed.1": fine, "mixed.2": no_wall}) == "mixed.2: plug: gap"
     assert unmeasured({"mixed.1": none, "mixed.2": fine}) == "mixed.1: gpu:a is not metered"

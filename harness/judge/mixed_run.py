@@ -1,0 +1,305 @@
+"""One mixed run: how much of the mix was completed in its window, how fast, and for how many joules.
+
+G_w = units of suite w stamped inside the window, of feeds within their limits, of records whose audit passed
+B   = min_w G_w / m_w        λ = B / T   (mix/s)        MX = B / E   (mix/kJ)
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from mixmark.harness.contracts.device_ids import host_of
+from mixmark.harness.contracts.schema import (
+    Completions,
+    Failure,
+    Finding,
+    Int64s,
+    Mix,
+    Phase,
+    Record,
+    Result,
+    ServiceLimits,
+)
+from mixmark.harness.judge import hosts
+from mixmark.harness.judge.energy import total as machine
+from mixmark.harness.judge.energy.total import MachineEnergy
+from mixmark.harness.judge.hosts import Traffic
+from mixmark.harness.judge.statistics.intervals import FEWEST_BLOCKS, Interval, mean_interval, ratio_interval
+from mixmark.harness.judge.statistics.steadiness import MOST_BLOCKS, Stretch, other_level
+from mixmark.harness.judge.statistics.timestamps import (
+    Floats,
+    finished_by,
+    in_time,
+    marks_of,
+    steps_begin_ns,
+    window_ns,
+)
+
+NS_PER_S = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Figure:
+    """An estimate and its 95 % interval. The ends are None if the interval is not known."""
+
+    estimate: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def half_width(self) -> float | None:
+        """Half the interval's width as a fraction of the estimate: 0.02 is ± 2 %."""
+        return None if self.low is None or self.high is None else (self.high - self.low) / 2 / self.estimate
+
+
+@dataclass(frozen=True)
+class SuiteProgress:
+    """What a run did of one suite, inside the window."""
+
+    suite: str
+    units: int
+    """G_w: the units that count."""
+    mixes: float
+    """G_w / m_w."""
+    timestamps: int
+    """The number of timestamps in which these units came: the fewer, the coarser the figure."""
+    feeds: int
+    """Feeds that finished inside the window, within their limits."""
+    late: int
+    """Feeds that finished inside the window and broke a limit."""
+    audited: int
+    """Feeds whose outputs were compared with the reference, in the whole phase."""
+
+
+@dataclass(frozen=True)
+class ScoreProblem:
+    """Why there is no score."""
+
+    message: str
+    suite: str = ""
+    device: str = ""
+    """The device, or the host."""
+    phase: str = ""
+    """The run that it is about. Empty: it is about all of them, or there is only one."""
+
+    @property
+    def text(self) -> str:
+        """The problem in one line: mixed.1: llm on cpu:0: no feed finished."""
+        about = " on ".join(name for name in (self.suite, self.device) if name)
+        return ": ".join(part for part in (self.phase, about, self.message) if part)
+
+
+@dataclass(frozen=True)
+class ScoredRun:
+    """One mixed phase."""
+
+    phase: str
+    begin_ns: int
+    """The begin of the window, which is common to all suites and hosts. The window is longer at both ends by
+    `clock_bound_ns`, so that it holds all the work whose timestamps lie in it."""
+    end_ns: int
+    clock_bound_ns: int
+    """How far a timestamp of a host may be off. 0: the run had this machine alone."""
+    traffic: tuple[Traffic, ...]
+    """What the network of each host carried. Empty: the run had this machine alone."""
+    steady: bool | None
+    """Whether the pace held. None: too few blocks to tell. The window is the same in any case."""
+    edges_ns: tuple[int, ...]
+    """The edges of the equal blocks by which that was tested."""
+    stretch: Stretch | None
+    """The blocks that ran at another pace. None: the pace held, or too few blocks to tell."""
+    suites: tuple[SuiteProgress, ...]
+    total: MachineEnergy
+    mixes_per_s: Figure
+    """λ."""
+    mixes_per_kj: Figure | None
+    """MX. None: the energy of the boundary is not known."""
+    problems: tuple[ScoreProblem, ...]
+    """Why this run has no score."""
+
+    @property
+    def length_ns(self) -> int:
+        """The length of the window."""
+        return self.end_ns - self.begin_ns
+
+    @property
+    def mixes(self) -> float:
+        """B."""
+        return min(progress.mixes for progress in self.suites)
+
+    @property
+    def coarseness(self) -> float:
+        """The fraction by which one timestamp more or less of the most coarsely counted suite moves the figures."""
+        return max((1 / progress.timestamps for progress in self.suites if progress.timestamps), default=1.0)
+
+    def of_suite(self, suite: str) -> SuiteProgress:
+        return next(progress for progress in self.suites if progress.suite == suite)
+
+
+@dataclass(frozen=True, eq=False)
+class _Counted:
+    """One record of a mixed phase and which of its feeds count."""
+
+    record: Record
+    completions: Completions
+    kept: npt.NDArray[np.bool_]
+    """[feeds]."""
+
+    @property
+    def marks_kept(self) -> npt.NDArray[np.bool_]:
+        """[marks], whether the units of each mark count."""
+        return marks_of(self.completions, self.kept)
+
+    def finished(self, edges_ns: Int64s) -> Floats:
+        """[edges], the units that count and were finished by each edge. A step that is under way counts in part."""
+        done, units = self.completions, np.where(self.marks_kept, self.completions.units, 0)
+        times = (steps_begin_ns(done), done.marks_ns, edges_ns)
+        begin, end, edges = ((time_ns - edges_ns[0]).astype(np.float64) for time_ns in times)
+        return finished_by(edges, begin, end, units)
+
+
+def run_of(result: Result, mix: Mix, phase: Phase, doubts: Sequence[Finding]) -> ScoredRun | None:
+    """What a phase of the mix did. None: nothing of it was recorded."""
+    records = [record for record in result.records if record.phase == phase.name and record.route.suite in mix.units]
+    counted = [each for record in records if (each := _counted(record, mix)) is not None]
+    brackets = [each.record.bracket_ns or window_ns(each.completions) for each in counted]
+    if not counted:
+        return None
+    begin_ns, end_ns = min(begin for begin, _ in brackets), max(end for _, end in brackets)
+    if end_ns <= begin_ns:
+        return None
+    suites = tuple(_progress(suite, mix, counted, begin_ns, end_ns) for suite in mix.units)
+    bound_ns = hosts.clock_bound_ns(result, phase.name)
+    begin_ns, end_ns = begin_ns - bound_ns, end_ns + bound_ns  # holds all work whose timestamps lie in the window
+    edges_ns = _edges(counted, begin_ns, end_ns)
+    pace = np.stack([_mixes_by_block(suite, mix, counted, edges_ns) for suite in mix.units], axis=1).mean(axis=1)
+    enough = len(pace) >= FEWEST_BLOCKS
+    stretch = other_level(pace) if enough else None
+    total = machine.total(result, phase.name, begin_ns, end_ns)
+    mixes = min(progress.mixes for progress in suites)
+    per_s = per_j = None
+    if enough and stretch is None and mixes > 0:
+        joules = machine.blocks(total, result, phase.name, edges_ns)
+        per_s = mean_interval(pace)
+        per_j = ratio_interval(pace, joules) if joules is not None else None
+    return ScoredRun(
+        phase=phase.name,
+        begin_ns=begin_ns,
+        end_ns=end_ns,
+        clock_bound_ns=bound_ns,
+        traffic=hosts.traffic(result, phase.name, begin_ns, end_ns),
+        steady=stretch is None if enough else None,
+        edges_ns=tuple(edges_ns.tolist()),
+        stretch=stretch,
+        suites=suites,
+        total=total,
+        mixes_per_s=_figure(mixes / ((end_ns - begin_ns) / NS_PER_S), per_s),
+        mixes_per_kj=None if total.joules is None else _figure(1000 * mixes / total.joules, per_j),
+        problems=tuple(_problems(suites, records, doubts)),
+    )
+
+
+def _counted(record: Record, mix: Mix) -> _Counted | None:
+    """None: nothing was measured. No feed of a record counts whose audit did not pass."""
+    if record.completions is None:
+        return None
+    passed = record.audit is not None and record.audit.passed
+    limits = mix.limits.get(record.route.suite, ServiceLimits())
+    return _Counted(record, record.completions, in_time(record.completions, limits) & passed)
+
+
+def _edges(counted: Sequence[_Counted], begin_ns: int, end_ns: int) -> Int64s:
+    """[blocks + 1], the edges of equal blocks of the window: as many as tell whether it is steady, else one.
+
+    Blocks are at least as long as the median feed of every record: more would be invented evidence.
+    """
+    feeds_ns = [
+        np.median(each.completions.marks_ns[each.completions.ends - 1] - each.completions.issued_ns) for each in counted
+    ]
+    fitting = int(min(MOST_BLOCKS, (end_ns - begin_ns) // max(1, *feeds_ns)))
+    blocks = fitting if fitting >= FEWEST_BLOCKS else 1
+    return np.asarray(np.linspace(begin_ns, end_ns, blocks + 1).round().astype(np.int64))
+
+
+def _mixes_by_block(suite: str, mix: Mix, counted: Sequence[_Counted], edges_ns: Int64s) -> Floats:
+    """[blocks], the mixes of one suite in each block."""
+    finished = [each.finished(edges_ns) for each in counted if each.record.route.suite == suite]
+    return np.asarray(np.diff(sum(finished, np.zeros(len(edges_ns)))) / mix.units[suite])
+
+
+def _progress(suite: str, mix: Mix, counted: Sequence[_Counted], begin_ns: int, end_ns: int) -> SuiteProgress:
+    units = timestamps = feeds = late = audited = 0
+    for each in counted:
+        if each.record.route.suite != suite:
+            continue
+        done = each.completions
+        inside = each.marks_kept & (done.marks_ns > begin_ns) & (done.marks_ns <= end_ns)
+        units += int(done.units[inside].sum())
+        timestamps += int(inside.sum())
+        last_ns = done.marks_ns[done.ends - 1]
+        ended = (last_ns > begin_ns) & (last_ns <= end_ns)
+        feeds += int((ended & each.kept).sum())
+        late += int((ended & ~in_time(done, mix.limits.get(suite, ServiceLimits()))).sum())
+        audited += len(each.record.audit.values) if each.record.audit else 0
+    return SuiteProgress(suite, units, units / mix.units[suite], timestamps, feeds, late, audited)
+
+
+def _problems(
+    suites: Sequence[SuiteProgress], records: Sequence[Record], doubts: Sequence[Finding]
+) -> list[ScoreProblem]:
+    """A record is invalid, a device or a host failed, or a suite has no unit that counts."""
+    problems: list[ScoreProblem] = []
+    faults = {record.key: fault for record in records if (fault := _fault(record))}
+    by_host: dict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        by_host[host_of(record.route.device)].append(record)
+    lost = {host for host, own in by_host.items() if host and all(record.key in faults for record in own)}
+    for host in sorted(lost):
+        failures = [faults[record.key] for record in by_host[host]]
+        words = dict.fromkeys(f"{failure.kind}: {failure.message}" for failure in failures)
+        problems.append(ScoreProblem(f"all of its parts failed: {'; '.join(words)}", device=host))
+    for record in records:
+        messages = [each.message for each in doubts if each.about == record.key and each.severity == "invalid"]
+        if record.key in faults and host_of(record.route.device) not in lost:
+            messages.append(f"{faults[record.key].kind}: {faults[record.key].message}")
+        problems += [ScoreProblem(message, record.route.suite, record.route.device) for message in messages]
+    explained = {problem.suite for problem in problems}
+    explained |= {record.route.suite for host in lost for record in by_host[host]}
+    for progress in suites:
+        if not progress.units and progress.suite not in explained:
+            own = [record for record in records if record.route.suite == progress.suite and record.completions]
+            problems.append(ScoreProblem(_why_nothing_counts(progress, own), progress.suite))
+    return problems
+
+
+def _fault(record: Record) -> Failure | None:
+    """What ended a record of a mix before its time."""
+    return record.cut_short or (record.error if record.error and record.error.attempted else None)
+
+
+def _why_nothing_counts(progress: SuiteProgress, records: Sequence[Record]) -> str:
+    """records: those of the suite in which a feed finished."""
+    unaudited = [record for record in records if record.audit is None or not record.audit.passed]
+    if not records:
+        return "no feed finished"
+    if unaudited:
+        why = next((record.unaudited for record in unaudited if record.unaudited), "no output was compared")
+        return f"it was not audited: {why}"
+    late = f", {progress.late} broke their limits" if progress.late else ""
+    return f"no unit counts in the window{late}"
+
+
+def _figure(estimate: float, around: Interval | None) -> Figure:
+    """The estimate with the relative interval of the pace.
+
+    The pace is the mean progress of all suites, in mixes. The harness keeps the suites in proportion, so the least
+    advanced one scatters with the machine's speed as their mean does. The mean lacks the noise of single feeds.
+    """
+    if around is None:
+        return Figure(estimate)
+    return Figure(estimate, estimate * around.low / around.estimate, estimate * around.high / around.estimate)
