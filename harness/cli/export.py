@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from mixmark.harness.cli.options import CONFIG, JSON, TIER
-from mixmark.harness.cli.tables import print_json, print_table
+from mixmark.harness.cli.tables import plugins_print_to_stderr, print_json, print_table
 from mixmark.harness.contracts.text import plain
 
 
@@ -76,7 +76,7 @@ def export(
     choose_by_name("suite", [suite], suites)
     choose_by_name("format", [format_name], formats)
     checkpoint = {"weights": str(weights.resolve())} if weights else {}
-    asked = exporting.Asked(
+    request = exporting.ExportRequest(
         suite=suites[suite],
         tier=tier,
         options={**configuration.load(config).suites.get(suite, {}), **checkpoint},
@@ -85,7 +85,10 @@ def export(
         precision=precision,
         samples=samples,
     )
-    manifest = exporting.export(asked, folder, lambda stage: click.echo(f"{suite}, {tier}: {plain(stage)}", err=True))
+    with plugins_print_to_stderr():
+        manifest = exporting.export(
+            request, folder, lambda stage: click.echo(f"{suite}, {tier}: {plain(stage)}", err=True)
+        )
     if as_json:
         print_json(manifest)
         return

@@ -1,13 +1,12 @@
-"""A suite written to a folder in a format that other programs read, with feeds and the reference's outputs for them.
+"""Writes a suite to a folder in a format that other programs read, with feeds and the reference's outputs for them.
 
     FOLDER
-    ├── config.json, …     what the format writes
+    ├── config.json, …     the files of the format
     ├── samples/0.npz, …   a feed's arrays by their names, and the `output`
     └── mixmark.json       what the folder holds, with the size and the SHA-256 of each file
 
-A process of its own writes into the folder FOLDER.part, which gets its name once all of it is on the disk. So neither a
-full disk nor a kill nor Ctrl-C leaves a folder that looks whole, and no library that a format or the reference needs is
-loaded into this process.
+The files are written to a temporary folder beside FOLDER, which gets its name at the end, so an error or Ctrl-C leaves
+nothing behind.
 """
 
 from __future__ import annotations
@@ -16,14 +15,11 @@ import errno
 import hashlib
 import json
 import math
-import multiprocessing
 import os
 import shutil
-import signal
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +37,8 @@ from mixmark.harness.worker.child import needed_bytes
 from mixmark.harness.worker.process import memory
 
 Manifest = dict[str, Any]
-"""What the folder holds, as its file `mixmark.json` says it."""
+"""The content of mixmark.json."""
 
-PART = ".part"
 MANIFEST = "mixmark.json"
 SAMPLES = "samples"
 SEED = 0
@@ -51,22 +46,22 @@ SEED = 0
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What is exported."""
+class ExportRequest:
+    """The suite that is exported, and how."""
 
     suite: Plugin
     tier: str
     options: Mapping[str, str]
     weights: str
-    """`drawn`, or what names a checkpoint."""
+    """`synthetic`, or the name of a checkpoint."""
     format: Plugin
     precision: str
     samples: int
-    """How many feeds are written with their outputs."""
+    """The number of feeds that are written with their outputs."""
 
 
 @dataclass(frozen=True)
-class File:
+class ExportedFile:
     """A file of the folder."""
 
     path: str
@@ -74,125 +69,68 @@ class File:
     sha256: str
 
 
-def export(asked: Asked, folder: Path, on_stage: Callable[[str], None]) -> Manifest:
-    """Writes the folder and returns its manifest. Raises MixmarkError, and leaves nothing behind then."""
+def export(request: ExportRequest, folder: Path, on_stage: Callable[[str], None]) -> Manifest:
+    """Writes the folder and returns its manifest. on_stage: gets what is being done. Raises MixmarkError."""
     folder = folder.absolute()
-    part = _claimed(folder)
-    ours, theirs = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("spawn").Process(target=_work, args=(asked, part, theirs), daemon=True)
+    if folder.exists() or folder.is_symlink():
+        raise UsageError(f"{folder} exists already", "give a new folder, or remove this one first")
     try:
-        _start(process)
-        theirs.close()
-        try:
-            while isinstance(told := ours.recv(), str):
-                on_stage(told)
-        except EOFError:
-            process.join()
-            raise MixmarkError(
-                f"the process that wrote {folder} ended with exit code {process.exitcode}",
-                "-9 means that it was killed, for example because memory was full" if process.exitcode == -9 else "",
-            ) from None
-        if isinstance(told, MixmarkError):
-            raise told
-        try:
-            part.rename(folder)
-            _sync(folder.parent)
-        except OSError as error:
-            raise _not_written(folder, error) from error
-    except BaseException:
-        if process.pid:
-            process.kill()
-            process.join()
-        shutil.rmtree(part, ignore_errors=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as scratch:
+            part = Path(scratch) / folder.name  # with the rights of a new folder: a temporary one is the user's alone
+            part.mkdir()
+            manifest = write(request, part, on_stage)
+            os.replace(part, folder)
+    except MixmarkError:
         raise
-    manifest: Manifest = told
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, None)  # numpy's error for a short write has no number
+        hint = "free disk space, or give a folder on another disk" if full else "give a folder that can be written"
+        raise UsageError(f"{folder} cannot be written: {error.strerror or error}", hint) from error
+    except MemoryError as error:
+        raise MixmarkError("memory is full", "take a smaller --tier, or --samples 0") from error
+    except Exception as error:  # a format or a suite may raise anything
+        message = f"{request.format.name} of {request.suite.name}: {type(error).__name__}: {error}"
+        raise MixmarkError(message) from error
     return manifest
 
 
-def _start(process: BaseProcess) -> None:
-    """Starts a process that ignores Ctrl-C: this one ends it."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        process.start()
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _claimed(folder: Path) -> Path:
-    """The new folder that is written to."""
-    if folder.exists() or folder.is_symlink():
-        raise UsageError(f"{folder} exists already", "give a new folder, or remove this one first")
-    part = folder.with_name(folder.name + PART)
-    try:
-        part.mkdir(parents=True)
-    except FileExistsError as error:
-        raise UsageError(
-            f"{part} exists: another export writes to it, or one was killed",
-            "remove it if no other export is at work, or give another folder",
-        ) from error
-    except OSError as error:
-        raise _not_written(folder, error) from error
-    return part
-
-
-def _not_written(folder: Path, error: OSError) -> MixmarkError:
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT, None)  # numpy gives no number where it wrote less than asked
-    hint = "free disk space, or give a folder on another disk" if full else "give a folder that can be written"
-    return UsageError(f"{folder} cannot be written: {error.strerror or error}", hint)
-
-
-def _work(asked: Asked, part: Path, parent: Connection) -> None:
-    """What the process does: it sends stages as texts, then the manifest, or the error that ended it."""
-    os.dup2(2, 1)  # what libraries print is no part of our output
-    try:
-        parent.send(_written(asked, part, parent.send))
-    except MixmarkError as error:
-        parent.send(error)
-    except OSError as error:
-        parent.send(_not_written(part.with_name(part.name.removesuffix(PART)), error))
-    except MemoryError:
-        parent.send(MixmarkError("memory is full", "take a smaller --tier, or --samples 0"))
-    except Exception as error:
-        parent.send(MixmarkError(f"{asked.format.name} of {asked.suite.name}: {type(error).__name__}: {error}"))
-
-
-def _written(asked: Asked, part: Path, on_stage: Callable[[str], None]) -> Manifest:
-    suite: Suite = asked.suite.load()(asked.tier, asked.options)
-    if asked.samples:
+def write(request: ExportRequest, folder: Path, on_stage: Callable[[str], None]) -> Manifest:
+    """Writes everything to an empty folder and returns the manifest."""
+    suite: Suite = request.suite.load()(request.tier, request.options)
+    if request.samples:
         _refuse_without_memory(suite)
         list(_reference().discover())  # raises PluginError where torch is not installed
     weights = suite.weights()
     values = sum(math.prod(map(int, weights.spec(name).shape)) for name in weights.names())
-    size_bytes = values * BITS_PER_WEIGHT[asked.precision] // 8
-    free_bytes = shutil.disk_usage(part).free
+    size_bytes = values * BITS_PER_WEIGHT[request.precision] // 8
+    free_bytes = shutil.disk_usage(folder).free
     if size_bytes > free_bytes:
         raise UsageError(
-            f"{suite.name} at the tier {suite.tier} takes {_gb(size_bytes)} in {asked.precision}, and the disk of"
-            f" {part.parent} has {_gb(free_bytes)} free",
+            f"{suite.name} at the tier {suite.tier} takes {_gb(size_bytes)} in {request.precision}, and the disk has"
+            f" {_gb(free_bytes)} free",
             "free disk space, give a folder on another disk, or take another --precision",
         )
-    on_stage(f"writing {_gb(size_bytes)} of weights in {asked.precision}")
-    asked.format.load()(suite, asked.precision, part)
-    if asked.samples:
-        on_stage(f"computing {asked.samples} reference outputs")
-        write_samples(suite, part / SAMPLES, asked.samples)
+    on_stage(f"writing {_gb(size_bytes)} of weights in {request.precision}")
+    request.format.load()(suite, request.precision, folder)
+    if request.samples:
+        on_stage(f"computing {request.samples} reference outputs")
+        write_samples(suite, folder / SAMPLES, request.samples)
     on_stage("hashing the files")
-    gate = suite.gate(asked.precision)
+    gate = suite.gate(request.precision)
     manifest = {
         "mixmark": VERSION,
         "suite": suite.name,
         "suite_version": suite.version,
         "tier": suite.tier,
-        "weights": asked.weights,
-        "format": asked.format.name,
-        "precision": asked.precision,
-        "samples": {"count": asked.samples, "seed": SEED, "batch": 1, "computed_by": f"{REFERENCE} in fp32"},
+        "weights": request.weights,
+        "format": request.format.name,
+        "precision": request.precision,
+        "samples": {"count": request.samples, "seed": SEED, "batch": 1, "computed_by": f"{REFERENCE} in fp32"},
         "gate": None if gate is None else {"metric": gate.metric, "at_most": gate.at_most},
-        "files": [asdict(_file(path, part)) for path in sorted(part.rglob("*")) if path.is_file()],
+        "files": [asdict(_file(path, folder)) for path in sorted(folder.rglob("*")) if path.is_file()],
     }
-    (part / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-    for path in (*part.rglob("*"), part):
-        _sync(path)
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
     return manifest
 
 
@@ -225,18 +163,10 @@ def _reference() -> Adapter:
     return adapter
 
 
-def _file(path: Path, folder: Path) -> File:
+def _file(path: Path, folder: Path) -> ExportedFile:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return File(path.relative_to(folder).as_posix(), path.stat().st_size, digest)
-
-
-def _sync(path: Path) -> None:
-    file = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
+    return ExportedFile(path.relative_to(folder).as_posix(), path.stat().st_size, digest)
 
 
 def _gb(size_bytes: int) -> str:
