@@ -1,14 +1,11 @@
-"""The output in about fifteen lines: verdict, sentence, score, one line per suite, energy, and what would be better.
+"""The summary in about fifteen lines: verdict, sentence, score, one line per suite, energy, possible improvements.
 
-It is written to be the last that stands on the screen. `full` has everything else.
+A run prints it last. The reporter `full` prints all figures before it.
 """
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections.abc import Iterable
-from io import StringIO
 
 from rich.console import Console
 from rich.padding import Padding
@@ -19,62 +16,53 @@ from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.judgement import Judgement
 from mixmark.reporters import figures
 from mixmark.reporters.summary import SuiteLine, Summary, summary
+from mixmark.reporters.terminal import rendered
 
 WIDTH = 100  # longer lines are hard to read
-WIDE = 80  # columns, from which on the other routes have a column of their own
-NARROWEST = 60  # below that the terminal breaks the lines
+WIDE = 80  # from this width on, the other routes have their own column
 COLOURS = {"solid": "bold green", "fair": "bold yellow", "disturbed": "bold red", "invalid": "bold red"}
-"""The colours of the verdicts. An interrupted run has none."""
+"""The colours of the verdicts. An unfinished run has none."""
 
 
 def report(judgement: Judgement) -> str:
-    """Returns the text, as wide as the terminal but at most 100 columns, in colour only on a terminal."""
-    out = Console(
-        file=StringIO(),
-        width=min(max(shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH, NARROWEST), WIDTH),
-        force_terminal=sys.stdout.isatty(),
-        markup=False,
-        emoji=False,
-        highlight=False,
-    )
-    with out.capture() as captured:
-        _write(out, summary(judgement))
-    return "\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n"
+    """Returns the text, as wide as the terminal but at most 100 columns."""
+    found = summary(judgement)
+    return rendered(lambda out: _write(out, found), WIDTH, WIDTH)
 
 
-def _write(out: Console, told: Summary) -> None:
-    out.print(Text.assemble((told.verdict, COLOURS.get(told.verdict, "bold")), f": {plain(told.reason)}"))
+def _write(out: Console, found: Summary) -> None:
+    out.print(Text.assemble((found.verdict, COLOURS.get(found.verdict, "bold")), f": {plain(found.reason)}"))
     out.print()
-    out.print(Text(plain(told.sentence), style="bold"))
-    for each in told.scale:
-        out.print(Padding(Text(plain(each)), (0, 0, 0, 2)))
-    if told.score:
-        out.print(Text(plain(told.score)))
-    if told.suites:
+    out.print(Text(plain(found.sentence), style="bold"))
+    for line in found.scale:
+        out.print(Padding(Text(plain(line)), (0, 0, 0, 2)))
+    if found.score:
+        out.print(Text(plain(found.score)))
+    if found.suites:
         out.print()
-        out.print(_lines(out, told.suites))
-    if told.hosted:
+        out.print(_lines(out, found.suites))
+    if found.hosted:
         out.print()
         out.print(Text(figures.HOSTED))
-        out.print(_lines(out, told.hosted))
+        out.print(_lines(out, found.hosted))
     out.print()
     facts = Table.grid(padding=(0, 2, 0, 0))
     facts.add_column(no_wrap=True)
     facts.add_column()
-    facts.add_row("energy", Text(plain(told.energy)))
-    if told.better:
-        facts.add_row("better", Text(plain(told.better)))
+    facts.add_row("energy", Text(plain(found.energy)))
+    if found.better:
+        facts.add_row("better", Text(plain(found.better)))
     out.print(facts)
 
 
 def _lines(out: Console, lines: Iterable[SuiteLine]) -> Table:
-    """One line per suite or service; on a narrow terminal the other routes stand in the column of the best one."""
+    """One line per suite or service. On a narrow terminal the other routes share the column of the best route."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(max_width=16)
     table.add_column(justify="right", max_width=28)
     for line in lines:
         cells: tuple[str, ...] = (line.suite, line.rate, line.route, line.others)
         if out.width < WIDE:
-            cells = (line.suite, line.rate, ", ".join(each for each in cells[2:] if each))
-        table.add_row(*(Text(plain(each)) for each in cells))
+            cells = (line.suite, line.rate, ", ".join(filter(None, cells[2:])))
+        table.add_row(*(Text(plain(cell)) for cell in cells))
     return table

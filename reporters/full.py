@@ -1,11 +1,8 @@
-"""All figures, findings and absences as plain text, at most 120 columns wide, and the output last."""
+"""All figures, findings and absences as plain text, at most 120 columns wide; the summary of `console` comes last."""
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections.abc import Mapping, Sequence
-from io import StringIO
 from typing import Literal
 
 from rich.console import Console
@@ -18,74 +15,65 @@ from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.roofline import Ceiling
 from mixmark.harness.judge.rows import Matrix, Row
 from mixmark.reporters import console, figures, hosts, scores
+from mixmark.reporters.terminal import rendered
 
 WIDTH = 120
-NAMES = ("suite", "device", "adapter")  # columns that wrap where names are long: figures never do
-NARROWEST = 60  # below that the terminal breaks the lines
+NAMES = ("suite", "device", "adapter")  # columns that wrap long names; figures never wrap
 
 
 def report(judgement: Judgement) -> str:
+    details = rendered(lambda out: _write(out, judgement), WIDTH, WIDTH, coloured=False)
+    return f"{details}\n{console.report(judgement)}"
+
+
+def _write(out: Console, judgement: Judgement) -> None:
     result = judgement.result
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH
-    out = Console(
-        file=StringIO(),
-        width=min(max(width, NARROWEST), WIDTH),
-        color_system=None,
-        force_terminal=False,
-        markup=False,
-        emoji=False,
-        highlight=False,
-    )
-    with out.capture() as captured:
-        _head(out, judgement)
-        if found := scores.score_text(judgement):
-            _score(out, found)
-        audited, hosted = (_rates(out, judgement.result, rows) for rows in (judgement.cells, judgement.hosted))
-        out.print(audited if judgement.cells else "no suite was measured alone")
-        if judgement.hosted:
-            out.print()
-            out.print(figures.HOSTED)
-            out.print(hosted)
-        if judgement.matrix:
-            out.print()
-            out.print(_matrix(out, result, judgement.matrix))
-        if judgement.ceilings:
-            out.print()
-            out.print(_ceilings(out, result, judgement.ceilings))
+    _head(out, judgement)
+    if score := scores.score_text(judgement):
+        _score(out, score)
+    out.print(_rates(out, result, judgement.cells) if judgement.cells else "no suite was measured alone")
+    if judgement.hosted:
         out.print()
-        out.print(_remarks(judgement))
-    details = "\n".join(line.rstrip() for line in captured.get().splitlines())
-    return f"{details}\n\n{console.report(judgement)}"
+        out.print(figures.HOSTED)
+        out.print(_rates(out, result, judgement.hosted))
+    if judgement.matrix:
+        out.print()
+        out.print(_matrix(out, result, judgement.matrix))
+    if judgement.ceilings:
+        out.print()
+        out.print(_ceilings(out, result, judgement.ceilings))
+    out.print()
+    out.print(_remarks(judgement))
 
 
 def _head(out: Console, judgement: Judgement) -> None:
     result, system = judgement.result, judgement.result.system
     state = "finished" if result.finished else "UNFINISHED"
-    written = (f"Mixmark {system.mixmark}", f"{result.tier} tier", result.preset, result.created_utc, state)
-    out.print(" · ".join(map(figures.name, written)))
-    for group, each in hosts.groups(result):
+    facts = (f"Mixmark {system.mixmark}", f"{result.tier} tier", result.preset, result.created_utc, state)
+    out.print(" · ".join(map(figures.name, facts)))
+    for group, of_group in hosts.groups(result):
         out.print(group)
-        out.print(f"  {_machine(each)}")
+        out.print(f"  {_machine(of_group)}")
     if not result.hosts:
         out.print(_machine(system))
     names = figures.device_names(result)
     for device in result.devices:
-        size = "" if device.memory_bytes is None else f", {figures.significant(device.memory_bytes / 2**30)} GiB"
+        size = "" if device.memory_bytes is None else f", {figures.gibibytes(device.memory_bytes)}"
         out.print(f"  {names[device.id]}  {figures.name(device.name) or device.kind}{size}")
-    if told := figures.scope(judgement.rows):
-        out.print(f"  {told}")
+    if scope := figures.scope(judgement.rows):
+        out.print(f"  {scope}")
     out.print()
 
 
 def _machine(system: System) -> str:
-    memory = None if system.memory_bytes is None else f"{figures.significant(system.memory_bytes / 2**30)} GiB"
+    memory = None if system.memory_bytes is None else figures.gibibytes(system.memory_bytes)
     threads = None if system.cpu_threads is None else f"{system.cpu_threads} threads"
     parts = (system.cpu_model, threads, memory, system.operating_system, system.virtualization, system.container)
     return " · ".join(figures.name(part) for part in parts if part)
 
 
 def _table(out: Console, *columns: str) -> Table:
-    """A column whose name starts with `>` is aligned to the right. Where the terminal is narrow, cells wrap."""
+    """A table without lines. A column whose name starts with `>` is aligned to the right; narrow tables wrap cells."""
     table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, pad_edge=False)
     for column in columns:
         justify: Literal["left", "right"] = "right" if column.startswith(">") else "left"
@@ -104,22 +92,23 @@ def _rates(out: Console, result: Result, rows: Sequence[Row]) -> Table:
 
 
 def _narrow_rates(out: Console, names: Mapping[str, str], rows: Sequence[Row]) -> Table:
-    """The table for a narrow terminal: what runs where in one column, on three lines."""
+    """The table for a narrow terminal: suite, device, adapter and scenario share one column, on three lines."""
     table = _table(out, "what, where", ">throughput", "latency", ">roof-\nline", ">energy\na unit")
-    for at, row in enumerate(rows):
-        if at:
+    for row in rows:
+        if table.rows:
             table.add_row()
         route = row.record.route
-        of_what = (
+        target = (
             f"{figures.name(route.suite)}, {names[route.device]}",
             f"{figures.name(route.adapter)}, {route.precision}",
+            figures.work(row.record),
         )
         typical, tail = _latencies(row)
-        known = [each for pair in zip(typical.split("\n"), tail.split("\n"), strict=True) for each in pair]
+        latencies = [text for pair in zip(typical.split("\n"), tail.split("\n"), strict=True) for text in pair]
         table.add_row(
-            "\n".join(plain(each) for each in (*of_what, figures.work(row.record))),
+            "\n".join(map(plain, target)),
             "\n".join(figures.throughput(row)),
-            "\n".join(each for each in known if each != figures.UNKNOWN) or figures.UNKNOWN,
+            "\n".join(text for text in latencies if text != figures.UNKNOWN) or figures.UNKNOWN,
             figures.share(row.roofline_fraction),
             "\n".join(figures.spent(row.energy)[: figures.energy_parts(rows)]),
         )
@@ -170,40 +159,37 @@ def _score(out: Console, found: scores.ScoreText) -> None:
     for name, value in found.facts:
         facts.add_row(f"  {name}", Text(plain(value)))
     out.print(facts)
-    for each in found.tables:
+    for source in found.tables:
         out.print()
-        columns = [f"{'>' if at >= each.text_columns else ''}{name}" for at, name in enumerate(each.header)]
+        columns = [f"{'>' if index >= source.text_columns else ''}{name}" for index, name in enumerate(source.header)]
         table = _table(out, *columns)
-        for row in each.rows:
-            table.add_row(*(plain(cell) for cell in row))
+        for row in source.rows:
+            table.add_row(*map(plain, row))
         out.print(table)
     out.print()
 
 
 def _matrix(out: Console, result: Result, compared: Matrix) -> Table:
-    """The matrix of as many devices as fit; the other reports have all of them."""
+    """The matrix of the devices that fit; the other reporters show all devices."""
     names = figures.device_names(result)
     fitting = (out.width - 24) // 12
     shown = compared.devices[:fitting]
     table = _table(out, f"alone, of {names[compared.baseline]}", *(f">{names[device]}" for device in shown))
     for suite, relatives in compared.rows:
-        table.add_row(figures.name(suite), *(figures.ratio(each) for each in relatives[:fitting]))
+        table.add_row(figures.name(suite), *map(figures.ratio, relatives[:fitting]))
     return table
 
 
 def _latencies(row: Row) -> tuple[str, str]:
-    """Cells of the latency; where units stream out of a feed, of its first mark and of each unit too."""
+    """(typical, tail) of the latency; if a feed yields its units singly, also of the first mark and of each unit."""
     if row.time_per_unit.mean_ns is None:
         return figures.typical(row.latency), figures.tail(row.latency)
-    lines = (("feed", row.latency), ("first", row.first_mark), (f"/{_short(row)}", row.time_per_unit))
+    short = figures.name(row.names.short, figures.LONGEST_UNIT)
+    lines = (("feed", row.latency), ("first", row.first_mark), (f"/{short}", row.time_per_unit))
     return (
         "\n".join(f"{name:<5} {figures.typical(latency)}" for name, latency in lines),
         "\n".join(figures.tail(latency) for _, latency in lines),
     )
-
-
-def _short(row: Row) -> str:
-    return figures.name(row.names.short, figures.LONGEST_UNIT)
 
 
 def _ceilings(out: Console, result: Result, known: Sequence[Ceiling]) -> Table:
@@ -223,7 +209,7 @@ def _ceilings(out: Console, result: Result, known: Sequence[Ceiling]) -> Table:
 
 
 def _remarks(judgement: Judgement) -> Table:
-    """Failures, warnings and notes; long ones wrap inside their column."""
+    """Findings and absences; long texts wrap inside their column."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column()

@@ -1,4 +1,4 @@
-"""Tables for GitHub."""
+"""All figures and findings as Markdown tables for GitHub."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ def _lines(judgement: Judgement) -> Iterator[str]:
     state = "finished" if result.finished else "UNFINISHED"
     yield f"## Mixmark: {result.tier} tier, {cell(result.preset)}, {state}"
     yield ""
-    for group, of_it in hosts.groups(result):
-        yield f"- {cell(f'{group}: {_machine(of_it)}')}"
+    for group, of_group in hosts.groups(result):
+        yield f"- {cell(f'{group}: {_machine(of_group)}')}"
     measured = f"{result.created_utc}, Mixmark {system.mixmark}"
     yield "" if result.hosts else cell(f"{_machine(system)}, {measured}")
     if result.hosts:
         yield cell(measured)
-    if told := figures.scope(judgement.rows):
+    if scope := figures.scope(judgement.rows):
         yield ""
-        yield cell(told)
+        yield cell(scope)
     yield ""
     first = summary(judgement)
     yield f"**{first.verdict}**: {cell(first.reason)}"
     yield ""
     yield cell(first.sentence)
-    yield from (f"- {cell(each)}" for each in first.scale)
+    yield from (f"- {cell(line)}" for line in first.scale)
     yield ""
     if found := scores.score_text(judgement):
         yield f"**{cell(found.headline)}**"
         yield ""
         yield from (f"- {cell(name)}: {cell(value)}" for name, value in found.facts)
-        for each in found.tables:
+        for source in found.tables:
             yield ""
-            yield from table(each.header, each.rows, right_from=each.text_columns)
+            yield from table(source.header, source.rows, right_from=source.text_columns)
         yield ""
     for title, rows in (("", judgement.cells), (figures.HOSTED, judgement.hosted)):
         if title and rows:
@@ -89,7 +89,7 @@ def _machine(system: System) -> str:
     return f"{system.cpu_model or 'CPU'}, {system.kernel}"
 
 
-def _row(row: Row, names: dict[str, str], told: int) -> Sequence[str]:
+def _row(row: Row, names: dict[str, str], energy_parts: int) -> Sequence[str]:
     route = row.record.route
     return (
         figures.name(route.suite),
@@ -104,11 +104,12 @@ def _row(row: Row, names: dict[str, str], told: int) -> Sequence[str]:
         figures.typical(row.first_mark),
         figures.typical(row.time_per_unit),
         figures.share(row.roofline_fraction),
-        ", ".join(figures.spent(row.energy)[:told]),
+        ", ".join(figures.spent(row.energy)[:energy_parts]),
     )
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], right_from: int) -> Iterator[str]:
+    """The lines of a table. right_from: the index of the first column that is aligned to the right."""
     yield f"| {' | '.join(map(cell, header))} |"
     yield f"|{'|'.join('---' if column < right_from else '---:' for column in range(len(header)))}|"
     for row in rows:
@@ -116,7 +117,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], right_from: int)
 
 
 def cell(text: str) -> str:
-    """The text of a cell, in which nothing is taken for a table's bar, for HTML or for markup."""
+    """The text with escapes, so that no part of it counts as a table's bar, as HTML or as markup."""
     for mark in "\\|`*_[]#~":
         text = text.replace(mark, f"\\{mark}")
     return plain(text, figures.LONGEST).replace("<", "&lt;")

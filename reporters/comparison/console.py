@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections.abc import Sequence
-from io import StringIO
 
 from rich.console import Console
 from rich.table import Table
@@ -16,10 +13,10 @@ from mixmark.harness.judge.compare.machines import BestRoute, BestRoutes, SideBy
 from mixmark.reporters.comparison import words
 from mixmark.reporters.comparison.words import Note
 from mixmark.reporters.figures import UNKNOWN
+from mixmark.reporters.terminal import rendered
 
 WIDTH = 100  # columns of a file or a pipe
 WIDEST = 160
-NARROWEST = 60  # on a narrower terminal the terminal breaks the lines
 NAME, COLUMN = 18, 19  # the least widths of a row's name and of a result: narrower ones would break words
 COLOURS = {
     "faster": "green", "slower": "red", "ambiguous": "yellow",
@@ -28,18 +25,7 @@ COLOURS = {
 
 
 def report(found: SideBySide) -> str:
-    terminal = sys.stdout.isatty()
-    out = Console(
-        file=StringIO(),
-        width=min(max(shutil.get_terminal_size().columns if terminal else WIDTH, NARROWEST), WIDEST),
-        force_terminal=terminal,
-        markup=False,
-        emoji=False,
-        highlight=False,
-    )
-    with out.capture() as captured:
-        _write(out, found)
-    return "\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n"
+    return rendered(lambda out: _write(out, found), WIDTH, WIDEST)
 
 
 def _write(out: Console, found: SideBySide) -> None:
