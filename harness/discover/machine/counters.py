@@ -1,14 +1,15 @@
 """The counters of the machine at one instant, and what happened between two instants.
 
-It reads Linux first; what a machine does not say is None, and no reading raises. `root` is the file system to read, so
-that tests can lay one out. /proc/<pid> is trusted only where the kernel lists the children of a thread
-(CONFIG_PROC_CHILDREN, set in every distribution's kernel): elsewhere our own CPU time is unknown rather than too small.
+Most of it is read from Linux's /proc and /sys. What a machine does not count is None, and no reading raises. `root` is
+the file system to read, so that tests can lay one out. The workers' CPU time is read only if the kernel lists the
+children of a thread (CONFIG_PROC_CHILDREN, set in every distribution's kernel): without the list it would be too small.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -29,7 +30,7 @@ CPU_SENSORS = re.compile(r"coretemp|k10temp|zenpower|cpu|soc|pkg", re.IGNORECASE
 
 @dataclass(frozen=True)
 class Reading:
-    """The machine at one instant. The machine does not say what is missing from a mapping."""
+    """The machine at one instant. A mapping lacks what the machine does not count."""
 
     at_ns: int
     wall_ns: int
@@ -79,13 +80,12 @@ def between(before: Reading, after: Reading) -> Conditions:
 
 
 class Machine:
-    """Reads the counters. pids: the workers, whose children count with them; this process is ours too.
+    """Reads the counters.
 
-    usable: the hardware threads that this process and its workers may use: what others do elsewhere does not disturb
-    them, so it is not counted. None: all.
-    pinned: the cores of the workers that may use no others. accelerators: the vendors' watchers, opened by the caller;
-    None: accelerators are not read. A process that vanishes takes its CPU time with it, so a block in which a worker
-    died has no `own_ns`.
+    pids: the workers, whose descendants count with them, and with this process. usable: the hardware threads that this
+    process and its workers may use; load on others does not disturb them, so it is not counted. None: all. pinned: the
+    cores of each worker that is pinned. accelerators: the vendors' watchers, opened by the caller; None: accelerators
+    are not read. A process that ends takes its CPU time with it, so a block in which a worker died has no `own_ns`.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Machine:
         self._clock = clock
         self._wall = wall
         self._accelerators = accelerators
-        # What may be there is looked for once: a machine has hundreds of these files.
+        # The files are looked for once: a machine has hundreds of them.
         cpus = root / "sys/devices/system/cpu"
         self._clocks = {int(p.parts[-3][3:]): p for p in cpus.glob("cpu[0-9]*/cpufreq/scaling_cur_freq")}
         self._throttles = [*cpus.glob("cpu[0-9]*/thermal_throttle/*_throttle_count")]
@@ -114,8 +114,8 @@ class Machine:
 
     def read(self) -> Reading:
         workers = _tree(self._proc, self._pids)
-        parents = {} if workers is not None else _parents(self._proc)  # a kernel that lists no children
-        seen = workers if workers is not None else _below(self._proc, self._pids, parents)
+        parents = None if workers is not None else _parents(self._proc)
+        seen = workers if workers is not None else _tree(self._proc, self._pids, parents) or {}
         statuses = {thread: text(f"{thread}/status") for threads in seen.values() for thread in threads}
         stat = text(self._proc / "stat")
         rows = {int(cpu): row for cpu, row in re.findall(r"^cpu(\d+) (.*)$", stat, re.MULTILINE)}
@@ -147,12 +147,12 @@ class Machine:
             accelerators=self._states({os.getpid(), *(workers or self._pids)}),
         )
 
-    def _strayed(self, parents: Mapping[int, int], statuses: Mapping[str, str]) -> int | None:
+    def _strayed(self, parents: Mapping[int, int] | None, statuses: Mapping[str, str]) -> int | None:
         if not self._pinned:
             return None
         strayed = 0
         for pid, cores in self._pinned.items():
-            family = _tree(self._proc, [pid]) or _below(self._proc, [pid], parents)
+            family = _tree(self._proc, [pid], parents) or {}
             allowed = [_cores(statuses.get(thread, "")) for threads in family.values() for thread in threads]
             strayed += sum(not each <= cores for each in allowed)
         return strayed
@@ -175,7 +175,7 @@ def _integers(paths: Iterable[Path]) -> Iterator[int]:
 
 
 def _rise(before: int, after: int | None) -> int | None:
-    """By how much a counter rose; None where it went backwards, since after a reset or a wrap nobody knows."""
+    """By how much a counter rose; None if it fell, since after a reset or an overflow the rise is unknown."""
     return after - before if after is not None and after >= before else None
 
 
@@ -203,8 +203,12 @@ def _counters_of(rows: Mapping[int, str]) -> Iterator[tuple[str, int]]:
         yield "stolen_ns", sum(int(row.split()[7]) for row in rows.values()) * TICK_NS
 
 
-def _tree(proc: Path, pids: Iterable[int]) -> dict[int, list[str]] | None:
-    """The processes and their descendants, each with the folders of its threads; None where children are not listed."""
+def _tree(proc: Path, pids: Iterable[int], parents: Mapping[int, int] | None = None) -> dict[int, list[str]] | None:
+    """The processes and their descendants, each with the folders of its threads.
+
+    parents: the parent of every process of the machine, which takes longer to read; None: the kernel lists the children
+    of each thread. Returns None if it does not.
+    """
     found: dict[int, list[str]] = {}
     todo = list(pids)
     while todo:
@@ -213,9 +217,12 @@ def _tree(proc: Path, pids: Iterable[int]) -> dict[int, list[str]] | None:
         tasks = f"{proc}/{pid}/task"
         with suppress(OSError):
             found[pid] = [f"{tasks}/{thread}" for thread in os.listdir(tasks)]
-        if found[pid] and not os.path.exists(f"{tasks}/{pid}/children"):
+        if parents is not None:
+            todo += [child for child, parent in parents.items() if parent == pid and child not in found]
+        elif found[pid] and not os.path.exists(f"{tasks}/{pid}/children"):
             return None
-        todo += [int(child) for thread in found[pid] for child in text(f"{thread}/children").split()]
+        else:
+            todo += [int(child) for thread in found[pid] for child in text(f"{thread}/children").split()]
     return found
 
 
@@ -226,7 +233,7 @@ def _fields(proc: Path, pid: int) -> list[int]:
 
 
 def _process_counters(proc: Path, workers: Iterable[int] | None) -> Iterator[tuple[str, int]]:
-    """CPU time and page faults. A parent's counters hold those of children that it waited for, so none is lost."""
+    """CPU time and page faults. A parent's counters include those of children that it waited for."""
     harness = _fields(proc, os.getpid())[10:12]  # without its children: they are workers, or not ours
     if workers is None or not harness:
         return
@@ -244,22 +251,8 @@ def _parents(proc: Path) -> dict[int, int]:
     return {}
 
 
-def _below(proc: Path, pids: Iterable[int], parents: Mapping[int, int]) -> dict[int, list[str]]:
-    """What `_tree` returns, by the parent of each process: it takes longer, since it looks at every process."""
-    found: dict[int, list[str]] = {}
-    todo = list(pids)
-    while todo:
-        pid = todo.pop()
-        found[pid] = []
-        tasks = f"{proc}/{pid}/task"
-        with suppress(OSError):
-            found[pid] = [f"{tasks}/{thread}" for thread in os.listdir(tasks)]
-        todo += [child for child, parent in parents.items() if parent == pid and child not in found]
-    return found
-
-
 def _cores(status: str) -> frozenset[int]:
-    """The cores that a thread may run on, of `Cpus_allowed_list: 0-3,8`; none where that is not told."""
+    """The cores that a thread may run on, from `Cpus_allowed_list: 0-3,8`; empty if the line is missing."""
     found = re.search(r"^Cpus_allowed_list:\s*([\d,-]+)$", status, re.MULTILINE | re.ASCII)
     cores: set[int] = set()
     for part in found[1].split(",") if found else ():
@@ -269,19 +262,20 @@ def _cores(status: str) -> frozenset[int]:
 
 
 def _stopped(workers: Mapping[int, Sequence[str]], statuses: Mapping[str, str], children: Iterable[int]) -> int:
-    """How many processes are stopped (state T, or t for a debugger), or were stopped and went on since the last call.
+    """How many processes are stopped (state T, or t for a debugger), or were stopped and resumed since the last call.
 
-    children: those that may be this process's own children; of these the kernel remembers that they went on.
+    children: processes that may be children of this one, for which Linux remembers that they were resumed.
     """
     stopped = {
         pid
         for pid, threads in workers.items()
         if any(re.search(r"^State:\s*[Tt]\b", statuses.get(each, ""), re.MULTILINE) for each in threads)
     }
-    for pid in children:
-        with suppress(OSError, AttributeError):  # it is no child of ours, or this system has no waitid
-            if os.waitid(os.P_PID, pid, os.WSTOPPED | os.WCONTINUED | os.WNOHANG):
-                stopped.add(pid)
+    if sys.platform == "linux":
+        for pid in children:
+            with suppress(OSError):  # it is no child of this process
+                if os.waitid(os.P_PID, pid, os.WSTOPPED | os.WCONTINUED | os.WNOHANG):
+                    stopped.add(pid)
     return len(stopped)
 
 

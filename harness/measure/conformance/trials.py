@@ -165,7 +165,12 @@ class Trials:
             with Accelerators() as accelerators:
                 states = accelerators.read({worker.pid, *(each.pid for each in children)}, Path("/proc"))
             files = [*(_files(Path.cwd()) - before), *(f"TMPDIR/{name}" for name in _files(scratch))]
-            files += [each.path for each in process.open_files() if each.mode != "r" and each.path != str(worker.log)]
+            # Only Linux reports the mode.
+            files += [
+                each.path
+                for each in process.open_files()
+                if getattr(each, "mode", "") != "r" and each.path != str(worker.log)
+            ]
             return Discovery(
                 devices=output.devices,
                 environment=environment(worker.hello, output.vendor),
