@@ -226,6 +226,6 @@ def test_outputs_that_lie_elsewhere_are_told(monkeypatch: pytest.MonkeyPatch) ->
         session: Any = runner.session
         image = session.put(feed["image"])
         with monkeypatch.context() as patch:
-            patch.setattr(session, "_place", torch.device("meta"))  # as if the outputs should lie there
+            patch.setattr(session, "_device", torch.device("meta"))  # as if the outputs should lie there
             session.run("see", image)
         assert runner.facts["elsewhere"] == "the outputs of see are on cpu"
