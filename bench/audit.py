@@ -53,7 +53,7 @@ class Null:
 
 
 def kept(runner: Runner, feeds: Iterator[Feed]) -> str:
-    logs = {True: load_generator.Log(outputs=Outputs()), False: load_generator.Log()}
+    logs = {True: load_generator.FeedLog(outputs=Outputs()), False: load_generator.FeedLog()}
     took: dict[bool, list[tuple[int, int]]] = {True: [], False: []}
     begin = time.perf_counter()
     for pair in range(PAIRS):

@@ -26,7 +26,7 @@ import numpy as np
 from mixmark.harness.adapters.endpoint import Endpoint
 from mixmark.harness.adapters.endpoint.client import Address
 from mixmark.harness.contracts.protocols import Array, Feed, Runner, Use
-from mixmark.harness.worker.load_generator import Log
+from mixmark.harness.worker.load_generator import FeedLog
 from mixmark.suites.llm import Llm
 from tests.fakes.servers import Request, serving
 
@@ -80,7 +80,7 @@ def through(runner: Runner, feed: Feed) -> list[int]:
             sent.append(int(token[0]))
             yield token
 
-    _, marks, _ = Log().feed(cast(Runner, seen), feed, time.monotonic_ns)
+    _, marks, _ = FeedLog().feed(cast(Runner, seen), feed, time.monotonic_ns)
     return [(at_ns // 1000 - id) % WRAP for at_ns, id in zip(marks[0::2], sent, strict=True)]
 
 

@@ -141,9 +141,8 @@ def between_us(seconds: float) -> tuple[float, float]:
 
 def alone(worker: Worker, scratch: Path) -> int:
     """The units that the worker does by itself in a window."""
-    draw = messages.Key(key=1)
     worker.call(
-        messages.Measure(key="a", limits=LIMITS, out=str(scratch / "out.npz")), TIMEOUT_S, replies=lambda _: draw
+        messages.Measure(key="a", limits=LIMITS, out=str(scratch / "out.npz")), TIMEOUT_S, sampling_key=lambda full: 1
     )
     return int(worker.completions(scratch / "out.npz").units.sum())
 
@@ -152,12 +151,11 @@ def mixed(worker: Worker, scratch: Path) -> int:
     """The units that the worker does in a window where the nonces come one by one, one feed ahead."""
     units = serial = 0
     end_ns = time.monotonic_ns() + WINDOW_NS
-    draw = messages.Key(key=1)
     while time.monotonic_ns() < end_ns:
-        worker.post(messages.Feed(key="a", serial=serial, nonce=seeds.nonce(0, serial)))
+        worker.send(messages.Feed(key="a", serial=serial, nonce=seeds.nonce(0, serial)))
         serial += 1
         if serial > 1:
-            units += sum(worker.answer(messages.Fed, TIMEOUT_S, replies=lambda _: draw).marks[1::2])
+            units += sum(worker.receive(messages.Fed, TIMEOUT_S, sampling_key=lambda full: 1).yields[1::2])
     return units
 
 

@@ -27,7 +27,7 @@ from mixmark.harness.contracts.protocols import Array, Feed, Graph, Use
 from mixmark.harness.contracts.schema import Limits
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.plugins import registry
-from mixmark.harness.worker.load_generator import closed_loop, one_by_one
+from mixmark.harness.worker.load_generator import closed_loop, independent_feeds
 
 GOAL = 0.98
 PAIRS = 21  # pairs of blocks; fewer where a feed is longer than a block
@@ -240,7 +240,7 @@ def measure(suite_name: str, adapter_name: str, tier: str, batch: int) -> Row | 
 
         def harness_block() -> tuple[float, float]:
             begin = time.monotonic_ns()
-            done = closed_loop(runner, one_by_one(feeds), limits)
+            done = closed_loop(runner, independent_feeds(feeds), limits)
             wall = timestamps.units(done) * 1e9 / (time.monotonic_ns() - begin)
             return timestamps.throughput_per_s(done) or 0.0, wall
 

@@ -40,7 +40,7 @@ from mixmark.harness.worker import isolation, messages
 from mixmark.harness.worker.failures import WorkerFailed
 from mixmark.harness.worker.handle import Worker
 from mixmark.harness.worker.isolation import Isolation
-from mixmark.harness.worker.outputs import Told, digest, most_kept
+from mixmark.harness.worker.outputs import Commitments, capacity, digest
 from mixmark.harness.worker.process import memory
 
 REFERENCE = "torch"
@@ -60,11 +60,11 @@ def output_bytes(kept: Path) -> int:
         return int(outputs[0].nbytes) if len(outputs) else 0
 
 
-def draw(outputs: Path, gate: Gate, feeds: int, batch: int, done: int, told: Told, into: Path) -> Audit:
+def draw(outputs: Path, gate: Gate, feeds: int, batch: int, done: int, commitments: Commitments, into: Path) -> Audit:
     """Draws the outputs that will be audited, at least `feeds` and as many as hold the gate's samples, and keeps them.
 
-    outputs: what the worker handed over. All that was is looked at for values that are not finite. done: the feeds of
-    the window. told: what the worker told of its outputs while they were timed. A problem with them is the audit's:
+    outputs: the file that the worker handed over. All of its values must be finite. done: the number of feeds of the
+    window. told: what the worker told of its outputs while they were timed. A problem with them is the audit's:
     nothing is raised.
     """
     try:
@@ -73,9 +73,9 @@ def draw(outputs: Path, gate: Gate, feeds: int, batch: int, done: int, told: Tol
                 raise WrongOutput("the worker handed over outputs that unpack to more than their file")
         with outputs.open("rb") as file, np.load(file, allow_pickle=False) as handed:  # ours to close if it is torn
             serials, values = handed["serials"], handed["outputs"]
-            finished, befores, digests = handed["finished"], handed["befores"], handed["digests"]
-        among = _handed(serials, values, finished, digests, done, told)
-        before = told.before(finished, befores, digests)
+            finished, previous, digests = handed["finished"], handed["previous"], handed["digests"]
+        among = _handed(serials, values, finished, digests, done, commitments)
+        previous_digests = commitments.previous_digests(finished, previous, digests)
     except WrongOutput as error:
         return Audit(gate=gate, finished=0, problem=str(error))
     except DAMAGE as error:
@@ -83,8 +83,8 @@ def draw(outputs: Path, gate: Gate, feeds: int, batch: int, done: int, told: Tol
     count = min(len(among), max(feeds, math.ceil(gate.samples / batch)))
     chosen = np.sort(random.SystemRandom().sample(among.tolist(), count))
     with into.open("wb") as kept:
-        followed = [np.frombuffer(before[serial] or bytes(DIGEST_BYTES), np.uint8) for serial in chosen.tolist()]
-        np.savez_compressed(kept, serials=chosen, befores=followed, outputs=values[np.searchsorted(serials, chosen)])
+        followed = [np.frombuffer(previous_digests[serial] or bytes(DIGEST_BYTES), np.uint8) for serial in chosen.tolist()]
+        np.savez_compressed(kept, serials=chosen, previous_digests=followed, outputs=values[np.searchsorted(serials, chosen)])
     return Audit(gate=gate, finished=len(serials), feeds=tuple(chosen.tolist()))
 
 
@@ -94,7 +94,7 @@ def _handed(
     finished: npt.NDArray[Any],
     digests: npt.NDArray[Any],
     done: int,
-    told: Told,
+    commitments: Commitments,
 ) -> npt.NDArray[np.int64]:
     """The feeds from which audits may be drawn. Raises WrongOutput where these are not the outputs of the window."""
     columns = serials.dtype == finished.dtype == np.int64 and digests.dtype == np.uint8
@@ -105,18 +105,18 @@ def _handed(
         raise WrongOutput("the worker handed over two outputs for one feed")
     if len(finished) != done:
         raise WrongOutput(f"the worker handed over the digests of {len(finished)} outputs of {done} finished feeds")
-    told.check(finished, digests)
-    most = most_kept(values[0].nbytes)
-    asked = np.sort(told.kept(finished, most))
+    commitments.verify(finished, digests)
+    most = capacity(values[0].nbytes)
+    asked = np.sort(commitments.required(finished, most))
     if not np.array_equal(serials, asked):
         here = int(np.isin(asked, serials).sum())
         raise WrongOutput(f"the worker handed over {here} outputs of the {len(asked)} that it had to keep")
     rows = dict(zip(finished.tolist(), digests, strict=True))
     for serial, output in zip(serials.tolist(), values, strict=True):
         if digest(serial, output.tobytes()) != rows[serial].tobytes():
-            raise WrongOutput("the outputs are not those that were sealed when they were timed")
+            raise WrongOutput("the outputs do not match the commitments of the timed window")
     _finite(values)
-    return told.sample(finished, most)
+    return commitments.fair_sample(finished, most)
 
 
 def _finite(values: npt.NDArray[Any]) -> None:
@@ -241,7 +241,7 @@ class Auditor:
         assert record.batch is not None and record.seed is not None  # an audit was drawn from its feeds
         request = messages.Audit(key=REFERENCE, batch=record.batch, seed=record.seed, outputs=str(outputs))
         # Each feed is a stage: thirty of them may take longer than a hang is given.
-        return reference.worker.call(request, self._timeout_s, each_stage=True)
+        return reference.worker.call(request, self._timeout_s, per_stage=True)
 
     def _repeated(self, record: Record) -> Record:
         """The record with the difference that the CPU's reference makes on the first feed."""

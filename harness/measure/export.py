@@ -153,7 +153,7 @@ def write_samples(suite: Suite, folder: Path, count: int) -> None:
             feed = feeds(nonce)
             sample: dict[str, Any] = {
                 **feed,
-                "output": np.concatenate([load_generator.plain(out) for out in runner(feed)]),
+                "output": np.concatenate([load_generator.host_array(out) for out in runner(feed)]),
             }
             np.savez(folder / f"{nonce}.npz", **sample)
 

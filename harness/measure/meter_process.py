@@ -17,7 +17,7 @@ from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker import messages
 from mixmark.harness.worker.failures import Misused, WorkerFailed
 from mixmark.harness.worker.handle import Worker, why
-from mixmark.harness.worker.messages import AnswerT, Request
+from mixmark.harness.worker.messages import ReplyT, Request
 
 
 class Elsewhere:
@@ -63,7 +63,7 @@ class Elsewhere:
         self._worker.__exit__()
         self._folder.cleanup()
 
-    def _call(self, request: Request[AnswerT], timeout_s: float) -> AnswerT:
+    def _call(self, request: Request[ReplyT], timeout_s: float) -> ReplyT:
         try:
             return self._worker.call(request, timeout_s)
         except Misused as misused:

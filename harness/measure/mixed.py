@@ -152,7 +152,7 @@ class _Stream:
         """Sends the next feed to its worker."""
         self.posted_ns.append(time.monotonic_ns())
         nonce = seeds.nonce(self.seed, self.sent)
-        self.part.worker.post(messages.Feed(key=self.part.share.key, serial=self.sent, nonce=nonce))
+        self.part.worker.send(messages.Feed(key=self.part.share.key, serial=self.sent, nonce=nonce))
         self.sent += 1
 
     def may_have_behind(self, held: int) -> bool:
@@ -295,10 +295,10 @@ class _Devices:
                             return
                         self.changed.wait(TICK_S)
                         continue
-                output = held[0].part.worker.answer(messages.Fed, held[0].part.timeout_s, replies=self._drop)
-                held.remove(stream := self.by_key[output.key])
-                stream.part.told.digests[output.serial] = output.digest
-                self._finished(stream, output.issued_ns, output.marks)
+                fed = held[0].part.worker.receive(messages.Fed, held[0].part.timeout_s, sampling_key=self._sampling_key)
+                held.remove(stream := self.by_key[fed.key])
+                stream.part.commitments.digests[fed.serial] = fed.digest
+                self._finished(stream, fed.issued_ns, fed.yields)
         except Exception as error:  # whatever it is, the other devices go on
             failure = failure_of(error)
             for (_, where), stream in self.streams.items():
@@ -310,8 +310,8 @@ class _Devices:
                 self.dispatcher.lost(device, time.monotonic_ns())
                 self.changed.notify_all()
 
-    def _drop(self, question: messages.Question) -> messages.Reply:
-        return self.by_key[question.key].part.drop(question)
+    def _sampling_key(self, full: messages.OutputsFull) -> int:
+        return self.by_key[full.key].part.sampling_key(full)
 
     def _finished(self, stream: _Stream, issued_ns: int, marks: list[int]) -> None:
         """Keeps the stamps of a feed. Raises ValueError, TypeError or OverflowError where they cannot be stamps."""

@@ -37,7 +37,7 @@ from mixmark.harness.worker import messages
 from mixmark.harness.worker.failures import WorkerFailed, failure_of
 from mixmark.harness.worker.handle import Worker
 from mixmark.harness.worker.load_generator import made_ahead
-from mixmark.harness.worker.outputs import Told
+from mixmark.harness.worker.outputs import Commitments
 from mixmark.harness.worker.process import memory, orphans
 
 SECOND = 1_000_000_000
@@ -60,7 +60,7 @@ class Part:
     timeout_s: float
     scratch: Path
     stage: Callable[[str], None]
-    """Told what the worker does."""
+    """Commitments what the worker does."""
     seed: Callable[[], int]
     """Draws the seed of the window."""
     ahead: bool = False
@@ -71,7 +71,7 @@ class Part:
     """The processes outside of the worker's tree that work for it."""
     fields: dict[str, Any] = field(default_factory=dict)
     """The fields of the record, as far as they are known."""
-    told: Told = field(default_factory=Told)
+    commitments: Commitments = field(default_factory=Commitments)
     """What the worker tells of its outputs while they are timed."""
     failure: Failure | None = None
     """What ended the part, before or after it had finished feeds."""
@@ -86,12 +86,9 @@ class Part:
         self.worker.call(begin, self.timeout_s, self.stage)
         return seed
 
-    def drop(self, question: messages.Question) -> messages.Key:
-        """Draws which outputs stay, where they have outgrown the worker's memory for them. Raises Garbled for another
-        question."""
-        if not isinstance(question, messages.Outgrown):
-            raise messages.Garbled(f"{type(question).__name__} was not due")
-        return messages.Key(key=self.told.draw(question.done, question.seal))
+    def sampling_key(self, full: messages.OutputsFull) -> int:
+        """Draws the key that decides which outputs stay, once they outgrow the worker's memory for them."""
+        return self.commitments.draw_key(full.done, full.commitment)
 
 
 Drive = Callable[[Sequence[Part]], None]
@@ -220,7 +217,7 @@ def _prepared(
         ),
         equipment.timeout_s + (limits.warmup_ns + limits.search_ns) / SECOND,
         stage,
-        each_stage=True,  # preparing a batch size has a stage and thus a bound of its own
+        per_stage=True,  # preparing a batch size has a stage and thus a bound of its own
     )
     fields |= {name: value for name, value in dict(prepared).items() if name != "processes"}
     worker.helpers = (*worker.helpers, *prepared.processes)
@@ -290,7 +287,7 @@ def _end(part: Part, folder: Path) -> None:
             fields["unaudited"] = HOSTED if share.route.hosted else NOT_ASKED if gate else NO_GATE
             return
         done, into = len(fields["completions"]), audit.kept_at(folder, share.key)
-        fields["audit"] = audit.draw(outputs, gate, share.limits.audits, part.batch, done, part.told, into)
+        fields["audit"] = audit.draw(outputs, gate, share.limits.audits, part.batch, done, part.commitments, into)
         if share.scenario not in ("mixed", "probe", "server") and into.exists():
             feeds = map(part.suite.feeds(part.batch, 0), itertools.count())
             fields["feed_overhead_ns"] = feed_overhead.cost_ns(lambda: next(feeds), audit.output_bytes(into))

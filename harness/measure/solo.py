@@ -27,16 +27,16 @@ def _drive(part: Part) -> None:
     stamps = part.scratch / f"{part.share.key}.stamps.npz"
     longest_s = (limits.min_ns + limits.max_ns) / SECOND  # an open loop's last feed may wait as long as `max_ns`
     part.begin(tell=True)
-    lanes = 1 if part.share.scenario == "single-stream" else part.concurrency
-    part.told.chains = lanes if part.share.scenario == "server" else lanes * chains(part.ahead)
+    threads = 1 if part.share.scenario == "single-stream" else part.concurrency
+    part.commitments.chains = threads if part.share.scenario == "server" else threads * chains(part.ahead)
     request = messages.Measure(key=part.share.key, limits=limits, out=str(stamps))
-    measured = worker.call(request, part.timeout_s + longest_s, part.stage, replies=part.drop)
+    measured = worker.call(request, part.timeout_s + longest_s, part.stage, sampling_key=part.sampling_key)
     try:
         done = worker.completions(stamps)
     except (ValueError, TypeError, OSError, EOFError) as error:
         message = f"the worker's stamps cannot be used: {error}"
         raise WorkerFailed(Failure(kind="no result", message=message)) from error
-    part.told.seal = worker.seal or ""
+    part.commitments.window = worker.commitment or ""
     part.fields |= {
         "completions": done,
         "ended_by": measured.ended_by,

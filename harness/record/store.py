@@ -401,12 +401,12 @@ def _record(source: _Source, content: Any) -> Record:
 def _check_outputs(source: _Source, record: Record, audit: Audit) -> None:
     """Checks that the audited outputs are stored, each with all of its units, so that the audit can be repeated."""
     with _raw(source, f"{record.key}.outputs.npz", source.outputs) as arrays:
-        if arrays.names != {"serials", "befores", "outputs"}:
-            raise ValueError("it must hold serials, befores and outputs")
-        serials, befores, outputs = (arrays.read(name) for name in ("serials", "befores", "outputs"))
+        if arrays.names != {"serials", "previous_digests", "outputs"}:
+            raise ValueError("it must hold serials, previous_digests and outputs")
+        serials, previous_digests, outputs = (arrays.read(name) for name in ("serials", "previous_digests", "outputs"))
         count = (len(audit.feeds),)
-        if befores.shape != (*count, DIGEST_BYTES) or befores.dtype != np.uint8:
-            raise ValueError(f"befores must be a digest of {DIGEST_BYTES} bytes for each output")
+        if previous_digests.shape != (*count, DIGEST_BYTES) or previous_digests.dtype != np.uint8:
+            raise ValueError(f"previous_digests must be a digest of {DIGEST_BYTES} bytes for each output")
         if serials.shape != count or outputs.shape[:1] != count or serials.tolist() != [*audit.feeds]:
             raise ValueError(f"it does not hold the outputs for the audited feeds {', '.join(map(str, audit.feeds))}")
         units = outputs.shape[1] if len(outputs.shape) > 1 else "no"

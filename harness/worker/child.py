@@ -26,7 +26,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Literal, TypeVar
+from typing import BinaryIO, Literal
 
 import numpy as np
 
@@ -46,8 +46,6 @@ from mixmark.harness.worker.outputs import Outputs
 from mixmark.harness.worker.process import memory
 from mixmark.harness.worker.software import packages, python
 
-ReplyT = TypeVar("ReplyT", bound=messages.Reply)
-
 MAX_CONCURRENCY = 64
 MOST_TEXT = 200  # characters of a name or a value that an adapter discloses
 RUNTIME_BYTES = 512 << 20  # interpreter, framework and activations at batch 1, on top of weights and state
@@ -62,7 +60,7 @@ class Opened:
     device: Device
     spec: str
     """The suite's class."""
-    lanes: int = 1
+    threads: int = 1
     """How many feeds are in flight at once."""
     batch: int = 1
     rate_per_s: float | None = None
@@ -72,7 +70,7 @@ class Opened:
     """The seed of the window; None: the nonces of its feeds come one by one."""
     ahead: bool = False
     """Whether the next feed is made while one runs."""
-    log: load_generator.Log = field(default_factory=load_generator.Log)
+    log: load_generator.FeedLog = field(default_factory=load_generator.FeedLog)
 
 
 class Line:
@@ -90,12 +88,12 @@ class Line:
         """The next request; None once the parent is gone."""
         return self._next(0)
 
-    def reply(self, kind: type[ReplyT]) -> ReplyT:
-        """The reply to a question that was asked."""
+    def sampling_key(self) -> int:
+        """The key that the parent sends after `OutputsFull`."""
         message = self._next(1)
-        if not isinstance(message, kind):
-            raise MixmarkError(f"{kind.__name__} was due, {type(message).__name__} came")
-        return message
+        if not isinstance(message, messages.SamplingKey):
+            raise MixmarkError("the parent is gone")
+        return message.key
 
     def _next(self, box: int) -> messages.Message | None:
         while True:
@@ -116,7 +114,7 @@ class Line:
                     self._reading = False
                     self._over = message is None
                     if message is not None:
-                        self._read[isinstance(message, messages.Reply)].append(message)
+                        self._read[isinstance(message, messages.SamplingKey)].append(message)
                     self._changed.notify_all()
 
 
@@ -139,7 +137,7 @@ class Served:
         self.in_flight: list[Future[None]] = []
         self.running = ""
 
-    def answer(self, request: messages.Message) -> messages.Answer | None:
+    def answer(self, request: messages.Message) -> messages.Reply | None:
         match request:
             case messages.Discover():
                 return self.discover()
@@ -158,8 +156,8 @@ class Served:
                 return self.hand_over(request)
             case messages.Audit():
                 return self.audit(request)
-            case messages.Examine():
-                return self.examine(request)
+            case messages.CheckRunner():
+                return self.check_runner(request)
             case messages.Close():
                 return self.close()
         raise MixmarkError(f"{type(request).__name__} is no request")
@@ -214,7 +212,7 @@ class Served:
                 limits.search_ns,
                 lambda: _room(it.device),
                 units=it.suite.units,
-                lanes=it.lanes,
+                threads=it.lanes,
                 ahead=functools.partial(load_generator.made_ahead, it.device),
                 preparing=lambda: self.say(messages.Stage(name="preparing a batch size")),
                 searching=lambda: self.say(messages.Stage(name="searching the best batch")),
@@ -243,12 +241,12 @@ class Served:
     def begin(self, asked: messages.Begin) -> messages.Begun:
         it = self.opened[asked.key]
 
-        def draw(done: int, sealed: str) -> int:
-            self.say(messages.Outgrown(key=asked.key, done=done, seal=sealed))
-            return self.line.reply(messages.Key).key
+        def draw_key(done: int, commitment: str) -> int:
+            self.say(messages.OutputsFull(key=asked.key, done=done, commitment=commitment))
+            return self.line.sampling_key()
 
         it.feeds, it.seed, it.ahead = it.suite.feeds(it.batch, asked.pool), asked.seed, asked.ahead
-        it.log = load_generator.Log(it.suite.units(it.batch), Outputs(draw))
+        it.log = load_generator.FeedLog(it.suite.units(it.batch), Outputs(draw_key))
         return messages.Begun()
 
     def measure(self, asked: messages.Measure) -> messages.Measured:
@@ -265,15 +263,15 @@ class Served:
         if it.rate_per_s is None:
             enough = functools.partial(steadiness.enough, limits)
             done = load_generator.closed_loop(
-                it.runner, feeds, limits, lanes=it.lanes, enough=enough, units=units, outputs=outputs, ahead=it.ahead
+                it.runner, feeds, limits, threads=it.lanes, enough=enough, units=units, outputs=outputs, ahead=it.ahead
             )
         else:
             limits = _enough(it.suite, limits, it.rate_per_s)
             arrivals_ns = poisson(it.rate_per_s, seeds.arrivals(seed))
             done = load_generator.open_loop(
-                it.runner, feeds, arrivals_ns, limits, lanes=it.lanes, units=units, outputs=outputs
+                it.runner, feeds, arrivals_ns, limits, threads=it.lanes, units=units, outputs=outputs
             )
-        self.say(messages.Stage(name="measured", seal=outputs.seal if outputs else ""))
+        self.say(messages.Stage(name="measured", commitment=outputs.commitment if outputs else ""))
         with open(asked.out, "wb") as file:
             np.savez(file, allow_pickle=False, **vars(done))
         return messages.Measured(ended_by="time" if it.rate_per_s else _ended_by(limits, done))
@@ -290,8 +288,8 @@ class Served:
 
         def run() -> None:
             try:
-                issued_ns, marks, digest = it.log.feed(it.runner, feed, time.monotonic_ns, serial=serial)
-                self.say(messages.Fed(key=key, serial=serial, issued_ns=issued_ns, marks=marks, digest=digest.hex()))
+                issued_ns, yields, digest = it.log.feed(it.runner, feed, time.monotonic_ns, serial=serial)
+                self.say(messages.Fed(key=key, serial=serial, issued_ns=issued_ns, yields=yields, digest=digest.hex()))
             except Exception as error:
                 self.say(failed(error))
 
@@ -315,17 +313,17 @@ class Served:
         """The feeds are made anew from the window's seed."""
         it = self.opened[asked.key]
         with np.load(asked.outputs, allow_pickle=False) as kept:
-            befores = [row.tobytes() if row.any() else b"" for row in kept["befores"]]
-            rows = list(zip(kept["serials"].tolist(), befores, kept["outputs"], strict=True))
+            previous = [row.tobytes() if row.any() else b"" for row in kept["previous_digests"]]
+            rows = list(zip(kept["serials"].tolist(), previous, kept["outputs"], strict=True))
         values: dict[int, float] = {}
         problem = ""
         feeds = it.suite.feeds(asked.batch, seeds.pool(asked.seed))
-        for serial, before, answer in rows:
+        for serial, before, output in rows:
             self.say(messages.Stage(name="auditing"))
             feed = feeds(seeds.nonce(asked.seed, serial, before))
             try:
-                reference = np.concatenate([load_generator.plain(out) for out in it.runner({**feed, "answer": answer})])
-                values[serial] = float(it.suite.quality(answer, reference))
+                reference = np.concatenate([load_generator.host_array(out) for out in it.runner({**feed, "output": output})])
+                values[serial] = float(it.suite.quality(output, reference))
                 if not math.isfinite(values[serial]):
                     raise WrongOutput(f"the gate's metric of feed {serial} is {values.pop(serial)}")
             except WrongOutput as error:
@@ -340,10 +338,9 @@ class Served:
             software=_software(),
         )
 
-    def examine(self, asked: messages.Examine) -> messages.Examined:
-        it = self.opened[asked.key]
-        feeds = _untimed(it.suite, it.batch, asked.seed, "examination")
-        return messages.Examined(**vars(runner_check.examine(it.runner, feeds)))
+    def check_runner(self, asked: messages.CheckRunner) -> messages.RunnerChecked:
+        opened = self.opened[asked.key]
+        return runner_check.check(opened.runner, _untimed(opened.suite, opened.batch, asked.seed, "runner check"))
 
     def close(self) -> messages.Closed:
         wait(self.in_flight)
@@ -359,7 +356,7 @@ class ServedMeter:
         self.meter: Meter = _plugin(setup).load()(setup.options)
         self.begin_ns = 0
 
-    def answer(self, request: messages.Message) -> messages.Answer:
+    def answer(self, request: messages.Message) -> messages.Reply:
         match request:
             case messages.Cover():
                 told = list(self.meter.domains(request.devices))
@@ -456,7 +453,7 @@ def _highest_rate(it: Opened, bounds: Limits, seed: int) -> tuple[float, tuple[R
     begin = time.monotonic_ns()
     once = bounds.model_copy(update={"min_ns": bounds.warmup_ns // 2, "max_ns": bounds.warmup_ns, "min_feeds": 1})
     first = _untimed(it.suite, 1, seed, "rate", next(trials_so_far))
-    closed = load_generator.closed_loop(it.runner, load_generator.one_by_one(first), once, units=units)
+    closed = load_generator.closed_loop(it.runner, load_generator.independent_feeds(first), once, units=units)
     service_s = timestamps.in_flight_ns(closed) / len(closed) / 1e9
     needed = intervals.sample_needed(limits.percentile)
     if needed * service_s * 1e9 > bounds.max_ns:
@@ -467,10 +464,10 @@ def _highest_rate(it: Opened, bounds: Limits, seed: int) -> tuple[float, tuple[R
 
     def keeps(rate_per_s: float) -> tuple[int, bool]:
         use = "rate", next(trials_so_far)
-        feeds = load_generator.one_by_one(_untimed(it.suite, 1, seed, *use))
+        feeds = load_generator.independent_feeds(_untimed(it.suite, 1, seed, *use))
         arrivals = poisson(rate_per_s, seeds.derived(seed, *use, "arrivals"))
         try:
-            done = load_generator.open_loop(it.runner, feeds, arrivals, trial, lanes=it.runner.concurrency, units=units)
+            done = load_generator.open_loop(it.runner, feeds, arrivals, trial, threads=it.runner.concurrency, units=units)
         except load_generator.Overloaded:
             return 0, False
         return len(done), bool(intervals.within_limits(done, limits))

@@ -1,11 +1,11 @@
-"""The messages between a worker and its parent: one model for each request and each answer, one line of JSON a message.
+"""The messages between a worker and its parent: one model for each request and each reply, one line of JSON each.
 
-A worker's first line is its `Hello`. The parent sends a request; the worker sends any number of `Stage` messages and
-then the request's own answer, or a `Failed` in its place. While it runs feeds it may also ask a `Question`, which the
-parent replies to at once. Answers come in the order of the requests, but for feeds that a runner with several slots has
-in flight, which may overtake each other.
+A worker's first line is its `Hello`. For each request the worker sends any number of `Stage` messages and then the
+reply, or `Failed` in its place. Replies come in the order of the requests, but feeds that a runner has in flight at the
+same time may overtake each other. While feeds run the worker may send `OutputsFull`; the parent sends a `SamplingKey`
+at once.
 
-Arrays do not travel in messages: both sides name a file that the other one reads or writes.
+Arrays do not travel in messages: a message names a file that the sender wrote or that the receiver is to write.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from mixmark.harness.contracts.schema import (
     Trial,
 )
 
-PROTOCOL = 5  # counted up whenever a message changes its meaning or its fields
-LONGEST_BYTES = 16 << 20  # a longer line is taken for garbage, so that a worker cannot fill its parent's memory
+PROTOCOL = 6  # counted up whenever a message changes its meaning or its fields
+LONGEST_BYTES = 16 << 20  # a longer line is an error, so that a worker cannot fill its parent's memory
 
 StageName = Literal[
     "loading",
@@ -47,36 +47,36 @@ StageName = Literal[
 
 
 class Garbled(ValueError):
-    """A line that is no message."""
+    """A line that is not a message."""
 
 
 class Incompatible(Exception):
-    """The interpreter cannot run a worker of this Mixmark. The message says what it has, as in `X has no Mixmark`."""
+    """The other interpreter lacks this version of Mixmark. The message completes a sentence: `has no Mixmark`."""
 
 
 class Message(BaseModel):
-    """What one line holds. Messages do not change, and unknown fields are refused."""
+    """One line of the protocol. Messages are frozen, and unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Setup(Message):
-    """What a worker is started with, on its command line."""
+    """What a worker is started with: an argument of its command line."""
 
     kind: Literal["adapters", "meters"]
     name: str
     """The name that the plugin gives itself."""
     spec: str = ""
-    """`module:Class` or `file.py:Class`; empty: the worker looks the name up in its own interpreter's environment."""
+    """`module:Class` or `file.py:Class`. Empty: the worker looks the name up in its own environment."""
     origin: str = ""
-    """Where the parent found the spec."""
+    """The distribution in which the parent found the spec."""
     options: dict[str, str] = {}
     cores: tuple[int, ...] = ()
-    """The CPU cores that the process is pinned to before its plugin is loaded; empty: it may run on any."""
+    """The CPU cores to which the process is pinned before its plugin is loaded; empty: all cores."""
 
 
 class SuiteChoice(Message):
-    """A suite at a tier, as a worker builds it."""
+    """What a worker builds a suite from."""
 
     name: str
     spec: str
@@ -84,30 +84,29 @@ class SuiteChoice(Message):
     options: dict[str, str] = {}
 
 
-# --- what a worker says -----------------------------------------------------------------------------------------------
+# --- from the worker --------------------------------------------------------------------------------------------------
 
 
 class Hello(Message):
-    """The first line of a worker, before it loads its plugin."""
+    """The first line of a worker, sent before it loads its plugin."""
 
     mixmark: str
-    """The version of Mixmark that its interpreter has."""
+    """The version of Mixmark in its environment."""
     protocol: int
     python: str
     packages: dict[str, str]
-    """The versions of the packages that results disclose, in the worker's environment."""
+    """The versions of the disclosed packages in its environment."""
     origin: str
-    """`built in`, the distribution and version that the plugin comes from, or `command line`; empty where the worker's
-    interpreter has none of this name."""
+    """`built in`, the plugin's distribution and version, or `command line`; empty: the worker has no such plugin."""
     spec: str
     source: str
-    """What the plugin's code was read from; empty where that cannot be found."""
+    """The file or package whose code was hashed; empty: not found."""
     sha256: str
-    """The SHA-256 of it."""
+    """The SHA-256 of that code."""
 
 
 class Missing(Message):
-    """Stands in place of `Hello` where the interpreter lacks a module that a worker needs."""
+    """Sent in place of `Hello` if the interpreter lacks a module that a worker needs."""
 
     module: str
 
@@ -124,61 +123,56 @@ except ImportError as error:
     sys.exit(1)
 main()
 """
-"""What a worker's interpreter is started with: whether it has a Mixmark is part of what it says. The process is pinned
-first, because numpy starts threads when it is imported."""
+"""The code that a worker's interpreter is started with. It reports whether that interpreter has Mixmark. It pins the
+process first, because numpy starts threads when it is imported."""
 
 
-class Answer(Message):
-    """A message of the worker that ends a request."""
+class Reply(Message):
+    """The worker's reply to a request."""
 
 
 class Stage(Message):
-    """What the worker begins to do; sent between a request and its answer."""
+    """What the worker begins to do; sent between a request and its reply."""
 
     name: StageName
-    seal: str | None = None
-    """With `measured`: the hash of the outputs that the window had. What is handed over later must have the same."""
+    commitment: str | None = None
+    """With `measured`: the commitment to all outputs of the window, which must match those handed over later."""
 
 
-class Question(Message):
-    """What the worker asks while it runs feeds, and the parent replies to at once. key: the share that it is about."""
+class OutputsFull(Message):
+    """The outputs of a share exceed their memory. The parent sends the `SamplingKey` that decides which ones stay."""
 
     key: str
-
-
-class Outgrown(Question):
-    """The outputs take more memory than is given to them: which of them stay? The reply is a `Key`."""
-
     done: int
-    """How many feeds are finished."""
-    seal: str
-    """The hash of the digests of their outputs."""
+    """The number of finished feeds."""
+    commitment: str
+    """The commitment to their outputs."""
 
 
 class Failed(Message):
-    """Stands in place of an answer."""
+    """Sent in place of a reply."""
 
     failure: Failure
     misuse: bool = False
-    """Whether the plugin says that the configuration is wrong: it raised a UsageError."""
+    """Whether the plugin raised a UsageError: the configuration is wrong."""
 
 
-class Discovered(Answer):
+class Discovered(Reply):
     devices: tuple[Device, ...]
     vendor: dict[str, str] = {}
-    """Versions of drivers, firmware and runtimes, as the adapter's `disclose` tells them."""
+    """The versions of drivers, firmware and runtimes from the adapter's `disclose`."""
 
 
-class Opened(Answer):
+class Opened(Reply):
     load_ns: int
     needed_bytes: int
     """The memory budgeted for weights, state and runtime at batch 1."""
     facts: dict[str, str]
     concurrency: int
-    """How many feeds the runner takes at once."""
+    """The number of feeds that the runner takes at once."""
 
 
-class Prepared(Answer):
+class Prepared(Reply):
     batch: int
     trials: tuple[Trial, ...] = ()
     search_ended_by: SearchEnd | None = None
@@ -186,90 +180,93 @@ class Prepared(Answer):
     rate_trials: tuple[RateTrial, ...] = ()
     facts: dict[str, str]
     processes: tuple[int, ...] = ()
-    """The processes that work for the runner and are not the worker's children."""
+    """The ids of processes that work for the runner and are not descendants of the worker."""
 
 
-class Begun(Answer):
+class Begun(Reply):
     pass
 
 
-class Measured(Answer):
+class Measured(Reply):
     ended_by: Literal["precision", "cap", "time"]
 
 
-class Fed(Answer):
+class Fed(Reply):
     """One feed is finished."""
 
     key: str
     serial: int
     issued_ns: int
-    marks: list[int]
-    """Each stamp in ns, followed by the units that were finished then."""
+    yields: list[int]
+    """For each yield its timestamp in ns and the number of units that it finished, in turn."""
     digest: str
-    """The digest of the answer in hexadecimal."""
+    """The digest of the output, in hexadecimal."""
 
 
-class HandedOver(Answer):
+class HandedOver(Reply):
     facts: dict[str, str]
 
 
-class Audited(Answer):
+class Audited(Reply):
     feeds: tuple[int, ...]
     values: tuple[float, ...]
     """The gate's metric of each feed."""
     problem: str
-    """Why an answer could not be compared; empty where all could."""
+    """Why an output could not be compared; empty: all were."""
     code: dict[str, str]
     """The SHA-256 of each file of Mixmark and of the suite that the process ran, by its path."""
     software: dict[str, str]
-    """The versions of Python, numpy and torch that it ran them with."""
+    """The versions of Python, numpy and torch in the process."""
 
 
-class Examined(Answer):
+class RunnerChecked(Reply):
     """What `worker.runner_check` saw of a runner."""
 
-    kinds: tuple[str, ...]
+    types: tuple[str, ...]
+    """The types of the yielded values, without repetition, as in `numpy.ndarray`."""
     yields: int
+    """The number of yields of one feed."""
     feed_ns: int
+    """The time of that feed, conversions included."""
     converting_ns: int
+    """The part of it in which yielded values were converted to arrays on the host."""
     overwritten: int
+    """The number of yielded arrays that changed while later feeds ran."""
     closing_ns: int
+    """The time to close a feed's iterator after its first yield."""
 
 
-class Closed(Answer):
+class Closed(Reply):
     pass
 
 
-class Covered(Answer):
+class Covered(Reply):
     domains: tuple[Domain, ...]
     absent: tuple[Absent, ...]
 
 
-class Readings(Answer):
+class Readings(Reply):
     samples: tuple[tuple[float, int | None], ...]
-    """Each sample's value and the source's own stamp, as in `contracts.Sample`."""
+    """For each sample its value and the source's own timestamp, as in `contracts.protocols.Sample`."""
     cpu_ns: int
-    """The CPU time of all reads so far."""
+    """The process's CPU time for all reads so far."""
 
 
-# --- what a worker is asked -------------------------------------------------------------------------------------------
+# --- from the parent --------------------------------------------------------------------------------------------------
 
-AnswerT = TypeVar("AnswerT", bound=Answer)
+ReplyT = TypeVar("ReplyT", bound=Reply)
 
 
-class Request(Message, Generic[AnswerT]):
-    """A message of the parent. Its type parameter is the type of its answer.
-
-    key: the share that the request is about, which is the name of what was opened for it.
-    """
+class Request(Message, Generic[ReplyT]):
+    """A message of the parent. Its type parameter is the type of the reply. key: the share that the request is about."""
 
     doing: ClassVar[str]
-    """What the worker does until it names a stage, for the message of a hang or a death."""
+    """What the worker does until it sends a stage, for the message about a hang or a death."""
 
     @classmethod
-    def answered_by(cls) -> type[AnswerT]:
+    def reply_type(cls) -> type[ReplyT]:
         metadata = cast(Any, cls.__mro__[1]).__pydantic_generic_metadata__
-        return cast(type[AnswerT], metadata["args"][0])
+        return cast(type[ReplyT], metadata["args"][0])
 
 
 class Discover(Request[Discovered]):
@@ -288,38 +285,38 @@ class Open(Request[Opened]):
     precision: Precision
     scenario: ScenarioName
     free_bytes: int | None
-    """A suite that needs more is refused before it is loaded; None: there is no limit."""
+    """A suite that needs more memory is refused before it is loaded; None: no limit."""
     reference: bool = False
-    """Whether the auditor's reference is opened in place of the suite itself."""
+    """Whether to open the suite's reference, for an audit, in place of the suite."""
 
 
 class Prepare(Request[Prepared]):
-    """Finds the best batch and the highest rate where they are asked for, and warms up."""
+    """Finds the best batch and the highest rate if none is given, and warms up."""
 
     doing = "making feeds"
     key: str
     scenario: ScenarioName
     batch: int | None
-    """None: search the best one."""
+    """None: find the best one."""
     rate_per_s: float | None = None
-    """The arrival rate of a server; None: search the highest one."""
+    """The arrival rate of the server scenario; None: find the highest one."""
     seed: int
-    """The seed of the feeds that are run meanwhile, none of which is timed."""
+    """The seed of the feeds that are run meanwhile, which no window has."""
     limits: Limits
 
 
 class Begin(Request[Begun]):
-    """The window begins: makes what its feeds are made from. It comes once the worker is warm."""
+    """Begins the window, once the worker is warm: makes the pool of its feeds."""
 
     doing = "making feeds"
     key: str
     pool: int
     """The seed of the suite's pool."""
     seed: int | None
-    """The seed of the window, from which with the outputs the nonces of the feeds follow, and the arrivals; None: each
-    nonce comes with the request for its feed."""
+    """The seed of the window, from which the arrivals and, with the outputs, the nonces of the feeds are derived.
+    None: each nonce comes with the request for its feed."""
     ahead: bool = False
-    """Whether the next feed is made while one runs, in a closed loop and where nonces come one by one."""
+    """Whether the next feed is made while another one runs."""
 
 
 class Measure(Request[Measured]):
@@ -329,7 +326,7 @@ class Measure(Request[Measured]):
     key: str
     limits: Limits
     out: str
-    """The file that the stamps are left in: the columns of `Completions`."""
+    """The file to write the timestamps to: the columns of `Completions`."""
 
 
 class Feed(Request[Fed]):
@@ -342,7 +339,7 @@ class Feed(Request[Fed]):
 
 
 class HandOver(Request[HandedOver]):
-    """Leaves the outputs to the feeds in a file, as `outputs.Outputs.save` writes it."""
+    """Writes the outputs of the window to a file, in the form of `outputs.Outputs.save`."""
 
     doing = "handing over its outputs"
     key: str
@@ -350,20 +347,20 @@ class HandOver(Request[HandedOver]):
 
 
 class Audit(Request[Audited]):
-    """Compares the outputs in a file with those of the reference that is open."""
+    """Compares the outputs in a file with those of the open reference."""
 
     doing = "making feeds"
     key: str
     batch: int
     seed: int
-    """The seed of the window that the outputs are said to belong to."""
+    """The seed of the window from which the outputs are."""
     outputs: str
 
 
-class Examine(Request[Examined]):
-    """Looks at what the runner yields, for the conformance kit."""
+class CheckRunner(Request[RunnerChecked]):
+    """Checks what the runner yields, for the conformance kit."""
 
-    doing = "examining what a runner yields"
+    doing = "checking what a runner yields"
     key: str
     seed: int
     """The seed of the feeds."""
@@ -376,9 +373,9 @@ class Close(Request[Closed]):
 
 
 class Cover(Request[Covered]):
-    """Asks a meter what it covers."""
+    """Asks a meter for its domains."""
 
-    doing = "saying what it covers"
+    doing = "listing its domains"
     devices: tuple[Device, ...]
 
 
@@ -389,24 +386,22 @@ class Read(Request[Readings]):
     domain: Domain
 
 
-class Reply(Message):
-    """What the parent replies to a question. It overtakes the requests that the worker has not begun."""
+class SamplingKey(Message):
+    """The parent's reaction to `OutputsFull`. It overtakes the requests that the worker has not begun."""
 
-
-class Key(Reply):
     key: int
 
 
 # --- the line ---------------------------------------------------------------------------------------------------------
 
 MESSAGES: dict[str, type[Message]] = {
-    each.__name__: each
-    for each in (
-        *(Hello, Missing, Stage, Outgrown, Failed),
-        *(Discovered, Opened, Prepared, Begun, Measured, Fed, HandedOver, Audited, Examined, Closed),
-        *(Discover, Open, Prepare, Begin, Measure, Feed, HandOver, Audit, Examine, Close),
+    kind.__name__: kind
+    for kind in (
+        *(Hello, Missing, Stage, OutputsFull, Failed),
+        *(Discovered, Opened, Prepared, Begun, Measured, Fed, HandedOver, Audited, RunnerChecked, Closed),
+        *(Discover, Open, Prepare, Begin, Measure, Feed, HandOver, Audit, CheckRunner, Close),
         *(Covered, Readings, Cover, Read),
-        Key,
+        SamplingKey,
     )
 }
 
@@ -416,20 +411,20 @@ def write(message: Message) -> bytes:
     return json.dumps({type(message).__name__: message.model_dump(mode="json")}, allow_nan=False).encode() + b"\n"
 
 
-def read(line: bytes, messages: Mapping[str, type[Message]] = MESSAGES) -> Message:
-    """The message of a line, which is one of those. Raises Garbled for anything else."""
+def read(line: bytes, kinds: Mapping[str, type[Message]] = MESSAGES) -> Message:
+    """Parses a line as a message of one of these kinds. Raises Garbled."""
     try:
         ((name, body),) = json.loads(line).items()
-        return messages[name].model_validate(body)
+        return kinds[name].model_validate(body)
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-        cause = "a field is wrong" if isinstance(error, ValidationError) else "it is no message"
+        cause = "a field is wrong" if isinstance(error, ValidationError) else "not a message"
         raise Garbled(f"{cause}: {_start(line)}") from error
 
 
 def greeting(line: bytes) -> Hello:
-    """The first line of a worker. Raises Incompatible for another Mixmark or none, Garbled for anything else.
+    """Parses the first line of a worker. Raises Incompatible for another version of Mixmark or none, else Garbled.
 
-    Versions are looked at before the rest: the Hello of another version may have other fields.
+    Versions are compared before the fields are validated, because another version's `Hello` may have other fields.
     """
     try:
         ((name, body),) = json.loads(line).items()
@@ -437,12 +432,12 @@ def greeting(line: bytes) -> Hello:
             module = str(body["module"])
             raise Incompatible("has no Mixmark" if module.startswith("mixmark") else f"lacks {module}")
         if name != "Hello":
-            raise Garbled(f"a greeting was due, {str(name)[:40]!a} came")
-        told = str(body["mixmark"])[:40], body["protocol"]
+            raise Garbled(f"Hello was due, but {str(name)[:40]!a} came")
+        mixmark, protocol = str(body["mixmark"])[:40], body["protocol"]
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-        raise error if isinstance(error, Garbled) else Garbled(f"a greeting was due: {_start(line)}") from error
-    if told != (VERSION, PROTOCOL):
-        theirs = f"Mixmark {told[0]} with protocol {told[1]!a:.20}"
+        raise error if isinstance(error, Garbled) else Garbled(f"Hello was due: {_start(line)}") from error
+    if (mixmark, protocol) != (VERSION, PROTOCOL):
+        theirs = f"Mixmark {mixmark} with protocol {protocol!a:.20}"
         raise Incompatible(f"has {theirs}, but this is Mixmark {VERSION} with protocol {PROTOCOL}")
     hello = read(line)
     assert isinstance(hello, Hello)

@@ -1,10 +1,9 @@
-"""The outputs of a window: how a worker keeps them, and how its parent knows that it kept those.
+"""The outputs of a window, and the commitments by which the parent knows that the worker kept the right ones.
 
-The worker tells a digest of each output, or of all of them, while it is timed. What it hands over when the window is
-over must have the same digests. Where the outputs outgrow the memory for them, some are dropped: the worker first tells
-a digest of all that it has, and then the parent draws a key, which decides. So nobody knows which outputs will be kept
-while they are computed, and the parent computes again which they are: that each has its place by chance makes those
-that are kept a fair sample, and none may be missing from it.
+While the worker is timed it sends a digest of each output, or one commitment to all of them. The outputs that it hands
+over after the window must have these digests. If the outputs outgrow their memory, some are dropped: the worker first
+commits to a digest of all outputs so far, and only then the parent draws the sampling key that decides which ones stay.
+So the sample is unbiased and unpredictable. The parent recomputes which outputs must be present.
 """
 
 from __future__ import annotations
@@ -25,27 +24,30 @@ from mixmark.harness.contracts.errors import WrongOutput
 from mixmark.harness.contracts.protocols import Array
 from mixmark.harness.contracts.schema import DIGEST_BYTES
 
-KEPT_BYTES = 128 << 20  # of outputs: three minutes of images from this machine, seconds from a fast one
-AROUND_BYTES = 256  # of Python's objects, in which an output lies
+KEPT_BYTES = 128 << 20  # of outputs: three minutes of images from a machine with two cores, seconds from a fast one
+AROUND_BYTES = 256  # of Python objects around each output
+
+Serials = npt.NDArray[np.int64]
+"""The numbers of feeds, counted from 0 in the order of issue."""
 
 
 def digest(serial: int, output: bytes) -> bytes:
-    """The digest of an output and the number of its feed.
+    """The digest of the number of a feed and its output.
 
-    SHA-256, since processors have instructions for it: made between two feeds, it took half of blake2b's time.
+    SHA-256, which processors have instructions for: between two feeds it took half of the time of blake2b.
     """
     hashed = hashlib.sha256(serial.to_bytes(8, "little"))
     hashed.update(output)
     return hashed.digest()[:DIGEST_BYTES]
 
 
-def most_kept(output_bytes: int, most_bytes: int = KEPT_BYTES) -> int:
-    """How many outputs of that size are kept until some are dropped."""
+def capacity(output_bytes: int, most_bytes: int = KEPT_BYTES) -> int:
+    """The number of outputs of that size that fit into the memory for them."""
     return max(1, most_bytes // (output_bytes + AROUND_BYTES))
 
 
-def places(key: int, serials: Sequence[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-    """A place by chance for each feed, which nobody can tell who does not know the key (SplitMix64)."""
+def ranks(key: int, serials: Sequence[int] | Serials) -> npt.NDArray[np.uint64]:
+    """A pseudorandom rank for each feed, unpredictable without the key (SplitMix64)."""
     mixed = (np.asarray(serials, np.int64).astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     mixed += np.uint64(key)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
@@ -53,88 +55,90 @@ def places(key: int, serials: Sequence[int] | npt.NDArray[np.int64]) -> npt.NDAr
     return mixed ^ (mixed >> np.uint64(31))
 
 
-def first(places: npt.NDArray[np.uint64], most: int) -> npt.NDArray[np.intp]:
-    """Where the outputs stand that stay, once more than `most` are kept: those in the first half of the places."""
-    return np.argsort(places, kind="stable")[: max(1, most // 2)]
+def staying(ranks: npt.NDArray[np.uint64], most: int) -> npt.NDArray[np.intp]:
+    """The indices of the outputs that stay when more than `most` are kept: the `most // 2` lowest ranks."""
+    return np.argsort(ranks, kind="stable")[: max(1, most // 2)]
 
 
-Draw = Callable[[int, str], int]
-"""Called with how many feeds are finished and the seal of their digests: draws the key that decides which stay."""
+DrawKey = Callable[[int, str], int]
+"""Draws the sampling key, given the number of finished feeds and the commitment to their outputs."""
 
 
-def _never(done: int, sealed: str) -> int:
-    raise AssertionError("nobody drops these outputs")
+def _no_key(done: int, commitment: str) -> int:
+    raise AssertionError("these outputs must fit into their memory")
 
 
 class Outputs:
     """What a runner yielded, feed by feed. Lives in the worker; several threads may add at once.
 
-    draw: asked for a key where the outputs take more than `most_bytes`.
+    draw_key: called when the outputs take more than `most_bytes`.
     """
 
-    def __init__(self, draw: Draw = _never, most_bytes: int = KEPT_BYTES) -> None:
-        self._draw, self._most_bytes = draw, most_bytes
+    def __init__(self, draw_key: DrawKey = _no_key, most_bytes: int = KEPT_BYTES) -> None:
+        self._draw_key, self._most_bytes = draw_key, most_bytes
         self._lock = threading.Lock()
         self._serials = array("q")
-        """The numbers of all feeds, in the order in which they were finished."""
-        self._befores = array("q")
-        """The number of the feed before each in the same chain; -1 for the first ones."""
+        """The numbers of all feeds, in the order in which they finished."""
+        self._previous = array("q")
+        """For each of them the number of the previous feed in its chain; -1 for the first feed of a chain."""
         self._digests = bytearray()
         self._hash = hashlib.sha256()
-        self._placed: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
-        """The places of the first outputs that are kept; the others have none yet."""
+        self._ranks: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
+        """The ranks of the first outputs in `_kept`; the rest have no rank yet."""
         self._kept: list[tuple[int, bytes]] = []
-        """Serial and output."""
-        self._like: tuple[np.dtype[np.generic], tuple[int, ...]] | None = None
+        """(number of the feed, output)."""
+        self._row: tuple[np.dtype[np.generic], tuple[int, ...]] | None = None
+        """The type and the shape of the output for one unit."""
 
-    def add(self, serial: int, parts: list[bytes], last: Array, before: int = -1) -> bytes:
-        """Returns the output's digest. parts: the bytes of a feed's yields, of which `last` is one. before: the number
-        of the feed before in the same chain. Raises WrongOutput where two feeds' outputs differ in shape."""
+    def add(self, serial: int, parts: list[bytes], last: Array, previous: int = -1) -> bytes:
+        """Keeps an output and returns its digest. parts: the bytes of each yield of the feed; last: one of the yields.
+        previous: the number of the previous feed in the same chain. Raises WrongOutput if the output is empty, or
+        differs in shape from the output for another feed."""
         output = b"".join(parts)
         if not output:
             raise WrongOutput("the output for a feed is empty")
-        like = last.dtype, last.shape[1:]
-        told = digest(serial, output)
+        row = last.dtype, last.shape[1:]
+        hashed = digest(serial, output)
         with self._lock:
-            self._like = self._like or like
-            row = self._like[0].itemsize * math.prod(self._like[1])
-            longer = self._kept and len(output) != len(self._kept[0][1])
-            if like != self._like or longer or not row or len(output) % row:
+            self._row = self._row or row
+            row_bytes = self._row[0].itemsize * math.prod(self._row[1])
+            same_length = not self._kept or len(output) == len(self._kept[0][1])
+            if row != self._row or not same_length or not row_bytes or len(output) % row_bytes:
                 raise WrongOutput("the outputs for two feeds differ in shape")
             self._serials.append(serial)
-            self._befores.append(before)
-            self._digests += told
-            self._hash.update(told)
+            self._previous.append(previous)
+            self._digests += hashed
+            self._hash.update(hashed)
             self._kept.append((serial, output))
-            if len(self._kept) > (most := most_kept(len(output), self._most_bytes)):
+            if len(self._kept) > (most := capacity(len(output), self._most_bytes)):
                 self._drop(most)
-        return told
+        return hashed
 
     def _drop(self, most: int) -> None:
-        key = self._draw(len(self._serials), self.seal)
-        new = places(key, [serial for serial, _ in self._kept[len(self._placed) :]])
-        everything = np.concatenate((self._placed, new))
-        stay = first(everything, most)
-        self._kept = [self._kept[at] for at in stay]
-        self._placed = everything[stay]
+        key = self._draw_key(len(self._serials), self.commitment)
+        new = ranks(key, [serial for serial, _ in self._kept[len(self._ranks) :]])
+        everything = np.concatenate((self._ranks, new))
+        stay = staying(everything, most)
+        self._kept = [self._kept[index] for index in stay]
+        self._ranks = everything[stay]
 
     @property
-    def seal(self) -> str:
-        """The seal of all digests."""
+    def commitment(self) -> str:
+        """The SHA-256 of the digests of all outputs so far."""
         return self._hash.hexdigest()
 
     def save(self, path: Path) -> None:
-        """Writes finished [feeds] int64, the numbers of all feeds in the order in which they were finished; befores
-        [feeds] int64 and digests [feeds, 16] uint8 of the same feeds; serials [kept] int64 and outputs
-        [kept, units, …]."""
-        dtype, tail = self._like or (np.dtype(np.int64), ())
+        """Writes an .npz file. Of all feeds in the order in which they finished: finished [feeds] int64, their numbers;
+        previous [feeds] int64; digests [feeds, 16] uint8. Of the kept outputs: serials [kept] int64 and
+        outputs [kept, units, …]."""
+        dtype, tail = self._row or (np.dtype(np.int64), ())
         kept = sorted(self._kept)
         outputs = np.frombuffer(b"".join(output for _, output in kept), dtype)
         with path.open("wb") as file:
             np.savez(
                 file,
                 finished=np.array(self._serials, np.int64),
-                befores=np.array(self._befores, np.int64),
+                previous=np.array(self._previous, np.int64),
                 digests=np.frombuffer(bytes(self._digests), np.uint8).reshape(-1, DIGEST_BYTES),
                 serials=np.array([serial for serial, _ in kept], np.int64),
                 outputs=outputs.reshape(len(kept), -1, *tail) if len(outputs) else outputs,
@@ -142,81 +146,86 @@ class Outputs:
 
 
 @dataclass
-class Told:
-    """What the parent knows of a window's outputs: it was told all of it while they were timed."""
+class Commitments:
+    """A worker's commitments to the outputs of a window, as the parent received them while the worker was timed."""
 
     chains: int | None = None
-    """In how many chains a feed followed from the output before, one or two for each lane of the worker; None: the
-    parent handed out each feed."""
-    seal: str | None = None
-    """The seal of all digests, where it was told when the window ended."""
+    """The number of chains in which each feed follows from the previous output: one or two per issue thread. None: the
+    parent handed out each feed, so no feed follows from an output."""
+    window: str | None = None
+    """The commitment to all outputs, if one was sent at the end of the window."""
     digests: dict[int, str] = field(default_factory=dict)
-    """The digests that were told feed by feed in a mixed phase, in hexadecimal, by the number of the feed."""
+    """The digests that were sent feed by feed in a mixed phase, in hexadecimal, by the number of the feed."""
     draws: list[tuple[int, str, int]] = field(default_factory=list)
-    """Each time that outputs were dropped: how many feeds were finished, their seal, and the key that was drawn."""
+    """For each time that outputs were dropped: the finished feeds, the commitment to them, and the key drawn."""
 
-    def draw(self, done: int, sealed: str) -> int:
-        """Draws the key that decides which outputs stay."""
+    def draw_key(self, done: int, commitment: str) -> int:
+        """Draws the sampling key that decides which outputs stay."""
         key = secrets.randbits(63)
-        self.draws.append((done, sealed, key))
+        self.draws.append((done, commitment, key))
         return key
 
-    def check(self, finished: npt.NDArray[np.int64], digests: npt.NDArray[np.uint8]) -> None:
-        """Raises WrongOutput where these are not the digests that were told, of feeds in that order."""
+    def verify(self, finished: Serials, digests: npt.NDArray[np.uint8]) -> None:
+        """Raises WrongOutput unless these digests, of the feeds in the order in which they finished, match every
+        commitment."""
         flat = digests.tobytes()
         rows = (row.tobytes().hex() for row in digests) if self.digests else ()
-        same = dict(zip(finished.tolist(), rows, strict=False)).items() >= self.digests.items()
+        match = dict(zip(finished.tolist(), rows, strict=False)).items() >= self.digests.items()
         hashed, hashed_to = hashlib.sha256(), 0
-        for done, sealed in (*(drawn[:2] for drawn in self.draws), (len(finished), self.seal)):
+        for done, commitment in (*(draw[:2] for draw in self.draws), (len(finished), self.window)):
             hashed.update(flat[hashed_to * DIGEST_BYTES : done * DIGEST_BYTES])
             hashed_to = done
-            same = same and sealed in (None, hashed.hexdigest())
-        if not same:
-            raise WrongOutput("the outputs are not those that were sealed when they were timed")
+            match = match and commitment in (None, hashed.hexdigest())
+        if not match:
+            raise WrongOutput("the outputs do not match the commitments of the timed window")
 
-    def before(
-        self, finished: npt.NDArray[np.int64], befores: npt.NDArray[np.int64], digests: npt.NDArray[np.uint8]
+    def previous_digests(
+        self, finished: Serials, previous: Serials, digests: npt.NDArray[np.uint8]
     ) -> dict[int, bytes]:
-        """The digest of the output before each feed, from which the feed followed; empty for the first of a chain.
+        """For each feed the digest of the previous output in its chain, from which the feed's nonce was derived; empty
+        for the first feed of a chain.
 
-        Raises WrongOutput where the feeds do not make as many chains: an engine would have known more of them at a time
-        than it had to run.
+        Raises WrongOutput if there are more chains than issue threads allow: then the engine would have known more
+        feeds at a time than it had to run.
         """
         if self.chains is None:
             return dict.fromkeys(finished.tolist(), b"")
-        later = befores[befores >= 0]
-        heads = len(befores) - len(later)
-        if heads > self.chains or len(np.unique(later)) < len(later) or (befores >= finished).any():
-            raise WrongOutput(f"the feeds were not run one after the other in {self.chains} chains")
+        later = previous[previous >= 0]
+        heads = len(previous) - len(later)
+        if heads > self.chains or len(np.unique(later)) < len(later) or (previous >= finished).any():
+            raise WrongOutput(f"the feeds were not run one after another in {self.chains} chains")
         rows = dict(zip(finished.tolist(), (row.tobytes() for row in digests), strict=True))
         if not rows.keys() >= set(later.tolist()):
             raise WrongOutput("a feed followed one that was not finished")
-        return {serial: rows.get(each, b"") for serial, each in zip(finished.tolist(), befores.tolist(), strict=True)}
+        return {
+            serial: rows.get(predecessor, b"")
+            for serial, predecessor in zip(finished.tolist(), previous.tolist(), strict=True)
+        }
 
-    def kept(self, finished: npt.NDArray[np.int64], most: int) -> npt.NDArray[np.int64]:
-        """The feeds whose outputs must be there. most: how many of their size are kept until some are dropped. Raises
-        WrongOutput where outputs were dropped too early."""
-        serials, placed = self._replayed(finished, most)
-        return np.concatenate((serials, finished[placed:]))
+    def required(self, finished: Serials, most: int) -> Serials:
+        """The feeds whose outputs must be handed over. most: how many outputs of their size fit into memory. Raises
+        WrongOutput if outputs were dropped before they outgrew it."""
+        serials, dropped_at = self._replay(finished, most)
+        return np.concatenate((serials, finished[dropped_at:]))
 
-    def sample(self, finished: npt.NDArray[np.int64], most: int) -> npt.NDArray[np.int64]:
-        """Those of the kept ones that are a fair sample of all feeds: who came late had no chance to be dropped."""
+    def fair_sample(self, finished: Serials, most: int) -> Serials:
+        """A fair sample of all feeds among the required ones. The feeds after the last drop are in the required ones
+        for certain, so one more drop is drawn over all of them."""
         if not self.draws:
             return finished
-        again = Told(draws=[*self.draws, (len(finished), "", secrets.randbits(63))])
-        return again._replayed(finished, most, last=True)[0]
+        once_more = Commitments(draws=[*self.draws, (len(finished), "", secrets.randbits(63))])
+        return once_more._replay(finished, most, forced=True)[0]
 
-    def _replayed(
-        self, finished: npt.NDArray[np.int64], most: int, last: bool = False
-    ) -> tuple[npt.NDArray[np.int64], int]:
-        """The feeds that stayed when outputs were dropped for the last time, and how many were finished then."""
-        serials, ranks, before = finished[:0], np.zeros(0, np.uint64), 0
-        for turn, (done, _, key) in enumerate(self.draws, 1):
-            new = finished[before:done]
-            outgrown = len(serials) + len(new) > most or (last and turn == len(self.draws))
-            if not before <= done <= len(finished) or not outgrown:
+    def _replay(self, finished: Serials, most: int, forced: bool = False) -> tuple[Serials, int]:
+        """The feeds that stayed at the last drop, and the number of feeds that were finished then. forced: the last
+        drop needs no reason."""
+        kept, kept_ranks, done_before = finished[:0], np.zeros(0, np.uint64), 0
+        for number, (done, _, key) in enumerate(self.draws, 1):
+            new = finished[done_before:done]
+            outgrown = len(kept) + len(new) > most or (forced and number == len(self.draws))
+            if not done_before <= done <= len(finished) or not outgrown:
                 raise WrongOutput("the worker dropped outputs before they outgrew the memory for them")
-            ranks = np.concatenate((ranks, places(key, new)))
-            stay = first(ranks, most)
-            serials, ranks, before = np.concatenate((serials, new))[stay], ranks[stay], done
-        return serials, before
+            kept_ranks = np.concatenate((kept_ranks, ranks(key, new)))
+            stay = staying(kept_ranks, most)
+            kept, kept_ranks, done_before = np.concatenate((kept, new))[stay], kept_ranks[stay], done
+        return kept, done_before

@@ -31,7 +31,7 @@ from mixmark.harness.plugins.registry import BUILT_IN, Plugin
 from mixmark.harness.record.store import open as open_result
 from mixmark.harness.worker import software
 from mixmark.harness.worker.messages import PROTOCOL
-from mixmark.harness.worker.process.local import Local, LocalProcess
+from mixmark.harness.worker.process.child_process import ChildProcess
 from tests.fakes.meters import WATTS
 
 pytestmark = pytest.mark.slow
@@ -100,22 +100,20 @@ def complete(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 @pytest.fixture(autouse=True)
 def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only workers of this interpreter find this checkout; no mixmark.toml of it is read."""
-    start = Local.start
 
     def here(
-        local: Local,
         python: str,
         code: str,
         words: Any,
         variables: Mapping[str, str],
         log: Path,
         isolated: bool = False,
-        helps: bool = False,
-    ) -> LocalProcess:
+        tracked: bool = True,
+    ) -> ChildProcess:
         own = {"PYTHONPATH": str(ROOT)} if python == sys.executable else {}
-        return start(local, python, code, words, {**variables, **own}, log, isolated, helps)
+        return ChildProcess(python, code, words, {**variables, **own}, log, isolated, tracked)
 
-    monkeypatch.setattr(Local, "start", here)
+    monkeypatch.setattr(handle, "ChildProcess", here)
     monkeypatch.delenv("PYTHONPATH", raising=False)
     monkeypatch.chdir(tmp_path)
 
@@ -200,7 +198,7 @@ def test_two_versions_of_a_runtime_work_in_one_mixed_run(complete: Environment, 
         ("fine", None),
         ("dies", "the probe was pulled out; plug it in again"),
         ("is killed", "the worker was killed by SIGKILL while reading"),
-        ("hangs", "no answer within 1 s while reading"),
+        ("hangs", "no reply within 1 s while reading"),
     ],
 )
 def test_a_meter_is_read_there(

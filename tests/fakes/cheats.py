@@ -578,7 +578,7 @@ class Owing(Honest):
 
     def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
         super().__init__(suite, options)
-        log: Any = load_generator.Log
+        log: Any = load_generator.FeedLog
         feed = log.feed
 
         def owed(*given: Any, **more: Any) -> Any:
@@ -603,10 +603,10 @@ class Amending(Skipping):
     def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
         super().__init__(suite, options)
         self.seen: dict[int, Feed] = {}
-        log: Any = load_generator.Log
+        log: Any = load_generator.FeedLog
         feed = log.feed
 
-        def noted(log: load_generator.Log, runner: Runner, given: Feed, *rest: Any, serial: int = 0, **how: Any) -> Any:
+        def noted(log: load_generator.FeedLog, runner: Runner, given: Feed, *rest: Any, serial: int = 0, **how: Any) -> Any:
             self.seen[serial] = given
             return feed(log, runner, given, *rest, serial=serial, **how)
 
@@ -634,16 +634,16 @@ class Amending(Skipping):
 
 
 class AmendingSooner(Amending):
-    """… before they are sealed, and thus before the window is over for the parent."""
+    """… before the worker commits to them, and thus before the window is over for the parent."""
 
     def patch(self, outputs: Any) -> None:
-        sealed = outputs.seal.fget
+        committed = outputs.commitment.fget
 
         def amended(outputs: Any) -> str:
             self.amend(outputs)
-            return str(sealed(outputs))
+            return str(committed(outputs))
 
-        outputs.seal = property(amended)
+        outputs.commitment = property(amended)
 
 
 class Choosing(EverySecond):
@@ -673,7 +673,7 @@ class Hiding(EverySecond):
             drop(outputs, most)
             right = [(serial, output) for serial, output in everything.items() if any(output)]
             outputs._kept = right[: len(outputs._kept)]
-            outputs._placed = outputs._placed[: len(outputs._kept)]
+            outputs._ranks = outputs._ranks[: len(outputs._kept)]
 
         outputs._drop = dropped
 
@@ -696,7 +696,7 @@ class Forging(Honest):
         module: Any = load_generator
         merged = module.merged
 
-        def forged(logs: Iterable[load_generator.Log]) -> Completions:
+        def forged(logs: Iterable[load_generator.FeedLog]) -> Completions:
             done = merged(logs)
             ends = np.arange(1, 2 * len(done) + 1) * TOKENS
             twice = np.repeat(done.issued_ns, 2)

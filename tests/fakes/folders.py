@@ -251,9 +251,9 @@ def write(folder: Path, result: Result, outputs: Mapping[str, Any] | None = None
             shape = (len(record.audit.feeds), record.feed_units or 1, 3)
             made = (outputs or {}).get(record.key, np.full(shape, 0.5, np.float32))
             serials = np.array(record.audit.feeds)
-            befores = np.zeros((len(serials), 16), np.uint8)
+            previous_digests = np.zeros((len(serials), 16), np.uint8)
             np.savez_compressed(
-                folder / "raw" / f"{record.key}.outputs.npz", serials=serials, befores=befores, outputs=made
+                folder / "raw" / f"{record.key}.outputs.npz", serials=serials, previous_digests=previous_digests, outputs=made
             )
         keeper.append(record)
     for metering in result.meterings:

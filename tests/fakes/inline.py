@@ -1,4 +1,4 @@
-"""A host whose workers are threads of the test's own process: as quick as a call, but none of them can be killed."""
+"""A worker that is a thread of the test's own process: as quick as a call, but it cannot be killed."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from mixmark.harness.worker import messages
 from mixmark.harness.worker.child import serve
 
 
-class Inline:
-    """Stands in for `mixmark.harness.worker.process.local.Local`."""
+class InlineProcess:
+    """Stands in for `mixmark.harness.worker.process.child_process.ChildProcess`."""
 
-    def start(
+    pid = 0
+
+    def __init__(
         self,
         python: str,
         code: str,
@@ -23,18 +25,10 @@ class Inline:
         variables: Mapping[str, str],
         log: Path,
         isolated: bool = False,
-        helps: bool = False,
-    ) -> InlineProcess:
+        tracked: bool = True,
+    ) -> None:
         log.touch()
-        return InlineProcess(messages.Setup.model_validate_json(arguments[0]))
-
-
-class InlineProcess:
-    """A thread that serves, as `mixmark.harness.worker.process.Process` describes it."""
-
-    pid = 0
-
-    def __init__(self, setup: messages.Setup) -> None:
+        setup = messages.Setup.model_validate_json(arguments[0])
         self._channel, theirs = socket.socketpair()
 
         def work() -> None:

@@ -50,6 +50,6 @@ def measured(
     prepared = worker.call(request, timeout_s, on_stage)
     worker.call(messages.Begin(key="a", pool=seeds.pool(SEED), seed=SEED), timeout_s)
     measure = messages.Measure(key="a", limits=bounds, out=str(tmp_path / "stamps.npz"))
-    worker.call(measure, timeout_s, on_stage, replies=lambda outgrown: messages.Key(key=1))
+    worker.call(measure, timeout_s, on_stage, sampling_key=lambda full: 1)
     worker.call(messages.HandOver(key="a", outputs=str(tmp_path / "outputs.npz")), timeout_s, on_stage)
     return prepared

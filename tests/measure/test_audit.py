@@ -14,7 +14,7 @@ from mixmark.harness.contracts.schema import Audit, Gate, Record
 from mixmark.harness.measure import audit
 from mixmark.harness.measure.audit import CPU, Auditor, draw, kept_at, pending
 from mixmark.harness.plugins import registry
-from mixmark.harness.worker.outputs import Told, digest
+from mixmark.harness.worker.outputs import Commitments, digest
 from tests.fakes.null import Null
 from tests.fakes.workers import NULL
 from tests.golden.sample import closed_loop, record
@@ -28,18 +28,18 @@ GATE = Gate(metric="difference", at_most=0.5)
 def handed(path: Path, outputs: Any, serials: Any = None, finished: Any = None, digests: Any = None) -> Path:
     serials = np.arange(len(outputs)) if serials is None else serials
     finished = serials if finished is None else finished
-    told = b"".join(
+    commitments = b"".join(
         digest(int(serial), np.asarray(each).tobytes()) for serial, each in zip(serials, outputs, strict=False)
     )
     made = np.zeros((len(finished), 16), np.uint8)
-    made[: len(told) // 16] = np.frombuffer(told, np.uint8).reshape(-1, 16)[: len(made)]
+    made[: len(commitments) // 16] = np.frombuffer(commitments, np.uint8).reshape(-1, 16)[: len(made)]
     digests = made if digests is None else digests
     np.savez(
         path / "outputs.npz",
         serials=serials,
         outputs=outputs,
         finished=finished,
-        befores=finished * 0 - 1,
+        previous=finished * 0 - 1,
         digests=digests,
     )
     return path / "outputs.npz"
@@ -52,12 +52,12 @@ def drawn(
     gate: Gate = GATE,
     batch: int = 1,
     done: int | None = None,
-    told: Told | None = None,
+    commitments: Commitments | None = None,
     **more: Any,
 ) -> Audit:
     kept_at(tmp_path, "a").parent.mkdir(exist_ok=True)
     done = len(outputs) if done is None else done
-    return draw(handed(tmp_path, outputs, **more), gate, feeds, batch, done, told or Told(), kept_at(tmp_path, "a"))
+    return draw(handed(tmp_path, outputs, **more), gate, feeds, batch, done, commitments or Commitments(), kept_at(tmp_path, "a"))
 
 
 def test_some_outputs_are_drawn_by_chance_and_kept(tmp_path: Path) -> None:
@@ -112,44 +112,44 @@ def test_every_feed_of_the_window_has_its_output(tmp_path: Path, finished: list[
 def test_outputs_that_outgrew_memory_are_fewer_and_those_that_were_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit, "most_kept", lambda size: 4)
+    monkeypatch.setattr(audit, "capacity", lambda size: 4)
     outputs, finished = np.arange(9.0).reshape(9, 1), np.arange(9)
-    told = Told()
+    commitments = Commitments()
     digests = np.array([[*digest(serial, outputs[serial].tobytes())] for serial in range(9)], np.uint8)
     for done in (5, 8):
-        told.draw(done, hashlib.sha256(digests[:done].tobytes()).hexdigest())
-    stay = np.sort(told.kept(finished, 4))
+        commitments.draw_key(done, hashlib.sha256(digests[:done].tobytes()).hexdigest())
+    stay = np.sort(commitments.required(finished, 4))
     assert 2 < len(stay) < 5
-    same: dict[str, Any] = {"done": 9, "told": told, "finished": finished, "digests": digests}
+    same: dict[str, Any] = {"done": 9, "commitments": commitments, "finished": finished, "digests": digests}
     assert drawn(tmp_path, outputs[stay], serials=stay, **same).problem == ""
     for others in (stay[1:], np.setdiff1d(finished, stay), finished):
         found = drawn(tmp_path, outputs[others], serials=others, **same)
         assert f"of the {len(stay)} that it had to keep" in found.problem
 
 
-def test_outputs_bear_the_seal_of_the_window(tmp_path: Path) -> None:
+def test_outputs_match_the_commitments_of_the_window(tmp_path: Path) -> None:
     outputs = np.arange(3.0).reshape(3, 1)
-    told = Told(digests={serial: digest(serial, output.tobytes()).hex() for serial, output in enumerate(outputs)})
-    assert drawn(tmp_path, outputs, told=told).problem == ""
+    commitments = Commitments(digests={serial: digest(serial, output.tobytes()).hex() for serial, output in enumerate(outputs)})
+    assert drawn(tmp_path, outputs, commitments=commitments).problem == ""
     for others, serials in ((outputs + 1, [0, 1, 2]), (outputs[[0, 2, 1]], [0, 1, 2])):
-        found = drawn(tmp_path, others, told=told, serials=np.array(serials))
-        assert found.problem == "the outputs are not those that were sealed when they were timed"
+        found = drawn(tmp_path, others, commitments=commitments, serials=np.array(serials))
+        assert found.problem == "the outputs do not match the commitments of the timed window"
 
 
 def test_outputs_have_the_digests_that_were_handed_over(tmp_path: Path) -> None:
     found = drawn(tmp_path, np.arange(3.0).reshape(3, 1), digests=np.zeros((3, 16), np.uint8))
-    assert found.problem == "the outputs are not those that were sealed when they were timed"
+    assert found.problem == "the outputs do not match the commitments of the timed window"
 
 
 def test_a_missing_or_torn_file_is_the_audits_problem(tmp_path: Path) -> None:
     (tmp_path / "torn.npz").write_bytes(b"PK\x03\x04")
     for name in ("absent.npz", "torn.npz"):
-        assert "cannot be used" in draw(tmp_path / name, GATE, 1, 1, 1, Told(), tmp_path / "into.npz").problem
+        assert "cannot be used" in draw(tmp_path / name, GATE, 1, 1, 1, Commitments(), tmp_path / "into.npz").problem
 
 
 def test_outputs_that_unpack_without_end_are_not_unpacked(tmp_path: Path) -> None:
     np.savez_compressed(tmp_path / "bomb.npz", serials=np.zeros(1, np.int64), outputs=np.zeros((1, 1 << 20)))
-    found = draw(tmp_path / "bomb.npz", GATE, 1, 1, 1, Told(), tmp_path / "into.npz")
+    found = draw(tmp_path / "bomb.npz", GATE, 1, 1, 1, Commitments(), tmp_path / "into.npz")
     assert found.problem == "the worker handed over outputs that unpack to more than their file"
 
 

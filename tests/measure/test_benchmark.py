@@ -189,8 +189,8 @@ def measured_alone(folder: Path, devices: str) -> None:
         alone = {"key": share.key, "phase": phase.name, "route": share.route, "scenario": share.scenario}
         made_up = sample.record(share.key, share.route.suite, "sample", done, batch=2, costs=costs)
         fields = vars(made_up) | {"completions": done, "audit": audit}
-        befores, outputs = np.zeros((1, 16), np.uint8), np.zeros((1, 2), np.int64)
-        np.savez(kept_at(folder, share.key), serials=np.array([0]), befores=befores, outputs=outputs)
+        previous_digests, outputs = np.zeros((1, 16), np.uint8), np.zeros((1, 2), np.int64)
+        np.savez(kept_at(folder, share.key), serials=np.array([0]), previous_digests=previous_digests, outputs=outputs)
         keeper.append(Record.model_validate({**fields, **alone}))
 
 

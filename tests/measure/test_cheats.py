@@ -173,7 +173,7 @@ CAUGHT = {
     # a harness bent to suit
     "SlowingTheLoop": ("window_bracketed", "the worker's clock tells"),
     "TurningBack": ("finished", "raised: ValueError: time runs backwards"),
-    "Amending": ("audited", "the outputs are not those that were sealed when they were timed"),
+    "Amending": ("audited", "the outputs do not match the commitments of the timed window"),
     "AmendingSooner": ("window_bracketed", "the worker's clock tells"),
     "Choosing": ("audited", "the worker handed over the digests of"),
     "Loading": ("audited", WRONG),

@@ -48,7 +48,7 @@ def written(path: Path, whole: Result) -> store.Store:
     for each in whole.records:
         if each.audit:  # of two feeds of a probe of two kernels
             kept, outputs = path / "raw" / f"{each.key}.outputs.npz", np.zeros((2, 2, 1), np.float32)
-            np.savez(kept, serials=np.array((0, 2)), befores=BEFORES, outputs=outputs)
+            np.savez(kept, serials=np.array((0, 2)), previous_digests=BEFORES, outputs=outputs)
         keeper.append(each)
     for metering in whole.meterings:
         keeper.meter(metering)
@@ -401,7 +401,7 @@ def audited(
     serials: Sequence[int] = (0, 2),
     shape: tuple[int, ...] = (2, 1, 3),
     fill: float = 0.5,
-    befores: int = 2,
+    previous_digests: int = 2,
 ) -> Path:
     """A record of three feeds of a unit each, of which 0 and 2 were audited, and outputs that were kept."""
     audit = Audit(gate=GATE, finished=3, feeds=(0, 2), values=(0.0, 0.0))
@@ -409,7 +409,7 @@ def audited(
     whole = apart(result(done))
     written(path, whole).finish(whole)
     outputs = np.full(shape, fill, np.float32)
-    np.savez(path / "raw" / "a.outputs.npz", serials=np.array(serials), befores=BEFORES[:befores], outputs=outputs)
+    np.savez(path / "raw" / "a.outputs.npz", serials=np.array(serials), previous_digests=BEFORES[:previous_digests], outputs=outputs)
     rehashed(path)
     return path
 
@@ -423,7 +423,7 @@ def test_outputs_that_were_audited_lie_beside_the_stamps(tmp_path: Path) -> None
     [
         ({"serials": (0, 1)}, "does not hold the outputs for the audited feeds 0, 2"),
         ({"serials": (0,)}, "does not hold the outputs for the audited feeds 0, 2"),
-        ({"befores": 1}, "a digest of 16 bytes for each output"),
+        ({"previous_digests": 1}, "a digest of 16 bytes for each output"),
         ({"shape": (1, 1, 3)}, "does not hold the outputs for the audited feeds 0, 2"),
         ({"shape": (2, 2, 3)}, "an output has 2 units, but a feed has 1"),
         ({"shape": (2,)}, "an output has no units, but a feed has 1"),
@@ -446,7 +446,7 @@ def test_outputs_that_were_audited_may_not_be_left_out(tmp_path: Path) -> None:
 
 def test_outputs_of_texts_are_refused(tmp_path: Path) -> None:
     outputs = np.array([["a"], ["b"]])
-    np.savez(audited(tmp_path) / "raw" / "a.outputs.npz", serials=np.array([0, 2]), befores=BEFORES, outputs=outputs)
+    np.savez(audited(tmp_path) / "raw" / "a.outputs.npz", serials=np.array([0, 2]), previous_digests=BEFORES, outputs=outputs)
     rehashed(tmp_path)
     with pytest.raises(ResultError, match="damaged"):
         store.open(tmp_path)
@@ -462,7 +462,7 @@ def packed(header: bytes, values: bytes, pack: int = zipfile.ZIP_STORED) -> byte
     """A raw file whose outputs have this header."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", pack) as archive:
-        for name, column in (("serials", np.array([0, 2])), ("befores", BEFORES)):
+        for name, column in (("serials", np.array([0, 2])), ("previous_digests", BEFORES)):
             saved = io.BytesIO()
             np.save(saved, column)
             archive.writestr(f"{name}.npy", saved.getvalue())

@@ -58,13 +58,13 @@ def test_single_feeds_come_one_by_one_and_their_answers_are_handed_over(tmp_path
         opened(acme)
         acme.call(messages.Prepare(key="a", scenario="mixed", batch=2, seed=1, limits=LIMITS), 30)
         acme.call(messages.Begin(key="a", pool=1, seed=None, ahead=ahead), 30)
-        acme.post(messages.Feed(key="a", serial=0, nonce=2))
-        acme.post(messages.Feed(key="a", serial=1, nonce=3))  # queued while the first one runs
-        first, second = acme.answer(messages.Fed, 30), acme.answer(messages.Fed, 30)
+        acme.send(messages.Feed(key="a", serial=0, nonce=2))
+        acme.send(messages.Feed(key="a", serial=1, nonce=3))  # queued while the first one runs
+        first, second = acme.receive(messages.Fed, 30), acme.receive(messages.Fed, 30)
         acme.call(messages.HandOver(key="a", outputs=str(tmp_path / "outputs.npz")), 30)
     assert [(each.key, each.serial) for each in (first, second)] == [("a", 0), ("a", 1)]
-    assert first.issued_ns <= first.marks[0] <= second.issued_ns
-    assert first.marks[1] == 2
+    assert first.issued_ns <= first.yields[0] <= second.issued_ns
+    assert first.yields[1] == 2
     with np.load(tmp_path / "outputs.npz") as handed:
         assert handed["outputs"].tolist() == [[2, 2], [3, 3]]  # the null suite's feeds hold their nonces
 
@@ -76,11 +76,11 @@ def test_several_slots_overlap_feeds_of_one_suite_but_never_two_suites(tmp_path:
             acme.call(messages.Prepare(key=key, scenario="mixed", batch=1, seed=1, limits=LIMITS), 30)
             acme.call(messages.Begin(key=key, pool=1, seed=None), 30)
         for serial, key in enumerate(("a", "a", "b")):
-            acme.post(messages.Feed(key=key, serial=serial, nonce=serial))
+            acme.send(messages.Feed(key=key, serial=serial, nonce=serial))
         spans: dict[str, list[tuple[int, int]]] = {"a": [], "b": []}
         for _ in range(3):
-            done = acme.answer(messages.Fed, 30)
-            spans[done.key].append((done.issued_ns, done.marks[-2]))
+            done = acme.receive(messages.Fed, 30)
+            spans[done.key].append((done.issued_ns, done.yields[-2]))
     (first, second), (other,) = spans["a"], spans["b"]
     assert second[0] < first[1]
     assert other[0] >= max(first[1], second[1])

@@ -15,7 +15,7 @@ from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker import messages
 from mixmark.harness.worker.failures import WorkerFailed
 from mixmark.harness.worker.handle import Worker
-from mixmark.harness.worker.process import local
+from mixmark.harness.worker.process import child_process
 from tests.fakes.null import Null
 from tests.fakes.workers import ACME, measured, opened, worker
 
@@ -29,8 +29,8 @@ pytestmark = pytest.mark.slow
         ("segfault", "crashed", "SIGSEGV"),
         ("exit", "crashed", "exit code 7"),
         ("sys.exit", "raised", "licence expired"),
-        ("hang", "hung", "no answer within 2 s while warming up"),
-        ("hold the lock", "hung", "no answer within 2 s"),
+        ("hang", "hung", "no reply within 2 s while warming up"),
+        ("hold the lock", "hung", "no reply within 2 s"),
         ("memory", "out of memory", "no room for the activations"),
         ("nothing", "wrong output", "yielded nothing"),
         ("text", "wrong output", "float32, int32 or int64"),
@@ -45,18 +45,18 @@ def test_what_goes_wrong_in_a_worker_is_told(tmp_path: Path, mode: str, kind: st
 
 
 def test_an_audit_has_its_time_for_each_feed(tmp_path: Path) -> None:
-    feed, file = Null("smoke", {}).feeds(1, 0), tmp_path / "answers.npz"
+    feed, file = Null("smoke", {}).feeds(1, 0), tmp_path / "outputs.npz"
     np.savez(
         file,
         serials=np.arange(6),
-        befores=np.zeros((6, 16), np.uint8),
-        answers=np.array([feed(seeds.nonce(7, at))["x"] for at in range(6)]),
+        previous_digests=np.zeros((6, 16), np.uint8),
+        outputs=np.array([feed(seeds.nonce(7, at))["x"] for at in range(6)]),
     )
     with worker(tmp_path, work_s="0.5") as acme:
         opened(acme)
         request = messages.Audit(key="a", batch=1, seed=7, outputs=str(file))
-        assert acme.call(request, 2, each_stage=True).values == (0.0,) * 6
-        with pytest.raises(WorkerFailed, match="no answer within 2 s while auditing"):
+        assert acme.call(request, 2, per_stage=True).values == (0.0,) * 6
+        with pytest.raises(WorkerFailed, match="no reply within 2 s while auditing"):
             acme.call(request, 2)
 
 
@@ -88,10 +88,10 @@ def test_a_missing_interpreter_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        (b"Traceback (most recent call last)\n", "cannot be read: it is no message: Traceback"),
-        (b"\n", "cannot be read: it is no message"),
+        (b"Traceback (most recent call last)\n", "cannot be read: not a message: Traceback"),
+        (b"\n", "cannot be read: not a message"),
         (b'{"Fed": {"key": 1}}\n', "cannot be read: a field is wrong"),
-        (b'{"Closed": {}}\n', "Discovered was due, Closed came"),
+        (b'{"Closed": {}}\n', "Discovered was due, but Closed came"),
         (b"x" * (messages.LONGEST_BYTES + (1 << 20)), "cannot be read: a line of more than 16 MiB"),
     ],
     ids=["text", "empty", "field", "order", "endless"],
@@ -124,7 +124,7 @@ def test_garbage_on_the_channel_is_a_failure_of_that_worker(tmp_path: Path, said
 
 
 def test_a_worker_that_hangs_up_and_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "ENDS_WITHIN_S", 0.2)
+    monkeypatch.setattr(child_process, "ENDS_WITHIN_S", 0.2)
     (tmp_path / "acme.py").write_text(
         "import os, time\n"
         "class Acme:\n"

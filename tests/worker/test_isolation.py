@@ -21,8 +21,8 @@ from mixmark.harness.measure import audit, solo
 from mixmark.harness.measure.audit import CPU, Auditor
 from mixmark.harness.measure.phase import attend
 from mixmark.harness.plugins.registry import Plugin
-from mixmark.harness.worker import isolation
-from mixmark.harness.worker.process.local import Local, LocalProcess
+from mixmark.harness.worker import handle, isolation
+from mixmark.harness.worker.process.child_process import ChildProcess
 from tests.fakes.escapes import NAP
 from tests.fakes.workers import NULL
 from tests.golden.sample import result
@@ -112,7 +112,7 @@ def test_a_process_that_this_one_started_itself_is_none_of_a_worker(tmp_path: Pa
 @linux
 def test_the_channel_is_a_socket_that_no_file_name_opens(tmp_path: Path) -> None:
     code = "import os, sys, time; os.write(int(sys.argv[1]), b'here'); time.sleep(1000)"
-    process = LocalProcess(sys.executable, code, [], {}, tmp_path / "log", isolated=False, helps=False)
+    process = ChildProcess(sys.executable, code, [], {}, tmp_path / "log")
     try:
         assert process.receive(30) == b"here"
         for pid in (process.pid, os.getpid()):
@@ -161,13 +161,12 @@ def test_the_auditor_keeps_few_variables_and_attaches_to_no_one(
     monkeypatch.setenv("LD_PRELOAD", "")
     monkeypatch.setenv("ACME_SECRET", "1")
     seen: dict[str, object] = {}
-    start = Local.start
 
-    def noted(self: Local, *given: Any, **more: Any) -> LocalProcess:
+    def noted(*given: Any) -> ChildProcess:
         seen["variables"], seen["isolated"] = given[3], given[5]
-        return start(self, *given, **more)
+        return ChildProcess(*given)
 
-    monkeypatch.setattr(Local, "start", noted)
+    monkeypatch.setattr(handle, "ChildProcess", noted)
     assert Run(tmp_path).audited().audit is not None
     assert seen["isolated"] is True
     variables = seen["variables"]

@@ -20,9 +20,9 @@ from mixmark.harness.worker.load_generator import (
     closed_loop,
     highest_rate,
     made_ahead,
-    one_by_one,
+    independent_feeds,
     open_loop,
-    plain,
+    host_array,
     warm_up,
 )
 from mixmark.harness.worker.outputs import Outputs, digest
@@ -67,7 +67,7 @@ def numbered(clock: Clock | None = None, making: int = 0) -> Iterator[Feed]:
 
 
 def given(clock: Clock | None = None, making: int = 0) -> NextFeed:
-    return one_by_one(numbered(clock, making))
+    return independent_feeds(numbered(clock, making))
 
 
 def limits(**changes: Any) -> Limits:
@@ -189,7 +189,7 @@ def as_runner(function: Callable[[Feed], Any]) -> Runner:
 )
 def test_only_plain_arrays_pass(value: object) -> None:
     with pytest.raises(WrongOutput, match="float32, int32 or int64"):
-        plain(value)
+        host_array(value)
 
 
 def test_a_runner_must_yield() -> None:
@@ -209,7 +209,7 @@ def test_what_a_runner_raises_passes_through_every_lane() -> None:
 
     for lanes in (1, 3):
         with pytest.raises(OSError, match="device lost"):
-            closed_loop(as_runner(broken), given(), limits(), Clock(), lanes=lanes)
+            closed_loop(as_runner(broken), given(), limits(), Clock(), threads=lanes)
 
 
 def test_lanes_share_the_feeds_and_overlap() -> None:
@@ -227,7 +227,7 @@ def test_lanes_share_the_feeds_and_overlap() -> None:
         with lock:
             return next(serial)
 
-    done = closed_loop(as_runner(both_in_flight), given(), limits(min_feeds=2), ticking, lanes=2)
+    done = closed_loop(as_runner(both_in_flight), given(), limits(min_feeds=2), ticking, threads=2)
     assert len(done) >= 2
     assert done.issued_ns.tolist() == sorted(done.issued_ns.tolist())
     assert done.issued_ns[1] < done.marks_ns[0]
@@ -446,7 +446,7 @@ def test_a_turn_keeps_every_lane_busy_and_no_lane_waits_for_another() -> None:
         80 * 340,
         clock=clock,
         units=lambda batch: batch,
-        lanes=2,
+        threads=2,
     )
     # one sample in 100 ns and one in 150 are one in 60; with one feed a lane at a time it would be one in 75
     assert [(trial.batch, trial.elapsed_ns / trial.units) for trial in found.trials] == [(1, 60), (2, 60), (4, 60)]
@@ -507,7 +507,7 @@ def test_lanes_make_their_feeds_at_the_same_time() -> None:
     def runner(feed: Feed) -> Iterator[Array]:
         yield feed["x"]
 
-    assert len(closed_loop(as_runner(runner), feed, limits(min_feeds=1), Clock(), lanes=2)) == 2
+    assert len(closed_loop(as_runner(runner), feed, limits(min_feeds=1), Clock(), threads=2)) == 2
 
 
 def test_in_an_open_loop_the_queue_shows() -> None:

@@ -35,7 +35,7 @@ EACH = [
     ),
     messages.Missing(module="numpy"),
     messages.Stage(name="loading"),
-    messages.Stage(name="measured", seal="12ab"),
+    messages.Stage(name="measured", commitment="12ab"),
     messages.Failed(failure=Failure(kind="raised", message="no", hint="yes")),
     messages.Discovered(devices=(DEVICE,), vendor={"Acme driver": "4.2"}),
     messages.Opened(load_ns=1, needed_bytes=2, facts={"engine": "acme 1"}, concurrency=3),
@@ -50,12 +50,12 @@ EACH = [
     ),
     messages.Measured(ended_by="time"),
     messages.Begun(),
-    messages.Outgrown(key="a", done=3, seal="12ab"),
-    messages.Key(key=0),
-    messages.Fed(key="a", serial=0, issued_ns=2**60, marks=[2**60 + 1, 1], digest="00ff"),
+    messages.OutputsFull(key="a", done=3, commitment="12ab"),
+    messages.SamplingKey(key=0),
+    messages.Fed(key="a", serial=0, issued_ns=2**60, yields=[2**60 + 1, 1], digest="00ff"),
     messages.HandedOver(facts={}),
     messages.Audited(feeds=(0, 7), values=(0.0, 1e-300), problem="", code={"/a.py": "12ab"}, software={"torch": "2"}),
-    messages.Examined(kinds=("numpy.ndarray",), yields=1, feed_ns=2, converting_ns=1, overwritten=0, closing_ns=1),
+    messages.RunnerChecked(types=("numpy.ndarray",), yields=1, feed_ns=2, converting_ns=1, overwritten=0, closing_ns=1),
     messages.Closed(),
     messages.Discover(),
     messages.Open(key="a", device=DEVICE, suite=NULL, precision="fp32", scenario="server", free_bytes=None),
@@ -119,8 +119,8 @@ def test_a_number_that_is_not_finite_is_not_sent() -> None:
 
 
 def test_a_request_knows_the_type_of_its_answer() -> None:
-    assert messages.Discover.answered_by() is messages.Discovered
-    assert messages.Feed(key="a", serial=0, nonce=1).answered_by() is messages.Fed
+    assert messages.Discover.reply_type() is messages.Discovered
+    assert messages.Feed(key="a", serial=0, nonce=1).reply_type() is messages.Fed
 
 
 HELLO = {

@@ -12,8 +12,8 @@ import pytest
 
 from mixmark.harness.contracts.errors import WrongOutput
 from mixmark.harness.contracts.protocols import Array, Feed
-from mixmark.harness.worker.load_generator import Log, closed_loop
-from mixmark.harness.worker.outputs import AROUND_BYTES, Outputs, Told, digest, first, most_kept, places
+from mixmark.harness.worker.load_generator import FeedLog, closed_loop
+from mixmark.harness.worker.outputs import AROUND_BYTES, Outputs, Commitments, digest,, capacity, ranks
 from tests.worker.test_load_generator import Clock, Yielding, given, limits, numbered, units
 
 Handed = Mapping[str, Array]
@@ -61,43 +61,43 @@ def test_outputs_of_different_shapes_are_wrong() -> None:
 
 
 def test_each_feed_tells_the_digest_of_its_output() -> None:
-    log = Log(outputs=Outputs())
+    log = FeedLog(outputs=Outputs())
     feeds = numbered()
-    told = [log.feed(units(1), next(feeds), Clock(), serial=serial)[2] for serial in range(2)]
-    assert told == [digest(serial, bytes(4)) for serial in range(2)]
-    assert told[0] != told[1]
+    commitments = [log.feed(units(1), next(feeds), Clock(), serial=serial)[2] for serial in range(2)]
+    assert commitments == [digest(serial, bytes(4)) for serial in range(2)]
+    assert commitments[0] != commitments[1]
 
 
-def run(feeds: int, most: int, told: Told, folder: Path) -> Handed:
+def run(feeds: int, most: int, commitments: Commitments, folder: Path) -> Handed:
     """The outputs for so many feeds, each of which is the number of its feed, with room for `most`."""
-    kept = Outputs(told.draw, most * (8 + AROUND_BYTES))
+    kept = Outputs(commitments.draw_key, most * (8 + AROUND_BYTES))
     for serial in range(feeds):
         output = np.array([serial])
         kept.add(serial, [output.tobytes()], output)
-    told.seal = kept.seal
+    commitments.window = kept.commitment
     return saved(kept, folder)
 
 
 @pytest.mark.parametrize(("feeds", "most"), [(1000, 10), (1000, 999), (1000, 1), (7, 10), (11, 10)])
 def test_the_parent_knows_which_outputs_stayed(tmp_path: Path, feeds: int, most: int) -> None:
-    told = Told()
-    handed = run(feeds, most, told, tmp_path)
+    commitments = Commitments()
+    handed = run(feeds, most, commitments, tmp_path)
     finished = handed["finished"]
-    told.check(finished, handed["digests"])
-    assert sorted(told.kept(finished, most)) == handed["serials"].tolist() == handed["outputs"][:, 0].tolist()
+    commitments.verify(finished, handed["digests"])
+    assert sorted(commitments.required(finished, most)) == handed["serials"].tolist() == handed["outputs"][:, 0].tolist()
     assert len(finished) == feeds
     assert min(feeds, max(1, most // 2)) <= len(handed["serials"]) <= most
-    assert set(told.sample(finished, most)) <= set(handed["serials"])
-    assert bool(told.draws) == (feeds > most)
+    assert set(commitments.fair_sample(finished, most)) <= set(handed["serials"])
+    assert bool(commitments.draws) == (feeds > most)
 
 
 def test_every_feed_is_as_likely_to_be_in_the_sample(tmp_path: Path) -> None:
     """However often outputs were dropped before: 40 feeds, of which 4 stay, in 1,500 windows."""
     seen: Counter[int] = Counter()
     for _ in range(1500):
-        told = Told()
-        handed = run(40, 8, told, tmp_path)
-        sample = told.sample(handed["finished"], 8)
+        commitments = Commitments()
+        handed = run(40, 8, commitments, tmp_path)
+        sample = commitments.fair_sample(handed["finished"], 8)
         assert len(sample) == 4
         seen.update(sample.tolist())
     counts = np.array([seen[serial] for serial in range(40)])
@@ -105,62 +105,62 @@ def test_every_feed_is_as_likely_to_be_in_the_sample(tmp_path: Path) -> None:
 
 
 def test_digests_are_those_that_were_told(tmp_path: Path) -> None:
-    told = Told()
-    handed = run(30, 10, told, tmp_path)
+    commitments = Commitments()
+    handed = run(30, 10, commitments, tmp_path)
     finished, digests = handed["finished"], handed["digests"]
-    told.digests = {0: digests[0].tobytes().hex()}
-    told.check(finished, digests)
+    commitments.digests = {0: digests[0].tobytes().hex()}
+    commitments.verify(finished, digests)
     other = digests.copy()
     other[29] = 0
-    with pytest.raises(WrongOutput, match="not those that were sealed"):  # after the seal of the window
-        told.check(finished, other)
-    told.seal = None
-    told.check(finished, other)  # in a mix there is none
-    for at in (0, 5):  # after a feed's digest was told, and after outputs were dropped
+    with pytest.raises(WrongOutput, match="do not match the commitments"):  # after the commitment to the window
+        commitments.verify(finished, other)
+    commitments.window = None
+    commitments.verify(finished, other)  # in a mix there is none
+    for at in (0, 5):  # after a feed's digest was commitments, and after outputs were dropped
         other[at] = 0
-        with pytest.raises(WrongOutput, match="not those that were sealed"):
-            told.check(finished, other)
+        with pytest.raises(WrongOutput, match="do not match the commitments"):
+            commitments.verify(finished, other)
         other[at] = digests[at]
-    told.digests = {99: "00"}
-    with pytest.raises(WrongOutput, match="not those that were sealed"):  # a feed is missing
-        told.check(finished, digests)
+    commitments.digests = {99: "00"}
+    with pytest.raises(WrongOutput, match="do not match the commitments"):  # a feed is missing
+        commitments.verify(finished, digests)
 
 
 def test_outputs_are_dropped_when_they_must_be_and_not_before() -> None:
     finished = np.arange(30)
     for done in ([5], [11, 12], [31], [20, 11]):
-        told = Told(draws=[(each, "", 1) for each in done])
+        commitments = Commitments(draws=[(each, "", 1) for each in done])
         with pytest.raises(WrongOutput, match="before they outgrew"):
-            told.kept(finished, 10)
+            commitments.required(finished, 10)
 
 
-def test_places_depend_on_the_key_alone_and_look_random() -> None:
+def test_ranks_depend_on_the_key_alone_and_look_random() -> None:
     serials = np.arange(10_000)
-    one, other = places(1, serials), places(2, serials)
+    one, other = ranks(1, serials), ranks(2, serials)
     assert len(np.unique(one)) == 10_000
-    assert np.array_equal(one[::7], places(1, serials[::7]))
+    assert np.array_equal(one[::7], ranks(1, serials[::7]))
     assert abs(np.corrcoef(one.astype(float), other.astype(float))[0, 1]) < 0.05
     assert abs(np.corrcoef(one.astype(float), serials)[0, 1]) < 0.05
-    assert first(one, 10).tolist() == np.argsort(one)[:5].tolist()
+    assert staying(one, 10).tolist() == np.argsort(one)[:5].tolist()
 
 
 def test_feeds_follow_from_the_output_before_in_their_chain() -> None:
     finished, digests = np.arange(4), np.arange(64, dtype=np.uint8).reshape(4, 16)
-    told = Told(chains=2)
+    commitments = Commitments(chains=2)
     rows = [row.tobytes() for row in digests]
-    assert told.before(finished, np.array([-1, -1, 0, 1]), digests) == {0: b"", 1: b"", 2: rows[0], 3: rows[1]}
-    assert told.before(finished, np.array([-1, 0, 1, 2]), digests)[3] == rows[2]
-    for befores in ([-1, -1, -1, 0], [-1, -1, 0, 0], [-1, -1, 3, 2]):  # three chains; two after one; after a later one
-        with pytest.raises(WrongOutput, match="one after the other in 2 chains"):
-            told.before(finished, np.array(befores), digests)
+    assert commitments.previous_digests(finished, np.array([-1, -1, 0, 1]), digests) == {0: b"", 1: b"", 2: rows[0], 3: rows[1]}
+    assert commitments.previous_digests(finished, np.array([-1, 0, 1, 2]), digests)[3] == rows[2]
+    for previous_digests in ([-1, -1, -1, 0], [-1, -1, 0, 0], [-1, -1, 3, 2]):  # three chains; two after one; after a later one
+        with pytest.raises(WrongOutput, match="one after another in 2 chains"):
+            commitments.previous_digests(finished, np.array(previous_digests), digests)
     with pytest.raises(WrongOutput, match="not finished"):
-        told.before(finished + 3, np.array([-1, -1, 3, 1]), digests)
-    assert set(Told().before(finished, np.zeros(4, np.int64), digests).values()) == {b""}  # the parent hands them out
+        commitments.previous_digests(finished + 3, np.array([-1, -1, 3, 1]), digests)
+    assert set(Commitments().previous_digests(finished, np.zeros(4, np.int64), digests).values()) == {b""}  # the parent hands them out
 
 
 def test_lanes_may_finish_in_any_order(tmp_path: Path) -> None:
-    told = Told()
-    kept = Outputs(told.draw, 50 * (8 + AROUND_BYTES))
+    commitments = Commitments()
+    kept = Outputs(commitments.draw_key, 50 * (8 + AROUND_BYTES))
 
     def lane(serials: range) -> None:
         for serial in serials:
@@ -172,11 +172,11 @@ def test_lanes_may_finish_in_any_order(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    told.seal = kept.seal
+    commitments.window = kept.commitment
     handed = saved(kept, tmp_path)
-    told.check(handed["finished"], handed["digests"])
-    assert sorted(told.kept(handed["finished"], 50)) == handed["serials"].tolist()
+    commitments.verify(handed["finished"], handed["digests"])
+    assert sorted(commitments.required(handed["finished"], 50)) == handed["serials"].tolist()
 
 
 def test_how_many_are_kept_depends_on_their_size() -> None:
-    assert (most_kept(0, 1000 * AROUND_BYTES), most_kept(1 << 40)) == (1000, 1)
+    assert (capacity(0, 1000 * AROUND_BYTES), capacity(1 << 40)) == (1000, 1)

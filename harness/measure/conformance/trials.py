@@ -85,7 +85,7 @@ class Sessions:
     weights_bytes: int
     memory_bytes: tuple[int, ...]
     """The memory of the worker behind each session."""
-    examined: messages.Examined
+    examined: messages.RunnerChecked
     idle_cores: float
     """What it used of the CPUs while it had a suite open and nothing to do."""
     unclaimed: Precision | None
@@ -331,7 +331,7 @@ class Trials:
         with self._worker() as worker:
             for last in (*[False] * (ROUNDS - 1), True):
                 prepared = self._prepared(worker, share)
-                examined = worker.call(messages.Examine(key=share.key, seed=len(memory_bytes)), self.timeout_s)
+                examined = worker.call(messages.CheckRunner(key=share.key, seed=len(memory_bytes)), self.timeout_s)
                 idle_cores = _cores((worker.pid, *prepared.processes)) if last else 0.0
                 worker.call(messages.Close(), self.timeout_s)
                 memory_bytes.append(worker.memory_bytes())
@@ -359,7 +359,7 @@ class Trials:
                 worker.call(
                     messages.Measure(key=share.key, limits=endless, out=out),
                     KILLED_AFTER_S,
-                    replies=lambda question: messages.Key(key=1),
+                    sampling_key=lambda full: 1,
                 )
         with self._worker() as next_one:
             try:

@@ -101,11 +101,12 @@ def _release() -> None:
 def _orphans(begun: float) -> list[psutil.Process]:
     """The children that this process adopted: those in another session than its own (each worker begins one, and no
     process can enter a session that exists) which were created after the first worker."""
-    found = []
-    for child in psutil.Process().children():
-        with suppress(psutil.Error, OSError):
-            if child.pid not in _living and os.getsid(child.pid) != os.getsid(0) and child.create_time() >= begun:
-                found.append(child)
+    found: list[psutil.Process] = []
+    if sys.platform != "win32":
+        for child in psutil.Process().children():
+            with suppress(psutil.Error, OSError):
+                if child.pid not in _living and os.getsid(child.pid) != os.getsid(0) and child.create_time() >= begun:
+                    found.append(child)
     return found
 
 
@@ -114,8 +115,9 @@ def _lives(process: psutil.Process) -> bool:
     with suppress(psutil.Error):
         if process.status() != psutil.STATUS_ZOMBIE:
             return process.is_running()
-        with suppress(ChildProcessError):
-            os.waitpid(process.pid, os.WNOHANG)
+        if sys.platform != "win32":
+            with suppress(ChildProcessError):
+                os.waitpid(process.pid, os.WNOHANG)
     return False
 
 
@@ -139,8 +141,9 @@ def _descendants(process: psutil.Process) -> list[psutil.Process]:
 
 
 def _group(process: psutil.Process) -> int | None:
-    with suppress(OSError):
-        return os.getpgid(process.pid)
+    if sys.platform != "win32":
+        with suppress(OSError):
+            return os.getpgid(process.pid)
     return None
 
 

@@ -1,0 +1,144 @@
+"""A child process in a session of its own, and a private socket to it.
+
+Vendors' libraries print to stdout, so the messages travel through a pair of sockets that only the two processes hold.
+Another process of the same user can open a pipe through /proc/<pid>/fd, but not a socket.
+
+A child inherits the socket only on POSIX systems, so Windows cannot run workers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+from mixmark.harness.contracts.errors import MixmarkError
+from mixmark.harness.worker.process import orphans
+
+ENDS_WITHIN_S = 10.0  # a process that has closed its socket and does not end is killed
+NO_CURRENT_FOLDER = ("-P",)  # nothing is imported from the current folder
+NO_SITE = ("-I", "-S")  # no PYTHON* variable, .pth file or sitecustomize has an effect
+
+
+class ChildProcess:
+    """Runs `python -c code CHANNEL arguments…`. CHANNEL is the number of the file descriptor of the child's socket.
+
+    variables: added to its environment; isolated: they are its whole environment, and the interpreter runs with
+    `-I -S`. log: the file to which stdout and stderr are appended. tracked: what the process leaves behind is killed at
+    its end, see `orphans`; a meter's process is not tracked. Raises OSError if it cannot be started, MixmarkError on
+    Windows. One thread at a time may send, and one may receive.
+    """
+
+    def __init__(
+        self,
+        python: str,
+        code: str,
+        arguments: Sequence[str],
+        variables: Mapping[str, str],
+        log: Path,
+        isolated: bool = False,
+        tracked: bool = True,
+    ) -> None:
+        if sys.platform == "win32":
+            raise MixmarkError("workers need a POSIX system", "run Mixmark in the Windows Subsystem for Linux")
+        self._kills = _out_of_memory_kills()
+        self._channel, theirs = socket.socketpair()
+
+        def start() -> int:
+            with log.open("ab") as output:
+                self._process = subprocess.Popen(
+                    [python, *(NO_SITE if isolated else NO_CURRENT_FOLDER), "-c", code, str(theirs.fileno()), *arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    pass_fds=(theirs.fileno(),),
+                    # Ctrl-C is the parent's to handle, and a group can be killed as a whole. An orphan in another
+                    # session than this process's counts as left behind by a worker, so only workers get a session.
+                    start_new_session=tracked,
+                    process_group=None if tracked else 0,
+                    env=dict(variables) if isolated else {**os.environ, **variables},
+                )
+            return self._process.pid
+
+        with theirs:
+            try:
+                orphans.start(start) if tracked else start()
+            except OSError:
+                self._channel.close()
+                raise
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, line: bytes) -> None:
+        """Raises BrokenPipeError if the process is gone."""
+        try:
+            self._channel.sendall(line)
+        except ConnectionResetError as error:  # it ended with a request unread
+            raise BrokenPipeError from error
+
+    def receive(self, timeout_s: float) -> bytes | None:
+        """The next bytes; empty at the end of the stream, None if none came in time."""
+        ready, _, _ = select.select([self._channel], [], [], timeout_s)
+        try:
+            return self._channel.recv(1 << 16) if ready else None
+        except ConnectionResetError:
+            return b""
+
+    def kill(self) -> None:
+        """Kills the process and its process group, and waits for its end. Does nothing if it is gone."""
+        if sys.platform != "win32":
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def wait(self) -> int:
+        """Waits for the end, and kills the process if it takes too long. Returns the exit status, or the negative
+        number of the signal that ended the process."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(ENDS_WITHIN_S)
+        self.kill()
+        return self._process.returncode
+
+    def memory_bytes(self) -> int:
+        """The proportional set size of the process and its descendants; 0 if it cannot be read."""
+        total = 0
+        with contextlib.suppress(psutil.Error):
+            root = psutil.Process(self._process.pid)
+            for process in (root, *root.children(recursive=True)):
+                with contextlib.suppress(psutil.Error):
+                    full = process.memory_full_info()
+                    total += getattr(full, "pss", full.uss)
+        return total
+
+    def out_of_memory(self) -> bool:
+        """Whether the process was killed, and the kernel has killed a process for lack of memory since it started."""
+        killed = sys.platform != "win32" and self._process.returncode == -signal.SIGKILL
+        return killed and _out_of_memory_kills() > self._kills
+
+    def close(self, spared: Collection[int] = ()) -> tuple[str, ...]:
+        """Kills the process and what it left behind outside of its process group, and closes the socket.
+
+        spared: the ids of processes that live on. Returns the names of the processes that were left behind.
+        """
+        left_behind = orphans.end(self._process.pid, self.kill, spared)
+        self._channel.close()
+        return left_behind
+
+
+def _out_of_memory_kills() -> int:
+    """How many processes the kernel has killed for lack of memory since it booted; 0 on other systems than Linux."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/vmstat").read_text().splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0
