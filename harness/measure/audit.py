@@ -83,8 +83,12 @@ def draw(outputs: Path, gate: Gate, feeds: int, batch: int, done: int, commitmen
     count = min(len(among), max(feeds, math.ceil(gate.samples / batch)))
     chosen = np.sort(random.SystemRandom().sample(among.tolist(), count))
     with into.open("wb") as kept:
-        followed = [np.frombuffer(previous_digests[serial] or bytes(DIGEST_BYTES), np.uint8) for serial in chosen.tolist()]
-        np.savez_compressed(kept, serials=chosen, previous_digests=followed, outputs=values[np.searchsorted(serials, chosen)])
+        followed = [
+            np.frombuffer(previous_digests[serial] or bytes(DIGEST_BYTES), np.uint8) for serial in chosen.tolist()
+        ]
+        np.savez_compressed(
+            kept, serials=chosen, previous_digests=followed, outputs=values[np.searchsorted(serials, chosen)]
+        )
     return Audit(gate=gate, finished=len(serials), feeds=tuple(chosen.tolist()))
 
 

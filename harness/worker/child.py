@@ -40,7 +40,7 @@ from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.statistics import intervals, steadiness, timestamps
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
-from mixmark.harness.worker import isolation, load_generator, messages, runner_check
+from mixmark.harness.worker import batch_search, isolation, load_generator, messages, runner_check
 from mixmark.harness.worker.failures import WorkerFailed, failure_of
 from mixmark.harness.worker.outputs import Outputs
 from mixmark.harness.worker.process import memory
@@ -133,7 +133,7 @@ class Served:
         self.adapter: Adapter = loaded(setup.options)
         self.stack = contextlib.ExitStack()
         self.opened: dict[str, Opened] = {}
-        self.lanes = ThreadPoolExecutor(MAX_CONCURRENCY)
+        self.feed_threads = ThreadPoolExecutor(MAX_CONCURRENCY)
         self.in_flight: list[Future[None]] = []
         self.running = ""
 
@@ -194,34 +194,35 @@ class Served:
             raise MixmarkError(f"open gave {runner!r:.80}, which is no runner: it lacks {', '.join(missing)}")
         if type(runner.concurrency) is not int or not 1 <= runner.concurrency <= MAX_CONCURRENCY:
             raise MixmarkError(
-                f"the runner has {runner.concurrency!r} slots", f"give a whole number from 1 to {MAX_CONCURRENCY}"
+                f"the runner has concurrency {runner.concurrency!r}", f"give a whole number from 1 to {MAX_CONCURRENCY}"
             )
         self.opened[asked.key] = Opened(built, runner, asked.device, asked.suite.spec)
         return messages.Opened(load_ns=took_ns, needed_bytes=need, facts=_facts(runner), concurrency=runner.concurrency)
 
     def prepare(self, asked: messages.Prepare) -> messages.Prepared:
         it, seed, limits = self.opened[asked.key], asked.seed, asked.limits
-        it.lanes = Use.of(asked.scenario).in_flight or it.runner.concurrency
+        it.threads = Use.of(asked.scenario).in_flight or it.runner.concurrency
         batch, rate_per_s = asked.batch, asked.rate_per_s
-        found: load_generator.Search | None = None
+        found: batch_search.BatchFound | None = None
         rate_trials: tuple[RateTrial, ...] = ()
         if batch is None:
-            found = load_generator.best_batch(
+            search = batch_search.BatchSearch(
                 it.runner,
                 lambda size: _untimed(it.suite, size, seed, "search"),
                 limits.search_ns,
                 lambda: _room(it.device),
                 units=it.suite.units,
-                threads=it.lanes,
+                threads=it.threads,
                 ahead=functools.partial(load_generator.made_ahead, it.device),
-                preparing=lambda: self.say(messages.Stage(name="preparing a batch size")),
-                searching=lambda: self.say(messages.Stage(name="searching the best batch")),
+                on_prepare=lambda: self.say(messages.Stage(name="preparing a batch size")),
+                on_search=lambda: self.say(messages.Stage(name="searching the best batch")),
             )
+            found = search.run()
             batch = found.batch
         warm_up = _untimed(it.suite, batch, seed, "warm-up")
         if found is None:
             self.say(messages.Stage(name="preparing a batch size"))
-            load_generator.prepare(it.runner, warm_up)
+            batch_search.prepare(it.runner, warm_up)
         self.say(messages.Stage(name="warming up"))
         load_generator.warm_up(it.runner, warm_up, limits)
         if asked.scenario == "server" and rate_per_s is None:
@@ -263,13 +264,20 @@ class Served:
         if it.rate_per_s is None:
             enough = functools.partial(steadiness.enough, limits)
             done = load_generator.closed_loop(
-                it.runner, feeds, limits, threads=it.lanes, enough=enough, units=units, outputs=outputs, ahead=it.ahead
+                it.runner,
+                feeds,
+                limits,
+                threads=it.threads,
+                enough=enough,
+                units=units,
+                outputs=outputs,
+                ahead=it.ahead,
             )
         else:
             limits = _enough(it.suite, limits, it.rate_per_s)
             arrivals_ns = poisson(it.rate_per_s, seeds.arrivals(seed))
             done = load_generator.open_loop(
-                it.runner, feeds, arrivals_ns, limits, threads=it.lanes, units=units, outputs=outputs
+                it.runner, feeds, arrivals_ns, limits, threads=it.threads, units=units, outputs=outputs
             )
         self.say(messages.Stage(name="measured", commitment=outputs.commitment if outputs else ""))
         with open(asked.out, "wb") as file:
@@ -288,7 +296,7 @@ class Served:
 
         def run() -> None:
             try:
-                issued_ns, yields, digest = it.log.feed(it.runner, feed, time.monotonic_ns, serial=serial)
+                issued_ns, yields, digest = it.log.run(it.runner, feed, time.monotonic_ns, serial=serial)
                 self.say(messages.Fed(key=key, serial=serial, issued_ns=issued_ns, yields=yields, digest=digest.hex()))
             except Exception as error:
                 self.say(failed(error))
@@ -297,11 +305,9 @@ class Served:
             run()
         else:
             self.in_flight = [each for each in self.in_flight if not each.done()]
-            if (
-                len(self.in_flight) >= it.runner.concurrency
-            ):  # what is sent ahead waits here: a runner has no more slots
+            if len(self.in_flight) >= it.runner.concurrency:  # a feed that is sent ahead waits here
                 self.in_flight = [*wait(self.in_flight, return_when=FIRST_COMPLETED).not_done]
-            self.in_flight.append(self.lanes.submit(run))
+            self.in_flight.append(self.feed_threads.submit(run))
 
     def hand_over(self, asked: messages.HandOver) -> messages.HandedOver:
         kept = self.opened[asked.key].log.outputs
@@ -322,7 +328,9 @@ class Served:
             self.say(messages.Stage(name="auditing"))
             feed = feeds(seeds.nonce(asked.seed, serial, before))
             try:
-                reference = np.concatenate([load_generator.host_array(out) for out in it.runner({**feed, "output": output})])
+                reference = np.concatenate(
+                    [load_generator.host_array(out) for out in it.runner({**feed, "output": output})]
+                )
                 values[serial] = float(it.suite.quality(output, reference))
                 if not math.isfinite(values[serial]):
                     raise WrongOutput(f"the gate's metric of feed {serial} is {values.pop(serial)}")
@@ -467,12 +475,14 @@ def _highest_rate(it: Opened, bounds: Limits, seed: int) -> tuple[float, tuple[R
         feeds = load_generator.independent_feeds(_untimed(it.suite, 1, seed, *use))
         arrivals = poisson(rate_per_s, seeds.derived(seed, *use, "arrivals"))
         try:
-            done = load_generator.open_loop(it.runner, feeds, arrivals, trial, threads=it.runner.concurrency, units=units)
+            done = load_generator.open_loop(
+                it.runner, feeds, arrivals, trial, threads=it.runner.concurrency, units=units
+            )
         except load_generator.Overloaded:
             return 0, False
         return len(done), bool(intervals.within_limits(done, limits))
 
-    rate_per_s, trials = load_generator.highest_rate(keeps, 0.5 / service_s, begin + bounds.search_ns)
+    rate_per_s, trials = batch_search.highest_rate(keeps, 0.5 / service_s, begin + bounds.search_ns)
     if rate_per_s is None:
         message = f"no rate keeps the latency limits, down to {trials[-1].rate_per_s:.3g} feeds a second"
         raise WorkerFailed(Failure(kind="overloaded", message=message))

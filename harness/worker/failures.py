@@ -7,7 +7,8 @@ from typing import Literal
 from mixmark.harness.contracts.errors import MixmarkError, Unsupported, WrongOutput
 from mixmark.harness.contracts.schema import Failure
 from mixmark.harness.plugins.calls import error_with_line
-from mixmark.harness.worker import load_generator
+from mixmark.harness.worker.batch_search import out_of_memory
+from mixmark.harness.worker.load_generator import Overloaded
 
 
 class WorkerFailed(Exception):
@@ -30,7 +31,7 @@ def failure_of(error: BaseException) -> Failure:
     """The failure that stands for an exception, whichever plugin or framework raised it."""
     if isinstance(error, WorkerFailed):
         return error.failure
-    if isinstance(error, load_generator.Overloaded):
+    if isinstance(error, Overloaded):
         return Failure(kind="overloaded", message=str(error), hint="a lower --rate, or --rate max finds one")
     if isinstance(error, WrongOutput):
         return Failure(kind="wrong output", message=str(error), hint=error.hint)
@@ -38,5 +39,5 @@ def failure_of(error: BaseException) -> Failure:
         return Failure(kind="unsupported", message=str(error), hint=error.hint)
     if isinstance(error, MixmarkError):
         return Failure(kind="raised", message=str(error), hint=error.hint)
-    kind: Literal["out of memory", "raised"] = "out of memory" if load_generator.out_of_memory(error) else "raised"
+    kind: Literal["out of memory", "raised"] = "out of memory" if out_of_memory(error) else "raised"
     return Failure(kind=kind, message=error_with_line(error))

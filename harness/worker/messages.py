@@ -258,7 +258,7 @@ ReplyT = TypeVar("ReplyT", bound=Reply)
 
 
 class Request(Message, Generic[ReplyT]):
-    """A message of the parent. Its type parameter is the type of the reply. key: the share that the request is about."""
+    """A message of the parent. Its type parameter is the type of the reply. key: the share that it is about."""
 
     doing: ClassVar[str]
     """What the worker does until it sends a stage, for the message about a hang or a death."""

@@ -29,7 +29,7 @@ from mixmark.harness.measure import metering
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.plugins.registry import BUILT_IN, Plugin
 from mixmark.harness.record.store import open as open_result
-from mixmark.harness.worker import software
+from mixmark.harness.worker import handle, software
 from mixmark.harness.worker.messages import PROTOCOL
 from mixmark.harness.worker.process.child_process import ChildProcess
 from tests.fakes.meters import WATTS

@@ -606,7 +606,9 @@ class Amending(Skipping):
         log: Any = load_generator.FeedLog
         feed = log.feed
 
-        def noted(log: load_generator.FeedLog, runner: Runner, given: Feed, *rest: Any, serial: int = 0, **how: Any) -> Any:
+        def noted(
+            log: load_generator.FeedLog, runner: Runner, given: Feed, *rest: Any, serial: int = 0, **how: Any
+        ) -> Any:
             self.seen[serial] = given
             return feed(log, runner, given, *rest, serial=serial, **how)
 

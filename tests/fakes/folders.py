@@ -253,7 +253,10 @@ def write(folder: Path, result: Result, outputs: Mapping[str, Any] | None = None
             serials = np.array(record.audit.feeds)
             previous_digests = np.zeros((len(serials), 16), np.uint8)
             np.savez_compressed(
-                folder / "raw" / f"{record.key}.outputs.npz", serials=serials, previous_digests=previous_digests, outputs=made
+                folder / "raw" / f"{record.key}.outputs.npz",
+                serials=serials,
+                previous_digests=previous_digests,
+                outputs=made,
             )
         keeper.append(record)
     for metering in result.meterings:

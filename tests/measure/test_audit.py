@@ -57,7 +57,15 @@ def drawn(
 ) -> Audit:
     kept_at(tmp_path, "a").parent.mkdir(exist_ok=True)
     done = len(outputs) if done is None else done
-    return draw(handed(tmp_path, outputs, **more), gate, feeds, batch, done, commitments or Commitments(), kept_at(tmp_path, "a"))
+    return draw(
+        handed(tmp_path, outputs, **more),
+        gate,
+        feeds,
+        batch,
+        done,
+        commitments or Commitments(),
+        kept_at(tmp_path, "a"),
+    )
 
 
 def test_some_outputs_are_drawn_by_chance_and_kept(tmp_path: Path) -> None:
@@ -129,7 +137,9 @@ def test_outputs_that_outgrew_memory_are_fewer_and_those_that_were_drawn(
 
 def test_outputs_match_the_commitments_of_the_window(tmp_path: Path) -> None:
     outputs = np.arange(3.0).reshape(3, 1)
-    commitments = Commitments(digests={serial: digest(serial, output.tobytes()).hex() for serial, output in enumerate(outputs)})
+    commitments = Commitments(
+        digests={serial: digest(serial, output.tobytes()).hex() for serial, output in enumerate(outputs)}
+    )
     assert drawn(tmp_path, outputs, commitments=commitments).problem == ""
     for others, serials in ((outputs + 1, [0, 1, 2]), (outputs[[0, 2, 1]], [0, 1, 2])):
         found = drawn(tmp_path, others, commitments=commitments, serials=np.array(serials))

@@ -409,7 +409,12 @@ def audited(
     whole = apart(result(done))
     written(path, whole).finish(whole)
     outputs = np.full(shape, fill, np.float32)
-    np.savez(path / "raw" / "a.outputs.npz", serials=np.array(serials), previous_digests=BEFORES[:previous_digests], outputs=outputs)
+    np.savez(
+        path / "raw" / "a.outputs.npz",
+        serials=np.array(serials),
+        previous_digests=BEFORES[:previous_digests],
+        outputs=outputs,
+    )
     rehashed(path)
     return path
 
@@ -446,7 +451,9 @@ def test_outputs_that_were_audited_may_not_be_left_out(tmp_path: Path) -> None:
 
 def test_outputs_of_texts_are_refused(tmp_path: Path) -> None:
     outputs = np.array([["a"], ["b"]])
-    np.savez(audited(tmp_path) / "raw" / "a.outputs.npz", serials=np.array([0, 2]), previous_digests=BEFORES, outputs=outputs)
+    np.savez(
+        audited(tmp_path) / "raw" / "a.outputs.npz", serials=np.array([0, 2]), previous_digests=BEFORES, outputs=outputs
+    )
     rehashed(tmp_path)
     with pytest.raises(ResultError, match="damaged"):
         store.open(tmp_path)

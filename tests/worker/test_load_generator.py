@@ -13,19 +13,22 @@ import pytest
 from mixmark.harness.contracts.errors import WrongOutput
 from mixmark.harness.contracts.protocols import Array, Feed, Runner
 from mixmark.harness.contracts.schema import Completions, Device, Limits
+from mixmark.harness.worker.batch_search import BatchFound, BatchSearch, highest_rate
 from mixmark.harness.worker.load_generator import (
     NextFeed,
     Overloaded,
-    best_batch,
     closed_loop,
-    highest_rate,
-    made_ahead,
-    independent_feeds,
-    open_loop,
     host_array,
+    independent_feeds,
+    made_ahead,
+    open_loop,
     warm_up,
 )
 from mixmark.harness.worker.outputs import Outputs, digest
+
+
+def best_batch(*arguments: Any, **options: Any) -> BatchFound:
+    return BatchSearch(*arguments, **options).run()
 
 
 class Clock:

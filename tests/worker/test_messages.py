@@ -65,7 +65,7 @@ EACH = [
     messages.Feed(key="a", serial=0, nonce=1),
     messages.HandOver(key="a", outputs="a"),
     messages.Audit(key="a", batch=1, seed=1, outputs="a"),
-    messages.Examine(key="a", seed=1),
+    messages.CheckRunner(key="a", seed=1),
     messages.Close(),
     messages.Cover(devices=(DEVICE,)),
     messages.Covered(domains=(PLUG,), absent=(Absent(kind="meter", name="probe 2", reason="not plugged in"),)),

@@ -13,7 +13,7 @@ import pytest
 from mixmark.harness.contracts.errors import WrongOutput
 from mixmark.harness.contracts.protocols import Array, Feed
 from mixmark.harness.worker.load_generator import FeedLog, closed_loop
-from mixmark.harness.worker.outputs import AROUND_BYTES, Outputs, Commitments, digest,, capacity, ranks
+from mixmark.harness.worker.outputs import AROUND_BYTES, Commitments, Outputs, capacity, digest, ranks, staying
 from tests.worker.test_load_generator import Clock, Yielding, given, limits, numbered, units
 
 Handed = Mapping[str, Array]
@@ -63,7 +63,7 @@ def test_outputs_of_different_shapes_are_wrong() -> None:
 def test_each_feed_tells_the_digest_of_its_output() -> None:
     log = FeedLog(outputs=Outputs())
     feeds = numbered()
-    commitments = [log.feed(units(1), next(feeds), Clock(), serial=serial)[2] for serial in range(2)]
+    commitments = [log.run(units(1), next(feeds), Clock(), serial=serial)[2] for serial in range(2)]
     assert commitments == [digest(serial, bytes(4)) for serial in range(2)]
     assert commitments[0] != commitments[1]
 
@@ -84,7 +84,8 @@ def test_the_parent_knows_which_outputs_stayed(tmp_path: Path, feeds: int, most:
     handed = run(feeds, most, commitments, tmp_path)
     finished = handed["finished"]
     commitments.verify(finished, handed["digests"])
-    assert sorted(commitments.required(finished, most)) == handed["serials"].tolist() == handed["outputs"][:, 0].tolist()
+    required = sorted(commitments.required(finished, most))
+    assert required == handed["serials"].tolist() == handed["outputs"][:, 0].tolist()
     assert len(finished) == feeds
     assert min(feeds, max(1, most // 2)) <= len(handed["serials"]) <= most
     assert set(commitments.fair_sample(finished, most)) <= set(handed["serials"])
@@ -104,7 +105,7 @@ def test_every_feed_is_as_likely_to_be_in_the_sample(tmp_path: Path) -> None:
     assert ((counts - 150) ** 2 / 150).sum() < 80  # chi-square of 39 degrees of freedom: 80 once in 10,000 times
 
 
-def test_digests_are_those_that_were_told(tmp_path: Path) -> None:
+def test_digests_match_the_commitments(tmp_path: Path) -> None:
     commitments = Commitments()
     handed = run(30, 10, commitments, tmp_path)
     finished, digests = handed["finished"], handed["digests"]
@@ -116,7 +117,7 @@ def test_digests_are_those_that_were_told(tmp_path: Path) -> None:
         commitments.verify(finished, other)
     commitments.window = None
     commitments.verify(finished, other)  # in a mix there is none
-    for at in (0, 5):  # after a feed's digest was commitments, and after outputs were dropped
+    for at in (0, 5):  # a digest that was sent with its feed, and one of outputs that were dropped
         other[at] = 0
         with pytest.raises(WrongOutput, match="do not match the commitments"):
             commitments.verify(finished, other)
@@ -148,14 +149,16 @@ def test_feeds_follow_from_the_output_before_in_their_chain() -> None:
     finished, digests = np.arange(4), np.arange(64, dtype=np.uint8).reshape(4, 16)
     commitments = Commitments(chains=2)
     rows = [row.tobytes() for row in digests]
-    assert commitments.previous_digests(finished, np.array([-1, -1, 0, 1]), digests) == {0: b"", 1: b"", 2: rows[0], 3: rows[1]}
+    found = commitments.previous_digests(finished, np.array([-1, -1, 0, 1]), digests)
+    assert found == {0: b"", 1: b"", 2: rows[0], 3: rows[1]}
     assert commitments.previous_digests(finished, np.array([-1, 0, 1, 2]), digests)[3] == rows[2]
-    for previous_digests in ([-1, -1, -1, 0], [-1, -1, 0, 0], [-1, -1, 3, 2]):  # three chains; two after one; after a later one
+    for previous in ([-1, -1, -1, 0], [-1, -1, 0, 0], [-1, -1, 3, 2]):  # three chains; two after one; after a later one
         with pytest.raises(WrongOutput, match="one after another in 2 chains"):
-            commitments.previous_digests(finished, np.array(previous_digests), digests)
+            commitments.previous_digests(finished, np.array(previous), digests)
     with pytest.raises(WrongOutput, match="not finished"):
         commitments.previous_digests(finished + 3, np.array([-1, -1, 3, 1]), digests)
-    assert set(Commitments().previous_digests(finished, np.zeros(4, np.int64), digests).values()) == {b""}  # the parent hands them out
+    handed_out = Commitments().previous_digests(finished, np.zeros(4, np.int64), digests)  # by the parent, in a mix
+    assert set(handed_out.values()) == {b""}
 
 
 def test_lanes_may_finish_in_any_order(tmp_path: Path) -> None:

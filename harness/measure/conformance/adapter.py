@@ -149,7 +149,7 @@ def outputs_are_plain(tried: Trials) -> str:
     broken: list[str] = []
     for device, seen in _sessions(tried).items():
         each = seen.examined
-        broken += [f"{device}: it yields {kind}, and not a numpy array" for kind in each.kinds if kind != ARRAY]
+        broken += [f"{device}: it yields {kind}, and not a numpy array" for kind in each.types if kind != ARRAY]
         if each.converting_ns > max(CONVERTING_NS, CONVERTING * each.feed_ns):
             waited = f"{each.converting_ns / 1e6:.0f} of {each.feed_ns / 1e6:.0f} ms"
             broken.append(f"{waited} went into waiting for what had been yielded")

@@ -1,1 +1,1 @@
-"""The operating system, as workers need it: child processes, the memory of the host, control groups, and small files."""
+"""The operating system, as workers need it: child processes, the host's memory, control groups, small files."""

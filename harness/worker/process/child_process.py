@@ -55,7 +55,14 @@ class ChildProcess:
         def start() -> int:
             with log.open("ab") as output:
                 self._process = subprocess.Popen(
-                    [python, *(NO_SITE if isolated else NO_CURRENT_FOLDER), "-c", code, str(theirs.fileno()), *arguments],
+                    [
+                        python,
+                        *(NO_SITE if isolated else NO_CURRENT_FOLDER),
+                        "-c",
+                        code,
+                        str(theirs.fileno()),
+                        *arguments,
+                    ],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,

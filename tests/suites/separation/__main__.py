@@ -111,8 +111,8 @@ def answered(suite: Suite, engine: str, seeds: Iterable[int]) -> Iterator[tuple[
         referee = opened(stack, f"{REFERENCE}:fp32", suite.reference())
         for seed in seeds:
             feed = suite.feeds(BATCH.get(suite.name, 1), seed)(0)
-            output = np.concatenate([load_generator.plain(out) for out in runner(feed)])
-            reference = np.concatenate([load_generator.plain(out) for out in referee({**feed, "output": output})])
+            output = np.concatenate([load_generator.host_array(out) for out in runner(feed)])
+            reference = np.concatenate([load_generator.host_array(out) for out in referee({**feed, "output": output})])
             yield output, reference
 
 
