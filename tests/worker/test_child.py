@@ -46,7 +46,7 @@ def test_two_slots_are_two_feeds_in_flight(tmp_path: Path) -> None:
     assert (done.issued_ns[1:] < done.marks_ns[done.ends - 1][:-1]).any()
 
 
-@pytest.mark.parametrize(("mode", "told"), [("no slots", "0 slots"), ("endless slots", "1000000000 slots")])
+@pytest.mark.parametrize(("mode", "told"), [("no slots", "concurrency 0"), ("endless slots", "concurrency 1000000000")])
 def test_slots_are_a_number_of_threads(tmp_path: Path, mode: str, told: str) -> None:
     with worker(tmp_path, mode) as acme, pytest.raises(WorkerFailed, match=told):
         opened(acme)

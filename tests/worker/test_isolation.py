@@ -190,7 +190,7 @@ def test_other_code_than_the_run_began_with_is_refused(tmp_path: Path, monkeypat
     path = str(isolation.ROOT / "harness/worker/load_generator.py")
     monkeypatch.setitem(isolation._HASHES, path, "0" * 64)
     told = Run(tmp_path).audited()
-    assert "the auditor ran a drive.py that is not the one that the run began with" in told.unaudited
+    assert "the auditor ran a load_generator.py that is not the one that the run began with" in told.unaudited
     assert "mixmark audit FOLDER" in told.unaudited
 
 

@@ -348,7 +348,7 @@ def test_the_search_does_not_step_over_the_edge_of_memory() -> None:
         def prepare(self, feed: Feed) -> None:
             left[0] -= 10 * len(feed["x"])
 
-    found = best_batch(Taking(clock, 100, 1), batches, 10**6, lambda: left[0], clock)
+    found = best_batch(Taking(clock, 100, 1), batches, 10**6, lambda: left[0], clock=clock)
     # 1, 4 and 16 take 210 of 1,000: 64 would take 640 and leaves too little for 256, or for twice as much as 64 took
     assert (found.batch, found.ended_by, left[0]) == (64, "memory", 1000 - 10 * (1 + 4 + 16 + 64 + 32) + 320)
 
@@ -356,8 +356,8 @@ def test_the_search_does_not_step_over_the_edge_of_memory() -> None:
 def test_the_search_keeps_to_its_time() -> None:
     clock = Clock()
     found = best_batch(Batched(clock, 1000, 0), batches, 100_000, clock=clock)
-    # turns of 3,000 ns, three a size: half of the time is for growing, and a feed of four times the length must fit
-    assert (found.batch, found.ended_by) == (2 * 4**5, "time")
+    # turns of 3,000 ns, five a size: 1, 4, 16 and 64 fit into half of the time; then twice the best one is tried too
+    assert (found.batch, found.ended_by) == (2 * 4**3, "time")
     assert clock.now < 100_000 + 1000 * len(found.trials)  # the first feed of each size is not counted
 
 
