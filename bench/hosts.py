@@ -89,7 +89,7 @@ def main() -> None:
         meters = stack.enter_context(metered(bench.found.devices, [ADAPTER], Config()))
         here = LocalExecutor(bench.equipment(None, TIMEOUT_S), folder / "alone", meters)
         remotes = stack.enter_context(Remotes(Local(), hosts, folder / "agents"))
-        look = messages.Look(
+        look = messages.DescribeHost(
             adapters=(ADAPTER,),
             tier=cast(Tier, tier),
             weights=(),

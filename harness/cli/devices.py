@@ -38,14 +38,14 @@ def devices(
     """
     from mixmark.harness.discover import config as configuration
     from mixmark.harness.discover import setup
-    from mixmark.harness.measure.cluster.messages import Look
+    from mixmark.harness.measure.cluster.messages import DescribeHost
 
     if several := named(hosts, launcher, address):
-        look = Look(
+        request = DescribeHost(
             adapters=adapters, tier="smoke", weights=(), split_cpu=None, seed=None, timeout_s=TIMEOUT_S, measures=False
         )
         with ExitStack() as stack:
-            found = gathered(several, look, (), stack)[1].found
+            found = gathered(several, request, (), stack)[1].found
     else:
         found = setup.find_devices(adapters, configuration.load(config))
     if as_json:

@@ -1,4 +1,4 @@
-"""The options that name several hosts in place of this machine, and how their agents are started and looked at."""
+"""The options that name several hosts in place of this machine, and the start of their agents."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import click
 from mixmark.harness.contracts.text import plain
 
 if TYPE_CHECKING:
-    from mixmark.harness.measure.cluster.agents import Remotes
+    from mixmark.harness.measure.cluster.agents import Agents
     from mixmark.harness.measure.cluster.gather import Gathered
     from mixmark.harness.measure.cluster.launchers import Host, Launcher
-    from mixmark.harness.measure.cluster.messages import Look
+    from mixmark.harness.measure.cluster.messages import DescribeHost
     from mixmark.harness.plan.phases import Workload
 
 
@@ -40,25 +40,28 @@ def HOSTS(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def named(hosts: Path | None, launcher: str | None, address: str | None) -> tuple[Launcher, tuple[Host, ...]] | None:
-    """The launcher and the hosts that the options name; None where they name none. Raises UsageError."""
-    from mixmark.harness.measure.cluster.launchers import choose
+    """The launcher and the hosts that the options name; None without one of them. Raises UsageError."""
+    from mixmark.harness.measure.cluster.launchers.choose import choose
 
-    return choose.chosen(hosts, launcher, address) if hosts or launcher or address else None
+    return choose(hosts, launcher, address) if hosts or launcher or address else None
 
 
 def gathered(
-    several: tuple[Launcher, tuple[Host, ...]], look: Look, workloads: Sequence[Workload], stack: ExitStack
-) -> tuple[Remotes, Gathered]:
-    """Starts the agents, which live as long as the stack, and asks what they have; says which hosts take no part.
-    Raises MixmarkError where none does."""
+    several: tuple[Launcher, tuple[Host, ...]],
+    request: DescribeHost,
+    workloads: Sequence[Workload],
+    stack: ExitStack,
+) -> tuple[Agents, Gathered]:
+    """Starts the agents, which live as long as the stack, and asks them to describe their hosts. Prints which hosts
+    take no part. Raises MixmarkError if none does."""
     import tempfile
 
-    from mixmark.harness.measure.cluster.agents import Remotes
+    from mixmark.harness.measure.cluster.agents import Agents
     from mixmark.harness.measure.cluster.gather import gather
 
     scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="mixmark-"))
-    remotes = stack.enter_context(Remotes(*several, Path(scratch)))
-    found = gather(remotes, several[1], look, workloads)
-    for each in found.refused:
-        click.echo(f"mixmark: {each.label} takes no part: {plain(each.reason)}", err=True)
-    return remotes, found
+    agents = stack.enter_context(Agents(*several, Path(scratch)))
+    found = gather(agents, several[1], request, workloads)
+    for host in found.refused:
+        click.echo(f"mixmark: {host.label} takes no part: {plain(host.reason)}", err=True)
+    return agents, found

@@ -267,7 +267,7 @@ def _on_hosts(hosts: tuple[Launcher, tuple[Host, ...]], run: PreparedRun, stack:
 
     request = run.request
     checkpoints = checkpoint_paths(request.weights, run.suites.plugins)  # absolute: agents have folders of their own
-    look = messages.Look(
+    description = messages.DescribeHost(
         adapters=request.adapters,
         tier=request.tier,
         weights=tuple(f"{name}={path}" for name, path in checkpoints.items()),
@@ -276,12 +276,12 @@ def _on_hosts(hosts: tuple[Launcher, tuple[Host, ...]], run: PreparedRun, stack:
         timeout_s=request.timeout_s,
         measures=True,
     )
-    remotes, gathering = gathered(hosts, look, run.workloads, stack)
+    agents, gathering = gathered(hosts, description, run.workloads, stack)
     bench = Workbench(run.config, {}, run.suites, gathering.found, gathering.hosts)
     units = {name: suite.unit for name, suite in run.suites.facts.items()}
 
     def executor(folder: Path) -> Executor:
-        return Cluster(remotes, gathering.domains, units, folder, gathering.neighbours)
+        return Cluster(agents, gathering.domains, units, folder, gathering.neighbours)
 
     return MeasuredMachine(bench, gathering.found.devices, gathering.domains, (), executor)
 

@@ -1,47 +1,48 @@
-"""A stand-in for `mixmark agent` that takes its options, reads its secret, greets, and answers each line with its name.
+"""A stand-in for `mixmark agent`: it takes its options, replies to pings, and refuses all else with facts about itself.
 
-What a test wants of it is named by `--config`: `dies`, `silent`, `chatters`, `stays` or `stranger`.
+`--config` names its fault: `dies`, `chatters`, `silent`, `old`, `floods` or `stays`.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import subprocess
 import sys
 import time
 
-from mixmark.harness.measure.cluster.launchers.listener import call
-from mixmark.harness.measure.cluster.link import Link, Pipes, Stranger, take_secret
+from mixmark.harness.measure.cluster import messages
+from mixmark.harness.measure.cluster.streams import Pipes, lines
+from mixmark.harness.worker.messages import read, write
 
 
 def main() -> None:
-    options = argparse.ArgumentParser()
-    options.add_argument("--name")
-    options.add_argument("--config", default="")
-    options.add_argument("--cores", default="")
-    options.add_argument("--connect", default="")
-    given = options.parse_args(sys.argv[1:])
-    if given.config == "dies":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--name")
+    parser.add_argument("--config", default="")
+    parser.add_argument("--cores", default="")
+    options = parser.parse_args(sys.argv[1:])
+    fault = options.config
+    if fault == "dies":
         sys.exit("no accelerator \x1b[31mhere")
-    if given.config == "chatters":
+    if fault == "chatters":
         print("Welcome to this machine!", flush=True)
     pipes = Pipes.standard()
-    secret = take_secret(pipes)
-    if given.config == "silent":
-        pipes.recv(1 << 16)  # the greeting
-        pipes.recv(1)
-        return
-    stream = call(given.connect, given.name) if given.connect else pipes
-    link = Link(stream, b"a guess" if given.config == "stranger" else secret, "agent")
-    child = ""
-    if given.config == "stays":
-        child = str(subprocess.Popen(["sleep", "300"], start_new_session=True).pid)
-    with contextlib.suppress(BrokenPipeError, Stranger):
-        while line := link.receive(300):
-            link.send(f"{given.name} {os.getpid()} {given.cores or '-'} {child or '-'} ".encode() + line)
-    if given.config == "stays":
+    print("a library prints this", flush=True)
+    child = subprocess.Popen(["sleep", "300"], start_new_session=True).pid if fault == "stays" else 0
+    if fault != "silent":
+        arrived = messages.arrived()
+        pipes.send(write(arrived.model_copy(update={"mixmark": "9.9"}) if fault == "old" else arrived))
+    for line in lines(pipes.receive):
+        message = read(line, messages.MESSAGES)
+        if fault == "floods":
+            pipes.send(b"x" * (17 << 20))
+        if isinstance(message, messages.Ping):
+            pipes.send(write(messages.Pong(sent_ns=message.sent_ns, theirs_ns=time.monotonic_ns())))
+        else:
+            facts = f"{options.name} {os.getpid()} {options.cores or '-'} {child}"
+            pipes.send(write(messages.Refused(message=facts)))
+    if fault == "stays":
         time.sleep(300)
 
 

@@ -48,7 +48,7 @@ class Cluster:
 
     def lose(self, host: str) -> None:
         """The host dies. What it has told is kept."""
-        self.coordinator.lost(host, self.now_s)
+        self.coordinator.remove(host, self.now_s)
         del self.hosts[host]
 
     @property
@@ -64,7 +64,7 @@ class Cluster:
             self._advance(self.now_s)
             reached = [host for host in self.coordinator.hosts if host not in self.cut]
             for host in reached:
-                self.coordinator.heard(host, self.hosts[host].dispatcher.tally())
+                self.coordinator.update(host, self.hosts[host].dispatcher.tally())
             grants = self.coordinator.grants(self.now_s + self.link_s)
             self._advance(self.now_s + 2 * self.link_s)
             for host in reached:

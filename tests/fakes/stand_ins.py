@@ -1,6 +1,6 @@
-"""Stand-ins for agents: threads of the test that speak to the leading process over an authenticated stream.
+"""Stand-ins for agents: threads of the test that speak to the leading process over a pair of sockets.
 
-A `Host` of a test answers what an agent is asked as its methods say; a test overrides those that it wants otherwise.
+A `StandIn` replies to requests as its methods say; a test overrides the methods that it wants to behave otherwise.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 
 from mixmark.harness.contracts.schema import Completions, Device, Limits, Phase, Rate, Record, Route, Share, Task
 from mixmark.harness.measure.cluster import launchers, messages
-from mixmark.harness.measure.cluster.link import Link, Stranger
+from mixmark.harness.measure.cluster.streams import lines
 from mixmark.harness.record import store
 from mixmark.harness.worker.messages import Message, read, write
 from tests.golden import sample
@@ -48,67 +48,83 @@ def solo(name: str, where: str, suite: str = "low") -> Phase:
     return Phase(name=name, purpose="solo", tasks=(Task(device=where, shares=(share(name, suite, where),)),))
 
 
-class Host:
-    """A host with a device, whose agent is a thread of this process."""
+class StandIn:
+    """A host with a device, whose agent is a thread of this process. It is the `Channel` to that agent, too."""
 
-    said = messages.arrived()
+    arrived = messages.arrived()
     ahead_ns = 5_000_000_000
     """How far its clock is ahead of this process's."""
 
     def __init__(self, name: str = "", devices: Sequence[Device] = (device("npu:a"),), machine: str = "") -> None:
         self.name, self.devices, self.machine = name, tuple(devices), machine
-        self.asked: list[Message] = []
-        self.told: queue.SimpleQueue[messages.Begin] = queue.SimpleQueue()
-        self.why_ended = ""
+        self.requests: list[Message] = []
+        self.grants: queue.SimpleQueue[messages.GrantCredit] = queue.SimpleQueue()
+        self.status: str | None = None
         self.folder = Path()
         self.sending = threading.Lock()
-        self.link: Link
-        self.theirs: socket.socket
+        self.near: socket.socket
+        self.far: socket.socket
         self.thread: threading.Thread
 
-    # --- a `launchers.Started` ----------------------------------------------------------------------------------------
+    # --- a `launchers.Channel` ----------------------------------------------------------------------------------------
 
-    def ended(self) -> str:
-        return self.why_ended
+    def send(self, line: bytes) -> None:
+        with contextlib.suppress(OSError):
+            self.near.sendall(line)
+
+    def receive(self) -> bytes:
+        try:
+            return self.near.recv(1 << 16)
+        except OSError:
+            return b""
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self.near.shutdown(socket.SHUT_RDWR)
+
+    def why_ended(self) -> str | None:
+        return self.status
 
     # --- what it does -------------------------------------------------------------------------------------------------
 
     def clock_ns(self) -> int:
         return time.monotonic_ns() + self.ahead_ns
 
-    def seen(self) -> messages.Seen:
-        return messages.Seen(
-            targets=tuple(messages.TargetOn(device=each, adapter="band", options={}) for each in self.devices),
+    def describe(self) -> messages.HostDescription:
+        return messages.HostDescription(
+            targets=tuple(messages.RemoteTarget(device=each, adapter="band", options={}) for each in self.devices),
             absent=(),
             environments={},
             system=sample.system(),
-            suites=tuple(messages.SuiteThere(name=each, version="1", weights="synthetic") for each in ("low", "high")),
+            suites=tuple(
+                messages.InstalledSuite(name=each, version="1", weights="synthetic") for each in ("low", "high")
+            ),
             machine=self.machine or self.name,
         )
 
-    def attend(self, request: messages.Attend) -> Message | None:
+    def measure(self, request: messages.MeasurePhase) -> Message | None:
         """Measures the phase: each share has finished a few feeds."""
         for each in request.phase.shares:
-            self.say(messages.Staged(key=each.key, stage="measuring"))
+            self.say(messages.StageBegun(key=each.key, stage="measuring"))
         if request.phase.placement is not None:
             self.mix(request)
-        return self.attended(request.phase)
+        return self.measured(request.phase)
 
-    def mix(self, request: messages.Attend) -> None:
+    def mix(self, request: messages.MeasurePhase) -> None:
         self.ready(request)
-        self.told.get()
-        self.tally(request)
+        self.grants.get()
+        self.progress(request)
 
-    def ready(self, request: messages.Attend) -> None:
+    def ready(self, request: messages.MeasurePhase) -> None:
         assert request.phase.placement is not None
         rates = request.phase.placement.rates
         concurrency = {each.device: 1 for each in rates}
-        self.say(messages.Ready(rates=rates, quanta=tuple(1 for _ in rates), concurrency=concurrency))
+        self.say(messages.MixReady(rates=rates, quanta=tuple(1 for _ in rates), concurrency=concurrency))
 
-    def tally(self, request: messages.Attend, feeds: int = 5) -> None:
+    def progress(self, request: messages.MeasurePhase, feeds: int = 5) -> None:
         done = {each.route.suite: feeds for each in request.phase.shares}
         self.say(
-            messages.Tallied(
+            messages.MixProgress(
                 finished={suite: float(feeds) for suite in done},
                 handed_out={suite: float(feeds) for suite in done},
                 paces=(),
@@ -125,43 +141,43 @@ class Host:
         made_up = sample.record(of.key, of.route.suite, "sample", done, scenario=of.scenario)
         return made_up.model_copy(update={"phase": phase, "route": of.route, "run": of.run})
 
-    def attended(self, phase: Phase) -> messages.Attended:
+    def measured(self, phase: Phase) -> messages.PhaseMeasured:
         records = [self.record(phase.name, each) for each in phase.shares]
         return self.sent(records)
 
-    def sent(self, records: Sequence[Record]) -> messages.Attended:
+    def sent(self, records: Sequence[Record]) -> messages.PhaseMeasured:
         """Sends the stamps of records."""
         made = self.folder / hashlib.sha256(str(time.monotonic_ns()).encode()).hexdigest()
         (made / "raw").mkdir(parents=True)
         store.Store(made).append(*records)
         sha256 = store.sums(made)
         for name in sha256:
-            self.blob(name, (made / "raw" / name).read_bytes())
+            self.file(name, (made / "raw" / name).read_bytes())
         fields = tuple(each.model_dump(mode="json") for each in records)
-        return messages.Attended(records=fields, sha256=sha256, sent_bytes=10, received_bytes=20)
+        return messages.PhaseMeasured(records=fields, sha256=sha256, sent_bytes=10, received_bytes=20)
 
-    def blob(self, name: str, data: bytes) -> None:
-        self.say(messages.Blob(name=name, base64=base64.b64encode(data).decode()))
+    def file(self, name: str, data: bytes) -> None:
+        self.say(messages.FilePart(name=name, base64=base64.b64encode(data).decode()))
 
-    def drained(self, phase: str) -> messages.Drained:
-        return messages.Drained(metering=None, sha256={})
+    def samples(self, phase: str) -> messages.MeterSamples:
+        return messages.MeterSamples(metering=None, sha256={})
 
     def pong(self, ping: messages.Ping) -> None:
         self.say(messages.Pong(sent_ns=ping.sent_ns, theirs_ns=self.clock_ns()))
 
-    def answer(self, request: Message) -> Message | None:
-        if isinstance(request, messages.Look):
-            return self.seen()
-        if isinstance(request, messages.Cover):
-            return messages.Covered(domains=(), absent=())
-        if isinstance(request, messages.Room):
-            return messages.Roomy(pool_bytes={each.memory_pool: each.memory_bytes or 1 for each in self.devices})
-        if isinstance(request, messages.Rest):
-            return messages.Rested()
-        if isinstance(request, messages.Drain):
-            return self.drained(request.phase)
-        assert isinstance(request, messages.Attend)
-        return self.attend(request)
+    def reply(self, request: Message) -> Message | None:
+        if isinstance(request, messages.DescribeHost):
+            return self.describe()
+        if isinstance(request, messages.OpenMeters):
+            return messages.MetersOpened(domains=(), absent=())
+        if isinstance(request, messages.FreeMemory):
+            return messages.MemoryPools(pool_bytes={each.memory_pool: each.memory_bytes or 1 for each in self.devices})
+        if isinstance(request, messages.MeasureIdle):
+            return messages.IdleMeasured()
+        if isinstance(request, messages.ReadMeters):
+            return self.samples(request.phase)
+        assert isinstance(request, messages.MeasurePhase)
+        return self.measure(request)
 
     def sockets(self) -> tuple[socket.socket, socket.socket]:
         """The ends of its stream: of the leading process, and its own."""
@@ -170,50 +186,54 @@ class Host:
     # --- how it speaks ------------------------------------------------------------------------------------------------
 
     def say(self, message: Message) -> None:
-        self.send(write(message))
+        self.write(write(message))
 
-    def send(self, line: bytes) -> None:
-        with self.sending, contextlib.suppress(BrokenPipeError):
-            self.theirs_link.send(line)
+    def write(self, line: bytes) -> None:
+        with self.sending, contextlib.suppress(OSError):
+            self.far.sendall(line)
 
-    def die(self, why: str = "its agent was killed by signal 9") -> None:
+    def die(self, status: str = "its agent was killed by signal 9") -> None:
         """As if the process were gone."""
-        self.why_ended = why
+        self.status = status
         with contextlib.suppress(OSError):
-            self.theirs.shutdown(socket.SHUT_RDWR)
+            self.far.shutdown(socket.SHUT_RDWR)
 
-    def serve(self, secret: bytes) -> None:
-        self.theirs_link = Link(self.theirs, secret, "agent")
-        self.say(self.said)
+    def read(self) -> bytes:
+        with contextlib.suppress(OSError):
+            return self.far.recv(1 << 16)
+        return b""
+
+    def serve(self) -> None:
+        self.say(self.arrived)
         requests: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         threading.Thread(target=self._work, args=(requests,), daemon=True).start()
-        with contextlib.suppress(Stranger, ValueError):  # ValueError: it was closed from this side
-            while line := self.theirs_link.receive(60):
-                message = read(line, messages.MESSAGES)
-                if isinstance(message, messages.Ping):
-                    self.pong(message)
-                elif isinstance(message, messages.Begin):
-                    self.told.put(message)
-                else:
-                    self.asked.append(message)
-                    requests.put(message)
+        for line in lines(self.read):
+            message = read(line, messages.MESSAGES)
+            if isinstance(message, messages.Ping):
+                self.pong(message)
+            elif isinstance(message, messages.GrantCredit):
+                self.grants.put(message)
+            else:
+                self.requests.append(message)
+                requests.put(message)
         requests.put(None)
-        self.theirs_link.close()
+        self.far.close()
 
     def _work(self, requests: queue.SimpleQueue[Message | None]) -> None:
         while (request := requests.get()) is not None:
-            if (answer := self.answer(request)) is not None:
-                self.say(answer)
+            if (reply := self.reply(request)) is not None:
+                self.say(reply)
 
 
 class Launcher:
-    """Starts stand-ins, and hands over the reason in place of those that are texts."""
+    """Starts stand-ins. A text in place of one is the reason why there is none."""
 
-    def __init__(self, folder: Path, found: Mapping[str, Host | str]) -> None:
+    def __init__(self, folder: Path, found: Mapping[str, StandIn | str]) -> None:
         self.found = found
-        for name, each in found.items():
-            if isinstance(each, Host):
-                each.name, each.folder = name, folder / "sent" / name
+        self.stand_ins = [stand_in for stand_in in found.values() if isinstance(stand_in, StandIn)]
+        for name, stand_in in found.items():
+            if isinstance(stand_in, StandIn):
+                stand_in.name, stand_in.folder = name, folder / "sent" / name
 
     @property
     def hosts(self) -> tuple[launchers.Host, ...]:
@@ -223,20 +243,16 @@ class Launcher:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for each in self.found.values():
-            if isinstance(each, Host):
-                each.link.close()
-                each.told.put(messages.Begin(units={}, credit={}, lasts_ns=0))  # for one that waits
-                each.die()
-                each.thread.join()
+        for stand_in in self.stand_ins:
+            stand_in.close()
+            stand_in.grants.put(messages.GrantCredit(units={}, credit={}, lasts_ns=0))  # for one that waits
+            stand_in.die()
+            stand_in.thread.join()
+            stand_in.near.close()
 
-    def start(
-        self, hosts: Sequence[launchers.Host], secret: bytes, logs: Path
-    ) -> Mapping[str, launchers.Started | str]:
-        for each in self.found.values():
-            if isinstance(each, Host):
-                ours, each.theirs = each.sockets()
-                each.thread = threading.Thread(target=each.serve, args=(secret,), daemon=True)
-                each.thread.start()
-                each.link = Link(ours, secret, "coordinator")
+    def start(self, hosts: Sequence[launchers.Host], logs: Path) -> Mapping[str, launchers.Channel | str]:
+        for stand_in in self.stand_ins:
+            stand_in.near, stand_in.far = stand_in.sockets()
+            stand_in.thread = threading.Thread(target=stand_in.serve, daemon=True)
+            stand_in.thread.start()
         return {host.name: self.found[host.name] for host in hosts}

@@ -1,4 +1,4 @@
-"""The program on each host of a run: it measures what it is given, with the code that measures a run of one host."""
+"""The program on each host of a run: it measures what the leading process requests, with the code of a local run."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import queue
 import shutil
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from mixmark.harness.measure import mixed as mix
 from mixmark.harness.measure import solo
 from mixmark.harness.measure.cluster import machine, messages
 from mixmark.harness.measure.cluster.coordinator import EVERY_S
-from mixmark.harness.measure.cluster.link import Link, Stranger
+from mixmark.harness.measure.cluster.streams import Pipes, lines
 from mixmark.harness.measure.dispatch import Grant
 from mixmark.harness.measure.executor import LocalExecutor
 from mixmark.harness.measure.metering import Meters, metered
@@ -37,29 +37,27 @@ from mixmark.harness.record import store
 from mixmark.harness.record.store import Store
 from mixmark.harness.worker.messages import Garbled, Message, read, write
 
-LISTENS_S = 60.0  # how long one wait for a line lasts; nothing depends on it
 PART_BYTES = 4 << 20  # of a file in one message
 LOG_BYTES = 1 << 16  # the end of a worker's log, which is sent
 
 
 class Agent:
-    """Serves the process that leads the run until the stream ends, and ends its own process then.
+    """Serves the leading process until the stream ends; then it ends its workers and its own process.
 
-    One thread reads what comes: pings, which it answers at once, and what concerns the phase that is measured. All
-    other requests are worked off by the thread that calls `serve`.
+    One thread receives: it replies to pings at once, and passes on the grants of the phase that is measured. The thread
+    that calls `serve` serves all other requests, one after the other.
 
-    config: the path of the host's mixmark.toml; None: as `mixmark run` finds it. folder: for files of the run, which
-    nobody needs afterwards; it is removed in the end.
+    config: the path of the host's mixmark.toml; None: as `mixmark run` finds it. folder: for files that are sent; it is
+    removed in the end.
     """
 
-    def __init__(self, link: Link, secret: bytes, config: Path | None, folder: Path) -> None:
-        self._link, self._folder, self._configured = link, folder, config
+    def __init__(self, pipes: Pipes, config: Path | None, folder: Path) -> None:
+        self._pipes, self._folder, self._config_path = pipes, folder, config
         self._config = Config()
-        self._machine = machine.token(secret)
         self._locks = ExitStack()
         self._sending = threading.Lock()
         self._requests: queue.SimpleQueue[Message] = queue.SimpleQueue()
-        self._led: queue.SimpleQueue[messages.Begin] = queue.SimpleQueue()
+        self._grants: queue.SimpleQueue[messages.GrantCredit] = queue.SimpleQueue()
         self._adapters: tuple[str, ...] = ()
         self._devices: tuple[Device, ...] = ()
         self._equipment: Equipment | None = None
@@ -67,80 +65,77 @@ class Agent:
 
     def serve(self) -> None:
         """Never returns: the process ends with the stream, and with it all workers."""
-        self.say(messages.arrived())
-        threading.Thread(target=self._listen, name="link", daemon=True).start()
+        self.send(messages.arrived())
+        threading.Thread(target=self._receive, name="receive", daemon=True).start()
         while True:
             request = self._requests.get()
             try:
-                self.say(self._answer(request))
+                self.send(self._reply(request))
             except MixmarkError as error:
-                self.say(messages.Refused(message=str(error), hint=error.hint))
-            except Exception as error:  # whatever a plugin or the disk does: the host stays there for what comes next
-                self.say(messages.Refused(message=error_text(error)))
+                self.send(messages.Refused(message=str(error), hint=error.hint))
+            except Exception as error:  # a plugin's or the disk's: the host stays in the run
+                self.send(messages.Refused(message=error_text(error)))
 
-    def say(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         with self._sending:
             try:
-                self._link.send(write(message))
+                self._pipes.send(write(message))
             except BrokenPipeError:
                 self._end()
 
-    def _listen(self) -> None:
+    def _receive(self) -> None:
         try:
-            while (line := self._link.receive(LISTENS_S)) != b"":
+            for line in lines(self._pipes.receive):
                 now_ns = time.monotonic_ns()
-                if line is None:
-                    continue
                 message = read(line, messages.MESSAGES)
                 if isinstance(message, messages.Ping):
-                    self.say(messages.Pong(sent_ns=message.sent_ns, theirs_ns=now_ns))
-                elif isinstance(message, messages.Begin):
-                    self._led.put(message)
+                    self.send(messages.Pong(sent_ns=message.sent_ns, theirs_ns=now_ns))
+                elif isinstance(message, messages.GrantCredit):
+                    self._grants.put(message)
                 else:
                     self._requests.put(message)
-        except (Stranger, Garbled) as problem:
+        except Garbled as problem:
             print(f"mixmark agent: {problem}", flush=True)
         finally:
             self._end()
 
     def _end(self) -> None:
-        """Ends the workers and this process. Nobody is there any more who could be told anything."""
-        for each in psutil.Process().children(recursive=True):
-            try:
-                each.kill()
-            except psutil.Error:
-                continue
+        """Ends the workers and this process. Nothing can be reported any more."""
+        for child in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error):
+                child.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
         os._exit(0)
 
-    def _answer(self, request: Message) -> Message:
-        """Raises whatever goes wrong."""
-        if isinstance(request, messages.Look):
-            return self._look(request)
-        if isinstance(request, messages.Cover):
+    def _reply(self, request: Message) -> Message:
+        """Raises any exception of a plugin, of the disk, or MixmarkError."""
+        if isinstance(request, messages.DescribeHost):
+            return self._describe_host(request)
+        if isinstance(request, messages.OpenMeters):
             self._meters = metered(self._devices, self._adapters, self._config)
             self._meters.__enter__()
-            return messages.Covered(domains=self._meters.domains, absent=self._meters.absent)
+            return messages.MetersOpened(domains=self._meters.domains, absent=self._meters.absent)
         if self._equipment is None:
-            raise MixmarkError(f"{type(request).__name__} came before the host was looked at")
-        if isinstance(request, messages.Room):
+            raise MixmarkError(f"{type(request).__name__} came before DescribeHost")
+        if isinstance(request, messages.FreeMemory):
             here = LocalExecutor(self._equipment, self._folder, self._meters)
-            return messages.Roomy(pool_bytes=dict(here.pool_bytes(self._devices)))
-        if isinstance(request, messages.Rest):
+            return messages.MemoryPools(pool_bytes=dict(here.pool_bytes(self._devices)))
+        if isinstance(request, messages.MeasureIdle):
             if request.begins:
                 self._meters.begin()
             self._meters.rest(request.seconds)
-            return messages.Rested()
-        if isinstance(request, messages.Drain):
-            return self._drain(request.phase)
-        if isinstance(request, messages.Attend):
-            return self._attend(request, self._equipment)
+            return messages.IdleMeasured()
+        if isinstance(request, messages.ReadMeters):
+            return self._read_meters(request.phase)
+        if isinstance(request, messages.MeasurePhase):
+            return self._measure_phase(request, self._equipment)
         raise MixmarkError(f"{type(request).__name__} is no request")
 
-    def _look(self, request: messages.Look) -> messages.Seen:
-        if request.measures and request.leader != self._machine:
-            machine.hold(self._locks, self._machine)
-        own = configuration.load(self._configured)
+    def _describe_host(self, request: messages.DescribeHost) -> messages.HostDescription:
+        identity = machine.identity()
+        if request.measures and request.leader != identity:
+            machine.hold(self._locks, request.run)
+        own = configuration.load(self._config_path)
         self._config = replace(own, suites={})  # the suites' options are the same on all hosts and come with a route
         self._adapters = request.adapters
         suites = setup.load_suites(self._config, request.tier, request.weights)
@@ -148,61 +143,61 @@ class Agent:
         self._devices = bench.found.devices
         self._equipment = bench.equipment(request.seed, request.timeout_s)
         system, unwatched = setup.disclosed()
-        return messages.Seen(
+        return messages.HostDescription(
             targets=tuple(
-                messages.TargetOn(device=target.device, adapter=target.adapter, options=dict(target.options))
+                messages.RemoteTarget(device=target.device, adapter=target.adapter, options=dict(target.options))
                 for target in bench.found.targets
             ),
             absent=(*suites.absent, *bench.found.absent, *unwatched),
             environments=dict(bench.found.environments),
             system=system,
             suites=tuple(
-                messages.SuiteThere(name=each.name, version=each.version, weights=each.weights)
-                for each in suites.workloads
+                messages.InstalledSuite(name=suite.name, version=suite.version, weights=suite.weights)
+                for suite in suites.workloads
             ),
-            machine=self._machine,
+            machine=identity,
         )
 
-    def _attend(self, request: messages.Attend, equipment: Equipment) -> messages.Attended:
-        phase, folder = request.phase, self._emptied()
+    def _measure_phase(self, request: messages.MeasurePhase, equipment: Equipment) -> messages.PhaseMeasured:
+        phase, folder = request.phase, self._empty_folder()
         drive: Drive = solo.drive
         more = {}
         if phase.placement is not None:
-            while not self._led.empty():  # of a phase that ended before its grants had come
-                self._led.get()
-            led = Led(self, self._led, self._devices, request.host_fraction)
-            mixed = mix.Drive(phase.placement.rates, request.service, led)
+            while not self._grants.empty():  # of a phase that ended before its grants had come
+                self._grants.get()
+            control = RemoteControl(self.send, self._grants, self._devices, request.host_fraction)
+            mixed = mix.Drive(phase.placement.rates, request.service, control)
             drive, more = mixed, {"ready": mixed.ready}
-        crossed = (0, 0)
+        traffic = (0, 0)
 
         def counted(parts: Sequence[Part]) -> None:
-            nonlocal crossed
-            sent_bytes, received_bytes = self._link.sent_bytes, self._link.received_bytes
+            nonlocal traffic
+            sent_bytes, received_bytes = self._pipes.sent_bytes, self._pipes.received_bytes
             try:
                 drive(parts)
             finally:
-                crossed = self._link.sent_bytes - sent_bytes, self._link.received_bytes - received_bytes
+                traffic = self._pipes.sent_bytes - sent_bytes, self._pipes.received_bytes - received_bytes
 
         def staged(share: Share, stage: str) -> None:
-            self.say(messages.Staged.model_validate({"key": share.key, "stage": stage}))
+            self.send(messages.StageBegun.model_validate({"key": share.key, "stage": stage}))
 
         records = attend(phase, equipment, folder, counted, staged, self._meters.pids, **more)
         Store(folder).append(*records)
-        for each in sorted((folder / "logs").iterdir()):
-            self._send(each, LOG_BYTES)
+        for log in sorted((folder / "logs").iterdir()):
+            self._send_file(log, LOG_BYTES)
         sha256 = self._send_raw(folder)
         fields = tuple(record.model_dump(mode="json") for record in records)
-        return messages.Attended(records=fields, sha256=sha256, sent_bytes=crossed[0], received_bytes=crossed[1])
+        return messages.PhaseMeasured(records=fields, sha256=sha256, sent_bytes=traffic[0], received_bytes=traffic[1])
 
-    def _drain(self, phase: str) -> messages.Drained:
-        metering, folder = self._meters.drain(phase), self._emptied()
+    def _read_meters(self, phase: str) -> messages.MeterSamples:
+        metering, folder = self._meters.drain(phase), self._empty_folder()
         if metering is None:
-            return messages.Drained(metering=None, sha256={})
+            return messages.MeterSamples(metering=None, sha256={})
         Store(folder).meter(metering)
-        return messages.Drained(metering=metering.model_dump(mode="json"), sha256=self._send_raw(folder))
+        return messages.MeterSamples(metering=metering.model_dump(mode="json"), sha256=self._send_raw(folder))
 
-    def _emptied(self) -> Path:
-        """A folder for the files of one answer."""
+    def _empty_folder(self) -> Path:
+        """A folder for the files of one reply."""
         shutil.rmtree(self._folder, ignore_errors=True)
         (self._folder / "raw").mkdir(parents=True)
         (self._folder / "logs").mkdir()
@@ -211,34 +206,30 @@ class Agent:
     def _send_raw(self, folder: Path) -> dict[str, str]:
         sha256 = store.sums(folder)
         for name in sha256:
-            self._send(folder / "raw" / name)
+            self._send_file(folder / "raw" / name)
         return sha256
 
-    def _send(self, file: Path, last_bytes: int | None = None) -> None:
+    def _send_file(self, path: Path, last_bytes: int | None = None) -> None:
         """Sends a file, or the end of it."""
-        with file.open("rb") as opened:
+        with path.open("rb") as file:
             if last_bytes is not None:
-                opened.seek(max(0, file.stat().st_size - last_bytes))
-            while data := opened.read(PART_BYTES):
-                self.say(_blob(file.name, data))
+                file.seek(max(0, path.stat().st_size - last_bytes))
+            while data := file.read(PART_BYTES):
+                self.send(messages.FilePart(name=path.name, base64=base64.b64encode(data).decode()))
 
 
-def _blob(name: str, data: bytes) -> messages.Blob:
-    return messages.Blob(name=name, base64=base64.b64encode(data).decode())
-
-
-class Led:
-    """The `mix.Lead` of a host whose agent is led: it begins when it is told to, does what it is granted, and tells
-    sums every EVERY_S."""
+class RemoteControl:
+    """The `mixed.Lead` of an agent: the leading process says when the phase begins and what the host may do, and gets
+    the sums of the host every EVERY_S."""
 
     def __init__(
         self,
-        agent: Agent,
-        told: queue.SimpleQueue[messages.Begin],
+        send: Callable[[Message], None],
+        grants: queue.SimpleQueue[messages.GrantCredit],
         devices: Sequence[Device],
         host_fraction: float,
     ) -> None:
-        self._agent, self._told = agent, told
+        self._send, self._grants = send, grants
         self._devices, self._host_fraction = devices, host_fraction
         self._lasts_ns: int | None = None
         self._first: Grant | None = None
@@ -247,18 +238,18 @@ class Led:
     def begin(self, loaded: Loaded) -> tuple[Mapping[str, float], Placement, Planner]:
         rates = {(rate.suite, rate.device): rate for rate in loaded.rates}
         quanta = tuple(loaded.quanta[pair] for pair in rates)
-        self._agent.say(messages.Ready(rates=loaded.rates, quanta=quanta, concurrency=dict(loaded.concurrency)))
-        begins = self._told.get()
-        if begins.problem:
-            raise MixmarkError(begins.problem)
-        self._lasts_ns = begins.lasts_ns
-        self._first = Grant(begins.units, begins.credit)
-        placement = self._plan(begins.units, [rate for rate in loaded.rates if rate.suite in begins.units])
-        return begins.units, placement.model_copy(update={"rates": loaded.rates}), self._plan
+        self._send(messages.MixReady(rates=loaded.rates, quanta=quanta, concurrency=dict(loaded.concurrency)))
+        first = self._grants.get()
+        if isinstance(first, messages.BeginMix) and first.problem:
+            raise MixmarkError(first.problem)
+        self._lasts_ns = first.lasts_ns
+        self._first = Grant(first.units, first.credit)
+        placement = self._plan(first.units, [rate for rate in loaded.rates if rate.suite in first.units])
+        return first.units, placement.model_copy(update={"rates": loaded.rates}), self._plan
 
     def _plan(self, mix_units: Mapping[str, float], rates: Sequence[Rate]) -> Placement:
-        """The plan of this host's part. A host without a part, which others could lose to it later, has an empty
-        one."""
+        """Plans this host's part of the mix. A host without a part has an empty plan: it may get one later, when
+        another host is lost."""
         if not mix_units:
             return Placement(
                 objective="throughput",
@@ -274,10 +265,10 @@ class Led:
 
     def grant(self) -> Grant | None:
         latest, self._first = self._first, None
-        while not self._told.empty():
-            told = self._told.get()
-            self._lasts_ns = told.lasts_ns
-            latest = Grant(told.units, told.credit)
+        while not self._grants.empty():
+            message = self._grants.get()
+            self._lasts_ns = message.lasts_ns
+            latest = Grant(message.units, message.credit)
         return latest
 
     def end_ns(self, feeds: Mapping[str, int], abandoned: Collection[str]) -> int | None:
@@ -288,8 +279,8 @@ class Led:
             return
         self._next_ns = snapshot.elapsed_ns + round(EVERY_S * 1e9)
         tally = snapshot.tally
-        self._agent.say(
-            messages.Tallied(
+        self._send(
+            messages.MixProgress(
                 finished=dict(tally.finished),
                 handed_out=dict(tally.handed_out),
                 paces=tuple((*pair, pace) for pair, pace in tally.paces.items()),

@@ -27,9 +27,9 @@ FASTEST_DRIFT = 1e-3  # no clock that works runs away faster: it steps, or the d
 
 
 @dataclass(frozen=True)
-class Ping:
-    """A message that went to another host and back. sent_ns, back_ns: on this host's monotonic clock; theirs_ns: on the
-    other's."""
+class RoundTrip:
+    """A message to another host and its reply. sent_ns, back_ns: on this host's monotonic clock; theirs_ns: on the
+    other host's."""
 
     sent_ns: int
     theirs_ns: int
@@ -45,7 +45,7 @@ class Ping:
         return (self.back_ns - self.sent_ns) / 2
 
 
-def fit(pings: Sequence[Ping]) -> Clock:
+def fit(pings: Sequence[RoundTrip]) -> Clock:
     """The straight line through the best offsets of each stretch of time, each weighted by how well it is known.
 
     Its bound is the largest distance between the line and any offset that one of these messages allows, so a clock that
@@ -58,7 +58,7 @@ def fit(pings: Sequence[Ping]) -> Clock:
         raise ValueError("a message was back before it was sent")
     first, last = min(each.at_ns for each in pings), max(each.at_ns for each in pings)
     stretch = max((last - first) / STRETCHES, 1)
-    best: dict[int, Ping] = {}
+    best: dict[int, RoundTrip] = {}
     for each in pings:
         at = min(int((each.at_ns - first) / stretch), STRETCHES - 1)
         if at not in best or each.half_ns < best[at].half_ns:

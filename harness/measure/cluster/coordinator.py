@@ -78,14 +78,14 @@ class Coordinator:
         """The suites that no host can run any more."""
         return tuple(suite for suite in self._gone if suite not in self._mix_units)
 
-    def heard(self, host: str, tally: Tally) -> None:
+    def update(self, host: str, tally: Tally) -> None:
         """Takes over what a host tells. Raises KeyError for a host that is lost."""
         if host not in self._tallies:
             raise KeyError(host)
         self._tallies[host] = tally
         self._paces |= {pair: pace for pair, pace in tally.paces.items() if pair in self._solo}
 
-    def lost(self, host: str, now_s: float) -> None:
+    def remove(self, host: str, now_s: float) -> None:
         """Plans without a host. What it had finished counts."""
         tally = self._tallies.pop(host)
         for suite, units in tally.finished.items():

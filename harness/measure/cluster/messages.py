@@ -1,8 +1,8 @@
-"""The messages between the process that leads a run and the agent of a host: one line of JSON each.
+"""The messages between the leading process and the agent of a host: one line of JSON each.
 
-The agent works off requests one after the other and sends an answer to each, or `Refused` in its place. `Ping`,
-`Begin` and `Granted` are no requests: they reach it while it works. Names in all messages are those of the agent's own
-host, and stamps are those of its clock.
+The agent serves one request after the other and sends a reply to each, or `Refused` in its place. `Ping`, `BeginMix`
+and `GrantCredit` are no requests: they reach it while it serves one. All names in messages are those of the agent's own
+host, and all timestamps are those of its clock.
 """
 
 from __future__ import annotations
@@ -24,17 +24,15 @@ from mixmark.harness.contracts.schema import (
     System,
     Tier,
 )
+from mixmark.harness.contracts.text import Reason
 from mixmark.harness.worker import isolation
-from mixmark.harness.worker.messages import Incompatible, Message, StageName
+from mixmark.harness.worker.messages import Garbled, Incompatible, Message, StageName
 
-PROTOCOL = 1  # counted up whenever a message changes its meaning or its fields
-
-
-# --- what the agent is asked ------------------------------------------------------------------------------------------
+# --- from the leading process to the agent ----------------------------------------------------------------------------
 
 
-class Look(Message):
-    """Asks for the devices of the host. It is the first request. Answered by `Seen`."""
+class DescribeHost(Message):
+    """Asks for the devices and the software of the host. It is the first request. The reply is `HostDescription`."""
 
     adapters: tuple[str, ...]
     """The adapters that the command line names; empty: all."""
@@ -46,85 +44,87 @@ class Look(Message):
     timeout_s: float
     measures: bool
     """Whether phases will be measured: then no other run may use the host."""
+    run: str = ""
+    """Identifies the run. The first agent of a run on a machine takes the machine's lock."""
     leader: str = ""
-    """The machine of the leading process, as in `Seen.machine`: that one holds its lock."""
+    """The machine of the leading process, as in `HostDescription.machine`: that process has its lock."""
 
 
-class Cover(Message):
-    """Asks the host to open its meters. Answered by `Covered`."""
+class OpenMeters(Message):
+    """Asks the host to open its meters. The reply is `MetersOpened`."""
 
 
-class Room(Message):
-    """Asks how many bytes may be filled of each memory pool. Answered by `Roomy`."""
+class FreeMemory(Message):
+    """Asks how many bytes of each memory pool may be filled. The reply is `MemoryPools`."""
 
 
-class Rest(Message):
-    """Asks the meters to go on reading while nothing runs. Answered by `Rested`."""
+class MeasureIdle(Message):
+    """Asks the meters to go on reading while nothing runs. The reply is `IdleMeasured`."""
 
     seconds: float
     begins: bool
-    """Whether the meters begin to keep samples now: it stands before a phase."""
+    """Whether it comes before a phase: the meters begin to keep samples now."""
 
 
-class Attend(Message):
-    """Asks for the measurement of a phase, or of this host's tasks of it. Answered by `Attended`."""
+class MeasurePhase(Message):
+    """Asks for the measurement of this host's tasks of a phase. The reply is `PhaseMeasured`."""
 
     phase: Phase
-    """With the tasks of this host. Of the plan of a mix it holds the rates only."""
+    """With the tasks of this host. The placement of a mix holds only its rates."""
     service: dict[str, ServiceLimits]
     """How long the feeds of each suite of a mix may take."""
     host_fraction: float
     """See `Placement.host_fraction`."""
 
 
-class Drain(Message):
-    """Asks for what the meters read since the phase began. Answered by `Drained`."""
+class ReadMeters(Message):
+    """Asks for the samples of the meters since the phase began. The reply is `MeterSamples`."""
 
     phase: str
 
 
-class Begin(Message):
-    """The phase begins now, on all hosts: what this one does of a mix, as in `dispatch.Grant`."""
+class GrantCredit(Message):
+    """What the host may do of a mix from now on, as in `dispatch.Grant`. It replaces the grant before."""
 
     units: dict[str, float]
     credit: dict[str, float]
     lasts_ns: int | None
-    """How long the phase lasts from when it began; None: that is told later."""
-    problem: str = ""
-    """Why it cannot begin: what all hosts have loaded makes no mix. Empty: it begins."""
+    """How long the phase lasts from its begin; None: a later grant says so."""
 
 
-class Granted(Begin):
-    """Takes the place of what was granted before."""
+class BeginMix(GrantCredit):
+    """A mixed phase begins now, on all hosts. It holds the first grant."""
+
+    problem: Reason | None = None
+    """Why it cannot begin: the routes that all hosts together have loaded do not make a mix."""
 
 
 class Ping(Message):
-    """Answered by `Pong` at once, whatever the agent does."""
+    """The reply, `Pong`, comes at once, also while a request is served."""
 
     sent_ns: int
 
 
-# --- what the agent says ----------------------------------------------------------------------------------------------
+# --- from the agent to the leading process ----------------------------------------------------------------------------
 
 
 class Arrived(Message):
     """The first line of an agent."""
 
     mixmark: str
-    protocol: int
     code: str
     """The SHA-256 over the files of Mixmark there, each with its own hash."""
 
 
-class TargetOn(Message):
-    """A device as one adapter sees it."""
+class RemoteTarget(Message):
+    """A device as one adapter reaches it."""
 
     device: Device
     adapter: str
     options: dict[str, str]
 
 
-class SuiteThere(Message):
+class InstalledSuite(Message):
     """A suite as the host has it."""
 
     name: str
@@ -132,48 +132,48 @@ class SuiteThere(Message):
     weights: str
 
 
-class Seen(Message):
-    targets: tuple[TargetOn, ...]
+class HostDescription(Message):
+    targets: tuple[RemoteTarget, ...]
     absent: tuple[Absent, ...]
     environments: dict[str, Environment]
     system: System
-    suites: tuple[SuiteThere, ...]
+    suites: tuple[InstalledSuite, ...]
     machine: str
-    """The same for all agents that run on the same machine since it was started, and for no others."""
+    """The same for all agents on one machine, and for no others: `machine.identity`."""
 
 
-class Covered(Message):
+class MetersOpened(Message):
     domains: tuple[Domain, ...]
     absent: tuple[Absent, ...]
 
 
-class Roomy(Message):
+class MemoryPools(Message):
     pool_bytes: dict[str, int]
 
 
-class Rested(Message):
+class IdleMeasured(Message):
     pass
 
 
-class Staged(Message):
+class StageBegun(Message):
     """What the worker of a share begins to do."""
 
     key: str
     stage: StageName
 
 
-class Ready(Message):
-    """All workers of a mixed phase are loaded and warm, and wait for `Begin`."""
+class MixReady(Message):
+    """All workers of a mixed phase are loaded and warm, and wait for `BeginMix`."""
 
     rates: tuple[Rate, ...]
-    """The rates of what is loaded."""
+    """The rate of each loaded pair of suite and device."""
     quanta: tuple[Annotated[int, Field(gt=0)], ...]
     """The units of a feed of each."""
     concurrency: dict[str, Annotated[int, Field(gt=0)]]
     """The number of feeds that each device runs at a time."""
 
 
-class Tallied(Message):
+class MixProgress(Message):
     """What the host has done of a mix so far, as in `dispatch.Tally`."""
 
     finished: dict[str, Annotated[float, Field(ge=0)]]
@@ -183,71 +183,80 @@ class Tallied(Message):
     feeds: dict[str, Annotated[int, Field(ge=0)]]
     """The finished feeds of each suite."""
     running: dict[str, str]
-    """The suite that each device runs; empty where it waits."""
+    """The suite that each device runs; empty if it waits."""
 
 
-class Blob(Message):
-    """A part of a file. The parts of a file come in order, before the answer that speaks of it."""
+class FilePart(Message):
+    """A part of a file. The parts of a file come in order, before the reply that holds its hash."""
 
     name: str
     """`<key>.npz`, `<key>.answers.npz` and `<phase>.energy.npz` as in a result folder; `<name>.log` of a worker."""
     base64: str
 
 
-class Attended(Message):
+class PhaseMeasured(Message):
     records: tuple[dict[str, Any], ...]
-    """The fields of each `Record`, without its stamps, which came in a file."""
+    """The fields of each `Record`, without its timestamps, which came in a file."""
     sha256: dict[str, str]
-    """The hash of each file of them."""
+    """The hash of each file of timestamps and outputs."""
     sent_bytes: int = Field(ge=0)
-    """What the agent sent to the leading process while the phase was measured."""
+    """The bytes that the agent sent while the phase was measured."""
     received_bytes: int = Field(ge=0)
 
 
-class Drained(Message):
+class MeterSamples(Message):
     metering: dict[str, Any] | None
-    """The fields of the `Metering`, without its samples, which came in a file. None where the host reads no meter."""
+    """The fields of the `Metering`, without its samples, which came in a file. None if the host reads no meter."""
     sha256: dict[str, str]
 
 
 class Pong(Message):
     sent_ns: int
-    """The stamp of the ping."""
+    """The timestamp of the ping."""
     theirs_ns: int = Field(ge=-(1 << 62), le=1 << 62)
-    """The agent's clock when it came."""
+    """The agent's clock when the ping came."""
 
 
 class Refused(Message):
-    """Stands in place of an answer: what the agent could not do, and why."""
+    """Stands in place of a reply: what the agent could not do, and why."""
 
     message: str
     hint: str = ""
 
+    @property
+    def reason(self) -> Reason:
+        return f"{self.message}; {self.hint}".removesuffix("; ")
+
 
 MESSAGES: dict[str, type[Message]] = {
-    each.__name__: each
-    for each in (
-        *(Look, Cover, Room, Rest, Attend, Drain, Begin, Granted, Ping),
-        *(Arrived, Seen, Covered, Roomy, Rested, Staged, Ready, Tallied, Blob, Attended, Drained, Pong, Refused),
+    message.__name__: message
+    for message in (
+        *(DescribeHost, OpenMeters, FreeMemory, MeasureIdle, MeasurePhase, ReadMeters, GrantCredit, BeginMix, Ping),
+        *(HostDescription, MetersOpened, MemoryPools, IdleMeasured, StageBegun, MixReady, MixProgress, FilePart),
+        *(PhaseMeasured, MeterSamples, Pong, Refused),
     )
 }
+"""All messages but `Arrived`, by their names."""
 
 
 def arrived() -> Arrived:
-    """What an agent of this installation says first."""
-    return Arrived(mixmark=VERSION, protocol=PROTOCOL, code=isolation.own_code())
+    """The first message of an agent of this installation."""
+    return Arrived(mixmark=VERSION, code=isolation.own_code())
 
 
-def check_arrival(line: bytes) -> None:
-    """Raises Incompatible where the first line of an agent is not that of the same Mixmark. Another version may have
-    other fields."""
+def arrival(line: bytes) -> Arrived:
+    """The first line of an agent. Raises Garbled if it is another, and Incompatible if it is of another Mixmark, whose
+    message may have other fields."""
     try:
-        ((name, body),) = json.loads(line).items()
-        told = str(body["mixmark"])[:40], str(body["protocol"])[:20], str(body["code"])
-    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-        raise Incompatible("does not say which Mixmark it has") from error
+        fields = json.loads(line)["Arrived"]
+        version, code = str(fields["mixmark"])[:40], str(fields["code"])
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise Garbled(
+            f"its first line is {line[:40].decode(errors='replace')!a}, as if a login or a start of Python printed it"
+        ) from error
     own = arrived()
-    if name != "Arrived" or told[:2] != (own.mixmark, str(own.protocol)):
-        raise Incompatible(f"has Mixmark {told[0]} with protocol {told[1]}, and this host {VERSION} with {PROTOCOL}")
-    if told[2] != own.code:
-        raise Incompatible(f"has other files of Mixmark {VERSION} than this host")
+    if version != own.mixmark:
+        raise Incompatible(f"has Mixmark {version}, and this host {own.mixmark}")
+    if code != own.code:
+        raise Incompatible(f"has other files of Mixmark {version} than this host")
+    return own

@@ -130,7 +130,7 @@ def metering_on(host: str, metering: Metering, clock: Clock) -> Metering:
     )
 
 
-def together(meterings: Sequence[Metering]) -> Metering | None:
+def merged(meterings: Sequence[Metering]) -> Metering | None:
     """What the meters of all hosts read in a phase: all were read when the last one began, and idle at the same time
     while every host was. None where there is no metering."""
     if not meterings:

@@ -1,9 +1,8 @@
-"""The program on each host: typed by hand, and where its disk is full."""
+"""The program on each host: its standard streams, a full disk, and requests that it refuses."""
 
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -16,27 +15,26 @@ from mixmark.harness.discover.config import Config
 from mixmark.harness.discover.equipment import Equipment
 from mixmark.harness.measure.cluster import agent, messages
 from mixmark.harness.measure.cluster.agent import Agent
-from mixmark.harness.measure.cluster.link import Link
+from mixmark.harness.measure.cluster.streams import Pipes, lines
 from mixmark.harness.record import store
 from mixmark.harness.worker.messages import Message, read, write
 from tests.cli.test_commands import ROOT
-from tests.fakes.stand_ins import Host, solo
+from tests.fakes.stand_ins import StandIn, solo
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("words", "typed", "says"),
+    ("words", "typed", "status", "says"),
     [
-        ((), "", "the first line of the standard input must be the secret of the run in hexadecimal"),
-        ((), "\n", "the secret of the run is empty"),
-        ((), "00ff\nwhatever\n", "the process that leads the run was not reached: it speaks another protocol"),
-        (("--cores", "3-1"), "00ff\n", "--cores '3-1' is no list of hardware threads"),
-        (("--cores", "65000"), "00ff\n", "this machine pins no process to the hardware threads 65000"),
-        (("--connect", "127.0.0.1:1"), "00ff\n", "the process that leads the run was not reached: Connection refused"),
-        (("--connect", "nowhere"), "00ff\n", "the process that leads the run was not reached: "),
+        ((), "", 0, ""),
+        ((), "\n", 0, "mixmark agent: it is no message: "),
+        (("--cores", "3-1"), "", 2, "mixmark: this machine pins no process to the hardware threads 3-1"),
+        (("--cores", "65000"), "", 2, "mixmark: this machine pins no process to the hardware threads 65000"),
     ],
 )
-def test_an_agent_that_is_typed_by_hand_says_what_it_wants(words: tuple[str, ...], typed: str, says: str) -> None:
+def test_an_agent_ends_with_its_standard_input_and_prints_only_messages(
+    words: tuple[str, ...], typed: str, status: int, says: str
+) -> None:
     done = subprocess.run(
         [sys.executable, "-P", "-m", "mixmark", "agent", *words],
         input=typed,
@@ -45,9 +43,10 @@ def test_an_agent_that_is_typed_by_hand_says_what_it_wants(words: tuple[str, ...
         timeout=100,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-    assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
-    assert done.stderr.startswith(f"mixmark: {says}"), done.stderr
-    assert "127.0.0.1" not in done.stderr
+    assert (done.returncode, "Traceback" in done.stderr) == (status, False), done.stderr
+    assert done.stderr.startswith(says), done.stderr
+    if status == 0:
+        assert messages.arrival(done.stdout.encode()) == messages.arrived()
 
 
 class Served:
@@ -56,40 +55,38 @@ class Served:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.ended = threading.Event()
 
-        def end(served: Agent) -> None:
-            served._link.close()
-            self.ended.set()
-
-        monkeypatch.setattr(Agent, "_end", end)
-        self.made_up = Host()
+        monkeypatch.setattr(Agent, "_end", lambda agent: self.ended.set())
+        self.made_up = StandIn()
 
         def attend(phase: Any, equipment: Equipment, folder: Path, *_: object, **__: object) -> list[Any]:
             return [self.made_up.record(phase.name, each) for each in phase.shares]
 
         monkeypatch.setattr(agent, "attend", attend)
-        ours, theirs = socket.socketpair()
-        self.told = folder / "agent"
+        (its_input, to_agent), (from_agent, its_output) = os.pipe(), os.pipe()
+        self.pipes = Pipes(from_agent, to_agent)
+        self.lines = lines(self.pipes.receive)
+        self.to_agent = to_agent
 
         def serve() -> None:
-            served = Agent(Link(theirs, b"secret", "agent"), b"secret", folder / "none.toml", self.told)
+            served = Agent(Pipes(its_input, its_output), folder / "none.toml", folder / "agent")
             served._equipment = Equipment({}, {}, {}, {}, {}, Config(), None, 60)
             served.serve()
 
         threading.Thread(target=serve, daemon=True).start()
-        self.link = Link(ours, b"secret", "coordinator")
-        assert isinstance(self.heard(), messages.Arrived)
+        messages.arrival(next(self.lines))
 
-    def heard(self) -> Message:
-        line = self.link.receive(60)
-        assert line
-        return read(line, messages.MESSAGES)
+    def close(self) -> None:
+        os.close(self.to_agent)
+
+    def receive(self) -> Message:
+        return read(next(self.lines), messages.MESSAGES)
 
     def ask(self, request: Message) -> list[Message]:
         """What it says until it has answered."""
-        self.link.send(write(request))
-        said = [self.heard()]
-        while isinstance(said[-1], messages.Blob | messages.Staged):
-            said.append(self.heard())
+        self.pipes.send(write(request))
+        said = [self.receive()]
+        while isinstance(said[-1], messages.FilePart | messages.StageBegun):
+            said.append(self.receive())
         return said
 
 
@@ -97,7 +94,7 @@ def test_an_agent_whose_disk_is_full_says_so_and_measures_when_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served = Served(tmp_path, monkeypatch)
-    attend = messages.Attend(phase=solo("solo1", "npu:a"), service={}, host_fraction=0)
+    attend = messages.MeasurePhase(phase=solo("solo1", "npu:a"), service={}, host_fraction=0)
     append = store.Store.append
 
     def full(self: store.Store, *_: object) -> None:
@@ -110,19 +107,19 @@ def test_an_agent_whose_disk_is_full_says_so_and_measures_when_there_is_room(
         message="cannot write record solo1: No space left on device", hint="free disk space or fix the permissions"
     )
     monkeypatch.setattr(store.Store, "append", append)
-    emptied = Agent._emptied
+    empty_folder = Agent._empty_folder
 
     def no_folder(self: Agent) -> Path:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Agent, "_emptied", no_folder)
+    monkeypatch.setattr(Agent, "_empty_folder", no_folder)
     (refused,) = served.ask(attend)
     assert isinstance(refused, messages.Refused) and "No space left on device" in refused.message
-    monkeypatch.setattr(Agent, "_emptied", emptied)
+    monkeypatch.setattr(Agent, "_empty_folder", empty_folder)
     blob, attended = served.ask(attend)
-    assert isinstance(blob, messages.Blob) and blob.name == "solo1.npz"
-    assert isinstance(attended, messages.Attended) and [each["key"] for each in attended.records] == ["solo1"]
-    served.link.close()
+    assert isinstance(blob, messages.FilePart) and blob.name == "solo1.npz"
+    assert isinstance(attended, messages.PhaseMeasured) and [each["key"] for each in attended.records] == ["solo1"]
+    served.close()
     assert served.ended.wait(50), "it ends with the stream"
 
 
@@ -130,12 +127,14 @@ def test_an_agent_refuses_what_comes_before_it_was_looked_at_and_a_configuration
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served = Served(tmp_path, monkeypatch)
-    look = messages.Look(adapters=(), tier="smoke", weights=(), split_cpu=None, seed=None, timeout_s=60, measures=False)
-    (refused,) = served.ask(look)
+    describe = messages.DescribeHost(
+        adapters=(), tier="smoke", weights=(), split_cpu=None, seed=None, timeout_s=60, measures=False
+    )
+    (refused,) = served.ask(describe)
     assert isinstance(refused, messages.Refused) and "none.toml" in refused.message
     (pong,) = served.ask(messages.Ping(sent_ns=7))
     assert isinstance(pong, messages.Pong) and pong.sent_ns == 7
-    (refused,) = served.ask(messages.Rested())
-    assert refused == messages.Refused(message="Rested is no request")
-    served.link.close()
+    (refused,) = served.ask(messages.IdleMeasured())
+    assert refused == messages.Refused(message="IdleMeasured is no request")
+    served.close()
     assert served.ended.wait(50)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mixmark.harness.measure.cluster.clocks import Ping, fit, ours_ns
+from mixmark.harness.measure.cluster.clocks import RoundTrip, fit, ours_ns
 
 MS = 1_000_000
 SECOND = 1_000_000_000
@@ -20,12 +20,12 @@ def pings(
     delays_ns: list[tuple[int, int]],
     every_ns: int = SECOND,
     begin_ns: int = 5 * SECOND,
-) -> list[Ping]:
+) -> list[RoundTrip]:
     """Messages to a host whose clock reads ours · (1 + drift) + offset_ns, with the delays of both ways."""
     found = []
     for at, (there, back) in enumerate(delays_ns):
         sent = begin_ns + at * every_ns
-        found.append(Ping(sent, round((sent + there) * (1 + drift) + offset_ns), sent + there + back))
+        found.append(RoundTrip(sent, round((sent + there) * (1 + drift) + offset_ns), sent + there + back))
     return found
 
 
@@ -69,7 +69,7 @@ def test_a_step_between_all_messages_before_and_after_is_taken_for_no_drift(seco
     clock = fit([*before, *after])
     assert abs(clock.drift) <= 1e-3
     assert clock.bound_ns > SECOND // 4
-    still = [Ping(each.sent_ns, 7, each.back_ns) for each in before + after]
+    still = [RoundTrip(each.sent_ns, 7, each.back_ns) for each in before + after]
     assert fit(still).bound_ns > seconds * SECOND // 3, "a clock that stands still"
 
 
@@ -77,7 +77,7 @@ def test_without_messages_or_before_they_were_sent_there_is_no_clock() -> None:
     with pytest.raises(ValueError, match="no message"):
         fit([])
     with pytest.raises(ValueError, match="before it was sent"):
-        fit([Ping(10, 5, 9)])
+        fit([RoundTrip(10, 5, 9)])
 
 
 @given(

@@ -32,14 +32,14 @@ from mixmark.harness.contracts.schema import (
     Task,
 )
 from mixmark.harness.judge.judgement import judge
-from mixmark.harness.measure.cluster import agents, executor, launchers, link, messages
-from mixmark.harness.measure.cluster.agents import Remotes
+from mixmark.harness.measure.cluster import agents, executor, launchers, messages, streams
+from mixmark.harness.measure.cluster.agents import Agents
 from mixmark.harness.measure.cluster.executor import Cluster
 from mixmark.harness.measure.executor import PhaseRequest
 from mixmark.harness.plan.placement import place
 from mixmark.harness.record import store
 from mixmark.harness.worker.messages import Message
-from tests.fakes.stand_ins import LIMITS, Host, Launcher, device, rate, share, solo
+from tests.fakes.stand_ins import LIMITS, Launcher, StandIn, device, rate, share, solo
 from tests.golden import sample
 
 SECOND = 1_000_000_000
@@ -56,11 +56,13 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def led(folder: Path, **hosts: Host | str) -> Iterator[Cluster]:
+def led(folder: Path, **hosts: StandIn | str) -> Iterator[Cluster]:
     launcher = Launcher(folder, hosts)
     (folder / "out/raw").mkdir(parents=True)
-    with Remotes(launcher, launcher.hosts, folder) as there:
-        yield Cluster(there, (), {"low": "sample", "high": "sample"}, folder / "out", {each: [each] for each in hosts})
+    with Agents(launcher, launcher.hosts, folder) as started:
+        yield Cluster(
+            started, (), {"low": "sample", "high": "sample"}, folder / "out", {each: [each] for each in hosts}
+        )
 
 
 def measured(
@@ -102,7 +104,7 @@ def failures(records: Mapping[str, Record]) -> dict[str, str]:
 def test_each_host_measures_its_own_and_all_is_of_the_run(tmp_path: Path) -> None:
     stages: list[tuple[str, str]] = []
     begin_ns = time.monotonic_ns()
-    with led(tmp_path, left=Host(), right=Host()) as cluster:
+    with led(tmp_path, left=StandIn(), right=StandIn()) as cluster:
         records, connections = measured(
             cluster, mixed("left", "right"), lambda share, stage: stages.append((share.route.device, stage))
         )
@@ -122,33 +124,33 @@ def test_each_host_measures_its_own_and_all_is_of_the_run(tmp_path: Path) -> Non
     assert not [*(tmp_path / "out/raw").iterdir()], "the result keeps the stamps itself"
 
 
-class Dying(Host):
+class Dying(StandIn):
     """Its agent is killed while it measures."""
 
-    def attend(self, request: messages.Attend) -> Message | None:
+    def measure(self, request: messages.MeasurePhase) -> Message | None:
         if request.phase.placement is not None:
             self.ready(request)
-            self.told.get()
-            self.tally(request, feeds=7)
+            self.grants.get()
+            self.progress(request, feeds=7)
         self.die()
         return None
 
 
-class Lasting(Host):
+class Lasting(StandIn):
     """It measures until it does everything alone."""
 
-    def mix(self, request: messages.Attend) -> None:
+    def mix(self, request: messages.MeasurePhase) -> None:
         self.ready(request)
-        while (granted := self.told.get()).units != pytest.approx(MIX.units):
+        while (granted := self.grants.get()).units != pytest.approx(MIX.units):
             self.parts = granted.units
-            self.tally(request)
+            self.progress(request)
 
 
-WHY = "the host left did not measure it: it closed the connection; its agent was killed by signal 9"
+WHY = "the host left did not measure it: its agent was killed by signal 9"
 
 
 def test_a_host_that_dies_alone_costs_its_own_phases_and_nothing_else(tmp_path: Path) -> None:
-    with led(tmp_path, left=Dying(), right=Host()) as cluster:
+    with led(tmp_path, left=Dying(), right=StandIn()) as cluster:
         records, connections = measured(cluster, solo("solo1", "left/npu:a"))
         assert failures(records) == {"left/npu:a low": WHY}
         error = records["left/npu:a low"].error
@@ -194,12 +196,12 @@ def test_the_others_do_what_a_host_would_have_done_that_dies_in_the_mix(tmp_path
     assert any("left" in each and "killed by signal 9" in each for each in told), told
 
 
-class Silent(Host):
+class Silent(StandIn):
     """From the measurement on nothing is heard of it, though its connection stands."""
 
     silent = False
 
-    def attend(self, request: messages.Attend) -> Message | None:
+    def measure(self, request: messages.MeasurePhase) -> Message | None:
         self.silent = True
         return None
 
@@ -210,7 +212,7 @@ class Silent(Host):
 
 def test_a_host_of_which_nothing_is_heard_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agents, "SILENT_S", 1)
-    with led(tmp_path, left=Silent(), right=Host()) as cluster:
+    with led(tmp_path, left=Silent(), right=StandIn()) as cluster:
         records, _ = measured(cluster, mixed("left", "right"))
         assert set(failures(records).values()) == {"the host left did not measure it: nothing was heard of it for 1 s"}
         assert failures(records).keys() == {"left/npu:a low", "left/npu:a high"}
@@ -221,7 +223,7 @@ def test_no_host_is_given_up_because_the_leading_process_did_something_else(
 ) -> None:
     """Such as to audit for minutes, or to stand still as a whole."""
     monkeypatch.setattr(agents, "SILENT_S", 0.2)
-    with led(tmp_path, left=Host(), right=Host()) as cluster:
+    with led(tmp_path, left=StandIn(), right=StandIn()) as cluster:
         measured(cluster, solo("solo1", "left/npu:a"))
         time.sleep(0.5)
         assert cluster.pool_bytes(()).keys() == {"left/npu:a", "right/npu:a"}
@@ -264,21 +266,21 @@ class Proxy:
 def test_a_link_of_50_ms_that_is_cut_for_a_second_and_comes_back_loses_nothing(tmp_path: Path) -> None:
     proxy = Proxy(0.05)
 
-    class Far(Host):
+    class Far(StandIn):
         def sockets(self) -> tuple[socket.socket, socket.socket]:
             return proxy.near, proxy.far
 
-        def mix(self, request: messages.Attend) -> None:
+        def mix(self, request: messages.MeasurePhase) -> None:
             self.ready(request)
-            self.told.get()
+            self.grants.get()
             proxy.passes.clear()
             for _ in range(5):
-                self.tally(request)
+                self.progress(request)
                 time.sleep(0.2)
             proxy.passes.set()
 
     left = Far()
-    with led(tmp_path, left=left, right=Host()) as cluster:
+    with led(tmp_path, left=left, right=StandIn()) as cluster:
         records, connections = measured(cluster, mixed("left", "right"))
     assert failures(records) == {} and len(records) == 4
     (clock,) = (each.clock for each in connections if each.host == "left")
@@ -289,15 +291,15 @@ def test_a_link_of_50_ms_that_is_cut_for_a_second_and_comes_back_loses_nothing(t
 
 
 def test_a_clock_that_steps_in_a_phase_is_told_by_its_bound(tmp_path: Path) -> None:
-    class Stepping(Host):
-        def mix(self, request: messages.Attend) -> None:
+    class Stepping(StandIn):
+        def mix(self, request: messages.MeasurePhase) -> None:
             self.ready(request)
-            self.told.get()
+            self.grants.get()
             time.sleep(0.3)
             self.ahead_ns += SECOND
             time.sleep(0.3)
 
-    with led(tmp_path, left=Stepping(), right=Host()) as cluster:
+    with led(tmp_path, left=Stepping(), right=StandIn()) as cluster:
         records, connections = measured(cluster, mixed("left", "right"))
     bounds = {each.host: each.clock.bound_ns for each in connections}
     assert bounds["left"] > SECOND // 4 > bounds["right"]
@@ -318,74 +320,73 @@ def far(phase: Phase) -> list[Share]:
     ]
 
 
-ODD: dict[str, tuple[Callable[[Host, Phase], Message | None], str]] = {
+ODD: dict[str, tuple[Callable[[StandIn, Phase], Message | None], str]] = {
     "a line without an end": (
-        lambda host, phase: host.theirs.sendall(b"x" * 100_000),
-        "it said what no agent says: it sent more than 65536 bytes without an end of line",
+        lambda host, phase: host.write(b"x" * 100_000),
+        "its agent broke the protocol: more than 65536 bytes without an end of line",
     ),
     "a line that is no message": (
-        lambda host, phase: host.send(b"hello\n"),
-        "it said what no agent says: ",
+        lambda host, phase: host.write(b"hello\n"),
+        "its agent broke the protocol: ",
     ),
     "a message that there is not": (
-        lambda host, phase: host.send(b'{"Hello": {}}\n'),
-        "it said what no agent says: ",
-    ),
-    "a line of a stranger": (
-        lambda host, phase: host.theirs.sendall(b"0" * 64 + b" {}\n"),
-        "it said what no agent says: line ",
+        lambda host, phase: host.write(b'{"Hello": {}}\n'),
+        "its agent broke the protocol: ",
     ),
     "a file of another folder": (
-        lambda host, phase: host.blob("../../out/raw/solo1.npz", b"x"),
-        "it said what no agent says: no file is called '../../out/raw/solo1.npz'",
+        lambda host, phase: host.file("../../out/raw/solo1.npz", b"x"),
+        "its agent broke the protocol: no file is called '../../out/raw/solo1.npz'",
     ),
     "a file with an endless name": (
-        lambda host, phase: host.blob("x" * 5000 + ".npz", b"x"),
-        "it said what no agent says: no file is called 'xxxxx",
+        lambda host, phase: host.file("x" * 5000 + ".npz", b"x"),
+        "its agent broke the protocol: no file is called 'xxxxx",
     ),
     "a part that is no base64": (
-        lambda host, phase: host.say(messages.Blob(name="solo1.npz", base64="#é")),
-        "it said what no agent says: ",
+        lambda host, phase: host.say(messages.FilePart(name="solo1.npz", base64="#é")),
+        "its agent broke the protocol: ",
     ),
     "stamps that have another hash": (
-        lambda host, phase: host.attended(phase).model_copy(update={"sha256": {"solo1.npz": "0" * 64}}),
-        "what it sent cannot be used: ",
+        lambda host, phase: host.measured(phase).model_copy(update={"sha256": {"solo1.npz": "0" * 64}}),
+        "the files or records of its agent cannot be used: ",
     ),
     "no stamps": (
-        lambda host, phase: messages.Attended(
+        lambda host, phase: messages.PhaseMeasured(
             records=(host.record(phase.name, phase.shares[0]).model_dump(mode="json"),),
             sha256={},
             sent_bytes=0,
             received_bytes=0,
         ),
-        "what it sent cannot be used: ",
+        "the files or records of its agent cannot be used: ",
     ),
-    "another phase": (lambda host, phase: host.attended(swapped(phase)), "what it sent cannot be used: solo9 was not"),
+    "another phase": (
+        lambda host, phase: host.measured(swapped(phase)),
+        "the files or records of its agent cannot be used: solo9 was not",
+    ),
     "another device": (
         lambda host, phase: host.sent([host.record(phase.name, each) for each in far(phase)]),
-        "what it sent cannot be used: solo1 was not asked for",
+        "the files or records of its agent cannot be used: solo1 was not requested",
     ),
     "another run": (
         lambda host, phase: host.sent(
             [host.record(phase.name, phase.shares[0]).model_copy(update={"screening": True})]
         ),
-        "what it sent cannot be used: solo1 was not asked for",
+        "the files or records of its agent cannot be used: solo1 was not requested",
     ),
     "nothing": (
-        lambda host, phase: messages.Attended(records=(), sha256={}, sent_bytes=0, received_bytes=0),
-        "what it sent cannot be used: solo1 is missing",
+        lambda host, phase: messages.PhaseMeasured(records=(), sha256={}, sent_bytes=0, received_bytes=0),
+        "the files or records of its agent cannot be used: solo1 is missing",
     ),
     "no record": (
-        lambda host, phase: messages.Attended(records=({"key": 1},), sha256={}, sent_bytes=0, received_bytes=0),
-        "what it sent cannot be used: ",
+        lambda host, phase: messages.PhaseMeasured(records=({"key": 1},), sha256={}, sent_bytes=0, received_bytes=0),
+        "the files or records of its agent cannot be used: ",
     ),
-    "an answer to a ping that was not sent": (
+    "a reply to a ping that was not sent": (
         lambda host, phase: host.say(messages.Pong(sent_ns=1, theirs_ns=1)),
-        "it said what no agent says: an answer to a ping that was not sent",
+        "its agent broke the protocol: a reply to a ping that was not sent",
     ),
     "a stage of another": (
-        lambda host, phase: host.say(messages.Staged(key="solo9", stage="measuring")),
-        "it said what no agent says: a stage of what it does not measure",
+        lambda host, phase: host.say(messages.StageBegun(key="solo9", stage="measuring")),
+        "its agent broke the protocol: a stage of a share that it does not measure",
     ),
     "that it cannot": (
         lambda host, phase: messages.Refused(message="OSError: No space left on device", hint="free some"),
@@ -398,14 +399,14 @@ ODD: dict[str, tuple[Callable[[Host, Phase], Message | None], str]] = {
 def test_what_no_agent_says_costs_its_host_and_is_told(
     tmp_path: Path, odd: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link, "LONGEST_BYTES", 1 << 16)
+    monkeypatch.setattr(streams, "LONGEST_BYTES", 1 << 16)
     does, reason = ODD[odd]
 
-    class Odd(Host):
-        def attend(self, request: messages.Attend) -> Message | None:
+    class Odd(StandIn):
+        def measure(self, request: messages.MeasurePhase) -> Message | None:
             return does(self, request.phase)
 
-    with led(tmp_path, left=Odd(), right=Host()) as cluster:
+    with led(tmp_path, left=Odd(), right=StandIn()) as cluster:
         records, _ = measured(cluster, solo("solo1", "left/npu:a"))
         (message,) = failures(records).values()
         assert message.startswith(f"the host left did not measure it: {reason}"), message
@@ -416,14 +417,14 @@ def test_what_no_agent_says_costs_its_host_and_is_told(
 
 
 def test_a_host_that_ran_out_of_disk_goes_on_when_it_can(tmp_path: Path) -> None:
-    class Full(Host):
+    class Full(StandIn):
         tries = itertools.count()
 
-        def attend(self, request: messages.Attend) -> Message | None:
+        def measure(self, request: messages.MeasurePhase) -> Message | None:
             if next(self.tries) == 0:
-                self.blob("solo1.npz", b"the part that there was room for")
+                self.file("solo1.npz", b"the part that there was room for")
                 return messages.Refused(message="OSError: No space left on device")
-            return super().attend(request)
+            return super().measure(request)
 
     with led(tmp_path, left=Full()) as cluster:
         records, _ = measured(cluster, solo("solo1", "left/npu:a"))
@@ -432,68 +433,70 @@ def test_a_host_that_ran_out_of_disk_goes_on_when_it_can(tmp_path: Path) -> None
         assert failures(records) == {}
 
 
-def rates_of(request: messages.Attend) -> tuple[Rate, ...]:
+def rates_of(request: messages.MeasurePhase) -> tuple[Rate, ...]:
     """The rates of the plan of a mix."""
     assert request.phase.placement is not None
     return request.phase.placement.rates
 
 
-ODD_IN_THE_MIX: dict[str, Callable[[Host, messages.Attend], Any]] = {
+ODD_IN_THE_MIX: dict[str, Callable[[StandIn, messages.MeasurePhase], Any]] = {
     "rates that were not planned": lambda host, request: host.say(
-        messages.Ready(rates=(rate("low", "npu:z"),), quanta=(1,), concurrency={"npu:z": 1})
+        messages.MixReady(rates=(rate("low", "npu:z"),), quanta=(1,), concurrency={"npu:z": 1})
     ),
     "rates without quanta": lambda host, request: host.say(
-        messages.Ready(rates=rates_of(request), quanta=(), concurrency={"npu:a": 1})
+        messages.MixReady(rates=rates_of(request), quanta=(), concurrency={"npu:a": 1})
     ),
-    "no slots": lambda host, request: host.say(messages.Ready(rates=rates_of(request), quanta=(1, 1), concurrency={})),
+    "no slots": lambda host, request: host.say(
+        messages.MixReady(rates=rates_of(request), quanta=(1, 1), concurrency={})
+    ),
     "sums of another suite": lambda host, request: host.say(
-        messages.Tallied(finished={"mid": 1}, handed_out={}, paces=(), feeds={}, running={})
+        messages.MixProgress(finished={"mid": 1}, handed_out={}, paces=(), feeds={}, running={})
     ),
     "a pace of another device": lambda host, request: host.say(
-        messages.Tallied(finished={}, handed_out={}, paces=(("low", "npu:z", 1.0),), feeds={}, running={})
+        messages.MixProgress(finished={}, handed_out={}, paces=(("low", "npu:z", 1.0),), feeds={}, running={})
     ),
-    "a pace of nothing": lambda host, request: host.send(
+    "a pace of nothing": lambda host, request: host.write(
         b'{"Tallied": {"finished": {}, "handed_out": {}, "paces": [["low", "npu:a", 0]], "feeds": {}, "running": {}}}\n'
     ),
     "a colour for the terminal": lambda host, request: host.say(
-        messages.Tallied(finished={}, handed_out={}, paces=(), feeds={}, running={"npu:a": "\x1b[31m"})
+        messages.MixProgress(finished={}, handed_out={}, paces=(), feeds={}, running={"npu:a": "\x1b[31m"})
     ),
 }
 
 
 @pytest.mark.parametrize("odd", ODD_IN_THE_MIX)
 def test_sums_of_what_a_host_does_not_do_cost_that_host(tmp_path: Path, odd: str) -> None:
-    class Odd(Host):
-        def mix(self, request: messages.Attend) -> None:
+    class Odd(StandIn):
+        def mix(self, request: messages.MeasurePhase) -> None:
             ODD_IN_THE_MIX[odd](self, request)
-            self.told.get()  # for ever
+            self.grants.get()  # for ever
 
-    with led(tmp_path, left=Odd(), right=Host()) as cluster:
+    with led(tmp_path, left=Odd(), right=StandIn()) as cluster:
         records, _ = measured(cluster, mixed("left", "right"))
         assert failures(records).keys() == {"left/npu:a low", "left/npu:a high"}
-        assert all("it said what no agent says" in each for each in failures(records).values())
+        assert all("its agent broke the protocol" in each for each in failures(records).values())
 
 
 def test_a_host_without_a_task_can_say_what_it_likes(tmp_path: Path) -> None:
-    class Talking(Host):
+    class Talking(StandIn):
         def pong(self, ping: messages.Ping) -> None:
             super().pong(ping)
             self.say(messages.Refused(message="nobody asked"))
-            self.say(messages.Attended(records=(), sha256={}, sent_bytes=0, received_bytes=0))
+            self.say(messages.PhaseMeasured(records=(), sha256={}, sent_bytes=0, received_bytes=0))
 
-    with led(tmp_path, left=Host(), right=Talking()) as cluster:
+    with led(tmp_path, left=StandIn(), right=Talking()) as cluster:
         records, _ = measured(cluster, solo("solo1", "left/npu:a"))
         assert failures(records) == {}
 
 
-class Metered(Host):
+class Metered(StandIn):
     """It reads a meter. told: the phase that it says it has read it in; empty: the one that is asked for."""
 
     def __init__(self, told: str = "") -> None:
         super().__init__()
         self.phase = told
 
-    def drained(self, phase: str) -> messages.Drained:
+    def samples(self, phase: str) -> messages.MeterSamples:
         now_ns = self.clock_ns()
         stamps = np.array([now_ns - 50_000_000, now_ns - 10_000_000])
         metering = Metering(
@@ -507,8 +510,8 @@ class Metered(Host):
         (made / "raw").mkdir(parents=True)
         store.Store(made).meter(metering)
         for name in (sha256 := store.sums(made)):
-            self.blob(name, (made / "raw" / name).read_bytes())
-        return messages.Drained(metering=metering.model_dump(mode="json"), sha256=sha256)
+            self.file(name, (made / "raw" / name).read_bytes())
+        return messages.MeterSamples(metering=metering.model_dump(mode="json"), sha256=sha256)
 
 
 def test_meters_are_read_on_each_host_and_readings_that_are_none_cost_their_host(tmp_path: Path) -> None:
@@ -529,23 +532,23 @@ def test_meters_are_read_on_each_host_and_readings_that_are_none_cost_their_host
         metering = dataclasses.replace(cluster, domains=(domain,)).measure(order)
         assert metering is not None and metering.samples.keys() == {"left/rapl:0"}
         assert begin_ns - 100_000_000 < metering.samples["left/rapl:0"].before_ns[0] < time.monotonic_ns()
-        assert cluster.remotes.there == ["left"]
-        reason = "what it read from its meters cannot be used: the readings of solo9 were not asked for"
-        assert cluster.remotes["right"].gone == reason
+        assert cluster.agents.present == ["left"]
+        reason = "the samples of its meters cannot be used: the samples of solo9 were not requested"
+        assert cluster.agents["right"].lost == reason
 
 
 def test_a_mix_that_cannot_be_planned_is_told_and_what_comes_late_of_it_is_not_taken_for_the_next(
     tmp_path: Path,
 ) -> None:
-    class Lacking(Host):
+    class Lacking(StandIn):
         """It has one suite loaded, and the other nobody has."""
 
-        def attend(self, request: messages.Attend) -> Message | None:
+        def measure(self, request: messages.MeasurePhase) -> Message | None:
             if request.phase.placement is None:
-                return super().attend(request)
+                return super().measure(request)
             (one,) = (each for each in request.phase.placement.rates if each.suite == "low")
-            self.say(messages.Ready(rates=(one,), quanta=(1,), concurrency={one.device: 1}))
-            begin = self.told.get()
+            self.say(messages.MixReady(rates=(one,), quanta=(1,), concurrency={one.device: 1}))
+            begin = self.grants.get()
             time.sleep(0.2)
             failure = Failure(kind="no result", message=begin.problem)
             return self.sent(
@@ -564,9 +567,9 @@ def test_a_mix_that_cannot_be_planned_is_told_and_what_comes_late_of_it_is_not_t
 
 
 def test_a_host_whose_agent_cannot_be_started_is_not_missed(tmp_path: Path) -> None:
-    with led(tmp_path, left=Host(), right="its ssh failed: no route to host") as cluster:
-        assert cluster.remotes.refused == {"right": "its ssh failed: no route to host"}
-        assert cluster.remotes.there == ["left"]
+    with led(tmp_path, left=StandIn(), right="its ssh failed: no route to host") as cluster:
+        assert cluster.agents.refused == {"right": "its ssh failed: no route to host"}
+        assert cluster.agents.present == ["left"]
         records, _ = measured(cluster, solo("solo1", "left/npu:a"))
         assert failures(records) == {}
 
@@ -574,18 +577,16 @@ def test_a_host_whose_agent_cannot_be_started_is_not_missed(tmp_path: Path) -> N
 def test_agents_end_with_the_block_whatever_they_do(tmp_path: Path) -> None:
     ended = threading.Event()
 
-    class Waiting(Host):
-        def serve(self, secret: bytes) -> None:
-            super().serve(secret)
+    class Waiting(StandIn):
+        def serve(self) -> None:
+            super().serve()
             ended.set()
 
     class Leaving(Launcher):
         def __exit__(self, *_: object) -> None:
-            for each in self.found.values():
-                if isinstance(each, Host):
-                    each.link.close()
+            """It ends no agent: only their streams end."""
 
     launcher = Leaving(tmp_path, {"left": Waiting()})
-    with pytest.raises(KeyboardInterrupt), Remotes(launcher, [launchers.Host("left")], tmp_path):
+    with pytest.raises(KeyboardInterrupt), Agents(launcher, [launchers.Host("left")], tmp_path):
         raise KeyboardInterrupt
     assert ended.wait(50)

@@ -10,53 +10,55 @@ import pytest
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.schema import Absent, Domain, Environment
 from mixmark.harness.measure.cluster import launchers, messages
-from mixmark.harness.measure.cluster.agents import Remotes
+from mixmark.harness.measure.cluster.agents import Agents
 from mixmark.harness.measure.cluster.gather import Gathered, gather
 from mixmark.harness.plan.phases import Workload
 from mixmark.harness.worker.messages import Message
-from tests.fakes.stand_ins import Host, Launcher, device
+from tests.fakes.stand_ins import Launcher, StandIn, device
 from tests.golden import sample
 
-LOOK = messages.Look(adapters=(), tier="smoke", weights=(), split_cpu=None, seed=None, timeout_s=60, measures=False)
+DESCRIBE = messages.DescribeHost(
+    adapters=(), tier="smoke", weights=(), split_cpu=None, seed=None, timeout_s=60, measures=False
+)
 WORKLOADS = (Workload("low", "1", ("offline",)), Workload("high", "1", ("offline",)))
 CPU = {"kind": "cpu", "memory_pool": "host"}
 
 
-def gathered(folder: Path, found: Mapping[str, Host | str], **cores: tuple[int, ...]) -> Gathered:
+def gathered(folder: Path, found: Mapping[str, StandIn | str], **cores: tuple[int, ...]) -> Gathered:
     launcher = Launcher(folder, found)
     hosts = [launchers.Host(name, cores=cores.get(name, ())) for name in found]
-    with Remotes(launcher, hosts, folder) as remotes:
-        return gather(remotes, hosts, LOOK, WORKLOADS)
+    with Agents(launcher, hosts, folder) as agents:
+        return gather(agents, hosts, DESCRIBE, WORKLOADS)
 
 
-def suites(**other: str) -> tuple[messages.SuiteThere, ...]:
+def suites(**other: str) -> tuple[messages.InstalledSuite, ...]:
     fields = {"name": "low", "version": "1", "weights": "synthetic", **other}
-    return (messages.SuiteThere(name="high", version="1", weights="synthetic"), messages.SuiteThere(**fields))
+    return (messages.InstalledSuite(name="high", version="1", weights="synthetic"), messages.InstalledSuite(**fields))
 
 
-class Saying(Host):
+class Saying(StandIn):
     """It says something else than others of what it has."""
 
     def __init__(self, **other: object) -> None:
         super().__init__()
         self.other = other
 
-    def seen(self) -> messages.Seen:
-        return super().seen().model_copy(update=self.other)
+    def describe(self) -> messages.HostDescription:
+        return super().describe().model_copy(update=self.other)
 
 
-class Arriving(Host):
+class Arriving(StandIn):
     """Its first line is another."""
 
     def __init__(self, **other: object) -> None:
         super().__init__()
-        self.said = messages.arrived().model_copy(update=other)
+        self.arrived = messages.arrived().model_copy(update=other)
 
 
-class Refusing(Host):
+class Refusing(StandIn):
     """It cannot do what is asked."""
 
-    def answer(self, request: Message) -> Message:
+    def reply(self, request: Message) -> Message:
         return messages.Refused(message="there is no file llm.safetensors", hint="copy it to every host")
 
 
@@ -64,8 +66,7 @@ class Refusing(Host):
     ("host", "reason"),
     [
         ("its ssh failed: connection refused", "its ssh failed: connection refused"),
-        (Arriving(mixmark="9.9"), "it has Mixmark 9.9 with protocol 1, and this host 0.1.0 with 1; install the same"),
-        (Arriving(protocol=99), "it has Mixmark 0.1.0 with protocol 99, and this host 0.1.0 with 1; install the same"),
+        (Arriving(mixmark="9.9"), "it has Mixmark 9.9, and this host 0.1.0; install the same"),
         (
             Arriving(code="0" * 64),
             "it has other files of Mixmark 0.1.0 than this host; install the same Mixmark on all",
@@ -78,10 +79,10 @@ class Refusing(Host):
         (Saying(suites=suites(name="other")), "it has no suite low"),
         (Refusing(), "there is no file llm.safetensors; copy it to every host"),
     ],
-    ids=["unreached", "version", "protocol", "code", "suite", "weights", "lacking", "refusing"],
+    ids=["unreached", "version", "code", "suite", "weights", "lacking", "refusing"],
 )
-def test_a_host_that_has_something_else_takes_no_part(tmp_path: Path, host: Host | str, reason: str) -> None:
-    found = gathered(tmp_path, {"left": Host(), "right": host})
+def test_a_host_that_has_something_else_takes_no_part(tmp_path: Path, host: StandIn | str, reason: str) -> None:
+    found = gathered(tmp_path, {"left": StandIn(), "right": host})
     ((name, why),) = [(each.name, each.reason) for each in found.refused]
     assert (name, why[: len(reason)]) == ("right", reason)
     assert [target.device.id for target in found.found.targets] == ["left/npu:a"]
@@ -93,8 +94,8 @@ def test_a_host_that_has_something_else_takes_no_part(tmp_path: Path, host: Host
 
 
 def test_agents_on_one_machine_need_cores_of_their_own(tmp_path: Path) -> None:
-    def both() -> dict[str, Host | str]:
-        return {name: Host(devices=[device("cpu:0", **CPU)], machine="m") for name in ("left", "right")}
+    def both() -> dict[str, StandIn | str]:
+        return {name: StandIn(devices=[device("cpu:0", **CPU)], machine="m") for name in ("left", "right")}
 
     for cores in ({}, {"left": (0,)}, {"left": (0, 1), "right": (1, 2)}):
         found = gathered(tmp_path, both(), **cores)
@@ -108,9 +109,9 @@ def test_agents_on_one_machine_need_cores_of_their_own(tmp_path: Path) -> None:
 
 
 def test_an_accelerator_that_two_agents_on_a_machine_see_counts_once(tmp_path: Path) -> None:
-    def host(machine: str, *names: str, **other: tuple[str, ...]) -> Host:
+    def host(machine: str, *names: str, **other: tuple[str, ...]) -> StandIn:
         groups = [device(name, parts=parts) for name, parts in other.items()]
-        return Host(devices=[*map(device, names), *groups], machine=machine)
+        return StandIn(devices=[*map(device, names), *groups], machine=machine)
 
     found = gathered(
         tmp_path,
@@ -161,20 +162,20 @@ def test_the_first_host_of_a_machine_reads_its_meters_for_all(tmp_path: Path) ->
         source="",
     )
 
-    class Metered(Host):
-        def answer(self, request: Message) -> Message | None:
-            if isinstance(request, messages.Cover):
+    class Metered(StandIn):
+        def reply(self, request: Message) -> Message | None:
+            if isinstance(request, messages.OpenMeters):
                 lacks = Absent(kind="meter", name="nvml", reason="no driver")
-                return messages.Covered(domains=(package,), absent=(lacks,))
-            return super().answer(request)
+                return messages.MetersOpened(domains=(package,), absent=(lacks,))
+            return super().reply(request)
 
-    class Blind(Host):
-        def answer(self, request: Message) -> Message | None:
-            if isinstance(request, messages.Cover):
+    class Blind(StandIn):
+        def reply(self, request: Message) -> Message | None:
+            if isinstance(request, messages.OpenMeters):
                 return messages.Refused(message="PermissionError: /sys is not for you")
-            return super().answer(request)
+            return super().reply(request)
 
-    hosts: dict[str, Host | str] = {
+    hosts: dict[str, StandIn | str] = {
         "left": Metered(machine="m"),
         "right": Metered(machine="m"),
         "far": Blind(),

@@ -220,7 +220,7 @@ def metering(host: str, begin_ns: int, idle_ns: list[tuple[int, int]], clock: Cl
 def test_the_meters_of_all_hosts_are_one_metering() -> None:
     left = metering("left", 100, [(100, 200), (900, 1_000)])
     right = metering("right", 600, [(640, 740), (1_440, 1_500)], AHEAD)
-    together = names.together([left, right])
+    together = names.merged([left, right])
     assert together is not None
     assert (together.begin_ns, together.end_ns, together.cpu_ns) == (100, 1_100, 6)
     assert together.idle_ns == ((140, 200), (940, 1_000)), "idle while every host was"
@@ -232,6 +232,6 @@ def test_the_meters_of_all_hosts_are_one_metering() -> None:
 
 @pytest.mark.parametrize("other", [[], [(500, 600), (900, 1_000)]])
 def test_hosts_that_were_never_idle_together_have_no_idle_time(other: list[tuple[int, int]]) -> None:
-    together = names.together([metering("left", 100, [(100, 200)]), metering("right", 100, other)])
+    together = names.merged([metering("left", 100, [(100, 200)]), metering("right", 100, other)])
     assert together is not None and together.idle_ns == ()
-    assert names.together([]) is None
+    assert names.merged([]) is None

@@ -1,11 +1,9 @@
-"""How the agent of each host is started: one module and one class with the shape of `Launcher` for each way.
+"""How the agent of each host is started: one module for each engine (ssh, Slurm, Ray), and `choose`, which picks one.
 
-`mixmark agent` is the same program everywhere. It reads one line from its standard input, the secret of the run in
-hexadecimal, and then speaks to the process that leads the run over one authenticated stream
-(`measure.cluster.link`): over its own standard input and output, or with `--connect ADDRESS:PORT` over a socket that it
-opens to the leading host, on which it first says its name. Its log goes to its standard error.
-
-A launcher starts the agents before anything is measured and ends them afterwards. Nothing of it runs in a window.
+`mixmark agent` is the same program everywhere. It reads requests from its standard input, writes replies to its
+standard output and its log to the standard error, and ends when its standard input does. The engine that starts it
+carries these streams: ssh and srun connect them to their own, and a Ray actor holds them and passes the bytes on in
+method calls. Nothing listens on a port.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
-from mixmark.harness.measure.cluster.link import Link
+from mixmark.harness.contracts.text import Reason
 
 
 @dataclass(frozen=True)
@@ -24,7 +22,7 @@ class Host:
     """A host of a run, as hosts.toml or the command line names it."""
 
     name: str
-    """What its devices are named with: `host1` in `host1/cpu:0`."""
+    """The prefix of its devices: `host1` in `host1/cpu:0`."""
     address: str = ""
     """Where its launcher finds it, e.g. `user@machine` for ssh. It appears in no result."""
     python: str = ""
@@ -35,14 +33,21 @@ class Host:
     """The hardware threads that the agent and all its workers are pinned to. Empty: all."""
 
 
-class Started(Protocol):
-    """An agent that was started and has proved that it knows the secret."""
+class Channel(Protocol):
+    """The standard streams of an agent, seen from the leading process. One thread sends and one receives."""
 
-    link: Link
-    """The stream to it. Who holds the agent uses it; the launcher closes it in the end."""
+    def send(self, line: bytes) -> None:
+        """Sends a line. If the agent is gone, `receive` returns the end."""
 
-    def ended(self) -> str:
-        """Why its process is gone, with the last line of its log; empty while it runs or where nobody can tell."""
+    def receive(self) -> bytes:
+        """Waits for the next bytes; empty at the end of the stream."""
+
+    def close(self) -> None:
+        """Ends both streams, and with its standard input the agent. `receive` returns the end soon."""
+
+    def why_ended(self) -> Reason | None:
+        """How the agent ended, with the last line of its log; None: not known. To be called by the receiving thread,
+        once `receive` has returned the end."""
 
 
 class Launcher(Protocol):
@@ -54,9 +59,15 @@ class Launcher(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def start(self, hosts: Sequence[Host], secret: bytes, logs: Path) -> Mapping[str, Started | str]:
-        """Starts all agents at once, greets them, and returns for each host its agent, or why there is none in words
-        that help.
+    def start(self, hosts: Sequence[Host], logs: Path) -> Mapping[str, Channel | Reason]:
+        """Starts all agents at once. Returns by host the channel to its agent, or why it was not started.
 
         logs: the folder that gets the standard error of each agent as `<name>.log`. A host that cannot be reached costs
-        only itself. Raises UsageError where the launcher itself cannot be used: a program or a package is missing."""
+        only itself. Raises UsageError if the launcher itself cannot be used: a program or a package is missing."""
+
+
+def command(host: Host, python: str) -> list[str]:
+    """The command line of a host's agent. python: the interpreter if the host names none."""
+    words = [host.python or python, "-P", "-m", "mixmark", "agent", "--name", host.name]
+    words += ["--config", host.config] if host.config else []
+    return words + (["--cores", ",".join(map(str, host.cores))] if host.cores else [])

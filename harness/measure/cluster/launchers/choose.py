@@ -1,4 +1,4 @@
-"""Chooses the hosts of a run and how their agents are started, by hosts.toml and the options of the command line.
+"""Chooses the hosts of a run and the launcher of their agents, from the options of the command line and hosts.toml:
 
 launcher = "ssh"
 
@@ -21,10 +21,10 @@ from mixmark.harness.contracts.choices import choose_by_name
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import HOST_NAME
 from mixmark.harness.measure.cluster.launchers import Host, Launcher
-from mixmark.harness.measure.cluster.launchers.local import Local
-from mixmark.harness.measure.cluster.launchers.ray import Ray
-from mixmark.harness.measure.cluster.launchers.slurm import Slurm, allocated
-from mixmark.harness.measure.cluster.launchers.ssh import Ssh
+from mixmark.harness.measure.cluster.launchers.process import local
+from mixmark.harness.measure.cluster.launchers.ray import RayLauncher
+from mixmark.harness.measure.cluster.launchers.slurm import allocated, slurm
+from mixmark.harness.measure.cluster.launchers.ssh import ssh
 
 ADDRESS = re.compile(r"([A-Za-z0-9_][A-Za-z0-9._-]*@)?([A-Za-z0-9_][A-Za-z0-9._-]*|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)")
 """A name, an IPv4 or an IPv6 address, with a user or without: no option, and nothing that a shell reads."""
@@ -35,28 +35,32 @@ FORM = f"it takes launcher = … and sections [host.NAME] with {', '.join(KEYS)}
 LAUNCHERS = ("local", "ssh", "slurm", "ray")
 
 
-def chosen(hosts: Path | None, launcher: str | None, address: str | None) -> tuple[Launcher, tuple[Host, ...]]:
-    """The launcher and the hosts of a run. hosts, launcher, address: the options of those names, of which one at least
-    is given. Where no hosts are listed, Slurm and Ray tell theirs. Raises UsageError."""
-    told, listed = read(hosts) if hosts else ("", ())
-    if told and launcher and told != launcher:
-        raise UsageError(f"{hosts} says launcher = {told!r}, and --launcher says {launcher}", hint="leave one away")
-    (name,) = choose_by_name("launcher", [launcher or told or "local"], LAUNCHERS)
+def choose(hosts: Path | None, launcher: str | None, address: str | None) -> tuple[Launcher, tuple[Host, ...]]:
+    """The launcher and the hosts of a run. Without a list of hosts, all nodes of the Slurm allocation or of the Ray
+    cluster are hosts. Raises UsageError.
+
+    hosts, launcher, address: the options of those names; at least one is given.
+    """
+    in_file, listed = read(hosts) if hosts else ("", ())
+    if in_file and launcher and in_file != launcher:
+        raise UsageError(f"{hosts} says launcher = {in_file!r}, and --launcher says {launcher}", hint="omit one")
+    (name,) = choose_by_name("launcher", [launcher or in_file or "local"], LAUNCHERS)
     if address and name != "ray":
-        raise UsageError("--address is that of a Ray cluster", hint="add --launcher ray, or leave it away")
+        raise UsageError("--address is that of a Ray cluster", hint="add --launcher ray, or omit it")
     _refuse_doubles(hosts, name, listed)
-    if name == "slurm":
-        return Slurm(), listed or allocated()
     if name == "ray":
-        ray = Ray(address or "auto")
+        ray = RayLauncher(address or "auto")
         return ray, listed or ray.nodes()
+    if name == "slurm":
+        listed = listed or allocated()
+        return slurm(), listed
     if not listed:
         raise UsageError(f"the launcher {name} needs a list of hosts", hint="give one by --hosts FILE")
-    return Local() if name == "local" else Ssh(), listed
+    return local() if name == "local" else ssh(), listed
 
 
 def read(path: Path) -> tuple[str, tuple[Host, ...]]:
-    """The launcher that a file names, empty where it names none, and its hosts. Raises UsageError."""
+    """The launcher that a file names, empty if it names none, and its hosts. Raises UsageError."""
     try:
         content = tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -73,7 +77,7 @@ def _host(path: Path, name: str, section: object) -> Host:
     where = f"{path}: [host.{name}]"
     if not re.fullmatch(HOST_NAME, name):
         raise UsageError(f"{where} is no name of a host", hint="use up to 32 small letters, digits and dashes")
-    if not isinstance(section, dict) or not all(isinstance(each, str) for each in section.values()):
+    if not isinstance(section, dict) or not all(isinstance(value, str) for value in section.values()):
         raise UsageError(f"{where} must be a section of strings", hint=FORM)
     if unknown := set(section) - set(KEYS):
         raise UsageError(f"{where} has {', '.join(sorted(unknown))}, which Mixmark does not know", hint=FORM)
@@ -90,17 +94,17 @@ def _host(path: Path, name: str, section: object) -> Host:
     return Host(name, address, section.get("python", ""), section.get("config", ""), cores)
 
 
-def _cores(where: str, told: str) -> tuple[int, ...]:
+def _cores(where: str, text: str) -> tuple[int, ...]:
     """The hardware threads of a list such as 0-15,32-47."""
     found: list[int] = []
-    for part in told.split(","):
+    for part in text.split(","):
         span = SPAN.fullmatch(part.strip())
         first, last = (int(span[1]), int(span[2] or span[1])) if span else (1, 0)
         if last < first or last > LAST_CORE:
-            raise UsageError(f"{where} = {told!r} is no list of hardware threads", hint='give one such as "0-15,32-47"')
+            raise UsageError(f"{where} = {text!r} is no list of hardware threads", hint='give one such as "0-15,32-47"')
         found += range(first, last + 1)
     if len(set(found)) < len(found):
-        raise UsageError(f"{where} = {told!r} names a hardware thread twice")
+        raise UsageError(f"{where} = {text!r} names a hardware thread twice")
     return tuple(found)
 
 

@@ -1,9 +1,9 @@
-"""Agents on the nodes of a Ray cluster: Ray starts them before a run and ends them after it, and is not used between.
+"""Agents on the nodes of a Ray cluster: an actor on each node holds the agent's standard streams.
 
-One actor without a CPU stands on each node, placed by a STRICT_SPREAD group. It starts the agent in the host's own
-interpreter, with the environment that the node's raylet was started with, and then does nothing. The agent calls back
-to this machine, so that nothing of what it says goes through Ray. Ray's token authentication is demanded, and its usage
-statistics are off.
+The calls of the actor's methods carry the messages: one call for each line that is sent, and one that waits until the
+agent writes something. The actor starts the agent in the host's own interpreter, with the environment that the node's
+raylet was started with, so that Ray's limits of threads and GPUs are not the agent's. Who may use the cluster is for
+Ray's own authentication to decide; its usage statistics are off.
 """
 
 from __future__ import annotations
@@ -13,144 +13,144 @@ import os
 import signal
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.contracts.text import plain
-from mixmark.harness.measure.cluster.launchers import Host, Started
-from mixmark.harness.measure.cluster.launchers.listener import Listener
-from mixmark.harness.measure.cluster.launchers.process import STARTS_WITHIN_S, command, unaddressed
-from mixmark.harness.measure.cluster.link import Link
+from mixmark.harness.contracts.text import Reason, plain
+from mixmark.harness.measure.cluster.launchers import Channel, Host, command
+from mixmark.harness.measure.cluster.launchers.process import ENDS_WITHIN_S, EXITS_WITHIN_S, last_line
 
-SETTINGS = {"RAY_AUTH_MODE": "token", "RAY_USAGE_STATS_ENABLED": "0"}
-PLACED_WITHIN_S = 60.0
-ENDS_WITHIN_S = 30.0  # for all actors to end their agents and hand over their logs
-HINT = "mixmark and every node of the cluster need RAY_AUTH_MODE=token and the same token (ray get-auth-token)"
-BIT = 0.001  # of a node's own resource, by which a bundle is put there
-MAX_REASON = 200  # characters of Ray's words
-
-
-@dataclass
-class Agent:
-    """An agent that an actor started."""
-
-    link: Link
-
-    def ended(self) -> str:
-        """Only a call of Ray's could tell."""
-        return ""
+SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_AUTO_CONNECT": "0"}
+"""The second keeps a late call from starting a cluster of its own after this process has left the cluster."""
+STARTS_WITHIN_S = 60.0
+RECEIVES_WITHIN_S = 10.0  # how long one call waits for the agent to write something; nothing depends on it
+POLL_S = 0.5  # how often a waiting thread looks whether its channel was closed
+HINT = "start Ray here with `ray start`, or name its cluster by --address; both need the same authentication"
+MAX_REASON = 200  # characters of Ray's own words
 
 
-class Ray:
+class ActorChannel:
+    """The agent that an actor has started. It is a `Channel`."""
+
+    def __init__(self, ray: Any, actor: Any, host: Host) -> None:
+        self._ray, self._actor, self._host = ray, actor, host
+        self._sent = 0
+        self._closed = False
+        self._why_ended: Reason | None = None
+
+    def send(self, line: bytes) -> None:
+        """The lines have numbers, because an actor with several threads does not promise the order of its calls."""
+        if not self._closed:
+            self._actor.send.options(concurrency_group="send").remote(self._sent, line)
+            self._sent += 1
+
+    def receive(self) -> bytes:
+        data: bytes | None = None
+        try:
+            while data is None:
+                call = self._actor.receive.options(concurrency_group="receive").remote(RECEIVES_WITHIN_S)
+                data = self._result(call)
+            if not data and not self._closed:
+                status, log = self._ray.get(self._actor.ended.remote(EXITS_WITHIN_S), timeout=2 * EXITS_WITHIN_S)
+                how = "lives on" if status is None else f"ended with exit status {status}"
+                self._why_ended = f"its agent {how}{last_line(log, self._host)}"
+        except self._ray.exceptions.RayError as error:
+            self._why_ended = f"Ray has lost its actor: {type(error).__name__}"
+        return data or b""
+
+    def _result(self, call: Any) -> bytes | None:
+        while not self._closed:
+            with contextlib.suppress(self._ray.exceptions.GetTimeoutError):
+                result: bytes | None = self._ray.get(call, timeout=POLL_S)
+                return result
+        return b""
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._actor.close.options(concurrency_group="send").remote()
+
+    def why_ended(self) -> Reason | None:
+        return self._why_ended
+
+
+class RayLauncher:
     """Starts the agents on the nodes of the cluster at an address, or of the cluster that this machine is a node of
-    (`auto`). The address of a host is its node's; a host without one gets any node."""
+    (`auto`). The address of a host is that of its node; a host without one gets any node."""
 
     def __init__(self, address: str) -> None:
         self._address = address
         self._ray: Any = None
         self._actors: dict[str, Any] = {}
-        self._links: list[Link] = []
         self._logs = Path()
 
-    def __enter__(self) -> Ray:
+    def __enter__(self) -> RayLauncher:
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._ray is None:
             return
-        for link in self._links:
-            link.close()
-        with contextlib.suppress(self._ray.exceptions.RayError):
-            names = {actor.end.remote(): name for name, actor in self._actors.items()}
-            ended, _ = self._ray.wait(list(names), num_returns=len(names), timeout=ENDS_WITHIN_S) if names else ([], [])
-            for each in ended:
-                with contextlib.suppress(self._ray.exceptions.RayError, OSError):
-                    (self._logs / f"{names[each]}.log").write_bytes(self._ray.get(each))
+        RayError = self._ray.exceptions.RayError
+        with contextlib.suppress(RayError):
+            names = {actor.end.remote(ENDS_WITHIN_S): name for name, actor in self._actors.items()}
+            ended, _ = (
+                self._ray.wait([*names], num_returns=len(names), timeout=2 * ENDS_WITHIN_S) if names else ([], [])
+            )
+            for call in ended:
+                with contextlib.suppress(RayError, OSError):
+                    (self._logs / f"{names[call]}.log").write_bytes(self._ray.get(call))
         self._ray.shutdown()
         self._ray = None
 
     def nodes(self) -> tuple[Host, ...]:
-        """A host for each node of the cluster. Raises UsageError where it cannot be reached."""
-        alive = self._alive()
-        return tuple(Host(f"host{number}", address) for number, address in enumerate(alive, 1))
+        """A host for each node of the cluster. Raises UsageError if it cannot be reached."""
+        return tuple(Host(f"host{number}", address) for number, (address, _) in enumerate(self._alive(), 1))
 
-    def start(self, hosts: Sequence[Host], secret: bytes, logs: Path) -> Mapping[str, Started | str]:
-        placed, found = self._placed(hosts)
-        if not placed:
-            return found
+    def start(self, hosts: Sequence[Host], logs: Path) -> Mapping[str, Channel | Reason]:
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
         self._logs = logs
-        named = {host.name: host for host, _ in placed}
-        interface = self._ray.util.get_node_ip_address()
-        with Listener(interface, named, secret, logs / "listener.log") as listener:
-            failures = self._begin(placed, listener.address, secret)
-
-            def gone(name: str) -> str:
-                return failures.get(name) or self._said(named[name], self._actors[name].ended.remote())
-
-            come = listener.agents(STARTS_WITHIN_S, gone)
-        for name, link in come.items():
-            if isinstance(link, str):
-                found[name] = link
-            else:
-                self._links.append(link)
-                found[name] = Agent(link)
+        nodes, found = self._placed(hosts)
+        actor = self._ray.remote(num_cpus=0, concurrency_groups={"send": 1, "receive": 1})(agent_actor())
+        starting = {}
+        for host in hosts:
+            if host.name in nodes:
+                node = NodeAffinitySchedulingStrategy(nodes[host.name], soft=False)
+                self._actors[host.name] = actor.options(scheduling_strategy=node).remote()
+                starting[self._actors[host.name].start.remote(command(host, ""))] = host
+        ready, late = self._ray.wait([*starting], num_returns=len(starting), timeout=STARTS_WITHIN_S)
+        found |= {starting[call].name: f"Ray did not start its actor within {STARTS_WITHIN_S:g} s" for call in late}
+        for call in ready:
+            host = starting[call]
+            try:
+                problem = self._ray.get(call)
+                found[host.name] = problem or ActorChannel(self._ray, self._actors[host.name], host)
+            except self._ray.exceptions.RayError as error:
+                found[host.name] = f"its actor failed: {type(error).__name__}"
         return found
 
-    def _begin(self, placed: Sequence[tuple[Host, str]], address: str, secret: bytes) -> dict[str, str]:
-        """Places an actor for each host and lets it start the agent. Returns why some did not."""
-        from ray.util.placement_group import placement_group
-        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-
-        group = placement_group([{f"node:{node}": BIT} for _, node in placed], strategy="STRICT_SPREAD")
-        if not group.wait(PLACED_WITHIN_S):
-            return {host.name: f"Ray did not place its actor within {PLACED_WITHIN_S:g} s" for host, _ in placed}
-        actor = self._ray.remote(num_cpus=0)(starter())
-        begun = {}
-        for at, (host, _) in enumerate(placed):
-            strategy = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=at)
-            self._actors[host.name] = actor.options(scheduling_strategy=strategy).remote()
-            begun[self._actors[host.name].begin.remote(command(host, "", address), secret.hex())] = host
-        ready, late = self._ray.wait(list(begun), num_returns=len(begun), timeout=PLACED_WITHIN_S)
-        failures = {begun[each].name: f"Ray did not start its actor within {PLACED_WITHIN_S:g} s" for each in late}
-        for each in ready:
-            if problem := self._said(begun[each], each):
-                failures[begun[each].name] = problem
-        return failures
-
-    def _said(self, host: Host, answer: Any) -> str:
-        """What an actor said of its agent, in words without an address; empty where all is well."""
-        try:
-            said = str(self._ray.get(answer, timeout=PLACED_WITHIN_S))
-        except self._ray.exceptions.RayError as error:
-            return f"its actor failed: {type(error).__name__}"
-        return unaddressed(plain(said, MAX_REASON), host)
-
-    def _placed(self, hosts: Sequence[Host]) -> tuple[list[tuple[Host, str]], dict[str, Started | str]]:
-        """Each host with the address of its node, and the hosts that have none, with the reason."""
+    def _placed(self, hosts: Sequence[Host]) -> tuple[dict[str, str], dict[str, Channel | Reason]]:
+        """The node of each host by its name, and why the other hosts have none."""
         free = self._alive()
-        missing: dict[str, Started | str] = {}
-        places: dict[str, str] = {}
-        for host in hosts:
-            if host.address in free:
-                free.remove(host.address)
-                places[host.name] = host.address
-            elif host.address:
-                missing[host.name] = "the cluster has no node of its address"
-        for host in hosts:
-            if not host.address and free:
-                places[host.name] = free.pop(0)
-            elif not host.address:
-                missing[host.name] = "the cluster has no further node"
-        return [(host, places[host.name]) for host in hosts if host.name in places], missing
+        nodes: dict[str, str] = {}
+        missing: dict[str, Channel | Reason] = {}
+        for host in sorted(hosts, key=lambda host: not host.address):  # those that name a node choose first
+            chosen = next((place for place in free if host.address in ("", place[0])), None)
+            if chosen:
+                free.remove(chosen)
+                nodes[host.name] = chosen[1]
+            else:
+                missing[host.name] = f"the cluster has no {'node of its address' if host.address else 'further node'}"
+        return nodes, missing
 
-    def _alive(self) -> list[str]:
-        """The addresses of all nodes, this machine's first. Raises UsageError where the cluster cannot be reached."""
+    def _alive(self) -> list[tuple[str, str]]:
+        """The address and the id of each node, this machine's first. Raises UsageError if the cluster cannot be
+        reached."""
         ray = self._connected()
-        mine = ray.util.get_node_ip_address()
-        addresses = sorted(node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"])
-        return sorted(addresses, key=lambda address: address != mine)
+        here = ray.util.get_node_ip_address()
+        nodes = sorted((node["NodeManagerAddress"], node["NodeID"]) for node in ray.nodes() if node["Alive"])
+        return sorted(nodes, key=lambda node: node[0] != here)
 
     def _connected(self) -> Any:
         if self._ray is not None:
@@ -161,78 +161,103 @@ class Ray:
             import ray.util
         except ImportError as error:
             raise UsageError("the launcher ray needs the package ray", hint="pip install 'mixmark[ray]'") from error
-        ends = signal.getsignal(signal.SIGTERM)
+        handler = signal.getsignal(signal.SIGTERM)
         try:
             ray.init(address=self._address, configure_logging=False, log_to_driver=False)
         except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             raise UsageError(f"the Ray cluster cannot be used: {plain(str(error), MAX_REASON)}", hint=HINT) from error
         finally:
             if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGTERM, ends)  # Ray puts a handler of its own there
+                signal.signal(signal.SIGTERM, handler)  # Ray puts a handler of its own there
         self._ray = ray
         return ray
 
 
-def starter() -> type:
+def agent_actor() -> type:
     """The class of the actors. It is made here, and uses only the standard library, so that it travels by value: Ray's
-    own interpreter on a node need not know Mixmark."""
+    own interpreter on a node need not have Mixmark."""
 
-    class Starter:
-        def begin(self, words: list[str], secret: str) -> str:
-            """Starts the agent. Returns why it did not start."""
+    class AgentActor:
+        def start(self, words: list[str]) -> str:
+            """Starts the agent. Returns why it did not start; empty: it did."""
             import os
             import subprocess
             import sys
             import tempfile
 
             with open(f"/proc/{os.getppid()}/environ", "rb") as raylet:  # Ray limits threads and GPUs of its workers
-                pairs = [each.partition(b"=") for each in raylet.read().split(b"\0") if b"=" in each]
-            own = {name: value for name, _, value in pairs if not name.startswith(b"RAY_")}
-            descriptor, path = tempfile.mkstemp()
-            os.unlink(path)
-            self.log = os.fdopen(descriptor, "w+b")
+                pairs = [pair.partition(b"=") for pair in raylet.read().split(b"\0") if b"=" in pair]
+            variables = {name: value for name, _, value in pairs if not name.startswith(b"RAY_")}
+            self.log = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as the actor
+            self.waiting: dict[int, bytes] = {}
+            self.sent = 0
+            words[0] = words[0] or sys.executable
             try:
                 self.process = subprocess.Popen(
-                    [words[0] or sys.executable, *words[1:]],
+                    words,
+                    bufsize=0,
                     stdin=subprocess.PIPE,
-                    stdout=self.log,
+                    stdout=subprocess.PIPE,
                     stderr=self.log,
-                    env=own,
+                    env=variables,
                     cwd=os.path.expanduser("~"),
                     start_new_session=True,
                 )
-                assert self.process.stdin
-                self.process.stdin.write(f"{secret}\n".encode())
-                self.process.stdin.flush()
             except OSError as error:
-                return f"its agent cannot be started: {words[0] or sys.executable}: {error.strerror}"
+                return f"its agent cannot be started: {words[0]}: {error.strerror}"
             return ""
 
-        def ended(self) -> str:
-            """How the agent ended, with the last line of its log; empty while it runs."""
-            status = self.process.poll()
-            if status is None:
-                return ""
-            lines = self._log_end().decode("utf-8", "replace").split("\n")
-            last = next((line for line in reversed(lines) if line.strip()), "nothing")
-            return f"its agent ended with exit status {status}; its log ends with: {last}"
+        def send(self, number: int, line: bytes) -> None:
+            """Writes the lines to the agent in the order of their numbers."""
+            import contextlib
 
-        def end(self) -> bytes:
-            """Ends the agent. Returns the end of its log."""
+            assert self.process.stdin
+            self.waiting[number] = line
+            while rest := self.waiting.pop(self.sent, b""):
+                self.sent += 1
+                with contextlib.suppress(OSError, ValueError):  # its end is what `receive` returns
+                    while rest:
+                        rest = rest[self.process.stdin.write(rest) :]
+
+        def receive(self, seconds: float) -> bytes | None:
+            """What the agent writes next; empty at its end, None if it writes nothing within so many seconds."""
             import os
-            import signal
+            import select
+
+            assert self.process.stdout
+            ready, _, _ = select.select([self.process.stdout], [], [], seconds)
+            return os.read(self.process.stdout.fileno(), 1 << 16) if ready else None
+
+        def close(self) -> None:
+            """Ends the agent's standard input."""
+            assert self.process.stdin
+            self.process.stdin.close()
+
+        def ended(self, seconds: float) -> tuple[int | None, str]:
+            """The exit status of the agent, None if it still runs after so many seconds, and the end of its log."""
+            import contextlib
             import subprocess
 
-            try:
-                self.process.wait(10)
-            except subprocess.TimeoutExpired:
-                os.killpg(self.process.pid, signal.SIGKILL)
-                self.process.wait()
-            return self._log_end()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(seconds)
+            return self.process.poll(), self.log_end(1 << 12).decode("utf-8", "replace")
 
-        def _log_end(self) -> bytes:
+        def end(self, seconds: float) -> bytes:
+            """Ends the agent, by a signal if it does not end within so many seconds. Returns the end of its log."""
+            import contextlib
+            import os
+            import signal
+
+            self.close()
+            self.ended(seconds)
+            with contextlib.suppress(OSError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            return self.log_end(1 << 20)
+
+        def log_end(self, most_bytes: int) -> bytes:
             size = self.log.seek(0, 2)
-            self.log.seek(max(0, size - (1 << 20)))
+            self.log.seek(max(0, size - most_bytes))
             return self.log.read()
 
-    return Starter
+    return AgentActor

@@ -1,12 +1,17 @@
-"""Agents that are started for tests."""
+"""Stand-ins for agents that a launcher of Mixmark starts."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
-from mixmark.harness.measure.cluster.launchers import Started
+import psutil
+
+from mixmark.harness.measure.cluster import messages
+from mixmark.harness.measure.cluster.agents import Agents
 
 ROOT = Path(__file__).parents[4]
 
@@ -19,16 +24,37 @@ def stand_in(folder: Path) -> str:
     return str(script)
 
 
-def ask(agent: Started) -> list[str]:
-    """What a stand-in says of itself: its name, process id, cores, the id of its child, and what it was told."""
-    agent.link.send(b"hello\n")
-    answer = agent.link.receive(60)
-    assert answer, answer
-    return answer.decode().split()
+@dataclass(frozen=True)
+class Facts:
+    """What a stand-in says of itself."""
+
+    name: str
+    pid: int
+    cores: str
+    child: int
 
 
-def started(found: Mapping[str, Started | str], name: str) -> Started:
-    """The agent of a host, which must be there."""
-    agent = found[name]
-    assert not isinstance(agent, str), agent
-    return agent
+def facts(agents: Agents, *names: str) -> dict[str, Facts]:
+    """The facts of these hosts, or of all that are present."""
+    found = {}
+    requests = dict.fromkeys(names or agents.present, messages.FreeMemory())
+    for name, reply in agents.request(requests, messages.MemoryPools).items():
+        words = str(reply).split()
+        assert len(words) == 4, reply
+        found[name] = Facts(words[0], int(words[1]), words[2], int(words[3]))
+    return found
+
+
+def lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def end_soon(pids: Iterable[int], within_s: float = 60) -> bool:
+    """Whether all of these processes end within so many seconds."""
+    deadline = time.monotonic() + within_s
+    while (living := any(map(lives, pids))) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not living

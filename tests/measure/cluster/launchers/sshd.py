@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 SERVER = "/usr/sbin/sshd"
-NAMES = ("rack1", "rack2", "rack3")
+NAMES = tuple(f"rack{number}" for number in range(1, 10))
 
 
 @dataclass(frozen=True)

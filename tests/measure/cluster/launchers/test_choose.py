@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.measure.cluster.launchers import Host, choose
-from mixmark.harness.measure.cluster.launchers.local import Local
-from mixmark.harness.measure.cluster.launchers.ray import Ray
-from mixmark.harness.measure.cluster.launchers.ssh import Ssh
+from mixmark.harness.measure.cluster.launchers import Host, Launcher, choose
+from mixmark.harness.measure.cluster.launchers.process import ProcessLauncher
+from mixmark.harness.measure.cluster.launchers.ray import RayLauncher
 
 RACK = """
 launcher = "ssh"
@@ -31,27 +30,34 @@ def file(folder: Path, content: str | bytes) -> Path:
     return path
 
 
+def words(launcher: Launcher, host: Host) -> list[str]:
+    """The command line that starts a host's agent, with the name of its program in place of the path."""
+    assert isinstance(launcher, ProcessLauncher)
+    program, *rest = launcher.command_of(host)
+    return [Path(program).name, *rest]
+
+
 def test_a_list_of_hosts_is_read(tmp_path: Path) -> None:
-    launcher, hosts = choose.chosen(file(tmp_path, RACK), None, None)
-    assert isinstance(launcher, Ssh)
+    launcher, hosts = choose.choose(file(tmp_path, RACK), None, None)
+    assert words(launcher, hosts[1])[:2] == ["ssh", "-T"]
     assert hosts == (
         Host("rack1", "bench@rack1", "/opt/venv/bin/python", "/etc/mixmark.toml", (0, 1, 2, 3, 8, 10, 11)),
         Host("rack2"),
     )
 
 
-@pytest.mark.parametrize(("mark", "launcher"), [("hosts", Ssh), ("local", Local)])
-def test_the_lists_of_the_page_are_read(tmp_path: Path, mark: str, launcher: type) -> None:
+@pytest.mark.parametrize(("mark", "program"), [("hosts", "ssh"), ("local", "python")])
+def test_the_lists_of_the_page_are_read(tmp_path: Path, mark: str, program: str) -> None:
     page = (Path(__file__).parents[4] / "docs" / "hosts.md").read_text("utf-8")
     block = page.split(f"<!-- {mark} -->\n```toml\n")[1].split("```")[0]
-    found, hosts = choose.chosen(file(tmp_path, block), None, None)
-    assert isinstance(found, launcher) and len(hosts) == 2
+    found, hosts = choose.choose(file(tmp_path, block), None, None)
+    assert words(found, hosts[0])[0].startswith(program) and len(hosts) == 2
     assert all(f"| `{key}` |" in page for key in choose.KEYS)
 
 
 def test_without_a_launcher_agents_are_started_here(tmp_path: Path) -> None:
-    launcher, hosts = choose.chosen(file(tmp_path, "[host.host1]\n[host.host2]"), None, None)
-    assert isinstance(launcher, Local)
+    launcher, hosts = choose.choose(file(tmp_path, "[host.host1]\n[host.host2]"), None, None)
+    assert words(launcher, hosts[0])[0].startswith("python")
     assert [host.name for host in hosts] == ["host1", "host2"]
 
 
@@ -60,7 +66,7 @@ def test_without_a_launcher_agents_are_started_here(tmp_path: Path) -> None:
 )
 def test_an_address_is_a_name_or_a_number_with_a_user_or_without(tmp_path: Path, address: str) -> None:
     path = file(tmp_path, f'launcher = "ssh"\n[host.a]\naddress = "{address}"')
-    assert choose.chosen(path, "ssh", None)[1][0].address == address
+    assert choose.choose(path, "ssh", None)[1][0].address == address
 
 
 @pytest.mark.parametrize(
@@ -83,7 +89,7 @@ def test_an_address_is_a_name_or_a_number_with_a_user_or_without(tmp_path: Path,
 def test_an_address_that_a_program_could_take_for_more_is_refused(tmp_path: Path, address: str) -> None:
     path = file(tmp_path, f'launcher = "ssh"\n[host.a]\naddress = "{address}"')
     with pytest.raises(UsageError, match=r"\[host\.a\] address = "):
-        choose.chosen(path, None, None)
+        choose.choose(path, None, None)
 
 
 @pytest.mark.parametrize(
@@ -121,18 +127,18 @@ def test_an_address_that_a_program_could_take_for_more_is_refused(tmp_path: Path
 )
 def test_what_is_no_list_of_hosts_is_refused(tmp_path: Path, content: str | bytes, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        choose.chosen(file(tmp_path, content), None, None)
+        choose.choose(file(tmp_path, content), None, None)
 
 
 def test_an_address_is_asked_of_ray_alone_and_a_node_may_be_any(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--address is that of a Ray cluster"):
-        choose.chosen(file(tmp_path, RACK), None, "auto")
-    launcher, hosts = choose.chosen(file(tmp_path, "[host.a]\n[host.b]"), "ray", "10.0.0.7:6379")
-    assert isinstance(launcher, Ray) and hosts == (Host("a"), Host("b"))
+        choose.choose(file(tmp_path, RACK), None, "auto")
+    launcher, hosts = choose.choose(file(tmp_path, "[host.a]\n[host.b]"), "ray", "10.0.0.7:6379")
+    assert isinstance(launcher, RayLauncher) and hosts == (Host("a"), Host("b"))
 
 
 def test_a_file_that_is_not_there_and_a_second_opinion_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot read the list of hosts"):
-        choose.chosen(tmp_path / "none.toml", None, None)
+        choose.choose(tmp_path / "none.toml", None, None)
     with pytest.raises(UsageError, match="says launcher = 'ssh', and --launcher says local"):
-        choose.chosen(file(tmp_path, RACK), "local", None)
+        choose.choose(file(tmp_path, RACK), "local", None)

@@ -1,77 +1,59 @@
-"""Agents on a real Ray cluster of three raylets on this machine, with token authentication."""
+"""Agents on a real Ray cluster of three raylets on this machine, with token authentication; see also test_faults."""
 
 from __future__ import annotations
 
-import importlib.util
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
 from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.measure.cluster.agents import Agents
 from mixmark.harness.measure.cluster.launchers import Host, choose
-from mixmark.harness.measure.cluster.launchers.ray import SETTINGS, Ray
-from tests.measure.cluster.launchers import ask, stand_in, started
+from mixmark.harness.measure.cluster.launchers.ray import SETTINGS, RayLauncher
+from tests.measure.cluster.launchers import end_soon, facts, stand_in
 
 pytestmark = pytest.mark.slow
 
-SECRET = b"drawn for this run"
-RAY = pytest.mark.skipif(not importlib.util.find_spec("ray"), reason="needs the package ray")
 
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[str]:
-    """The address of a cluster, whose raylets limit the threads of their workers and know a token."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {**SETTINGS, "RAY_AUTH_TOKEN": "5" * 64, "OMP_NUM_THREADS": "7"}.items():
-            patch.setenv(name, value)
-        from ray.cluster_utils import Cluster
-
-        sizes = {"num_cpus": 1, "object_store_memory": 80_000_000}
-        found = Cluster(initialize_head=True, head_node_args={**sizes, "include_dashboard": False})
-        try:
-            for _ in range(2):
-                found.add_node(**sizes)
-            yield found.address
-        finally:
-            found.shutdown()
-
-
-@RAY
-def test_each_node_gets_an_agent_that_calls_back_and_ends_with_the_launcher(cluster: str, tmp_path: Path) -> None:
+def test_each_node_gets_an_agent_with_the_environment_of_its_raylet(ray_address: str, tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGTERM)
-    launcher, hosts = choose.chosen(None, "ray", cluster)
-    assert isinstance(launcher, Ray) and [host.name for host in hosts] == ["host1", "host2", "host3"]
+    launcher, hosts = choose.choose(None, "ray", ray_address)
+    assert isinstance(launcher, RayLauncher) and [host.name for host in hosts] == ["host1", "host2", "host3"]
     assert signal.getsignal(signal.SIGTERM) is before, "Ray's own handler does not stay"
     python = stand_in(tmp_path)
-    targets = {"host1": "echoes", "host2": "dies", "host3": "echoes"}
-    with launcher:
-        given = [Host(name, python=python, config=target, cores=(0,)) for name, target in targets.items()]
-        found = launcher.start([*given, Host("host4", "192.0.2.77"), Host("host5")], SECRET, tmp_path)
-        assert found["host2"] == "its agent ended with exit status 1; its log ends with: no accelerator here"
-        assert found["host4"] == "the cluster has no node of its address"
-        assert found["host5"] == "the cluster has no further node"
-        said = [ask(started(found, name)) for name in ("host1", "host3")]
-        assert [words[0] for words in said] == ["host1", "host3"]
-        pids = [int(words[1]) for words in said]
-        assert len({psutil.Process(pid).ppid() for pid in pids}) == 2, "each was started by an actor of its own"
+    listed = [Host(f"host{number}", python=python, cores=(0,)) for number in (1, 2, 3, 5)]
+    listed.append(Host("host4", "192.0.2.77", python))
+    with Agents(launcher, listed, tmp_path) as agents:
+        assert agents.refused == {
+            "host4": "the cluster has no node of its address",
+            "host5": "the cluster has no further node",
+        }
+        pids = [fact.pid for fact in facts(agents).values()]
+        raylets = {psutil.Process(psutil.Process(pid).ppid()).ppid() for pid in pids}
+        assert len(raylets) == 3, "each was started on a node of its own"
         for pid in pids:
             environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
             assert b"OMP_NUM_THREADS=7" in environment, "Ray's limit of its workers is not the agent's"
-            assert not [each for each in environment if each.startswith(b"RAY_")], "the token is not the agent's"
-            assert SECRET.hex().encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
-    assert not any(map(psutil.pid_exists, pids))
-    assert (tmp_path / "host2.log").read_text() == "no accelerator \x1b[31mhere\n"
+            assert not [variable for variable in environment if variable.startswith(b"RAY_")]
+    assert end_soon(pids)
 
 
-@RAY
-def test_a_cluster_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAY_AUTH_TOKEN", "5" * 64)
-    with pytest.raises(UsageError, match="the Ray cluster cannot be used: Could not find any running Ray"):
-        choose.chosen(None, "ray", None)
+def test_many_lines_arrive_in_their_order(ray_address: str, tmp_path: Path) -> None:
+    with Agents(RayLauncher(ray_address), [Host("host1", python=stand_in(tmp_path))], tmp_path) as agents:
+        for _ in range(200):
+            agents["host1"].ping()
+        facts(agents)
+        sent = [trip.sent_ns for trip in agents["host1"].round_trips]
+    assert sent == sorted(sent) and len(sent) >= 200
+
+
+def test_a_cluster_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray")
+    with pytest.raises(UsageError, match="the Ray cluster cannot be used: "):
+        choose.choose(None, "ray", "127.0.0.1:1")
 
 
 def test_without_the_package_the_launcher_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,4 +61,4 @@ def test_without_the_package_the_launcher_cannot_be_used(monkeypatch: pytest.Mon
         monkeypatch.setenv(name, value)
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UsageError, match="needs the package ray"):
-        choose.chosen(None, "ray", "auto")
+        choose.choose(None, "ray", "auto")

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.measure.cluster import agents as agents_module
+from mixmark.harness.measure.cluster.agents import Agents
 from mixmark.harness.measure.cluster.launchers import Host
-from mixmark.harness.measure.cluster.launchers.process import unaddressed
-from mixmark.harness.measure.cluster.launchers.ssh import Ssh
-from tests.measure.cluster.launchers import ask, stand_in, started
-from tests.measure.cluster.launchers.sshd import Machine, machine
+from mixmark.harness.measure.cluster.launchers.process import without_address
+from mixmark.harness.measure.cluster.launchers.ssh import ssh
+from tests.measure.cluster.launchers import facts, stand_in
+from tests.measure.cluster.launchers.sshd import Machine
+from tests.measure.cluster.launchers.test_faults import listen
 
 pytestmark = pytest.mark.slow
-
-SECRET = b"drawn for this run"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    with machine(tmp_path_factory.mktemp("server")) as found:
-        yield found
 
 
 @pytest.fixture
@@ -33,23 +25,12 @@ def there(server: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return server
 
 
-def test_agents_answer_through_ssh_and_end_with_it(there: Machine, tmp_path: Path) -> None:
+def test_no_shell_of_the_other_machine_reads_the_words_of_a_host(there: Machine, tmp_path: Path) -> None:
     folder = tmp_path / "it's a $(touch shell) venv"
     folder.mkdir()
-    python = stand_in(folder)
-    with Ssh() as launcher:
-        hosts = (Host("rack1", python=python, cores=(0, 1)), Host("second", "rack2", python))
-        found = launcher.start(hosts, SECRET, tmp_path)
-        said = [ask(started(found, name)) for name in ("rack1", "second")]
-        assert [(words[0], words[2]) for words in said] == [("rack1", "0,1"), ("second", "-")]
-        pids = [int(words[1]) for words in said]
-        for pid in pids:
-            assert SECRET.hex().encode() not in Path(f"/proc/{pid}/environ").read_bytes()
-        assert not list(tmp_path.rglob("shell"))
-    deadline = time.monotonic() + 60
-    while any(map(psutil.pid_exists, pids)) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not any(map(psutil.pid_exists, pids))
+    with Agents(ssh(), [Host("second", "rack2", stand_in(folder), cores=(0, 1))], tmp_path) as agents:
+        assert facts(agents)["second"].cores == "0,1"
+    assert not list(tmp_path.rglob("shell"))
 
 
 def test_a_host_that_ssh_does_not_reach_costs_only_itself_and_no_reason_names_an_address(
@@ -57,45 +38,51 @@ def test_a_host_that_ssh_does_not_reach_costs_only_itself_and_no_reason_names_an
 ) -> None:
     python = stand_in(tmp_path)
     hosts = [Host(name, python=python) for name in ("closed", "unknown", "locked", "rack1")]
-    hosts += [Host("bare", "rack2", "/nowhere/python"), Host("dead", "rack3", python, config="dies")]
-    with Ssh() as launcher:
-        found = launcher.start(hosts, SECRET, tmp_path)
-        assert ask(started(found, "rack1"))[0] == "rack1"
-    reasons = {name: reason for name, reason in found.items() if isinstance(reason, str)}
-    assert reasons.pop("bare").startswith("its agent ended with exit status 12")
-    assert reasons == {
+    hosts += [Host("bare", "rack2", "/nowhere/python")]
+    with Agents(ssh(), hosts, tmp_path) as agents:
+        assert agents.present == ["rack1"]
+        refused = agents.refused
+    assert refused.pop("bare").startswith("its agent ended with exit status 12")
+    assert refused == {
         "closed": "its ssh failed: connection refused",
         "unknown": "its ssh failed: host key verification failed",
         "locked": "its ssh failed: permission denied",
-        "dead": "its agent ended with exit status 1; its log ends with: no accelerator here",
     }
-    assert there.address in (tmp_path / "closed.log").read_text(), "whoever runs it can read more"
+    assert there.address in (tmp_path / "agents/closed.log").read_text(), "its log names it"
 
 
-def test_a_link_that_is_cut_for_a_moment_loses_nothing(there: Machine, tmp_path: Path) -> None:
+def test_a_network_that_is_cut_for_a_moment_loses_nothing_and_one_that_stays_cut_loses_its_host(
+    there: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not there.link:
         pytest.skip("needs the right to make a network namespace")
-    with Ssh() as launcher:
-        agent = started(launcher.start([Host("rack1", python=stand_in(tmp_path))], SECRET, tmp_path), "rack1")
+    monkeypatch.setattr(agents_module, "PING_S", 0.1)
+    with Agents(ssh(), [Host("rack1", python=stand_in(tmp_path))], tmp_path) as agents:
         there.cut()
         try:
-            agent.link.send(b"across\n")
-            assert agent.link.receive(0.3) is None
+            listen(agents, 1)
+            assert agents["rack1"].open_pings_ns and not agents["rack1"].lost
         finally:
             there.mend()
-        answer = agent.link.receive(60)
-        assert answer and answer.endswith(b"across\n")
+        assert facts(agents)["rack1"].name == "rack1"
+        monkeypatch.setattr(agents_module, "SILENT_S", 1)
+        there.cut()
+        try:
+            listen(agents, 3)
+            assert agents["rack1"].lost == "nothing was heard of it for 1 s"
+        finally:
+            there.mend()
 
 
 def test_without_ssh_the_launcher_cannot_be_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with Ssh() as launcher, pytest.raises(UsageError, match="needs the program ssh"):
-        launcher.start([Host("rack1")], SECRET, tmp_path)
+    with pytest.raises(UsageError, match="needs the program ssh"):
+        ssh()
 
 
 def test_the_address_of_a_host_is_not_repeated() -> None:
     host = Host("host1", "bench@rack1.lab")
-    assert unaddressed("rack1.lab: bench@rack1.lab is down, not rack1.laboratory", host) == (
+    assert without_address("rack1.lab: bench@rack1.lab is down, not rack1.laboratory", host) == (
         "host1: host1 is down, not rack1.laboratory"
     )
-    assert unaddressed("nothing of rack1", Host("rack1")) == "nothing of rack1"
+    assert without_address("nothing of rack1", Host("rack1")) == "nothing of rack1"
