@@ -24,12 +24,11 @@ from mixmark.harness.discover import cpu_slices, setup
 from mixmark.harness.discover.config import Config
 from mixmark.harness.measure import next_phases
 from mixmark.harness.measure.cluster import messages
-from mixmark.harness.measure.cluster.agents import Remotes
+from mixmark.harness.measure.cluster.agents import Agents
 from mixmark.harness.measure.cluster.executor import Cluster
 from mixmark.harness.measure.cluster.gather import gather
 from mixmark.harness.measure.cluster.launchers import Host
-from mixmark.harness.measure.cluster.launchers.local import Local
-from mixmark.harness.measure.cluster.launchers.process import Process
+from mixmark.harness.measure.cluster.launchers.process import AgentProcess, local
 from mixmark.harness.measure.executor import Executor, LocalExecutor, PhaseRequest
 from mixmark.harness.measure.metering import metered
 from mixmark.harness.record import store
@@ -88,8 +87,8 @@ def main() -> None:
         bench = setup.prepare(Config(), suites, [ADAPTER], "2")
         meters = stack.enter_context(metered(bench.found.devices, [ADAPTER], Config()))
         here = LocalExecutor(bench.equipment(None, TIMEOUT_S), folder / "alone", meters)
-        remotes = stack.enter_context(Remotes(Local(), hosts, folder / "agents"))
-        look = messages.DescribeHost(
+        agents = stack.enter_context(Agents(local(), hosts, folder / "agents"))
+        request = messages.DescribeHost(
             adapters=(ADAPTER,),
             tier=cast(Tier, tier),
             weights=(),
@@ -98,10 +97,10 @@ def main() -> None:
             timeout_s=TIMEOUT_S,
             measures=True,
         )
-        found = gather(remotes, hosts, look, suites.workloads)
-        (folder / "led" / "raw").mkdir(parents=True)
+        found = gather(agents, hosts, request, suites.workloads)
+        (folder / "cluster" / "raw").mkdir(parents=True)
         units = {name: each.unit for name, each in suites.facts.items()}
-        led = Cluster(remotes, found.domains, units, folder / "led", found.neighbours)
+        cluster = Cluster(agents, found.domains, units, folder / "cluster", found.neighbours)
         text = phase.model_dump_json()
         for number, host in enumerate(hosts):
             text = text.replace(f'"cpu:0.{number}"', f'"{host.name}/cpu:0"')
@@ -109,21 +108,21 @@ def main() -> None:
         ratios = []
         for _ in range(int(pairs)):
             alone = mixes_per_s(here, phase, before)
-            together = mixes_per_s(led, Phase.model_validate_json(text), there)
+            together = mixes_per_s(cluster, Phase.model_validate_json(text), there)
             ratios.append(together / alone)
             print(f"  without agents {alone:8.3f} mixes/s   over two agents {together:8.3f} mixes/s", flush=True)
         print(
             f"{tier}, {seconds} s: {statistics.median(ratios):.4f} of the run without agents, median of {pairs} "
             f"(from {min(ratios):.4f} to {max(ratios):.4f}; goal ≥ 0.99)"
         )
-        agents = [psutil.Process(cast(Process, remotes[host.name].started)._process.pid) for host in hosts]
-        spent_s = [sum(agent.cpu_times()[:2]) for agent in agents]
+        processes = [psutil.Process(cast(AgentProcess, agents[host.name].channel).pid) for host in hosts]
+        spent_s = [sum(process.cpu_times()[:2]) for process in processes]
         begin_s = time.monotonic()
-        for _ in remotes.messages(begin_s + REST_S):
+        for _ in agents.messages(begin_s + REST_S):
             pass
         shares = [
-            (sum(agent.cpu_times()[:2]) - before_s) / (time.monotonic() - begin_s)
-            for agent, before_s in zip(agents, spent_s, strict=True)
+            (sum(process.cpu_times()[:2]) - before_s) / (time.monotonic() - begin_s)
+            for process, before_s in zip(processes, spent_s, strict=True)
         ]
         print(f"an agent at rest takes {max(shares):.2%} of a core at most (goal ≤ 0.5 %)")
 

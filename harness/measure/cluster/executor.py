@@ -41,8 +41,8 @@ from mixmark.harness.worker.messages import Garbled
 
 @dataclass(frozen=True)
 class Cluster:
-    """The `measure.executor.Executor` of a run over several hosts. A host that is lost costs its own devices and nothing
-    else: its records say why, and the others go on.
+    """The `measure.executor.Executor` of a run over several hosts. A host that is lost costs its own devices and
+    nothing else: its records say why, and the others go on.
 
     units: the name of each suite's unit. folder: of the result. neighbours: for each host, all hosts of the run on its
     machine, itself included.

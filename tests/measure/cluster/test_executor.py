@@ -549,6 +549,7 @@ def test_a_mix_that_cannot_be_planned_is_told_and_what_comes_late_of_it_is_not_t
             (one,) = (each for each in request.phase.placement.rates if each.suite == "low")
             self.say(messages.MixReady(rates=(one,), quanta=(1,), concurrency={one.device: 1}))
             begin = self.grants.get()
+            assert isinstance(begin, messages.BeginMix) and begin.problem
             time.sleep(0.2)
             failure = Failure(kind="no result", message=begin.problem)
             return self.sent(
@@ -590,3 +591,4 @@ def test_agents_end_with_the_block_whatever_they_do(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt), Agents(launcher, [launchers.Host("left")], tmp_path):
         raise KeyboardInterrupt
     assert ended.wait(50)
+    launcher.stand_ins[0].near.close()

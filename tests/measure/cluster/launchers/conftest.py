@@ -54,7 +54,9 @@ class Way:
     address: str = ""
 
     def launcher(self) -> Launcher:
-        return {"local": local, "ssh": ssh, "ray": lambda: RayLauncher(self.address)}[self.name]()
+        if self.name == "ray":
+            return RayLauncher(self.address)
+        return local() if self.name == "local" else ssh()
 
     def host(self, number: int, python: str, fault: str = "") -> Host:
         """The first, second or third host, with its fault."""
