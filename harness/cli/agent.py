@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -40,7 +41,9 @@ def _pin(cores: str) -> None:
 
     from mixmark.harness.contracts.errors import UsageError
 
+    if sys.platform == "darwin":
+        raise UsageError("macOS pins no process to hardware threads", hint="omit cores = … of this host")
     try:
         psutil.Process().cpu_affinity([int(core) for core in cores.split(",")])
-    except (AttributeError, ValueError, OSError, OverflowError) as error:
+    except (ValueError, OSError, OverflowError) as error:
         raise UsageError(f"this machine pins no process to the hardware threads {cores}: {error}") from error

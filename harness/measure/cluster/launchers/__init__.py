@@ -59,6 +59,9 @@ class Launcher(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
+    def find_hosts(self) -> tuple[Host, ...]:
+        """All hosts that the engine knows; empty: it needs a list. Raises UsageError."""
+
     def start(self, hosts: Sequence[Host], logs: Path) -> Mapping[str, Channel | Reason]:
         """Starts all agents at once. Returns by host the channel to its agent, or why it was not started.
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from mixmark.harness.contracts.choices import choose_by_name
@@ -23,7 +24,7 @@ from mixmark.harness.contracts.schema import HOST_NAME
 from mixmark.harness.measure.cluster.launchers import Host, Launcher
 from mixmark.harness.measure.cluster.launchers.process import local
 from mixmark.harness.measure.cluster.launchers.ray import RayLauncher
-from mixmark.harness.measure.cluster.launchers.slurm import allocated, slurm
+from mixmark.harness.measure.cluster.launchers.slurm import slurm
 from mixmark.harness.measure.cluster.launchers.ssh import ssh
 
 ADDRESS = re.compile(r"([A-Za-z0-9_][A-Za-z0-9._-]*@)?([A-Za-z0-9_][A-Za-z0-9._-]*|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)")
@@ -32,12 +33,17 @@ SPAN = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
 LAST_CORE = 65535
 KEYS = ("address", "python", "config", "cores")
 FORM = f"it takes launcher = … and sections [host.NAME] with {', '.join(KEYS)}"
-LAUNCHERS = ("local", "ssh", "slurm", "ray")
+LAUNCHERS: Mapping[str, Callable[[str], Launcher]] = {
+    "local": lambda address: local(),
+    "ssh": lambda address: ssh(),
+    "slurm": lambda address: slurm(),
+    "ray": lambda address: RayLauncher(address or "auto"),
+}
+"""Makes each launcher. Its argument is the option --address, which only ray has a use for."""
 
 
 def choose(hosts: Path | None, launcher: str | None, address: str | None) -> tuple[Launcher, tuple[Host, ...]]:
-    """The launcher and the hosts of a run. Without a list of hosts, all nodes of the Slurm allocation or of the Ray
-    cluster are hosts. Raises UsageError.
+    """The launcher and the hosts of a run: those of the list, or else all that the launcher finds. Raises UsageError.
 
     hosts, launcher, address: the options of those names; at least one is given.
     """
@@ -48,15 +54,10 @@ def choose(hosts: Path | None, launcher: str | None, address: str | None) -> tup
     if address and name != "ray":
         raise UsageError("--address is that of a Ray cluster", hint="add --launcher ray, or omit it")
     _refuse_doubles(hosts, name, listed)
-    if name == "ray":
-        ray = RayLauncher(address or "auto")
-        return ray, listed or ray.nodes()
-    if name == "slurm":
-        listed = listed or allocated()
-        return slurm(), listed
-    if not listed:
-        raise UsageError(f"the launcher {name} needs a list of hosts", hint="give one by --hosts FILE")
-    return local() if name == "local" else ssh(), listed
+    chosen = LAUNCHERS[name](address or "")
+    if found := listed or chosen.find_hosts():
+        return chosen, found
+    raise UsageError(f"the launcher {name} needs a list of hosts", hint="give one by --hosts FILE")
 
 
 def read(path: Path) -> tuple[str, tuple[Host, ...]]:

@@ -35,8 +35,13 @@ and it was the agent that ended."""
 class ProcessLauncher:
     """A launcher that runs one command for each host."""
 
-    def __init__(self, command_of: CommandOf, failure: FailureOf = lambda status, log: None) -> None:
-        self.command_of, self._failure = command_of, failure
+    def __init__(
+        self,
+        command_of: CommandOf,
+        failure: FailureOf = lambda status, log: None,
+        find_hosts: Callable[[], tuple[Host, ...]] = lambda: (),
+    ) -> None:
+        self.command_of, self._failure, self.find_hosts = command_of, failure, find_hosts
         self._started: list[AgentProcess] = []
 
     def __enter__(self) -> ProcessLauncher:
@@ -141,8 +146,11 @@ class AgentProcess:
         self._socket.close()
 
     def _kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        if sys.platform == "win32":  # never run there
+            self._process.kill()
+        else:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
 

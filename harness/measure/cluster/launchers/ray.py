@@ -103,7 +103,7 @@ class RayLauncher:
         self._ray.shutdown()
         self._ray = None
 
-    def nodes(self) -> tuple[Host, ...]:
+    def find_hosts(self) -> tuple[Host, ...]:
         """A host for each node of the cluster. Raises UsageError if it cannot be reached."""
         return tuple(Host(f"host{number}", address) for number, (address, _) in enumerate(self._alive(), 1))
 
@@ -186,8 +186,8 @@ def agent_actor() -> type:
             import tempfile
 
             with open(f"/proc/{os.getppid()}/environ", "rb") as raylet:  # Ray limits threads and GPUs of its workers
-                pairs = [pair.partition(b"=") for pair in raylet.read().split(b"\0") if b"=" in pair]
-            variables = {name: value for name, _, value in pairs if not name.startswith(b"RAY_")}
+                pairs = [os.fsdecode(pair).partition("=") for pair in raylet.read().split(b"\0") if b"=" in pair]
+            variables = {name: value for name, _, value in pairs if not name.startswith("RAY_")}
             self.log = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as the actor
             self.waiting: dict[int, bytes] = {}
             self.sent = 0
@@ -247,11 +247,13 @@ def agent_actor() -> type:
             import contextlib
             import os
             import signal
+            import sys
 
             self.close()
             self.ended(seconds)
-            with contextlib.suppress(OSError):
-                os.killpg(self.process.pid, signal.SIGKILL)
+            if sys.platform != "win32":  # never run there
+                with contextlib.suppress(OSError):
+                    os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
             return self.log_end(1 << 20)
 

@@ -31,9 +31,11 @@ def slurm() -> ProcessLauncher:
     """Runs `srun --nodelist=NODE PYTHON -m mixmark agent`; the node is the host's address, or its name. Raises
     UsageError."""
     path = program("slurm", "srun", HINT)
-    return ProcessLauncher(
-        lambda host: [path, *STEP, f"--nodelist={host.address or host.name}", *command(host, sys.executable)]
-    )
+
+    def command_of(host: Host) -> list[str]:
+        return [path, *STEP, f"--nodelist={host.address or host.name}", *command(host, sys.executable)]
+
+    return ProcessLauncher(command_of, find_hosts=allocated)
 
 
 def allocated() -> tuple[Host, ...]:

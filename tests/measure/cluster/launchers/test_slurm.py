@@ -11,7 +11,6 @@ import pytest
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.measure.cluster.agents import Agents
 from mixmark.harness.measure.cluster.launchers import Host, choose
-from mixmark.harness.measure.cluster.launchers.slurm import slurm
 from tests.measure.cluster.launchers import facts, stand_in
 
 pytestmark = pytest.mark.slow
@@ -57,11 +56,12 @@ def test_each_node_of_an_allocation_gets_an_agent_in_a_step_of_its_own(allocatio
 
 
 def test_outside_of_an_allocation_it_is_refused(allocation: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", os.devnull)
+    (allocation / "bin/scontrol").unlink()
     with pytest.raises(UsageError, match="needs the program scontrol"):
         choose.choose(None, "slurm", None)
-    with pytest.raises(UsageError, match="needs the program srun"):
-        slurm()
     monkeypatch.delenv("SLURM_JOB_NODELIST")
     with pytest.raises(UsageError, match="this is no Slurm allocation"):
+        choose.choose(None, "slurm", None)
+    monkeypatch.setenv("PATH", os.devnull)
+    with pytest.raises(UsageError, match="needs the program srun"):
         choose.choose(None, "slurm", None)
