@@ -225,7 +225,7 @@ class StandIn:
                 self.say(reply)
 
 
-class Launcher:
+class StandInLauncher:
     """Starts stand-ins. A text in place of one is the reason why there is none."""
 
     def __init__(self, folder: Path, found: Mapping[str, StandIn | str]) -> None:
@@ -235,11 +235,10 @@ class Launcher:
             if isinstance(stand_in, StandIn):
                 stand_in.name, stand_in.folder = name, folder / "sent" / name
 
-    @property
-    def hosts(self) -> tuple[launchers.Host, ...]:
+    def find_hosts(self) -> tuple[launchers.Host, ...]:
         return tuple(launchers.Host(name) for name in self.found)
 
-    def __enter__(self) -> Launcher:
+    def __enter__(self) -> StandInLauncher:
         return self
 
     def __exit__(self, *_: object) -> None:

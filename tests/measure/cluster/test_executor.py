@@ -39,7 +39,7 @@ from mixmark.harness.measure.executor import PhaseRequest
 from mixmark.harness.plan.placement import place
 from mixmark.harness.record import store
 from mixmark.harness.worker.messages import Message
-from tests.fakes.stand_ins import LIMITS, Launcher, StandIn, device, rate, share, solo
+from tests.fakes.stand_ins import LIMITS, StandIn, StandInLauncher, device, rate, share, solo
 from tests.golden import sample
 
 SECOND = 1_000_000_000
@@ -57,9 +57,9 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def led(folder: Path, **hosts: StandIn | str) -> Iterator[Cluster]:
-    launcher = Launcher(folder, hosts)
+    launcher = StandInLauncher(folder, hosts)
     (folder / "out/raw").mkdir(parents=True)
-    with Agents(launcher, launcher.hosts, folder) as started:
+    with Agents(launcher, launcher.find_hosts(), folder) as started:
         yield Cluster(
             started, (), {"low": "sample", "high": "sample"}, folder / "out", {each: [each] for each in hosts}
         )
@@ -583,7 +583,7 @@ def test_agents_end_with_the_block_whatever_they_do(tmp_path: Path) -> None:
             super().serve()
             ended.set()
 
-    class Leaving(Launcher):
+    class Leaving(StandInLauncher):
         def __exit__(self, *_: object) -> None:
             """It ends no agent: only their streams end."""
 

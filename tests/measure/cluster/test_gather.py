@@ -14,7 +14,7 @@ from mixmark.harness.measure.cluster.agents import Agents
 from mixmark.harness.measure.cluster.gather import Gathered, gather
 from mixmark.harness.plan.phases import Workload
 from mixmark.harness.worker.messages import Message
-from tests.fakes.stand_ins import Launcher, StandIn, device
+from tests.fakes.stand_ins import StandIn, StandInLauncher, device
 from tests.golden import sample
 
 DESCRIBE = messages.DescribeHost(
@@ -25,7 +25,7 @@ CPU = {"kind": "cpu", "memory_pool": "host"}
 
 
 def gathered(folder: Path, found: Mapping[str, StandIn | str], **cores: tuple[int, ...]) -> Gathered:
-    launcher = Launcher(folder, found)
+    launcher = StandInLauncher(folder, found)
     hosts = [launchers.Host(name, cores=cores.get(name, ())) for name in found]
     with Agents(launcher, hosts, folder) as agents:
         return gather(agents, hosts, DESCRIBE, WORKLOADS)
