@@ -19,25 +19,22 @@ from uuid import UUID
 from mixmark.harness.contracts.errors import refuse_options
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
+from mixmark.harness.contracts.text import Reason
 from mixmark.harness.meters.covered import gpus
 from mixmark.harness.meters.gpu import domain, reader
 
 SOURCE = "rocm.docs.amd.com/projects/amdsmi"
 WATCH_TIMES, WATCH_S = 10, 0.1
 AGREE = 2.0  # the factor by which counter and power may differ: power is in whole watts and lags the counter
-POWERS = (
-    "current_socket_power",
-    "average_socket_power",
-    "socket_power",
-)  # watts; which of these a card reports differs
-NO_POWER = (0, 0xFFFF)  # what AMD SMI answers where it does not know the power
+POWERS = ("current_socket_power", "average_socket_power", "socket_power")  # watts; a card reports some of these
+NO_POWER = (0, 0xFFFF)  # AMD SMI's values for an unknown power
 INSTALL = "install ROCm, and the amdsmi of /opt/rocm/share/amd_smi with pip"
 PERMIT = "sudo usermod -aG render,video $USER, and log in again"
 
 
 @dataclass(frozen=True)
-class Glance:
-    """What a card's sensors read at one moment; None: the sensor does not answer."""
+class CardReading:
+    """A card's sensors at one moment; None: the sensor cannot be read."""
 
     at_s: float
     joules: float | None
@@ -46,10 +43,10 @@ class Glance:
 
 @dataclass(frozen=True)
 class Card:
-    """A GPU as the library lists it: each die of an MI250 is one."""
+    """A GPU of the library's list, in which each die of an MI250 is one."""
 
     ids: frozenset[str]
-    """The ids that an adapter may give it: its serial number, or, as PyTorch does, that number's characters in hex."""
+    """The ids that an adapter may give it: its serial number or, as in PyTorch, that number's characters in hex."""
     product: str
     joules: Callable[[], float]
     watts: Callable[[], float]
@@ -71,7 +68,7 @@ class AmdSmi:
         self._reads: dict[str, Callable[[], float]] = {}
 
     def domains(self, devices: Iterable[Device]) -> Iterator[Domain | Absent]:
-        """Takes a second where AMD GPUs are found, to compare their counters with their power."""
+        """If AMD GPUs are found, this takes a second, to compare their counters with their power."""
         known = set(gpus(devices))
         try:
             import amdsmi as smi
@@ -89,7 +86,7 @@ class AmdSmi:
                 kind="meter", name="amdsmi", reason=f"none of its {len(cards)} GPUs is a device that an adapter found"
             )
             return
-        glances = self._watched(cards)
+        readings = self._watch(cards)
         position = 0
         while position < len(cards):
             dies = 2 if "MI250" in cards[position].product else 1
@@ -97,59 +94,59 @@ class AmdSmi:
             position += dies
             ids = tuple(min(card.ids & known, default="") for card in cards[group])
             if any(ids):
-                yield from self._domains(cards[group], ids, glances[group])
+                yield from self._domains(cards[group], ids, readings[group])
 
     def read(self, domain: Domain) -> Sequence[Sample]:
         return (Sample(self._reads[domain.id]()),)
 
-    def _watched(self, cards: Sequence[Card]) -> list[list[Glance]]:
-        glances: list[list[Glance]] = [[] for _ in cards]
+    def _watch(self, cards: Sequence[Card]) -> list[list[CardReading]]:
+        readings: list[list[CardReading]] = [[] for _ in cards]
         for turn in range(WATCH_TIMES + 1):
             if turn:
                 self._sleep(WATCH_S)
-            for card, seen in zip(cards, glances, strict=True):
-                seen.append(Glance(self._clock(), _known(card.joules), _known(card.watts)))
-        return glances
+            for card, taken in zip(cards, readings, strict=True):
+                taken.append(CardReading(self._clock(), _read_or_none(card.joules), _read_or_none(card.watts)))
+        return readings
 
     def _domains(
-        self, dies: Sequence[Card], ids: Sequence[str], glances: Sequence[Sequence[Glance]]
+        self, dies: Sequence[Card], ids: Sequence[str], readings: Sequence[Sequence[CardReading]]
     ) -> Iterator[Domain | Absent]:
-        """The domains of one board. ids: the device id of each die, empty where no adapter reaches it."""
+        """The domains of one board. ids: the device id of each die, empty if no adapter reaches it."""
         covers = tuple(id for id in ids if id)
-        if any(glance.watts or (glance.joules or 0) > 0 for other in glances[1:] for glance in other):
+        if any(reading.watts or (reading.joules or 0) > 0 for second in readings[1:] for reading in second):
             reason = "both dies of this MI250 report, and whether each does for both is not documented"
             yield from (Absent(kind="meter", name=id, reason=f"AMD SMI: {reason}") for id in covers)
             return
-        seen, card, parent = glances[0], dies[0], None
+        taken, card, parent = readings[0], dies[0], None
         name = f"amdsmi/{covers[0].removeprefix('gpu:')}"
-        if problem := _problem(seen):
+        if problem := _counter_problem(taken):
             yield Absent(kind="meter", name=f"{covers[0]} energy counter", reason=f"AMD SMI: {problem}")
         else:
             parent = f"{name}/energy"
             self._reads[parent] = card.joules
             yield domain(parent, covers, "energy", f"amdsmi_get_energy_count; {SOURCE}")
-        if all(glance.watts for glance in seen):
+        if all(reading.watts for reading in taken):
             self._reads[f"{name}/power"] = card.watts
             yield domain(f"{name}/power", covers, "power", f"amdsmi_get_power_info; {SOURCE}", parent)
 
 
-def _problem(seen: Sequence[Glance]) -> str:
-    """Why the accumulator cannot be used; empty where it can."""
-    joules = [glance.joules for glance in seen if glance.joules is not None]
-    if len(joules) < len(seen):
+def _counter_problem(readings: Sequence[CardReading]) -> Reason | None:
+    """Why the accumulator cannot be used."""
+    joules = [reading.joules for reading in readings if reading.joules is not None]
+    if len(joules) < len(readings):
         return "it has no energy counter, as in a virtual machine"
     if any(after < before for before, after in pairwise(joules)):
         return "its energy counter runs backwards"
     if joules[-1] == joules[0]:
         return "its energy counter stands still"
-    watts = [glance.watts for glance in seen if glance.watts]
+    watts = [reading.watts for reading in readings if reading.watts]
     if not watts:
-        return ""
-    counted = (joules[-1] - joules[0]) / (seen[-1].at_s - seen[0].at_s)
+        return None
+    counted = (joules[-1] - joules[0]) / (readings[-1].at_s - readings[0].at_s)
     mean = sum(watts) / len(watts)
     if not mean / AGREE <= counted <= mean * AGREE:
         return f"its energy counter rises by {counted:.3g} W while its power is {mean:.3g} W"
-    return ""
+    return None
 
 
 def _card(smi: Any, handle: Any) -> Card:
@@ -170,13 +167,13 @@ def _card(smi: Any, handle: Any) -> Card:
             value = power.get(name)
             if isinstance(value, int | float) and value not in NO_POWER:
                 return float(value)
-        raise OSError("AMD SMI: it tells no power")
+        raise OSError("AMD SMI: it reports no power")
 
     reads = (reader(read, "AMD SMI", smi.AmdSmiException, KeyError, ValueError) for read in (joules, watts))
     return Card(frozenset(names), str(asic.get("market_name", "")), *reads)
 
 
-def _known(read: Callable[[], float]) -> float | None:
+def _read_or_none(read: Callable[[], float]) -> float | None:
     try:
         return read()
     except OSError:

@@ -9,15 +9,19 @@ from mixmark.harness.contracts.schema import HOST_PROCESSOR, Device
 
 
 def host(devices: Iterable[Device]) -> list[str]:
-    """The host's processor and its slices. The processor counts even where no adapter reaches it."""
-    return sorted({HOST_PROCESSOR} | {part_of(part) for each in devices if each.on_host for part in each.silicon})
+    """The host's processor and its slices. The processor counts even if no adapter reaches it."""
+    return sorted({HOST_PROCESSOR} | {part_of(part) for device in devices if device.on_host for part in device.silicon})
 
 
 def gpus(devices: Iterable[Device]) -> list[str]:
-    """The ids of all GPUs, those of which a device is a group or a slice too."""
-    return sorted({part_of(part) for each in devices for part in each.silicon if part.startswith("gpu:")})
+    """The ids of all GPUs, including those inside groups and slices."""
+    return sorted({part_of(part) for device in devices for part in device.silicon if part.startswith("gpu:")})
 
 
 def everything(devices: Iterable[Device]) -> tuple[str, ...]:
-    """All devices and what they are made of, the memory, and the node as a whole."""
-    return (*sorted({part for each in devices for part in (each.id, *map(part_of, each.silicon))}), "memory", "node")
+    """All devices and their parts, the memory, and the node as a whole."""
+    return (
+        *sorted({part for device in devices for part in (device.id, *map(part_of, device.silicon))}),
+        "memory",
+        "node",
+    )

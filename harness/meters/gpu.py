@@ -1,4 +1,4 @@
-"""The common part of the meters NVML and AMD SMI: each reads a card's energy and power from its vendor's library."""
+"""The common part of the meters NVML and AMD SMI, which read a card's energy and power from its vendor's library."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mixmark.harness.contracts.schema import Domain
 
 
 def reader(read: Callable[[], float], library: str, *errors: type[Exception]) -> Callable[[], float]:
-    """The same call, which raises OSError in place of the library's own errors."""
+    """The same call, but with OSError in place of the library's own errors."""
 
     def call() -> float:
         try:
@@ -28,7 +28,7 @@ def domain(
     parent: str | None = None,
     averaging_ns: int | None = None,
 ) -> Domain:
-    """A domain of class `devices`. id: begins with the meter's name and a slash."""
+    """A domain of the boundary `devices`. id: begins with the meter's name and a slash."""
     return Domain(
         id=id,
         meter=id.split("/")[0],

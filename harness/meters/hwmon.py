@@ -1,8 +1,8 @@
 """Reads power and energy sensors of boards and cards from Linux's hwmon.
 
 The files are /sys/class/hwmon/*/energy*_input and power*_average or _input. A driver seldom says what a sensor covers,
-so the meter uses only these without being told: the energy of an Intel card (i915, xe), the sockets of NVIDIA Grace,
-and a board's only ACPI power meter. It lists all others, and uses those of which mixmark.toml says what they cover:
+so the meter uses only these without a declaration: the energy of an Intel card (i915, xe), the sockets of NVIDIA Grace,
+and a board's only ACPI power meter. It lists all others, and uses those that mixmark.toml declares:
 
     [meter.hwmon]
     "corsairpsu/power1" = "node"                # chip/channel = what it covers
@@ -79,11 +79,11 @@ class Hwmon:
         cpus, gpus = covered.host(devices), covered.gpus(devices)
         everything = covered.everything(devices)
         chosen = [*self._chosen(sensors, everything)]
-        rest = [each for each in sensors if each.key not in self._options]
+        rest = [sensor for sensor in sensors if sensor.key not in self._options]
         chosen += [*_intel(rest, gpus), *_grace(rest, cpus, gpus), *_power_meters(rest, everything)]
-        for sensor, answer in chosen:
-            if isinstance(answer, Absent):
-                yield answer
+        for sensor, domain in chosen:
+            if isinstance(domain, Absent):
+                yield domain
                 continue
             try:
                 number(sensor.file)
@@ -94,8 +94,8 @@ class Hwmon:
             except OSError as error:
                 yield Absent(kind="meter", name=sensor.key, reason=f"it cannot be read: {error}")
             else:
-                self._files[answer.id] = sensor.file
-                yield answer
+                self._files[domain.id] = sensor.file
+                yield domain
 
     def read(self, domain: Domain) -> Sequence[Sample]:
         return (Sample(number(self._files[domain.id]) / 1e6),)
@@ -103,31 +103,33 @@ class Hwmon:
     def _chosen(
         self, sensors: Sequence[Sensor], everything: tuple[str, ...]
     ) -> Iterator[tuple[Sensor, Domain | Absent]]:
-        """The sensors that the options name, and an absence for each sensor of which nothing says what it covers."""
+        """The sensors that the options declare, and an absence for each sensor whose coverage is unknown."""
         for sensor in sensors:
-            said = self._options.get(sensor.key)
-            twins = sum(each.key == sensor.key for each in sensors)
-            if said is None:
+            declared = self._options.get(sensor.key)
+            twins = sum(candidate.key == sensor.key for candidate in sensors)
+            if declared is None:
                 if sensor.chip not in (*INTEL, "power_meter"):
-                    yield sensor, _unknown(sensor, "what it covers is not known")
+                    yield sensor, _unknown(sensor, "its coverage is not known")
             elif twins > 1:
                 yield sensor, Absent(kind="meter", name=sensor.key, reason=f"{twins} sensors have this name")
             else:
-                covers = tuple(said.replace(" ", "").split(","))
+                covers = tuple(declared.replace(" ", "").split(","))
                 yield sensor, _domain(sensor, everything if covers == ("node",) else covers, node="node" in covers)
 
 
 def _intel(sensors: Sequence[Sensor], gpus: Sequence[str]) -> Iterator[tuple[Sensor, Domain | Absent]]:
-    """Intel cards; a card contains its package. A sensor is joined with a device only where each is the only one."""
-    energies = [each for each in sensors if each.chip in INTEL and each.channel.startswith("energy")]
-    cards = {each.file.parent for each in energies}
+    """Intel cards; a card contains its package. A sensor is matched with a device only if there is one of each."""
+    energies = [sensor for sensor in sensors if sensor.chip in INTEL and sensor.channel.startswith("energy")]
+    cards = {sensor.file.parent for sensor in energies}
     xpus = [gpu for gpu in gpus if gpu.startswith(("gpu:xpu", "gpu:GPU-8680"))]  # Intel's vendor id
-    card = next((each for each in energies if each.label == "card"), None)
+    card = next((sensor for sensor in energies if sensor.label == "card"), None)
     for sensor in energies:
         if len(cards) != 1 or len(xpus) != 1:
             yield (
                 sensor,
-                _unknown(sensor, f"{len(cards)} Intel cards and {len(xpus)} devices: which is which is not told"),
+                _unknown(
+                    sensor, f"{len(cards)} Intel cards and {len(xpus)} devices: their correspondence is not known"
+                ),
             )
         elif sensor.label in ("card", "pkg", ""):
             yield sensor, _domain(sensor, (xpus[0],), parent=card.id if card and sensor != card else None)
@@ -145,19 +147,24 @@ def _grace(
         if alone:
             yield module, _domain(module, (gpus[0], *cpus, "memory"))
         else:
-            yield module, _unknown(module, f"{len(modules)} modules and {len(gpus)} GPUs: which is which is not told")
-    for place, socket in enumerate(sorted(sockets, key=lambda each: each.label), 1):
+            yield (
+                module,
+                _unknown(module, f"{len(modules)} modules and {len(gpus)} GPUs: their correspondence is not known"),
+            )
+    for place, socket in enumerate(sorted(sockets, key=lambda socket: socket.label), 1):
         part = f"/{place}-of-{len(sockets)}" if len(sockets) > 1 else ""
-        covers = tuple(f"{each}{part}" for each in (*cpus, "memory"))
+        covers = tuple(f"{id}{part}" for id in (*cpus, "memory"))
         yield socket, _domain(socket, covers, parent=modules[0].id if alone else None)
 
 
 def _power_meters(sensors: Sequence[Sensor], everything: tuple[str, ...]) -> Iterator[tuple[Sensor, Domain | Absent]]:
-    """ACPI's meter of the machine, where there is exactly one and it does not say that it measures something else."""
+    """ACPI's meter of the machine, if there is exactly one and it does not report a narrower coverage."""
     meters = [
-        each
-        for each in sensors
-        if each.chip == "power_meter" and not GRACE.fullmatch(each.label) and not INSIDE_GRACE.fullmatch(each.label)
+        sensor
+        for sensor in sensors
+        if sensor.chip == "power_meter"
+        and not GRACE.fullmatch(sensor.label)
+        and not INSIDE_GRACE.fullmatch(sensor.label)
     ]
     for meter in meters:
         folder = meter.file.parent
@@ -185,10 +192,9 @@ def _domain(sensor: Sensor, covers: tuple[str, ...], node: bool = False, parent:
 
 
 def _unknown(sensor: Sensor, why: str) -> Absent:
-    what = f"{sensor.key} {sensor.label}".strip()
     return Absent(
         kind="meter",
-        name=what,
+        name=f"{sensor.key} {sensor.label}".strip(),
         reason=f'{why}: say so in mixmark.toml, [meter.hwmon] "{sensor.key}" = "node" or devices',
     )
 
@@ -198,13 +204,13 @@ def _sensors(folder: Path) -> Iterator[Sensor]:
     for chip in sorted(folder.glob("hwmon*")):
         name = _text(chip / "name") or _text(chip / "device/name")
         found: dict[str, Path] = {}
-        for file in sorted((*chip.glob("*"), *chip.glob("device/*")), key=lambda each: each.name):
+        for file in sorted((*chip.glob("*"), *chip.glob("device/*")), key=lambda file: file.name):
             if match := FILE.fullmatch(file.name):
-                found.setdefault(f"{match[1]}{match[2]}", file)  # the average stands before the input
+                found.setdefault(f"{match[1]}{match[2]}", file)  # `average` sorts before `input`
         for channel, file in found.items():
-            about = file.parent / channel
-            label = _text(Path(f"{about}_label")) or _text(Path(f"{about}_oem_info"))
-            interval_ms = _text(Path(f"{about}_average_interval"))
+            stem = file.parent / channel
+            label = _text(Path(f"{stem}_label")) or _text(Path(f"{stem}_oem_info"))
+            interval_ms = _text(Path(f"{stem}_average_interval"))
             averaging_ns = int(interval_ms) * MS if interval_ms.isdecimal() and file.name.endswith("average") else None
             yield Sensor(chip.name, name, file, channel, label, averaging_ns)
 

@@ -1,8 +1,8 @@
 """Reads the node's power from its management controller with `ipmitool dcmi power reading`, without a network.
 
-A controller reports whole watts, filtered in a way that its vendor seldom documents.
+A controller reports whole watts, filtered by a rule that its vendor seldom documents.
 
-This meter was written from the DCMI specification and tested on a script that answers as ipmitool does, never on a
+This meter was written from the DCMI specification and tested on a script that replies like ipmitool, never on a
 real controller.
 """
 
@@ -18,6 +18,7 @@ from pathlib import Path
 from mixmark.harness.contracts.errors import MixmarkError, refuse_options
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
+from mixmark.harness.contracts.text import Reason
 from mixmark.harness.meters.bmc import PATIENCE_S, Controller, node
 
 ROOT = Path("/")
@@ -39,7 +40,7 @@ class Ipmi:
         self._controller = Controller(_ask)
 
     def domains(self, devices: Iterable[Device]) -> Iterator[Domain | Absent]:
-        if reason := self._missing():
+        if reason := self._unavailable():
             yield Absent(kind="meter", name="ipmi", reason=reason)
             return
         try:
@@ -55,8 +56,8 @@ class Ipmi:
     def read(self, domain: Domain) -> Sequence[Sample]:
         return self._controller.take()
 
-    def _missing(self) -> str:
-        """What keeps the controller from being asked, and the command that changes it; empty where nothing does."""
+    def _unavailable(self) -> Reason | None:
+        """Why the controller cannot be asked, with the command that changes it."""
         device = next((path for name in DEVICES if (path := self._root / name).exists()), None)
         if device is None:
             return "there is no /dev/ipmi0: sudo modprobe ipmi_si ipmi_devintf, if this machine has a BMC"
@@ -67,20 +68,20 @@ class Ipmi:
             )
         if shutil.which(COMMAND[0]) is None:
             return "ipmitool is not installed: sudo apt install ipmitool"
-        return ""
+        return None
 
 
 def _ask() -> float:
-    """The controller's answer in watts. Raises OSError or MixmarkError."""
+    """The power in watts. Raises OSError or MixmarkError."""
     try:
         done = subprocess.run(COMMAND, capture_output=True, text=True, errors="replace", timeout=PATIENCE_S)
     except subprocess.TimeoutExpired:
         raise MixmarkError(f"ipmitool did not answer within {PATIENCE_S:g} s") from None
-    said = WATTS.search(done.stdout)
+    reading = WATTS.search(done.stdout)
     state = STATE.search(done.stdout)
-    if done.returncode != 0 or said is None:
-        words = (done.stderr or done.stdout).strip().splitlines()
-        raise MixmarkError(f"ipmitool: {words[-1][:200] if words else f'exit status {done.returncode}'}")
+    if done.returncode != 0 or reading is None:
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        raise MixmarkError(f"ipmitool: {lines[-1][:200] if lines else f'exit status {done.returncode}'}")
     if state and state[1] != "activated":
         raise MixmarkError(f"ipmitool: the power reading is {state[1]}: sudo ipmitool dcmi power activate")
-    return float(said[1])
+    return float(reading[1])

@@ -1,6 +1,6 @@
 """Reads the energy counter and the power of NVIDIA GPUs through NVML (package nvidia-ml-py).
 
-The package is imported when the meter is asked what it covers. A GPU is found by its UUID, since NVML's order is not
+The package is imported when the meter is asked what it covers. A GPU is found by its UUID, because NVML's order is not
 CUDA's. Counter and power come from one sensor, so comparing them shows whether power is read often enough, not whether
 the sensor is right. Both cover the whole card; a MIG slice has neither.
 
@@ -36,7 +36,7 @@ class Nvml:
     def domains(self, devices: Iterable[Device]) -> Iterator[Domain | Absent]:
         devices = list(devices)
         try:
-            import pynvml as nvml  # here, since loading it is for machines that are metered
+            import pynvml as nvml  # here, because only metered machines need it
         except ImportError as error:
             yield Absent(kind="meter", name="nvml", reason=f"{error}: pip install nvidia-ml-py")
             return
@@ -46,16 +46,15 @@ class Nvml:
             yield Absent(kind="meter", name="nvml", reason=f"{error}: {DRIVER}")
             return
         found = list(self._gpus(nvml, covered.gpus(devices), covered.host(devices)))
-        modules = {each.id for each in found if isinstance(each, Domain) and each.id.endswith("/module")}
-        for each in found:
-            if len(modules) < 2 or isinstance(each, Absent):
-                yield each
-            elif each.id in modules:
-                yield Absent(
-                    kind="meter", name=each.id, reason="NVML does not say which of several GPUs share one module"
-                )
+        modules = {source.id for source in found if isinstance(source, Domain) and source.id.endswith("/module")}
+        for source in found:
+            if len(modules) < 2 or isinstance(source, Absent):
+                yield source
+            elif source.id in modules:
+                reason = "NVML does not say which of several GPUs share one module"
+                yield Absent(kind="meter", name=source.id, reason=reason)
             else:
-                yield each.model_copy(update={"parent": None}) if each.parent in modules else each
+                yield source.model_copy(update={"parent": None}) if source.parent in modules else source
 
     def read(self, domain: Domain) -> Sequence[Sample]:
         return (Sample(self._reads[domain.id]()),)
@@ -74,7 +73,7 @@ class Nvml:
                 yield Absent(kind="meter", name=id, reason=f"NVML: {error}")
 
     def _domains(self, nvml: Any, handle: Any, id: str, cpus: Sequence[str]) -> Iterator[Domain | Absent]:
-        """The domains of one GPU. Its module, where it has one, contains the counter, which contains the power."""
+        """The domains of one GPU. Its module, if it has one, contains the counter, which contains the power."""
         uuid = id.removeprefix("gpu:")
         parent = module = None
         if platform.machine() == "aarch64":  # only NVIDIA's own CPUs share a module with a GPU (nvml.h)
@@ -89,15 +88,15 @@ class Nvml:
             self._reads[name] = counter
             yield domain(name, (id,), "energy", f"nvmlDeviceGetTotalEnergyConsumption; {SOURCE}", parent)
             parent = name
-        targets = [
+        powers = [
             ("NVML_FI_DEV_POWER_INSTANT, scope GPU", _field(nvml, handle, POWER_INSTANT, GPU), None),
             ("NVML_FI_DEV_POWER_AVERAGE, scope GPU", _field(nvml, handle, POWER_AVERAGE, GPU), SECOND_NS),
         ]
-        if not module:  # what it covers on a module is not documented
+        if not module:  # its coverage on a module is not documented
             usage = _reader(nvml, lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3)
-            targets.append(("nvmlDeviceGetPowerUsage", usage, _averaging_ns(nvml, handle)))
-        for source, target, averaging_ns in targets:
-            power = _works(target)
+            powers.append(("nvmlDeviceGetPowerUsage", usage, _averaging_ns(nvml, handle)))
+        for source, read, averaging_ns in powers:
+            power = _works(read)
             if power:
                 name = f"nvml/{uuid}/power"
                 self._reads[name] = power
@@ -107,7 +106,7 @@ class Nvml:
             yield Absent(
                 kind="meter",
                 name=id,
-                reason="NVML tells neither its energy nor its power: the GPU or its driver lacks a sensor",
+                reason="NVML reports neither its energy nor its power: the GPU or its driver lacks a sensor",
             )
 
 
@@ -128,7 +127,7 @@ def _field(nvml: Any, handle: Any, field: int, scope: int) -> Callable[[], float
 
 
 def _works(read: Callable[[], float]) -> Callable[[], float] | None:
-    """The reader, where it reads more than zero: a driver may answer zero for a sensor that the GPU lacks."""
+    """The reader, if it reads more than zero: a driver may return zero for a sensor that the GPU lacks."""
     try:
         return read if read() > 0 else None
     except OSError:
@@ -138,7 +137,7 @@ def _works(read: Callable[[], float]) -> Callable[[], float] | None:
 def _mig(nvml: Any, handle: Any) -> bool:
     try:
         return bool(nvml.nvmlDeviceGetMigMode(handle)[0] == nvml.NVML_DEVICE_MIG_ENABLE)
-    except nvml.NVMLError:  # not supported: there is no MIG
+    except nvml.NVMLError:  # not supported, so there is no MIG
         return False
 
 

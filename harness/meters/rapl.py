@@ -1,8 +1,8 @@
 """Reads the energy counters of Intel and AMD processors from Linux's powercap, /sys/class/powercap/intel-rapl:*.
 
 It takes each package, and each dram zone, which Intel counts beside the package although powercap shows it inside. A
-dram zone that this processor has and that cannot be read is told, because the boundary `devices` must hold it. psys is
-a domain that contains the others; it covers no device, because board vendors do not say what they wired to it. The
+dram zone that this processor has but that cannot be read is reported, because the boundary `devices` must include it.
+psys is a domain that contains the others; it covers no device, because board vendors do not document its wiring. The
 meter leaves out core and uncore, which are parts of the package, and the MMIO mirror, which counts a package twice.
 
 This meter was written from the kernel's documentation and tested on made-up trees of files, never on real counters.
@@ -19,12 +19,13 @@ from pathlib import Path
 from mixmark.harness.contracts.errors import refuse_options
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
+from mixmark.harness.contracts.text import Reason
 from mixmark.harness.meters import covered
 from mixmark.harness.meters.sysfs import number
 
 ROOT = Path("/")
 SOURCE = "Linux powercap, energy_uj; docs.kernel.org/power/powercap/powercap.html"
-UNTOLD = "; AMD does not say whether it is measured or modelled"
+AMD_UNDOCUMENTED = "; AMD does not say whether it is measured or modelled"
 PACKAGE = re.compile(r"package-(\d+)(?:-die-\d+)?|intel-rapl:\d+")  # a zone whose name cannot be read may be a package
 
 # Sandy Bridge and Ivy Bridge, by family and model: their counters come from a model of events, not from a sensor
@@ -41,7 +42,7 @@ UNKNOWN_DRAM = (
     "the kernel shows no dram zone, and whether this processor has a counter of its memory is not known, "
     "so the boundary devices is without it"
 )
-TWINS = "{count} zones have this name, and which of them counts it is not known"
+TWINS = "{count} zones have this name, and it is not known which of them counts"
 
 RULE = 'SUBSYSTEM=="powercap", ACTION=="add", KERNEL=="intel-rapl*:*", RUN+="/bin/chmod a+r /sys%p/energy_uj"'
 PERMIT = (
@@ -63,8 +64,8 @@ class Zone:
     folder: Path
     name: str
     wrap_joules: float = 0
-    problem: str = ""
-    """Why the zone cannot be read; empty where it can."""
+    problem: Reason | None = None
+    """Why the zone cannot be read."""
 
     @property
     def id(self) -> str:
@@ -88,8 +89,11 @@ class Rapl:
         self._zones = root / "sys/class/powercap"
 
     def domains(self, devices: Iterable[Device]) -> Iterator[Domain | Absent]:
-        """Where there are two packages, the first one covers `cpu:0/1-of-2`: only all together cover the processor, and
-        only their two dram zones together cover the memory."""
+        """The packages, their memory and psys.
+
+        Of two packages, the first one covers `cpu:0/1-of-2`: only both together cover the processor, and only their two
+        dram zones together cover the memory.
+        """
         zones = [_zone(folder) for folder in sorted(self._zones.glob("intel-rapl:*"), key=_natural)]
         if not zones:
             yield Absent(kind="meter", name="rapl", reason=NO_ZONES)
@@ -111,19 +115,19 @@ class Rapl:
                 part = _part(place, max(len(members), len(packages)) if members is drams else len(members))
                 if zone.problem:
                     name = f"rapl {zone.name} ({zone.folder.name})"
-                    hidden = tuple(f"{each}{part}" for each in covers) if zone.name == "dram" else ()
+                    hidden = tuple(f"{id}{part}" for id in covers) if zone.name == "dram" else ()
                     yield Absent(kind="meter", name=name, reason=zone.problem, covers=hidden)
                     continue
                 yield Domain(
                     id=zone.id,
                     meter=self.name,
-                    covers=tuple(f"{each}{part}" for each in covers),
+                    covers=tuple(f"{id}{part}" for id in covers),
                     boundary="node" if zone.name == "psys" else "devices",
                     quantity="energy",
                     method="modelled" if vendor == "GenuineIntel" and model in MODELLED else "counter",
                     wrap_joules=zone.wrap_joules,
                     parent=None if zone.id == parent else parent,
-                    source=f"{zone.name}: {SOURCE}{UNTOLD if vendor == 'AuthenticAMD' else ''}",
+                    source=f"{zone.name}: {SOURCE}{AMD_UNDOCUMENTED if vendor == 'AuthenticAMD' else ''}",
                 )
 
     def read(self, domain: Domain) -> Sequence[Sample]:
@@ -140,11 +144,11 @@ def _zone(folder: Path) -> Zone:
         return Zone(folder, name, problem=PERMIT)
     except (OSError, UnicodeError) as error:
         return Zone(folder, name, problem=f"it cannot be read: {error}")
-    return Zone(folder, name, wrap_joules, "" if wrap_joules > 0 else "the kernel does not say where it wraps")
+    return Zone(folder, name, wrap_joules, None if wrap_joules > 0 else "the kernel does not say where it wraps")
 
 
 def _distinct(zones: Sequence[Zone]) -> list[Zone]:
-    """The zones; those of the same name in the same place have a problem, because to add them may count twice."""
+    """The zones; zones with the same name and parent get a problem, because adding them may count energy twice."""
     names = Counter(zone.place for zone in zones)
     return [
         replace(zone, problem=zone.problem or TWINS.format(count=names[zone.place])) if names[zone.place] > 1 else zone
@@ -152,8 +156,8 @@ def _distinct(zones: Sequence[Zone]) -> list[Zone]:
     ]
 
 
-def _part(place: int, of: int) -> str:
-    return f"/{place}-of-{of}" if of > 1 else ""
+def _part(number: int, count: int) -> str:
+    return f"/{number}-of-{count}" if count > 1 else ""
 
 
 def _natural(folder: Path) -> list[int]:
@@ -161,7 +165,7 @@ def _natural(folder: Path) -> list[int]:
 
 
 def _processor(root: Path) -> tuple[str, tuple[str, str]]:
-    """The processor's vendor, and its family and model, from /proc/cpuinfo; empty where it does not tell."""
+    """The processor's vendor, and its family and model, from /proc/cpuinfo; empty if it does not say."""
     try:
         text = (root / "proc/cpuinfo").read_text(errors="replace")
     except OSError:

@@ -4,7 +4,7 @@
     url = "https://192.0.2.7"
     user = "reader"                     # an account that may only read is enough
     password_env = "BMC_PASSWORD"       # the name of an environment variable: the password itself is never written down
-    chassis = "Self"                    # where several have a power reading
+    chassis = "Self"                    # if several have a power reading
     verify = "no"                       # or the path of a certificate: BMCs mostly sign their own
 
 A result holds neither the address nor the account.
@@ -26,12 +26,12 @@ from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
-from mixmark.harness.contracts.errors import MixmarkError, UsageError
+from mixmark.harness.contracts.errors import MixmarkError, UsageError, refuse_options
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
 from mixmark.harness.meters.bmc import PATIENCE_S, Controller, node
 
-OPTIONS = {"url", "user", "password_env", "chassis", "verify"}
+OPTIONS = ("url", "user", "password_env", "chassis", "verify")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 LONGEST = 1 << 20
 MOST_CHASSIS = 32
@@ -42,14 +42,13 @@ class Redfish:
     needs_section = True
 
     def __init__(self, options: Mapping[str, str], environment: Mapping[str, str] | None = None) -> None:
-        known = f"[meter.redfish] takes {', '.join(sorted(OPTIONS))}"
-        if unknown := options.keys() - OPTIONS:
-            raise UsageError(f"the meter redfish does not know {', '.join(sorted(unknown))}", hint=known)
+        refuse_options("the meter redfish", options, OPTIONS)
+        known = f"[meter.redfish] takes {', '.join(OPTIONS)}"
         self._url = options.get("url", "").rstrip("/")
-        place = urlsplit(self._url)
-        if self._url and place.scheme != "https" and not (place.scheme == "http" and place.hostname in LOOPBACK):
+        address = urlsplit(self._url)
+        if self._url and address.scheme != "https" and not (address.scheme == "http" and address.hostname in LOOPBACK):
             raise UsageError("the meter redfish needs an https:// address", hint=known)
-        if place.username or place.password or place.path or place.query:
+        if address.username or address.password or address.path or address.query:
             raise UsageError("the meter redfish takes the bare address, https://HOST[:PORT], as url", hint=known)
         self._chassis = options.get("chassis")
         self._headers = {"Accept": "application/json", "OData-Version": "4.0"}
@@ -87,7 +86,7 @@ class Redfish:
         return self._controller.take()
 
     def _found(self) -> dict[str, str]:
-        """By chassis, the path of the resource that tells its power: EnvironmentMetrics, or the older Power."""
+        """The path of each chassis' power resource: EnvironmentMetrics, or the older Power."""
         found = {}
         members = self._get("/redfish/v1/Chassis").get("Members", ())
         for member in members[:MOST_CHASSIS] if isinstance(members, list) else ():
@@ -104,7 +103,7 @@ class Redfish:
     def _ask(self) -> float:
         watts = _watts(self._get(self._path))
         if watts is None:
-            raise MixmarkError("the controller's answer has no power reading any more")
+            raise MixmarkError("the controller's reply has no power reading any more")
         return watts
 
     def _get(self, path: str) -> dict[str, Any]:
@@ -113,8 +112,8 @@ class Redfish:
             raise MixmarkError("the controller refers to another address")
         request = urllib.request.Request(self._url + path, headers=self._headers)
         try:
-            with self._opener.open(request, timeout=PATIENCE_S) as answer:
-                content = json.loads(answer.read(LONGEST))
+            with self._opener.open(request, timeout=PATIENCE_S) as reply:
+                content = json.loads(reply.read(LONGEST))
         except urllib.error.HTTPError as error:
             with error:
                 advice = ": check user and password_env" if error.code in (401, 403) else ""
@@ -123,9 +122,9 @@ class Redfish:
             reason = str(error.reason).replace(urlsplit(self._url).hostname or self._url, "it")  # as of a certificate
             raise MixmarkError(f"the controller cannot be reached: {reason}") from None
         except (OSError, HTTPException, ValueError, RecursionError) as error:
-            raise MixmarkError(f"the controller's answer for {path} cannot be read: {error}") from None
+            raise MixmarkError(f"the controller's reply for {path} cannot be read: {error}") from None
         if not isinstance(content, dict):
-            raise MixmarkError(f"the controller's answer for {path} is no resource")
+            raise MixmarkError(f"the controller's reply for {path} is no resource")
         return content
 
 

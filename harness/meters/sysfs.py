@@ -1,4 +1,4 @@
-"""Reads a number from a small file of sysfs, as the meters of powercap and hwmon do ten times a second."""
+"""Reads a number from a small file of sysfs, for the meters rapl and hwmon."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def number(path: Path) -> int:
-    """The file's integer, at less cost than Path.read_text. Raises OSError, also where it holds something else."""
+    """The file's integer, read faster than by Path.read_text. Raises OSError, also if it holds anything else."""
     handle = os.open(path, os.O_RDONLY)
     try:
         text = os.read(handle, 64)

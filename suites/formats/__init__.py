@@ -1,1 +1,1 @@
-"""Formats of `mixmark export` that hold every suite."""
+"""The file formats of `mixmark export` that can hold every suite."""

@@ -1,4 +1,4 @@
-"""The files that hold a suite's weights, the names in them, and what stands in the JSON files beside them."""
+"""The layout of an exported checkpoint: its files, the names of the tensors in them, and the JSON files."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from mixmark.harness.contracts.protocols import Value
 from mixmark.suites.resnet50 import GREY, SCALE
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
-"""What transformers and diffusers call each precision."""
+"""The names of the precisions in transformers and diffusers."""
 MODEL = "model"
-"""The file of a model that has but one."""
+"""The name of a model's only file."""
 DIFFUSERS = "0.30.0"
 """The version of diffusers whose names the configurations use."""
 PARTS = {
@@ -52,7 +52,7 @@ def layout(config: Mapping[str, Value], names: Sequence[str], precision: str) ->
 
 
 def nested(config: Mapping[str, Value]) -> dict[str, Any]:
-    """A suite's config as a JSON document: a dot in a name stands where the file nests."""
+    """A suite's config as a JSON document: a dot in a name becomes a nested object."""
     document: dict[str, Any] = {}
     for name, value in config.items():
         *parts, last = name.split(".")
@@ -64,10 +64,10 @@ def nested(config: Mapping[str, Value]) -> dict[str, Any]:
 
 
 def _llama(config: dict[str, Any], precision: str) -> dict[str, Mapping[str, Any]]:
-    """As transformers reads it.
+    """The JSON files as transformers reads them.
 
-    There is no end token: unless that is said, transformers takes token 2 for one. The tokenizer's words are the
-    numbers of the tokens, and a word that is none is an error.
+    There is no end token, which must be declared, because transformers otherwise takes token 2. The tokenizer's words
+    are the numbers of the tokens, and any other word is an error.
     """
     ends = {"bos_token_id": None, "eos_token_id": None}
     generation = {**ends, **config.pop("generation_config")}
@@ -86,7 +86,7 @@ def _llama(config: dict[str, Any], precision: str) -> dict[str, Mapping[str, Any
 
 
 def _timm(config: dict[str, Any]) -> dict[str, Any]:
-    """As timm reads it, whose names are torchvision's; transformers has other names for the weights of a ResNet."""
+    """The config as timm reads it. timm has torchvision's names of weights, and transformers has others."""
     side = config["image_size"]
     return {
         "architecture": "resnet50",
@@ -104,7 +104,7 @@ def _timm(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pipeline(config: dict[str, Any], names: Sequence[str], precision: str) -> Layout:
-    """As diffusers reads it: a folder for each part, whose tensors lose the part's name."""
+    """The layout that diffusers reads: a folder for each part, whose tensors lose the part's name."""
     parts = {part: config.pop(part) for part in PARTS if part in config}
     absent = ("tokenizer", *(["tokenizer_2"] if "text_encoder_2" in parts else ["safety_checker"]), "feature_extractor")
     index = {"_class_name": config.pop("_class_name"), "_diffusers_version": DIFFUSERS}

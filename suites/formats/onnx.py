@@ -1,4 +1,4 @@
-"""ONNX models with their weights: each graph of a suite as `<graph>.onnx`, its weights beside it as external data."""
+"""Writes each graph of a suite as the ONNX model `<graph>.onnx`, with its weights beside it as external data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mixmark.suites.formats.safetensors import tensor, write_tensor
 
 
 def write(suite: Suite, precision: str, folder: Path) -> None:
-    """Writes every graph; needs memory for one tensor in float32, and for a graph without them."""
+    """Writes every graph; needs memory for one tensor in float32 and for a graph without weights."""
     if precision not in onnx_graphs.BYTES:
         raise Unsupported(f"ONNX graphs are not written in {precision}", f"take one of {', '.join(onnx_graphs.BYTES)}")
     weights = suite.weights()
@@ -23,12 +23,12 @@ def write(suite: Suite, precision: str, folder: Path) -> None:
 
 
 def _write_data(path: Path, model: bytes, weights: Weights, precision: str) -> None:
-    """Writes each external initialiser to the place that the model says."""
+    """Writes each external initialiser at the offset that the model gives."""
     import onnx
 
     with path.open("wb") as file:
-        for each in onnx.load_from_string(model).graph.initializer:
-            if each.data_location == onnx.TensorProto.EXTERNAL:
-                place = {entry.key: entry.value for entry in each.external_data}
-                file.seek(int(place["offset"]))
-                write_tensor(file, tensor(weights, each.name), precision)
+        for initialiser in onnx.load_from_string(model).graph.initializer:
+            if initialiser.data_location == onnx.TensorProto.EXTERNAL:
+                position = {entry.key: entry.value for entry in initialiser.external_data}
+                file.seek(int(position["offset"]))
+                write_tensor(file, tensor(weights, initialiser.name), precision)

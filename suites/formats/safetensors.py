@@ -1,7 +1,7 @@
-"""Safetensors files and the JSON files beside them, as the tools of each model's ecosystem read them.
+"""Writes safetensors files and the JSON files beside them, as the tools of each model's ecosystem read them.
 
-A safetensors file is a little-endian u64 n, then n bytes of JSON, then the data of one tensor behind the other. It is
-written by hand, since the safetensors library takes all tensors at once, and knows no bf16 in numpy.
+A safetensors file is a little-endian u64 n, then n bytes of JSON, then the data of all tensors in order. The
+safetensors library is not used, because it takes all tensors at once and has no bf16 in numpy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mixmark.harness.contracts.protocols import Array, Suite, Weights
 from mixmark.suites.formats.layouts import layout
 
 TYPES = {"fp32": ("F32", 4), "bf16": ("BF16", 2), "fp16": ("F16", 2)}
-"""What safetensors calls each precision, and the bytes of a value."""
+"""The name of each precision in safetensors, and the bytes of a value."""
 CHUNK = 1 << 22  # values rounded at a time, 16 MiB in float32
 SHARD_BYTES = 5_000_000_000
 """A larger model is split into several files, as the public ones are."""
@@ -45,8 +45,10 @@ def write_json(path: Path, document: Any) -> None:
 
 
 def _write_model(stem: Path, names: dict[str, str], weights: Weights, precision: str) -> None:
-    """Writes tensors into `stem`.safetensors, or into shards with an index. names: those in the file, with the suite's
-    own."""
+    """Writes tensors into `stem`.safetensors, or into shards with an index.
+
+    names: the suite's name of each tensor, by its name in the file.
+    """
     stem.parent.mkdir(parents=True, exist_ok=True)
     size = TYPES[precision][1]
     sizes = {name: size * math.prod(map(int, weights.spec(own).shape)) for name, own in names.items()}
@@ -66,7 +68,7 @@ def _shards(sizes: dict[str, int]) -> Iterable[Sequence[str]]:
     """The names of each file, in their order, so that no file of several tensors exceeds SHARD_BYTES."""
     shard: list[str] = []
     for name in sizes:
-        if shard and sum(sizes[each] for each in (*shard, name)) > SHARD_BYTES:
+        if shard and sum(sizes[member] for member in (*shard, name)) > SHARD_BYTES:
             yield shard
             shard = []
         shard.append(name)
@@ -97,15 +99,17 @@ def tensor(weights: Weights, name: str) -> npt.NDArray[np.float32]:
 
 
 def write_tensor(file: BinaryIO, values: npt.NDArray[np.float32], precision: str) -> None:
-    """Writes the values at the precision, a part after the other."""
+    """Writes the values at the precision, CHUNK values at a time."""
     flat = values.reshape(-1)
     for start in range(0, len(flat), CHUNK):
         file.write(rounded(flat[start : start + CHUNK], precision).data)
 
 
 def rounded(values: npt.NDArray[np.float32], precision: str) -> Array:
-    """The values at one of the precisions of TYPES; bf16 as its bits, in uint16. Raises Unsupported where a value is
-    too large for fp16."""
+    """The values at one of the precisions of TYPES; bf16 as its bits in uint16.
+
+    Raises Unsupported if a value is too large for fp16.
+    """
     if precision == "fp32":
         return values
     if precision == "fp16":

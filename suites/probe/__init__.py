@@ -5,16 +5,16 @@ A feed is one pass over all kernels. One streams matrices, as decoding does; the
     gemv   a linear layer on one row, W · x, for each matrix W
     gemm   products of square matrices of one size
 
-The matrices that gemv streams, one after the other, have together four times the bytes of the last-level cache, so
-that at most a quarter can come from it. The harness says how large that cache is (`cache_bytes`, 0 where memory does
-not allow the matrices: then nothing is streamed) and how many bits a weight has (`bits`). Each matrix gives a yield; a
-kernel's rate is that of all its yields together. Weights of less than 16 bits are not streamed, since a byte is a byte
-in every precision: their probe only multiplies. The ceilings are the highest bytes and FLOP per second of a pass. A
-runtime that cannot run one of the kernels fails the probe.
+The matrices that gemv streams, one after the other, have together four times the bytes of the last-level cache, so that
+at most a quarter can come from it. The harness gives the size of that cache (`cache_bytes`, 0 if memory is too small
+for the matrices: then nothing is streamed) and the bits of a weight (`bits`). Each matrix gives a yield; a kernel's
+rate is that of all its yields together. Weights of fewer than 16 bits are not streamed, because the bandwidth does not
+depend on the precision: their probe only multiplies. The ceilings are the highest bytes and FLOP per second of a pass.
+A runtime that cannot run one of the kernels fails the probe.
 
-The results are audited like every suite's, since a probe that leaves work out would set a ceiling under which anything
-passes. The values of the matrices that are streamed have eight bits of mantissa and four exponents: bf16 and fp16 hold
-them exactly, fewer bits do not, so who reads fewer than were declared is off by a known share.
+The results are audited like every suite's, because a probe that leaves work out would set a wrong ceiling. The values
+of the streamed matrices have eight bits of mantissa and four exponents: bf16 and fp16 hold them exactly, fewer bits do
+not. So an engine that reads fewer bits than declared has a known error.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ HOME = Path(__file__).parent
 
 COLUMNS = 4096
 CHAIN = 4
-VECTORS = 4  # of a nonce: no two kernels share what they multiply a matrix with
+VECTORS = 4  # of a nonce: no two kernels multiply a matrix with the same vectors
 
 METRIC = "squared error of the worst kernel's result, over its variance times the products in a row"
 AT_MOST = {"16 bits": 0.0004, "fp8": 0.2, "int8": 0.2, "int4": 0.2}
 """Gates by the declared precision, from docs/separation/probe.md."""
 
 
-OUT_OF_CACHE = 4  # times the last-level cache: as below_ceiling asks of what it compares
+OUT_OF_CACHE = 4  # times the last-level cache: the size that the finding below_ceiling needs
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Sizes:
     rows: int
     """The rows of each matrix that is streamed; 256 rows are 4 MiB in fp32."""
     most: int
-    """How many of them there are at most."""
+    """The largest number of streamed matrices."""
     squares: tuple[int, ...]
     """The rows, and columns, of each matrix that is multiplied."""
 
@@ -94,8 +94,10 @@ class Kernel:
 
 
 class Probe:
-    """Ceilings of the roofline: GEMV and GEMM. options: `cache_bytes` and `bits`, see above; one matrix is streamed
-    where `cache_bytes` is not given."""
+    """Ceilings of the roofline: GEMV and GEMM.
+
+    options: `cache_bytes` and `bits`, see above. Without `cache_bytes`, one matrix is streamed.
+    """
 
     name = "probe"
     version = "2"
@@ -120,7 +122,7 @@ class Probe:
 
     @property
     def config(self) -> Mapping[str, Value]:
-        """The sizes of the matrices, under names of its own: there is no public checkpoint."""
+        """The sizes of the matrices. There is no public checkpoint whose names they could have."""
         sizes = TIERS[self.tier]
         return {
             "rows": sizes.rows,
@@ -132,15 +134,16 @@ class Probe:
 
     def weights(self) -> Weights:
         shapes = {
-            each.weight: Spec((each.size, each.size if each.kind == "gemm" else COLUMNS)) for each in self._kernels
+            kernel.weight: Spec((kernel.size, kernel.size if kernel.kind == "gemm" else COLUMNS))
+            for kernel in self._kernels
         }
         return Fine(Synthetic(self.name, shapes, _rule))
 
     def graphs(self) -> Mapping[str, Graph]:
-        return {each.graph: self._graph(each) for each in self._kernels}
+        return {kernel.graph: self._graph(kernel) for kernel in self._kernels}
 
     def _graph(self, kernel: Kernel) -> Graph:
-        """The graph of a matrix that is not the first is the first one's with another name for its weight."""
+        """A kernel's graph. Later matrices have the first one's graph, with another name of its weight."""
         first = replace(kernel, number=0)
         inputs = {"nonce": Spec((VECTORS, self._nonce))}
         module = partial(_module, first.kind, first.size)
@@ -165,10 +168,10 @@ class Probe:
         return len(self._kernels)
 
     def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
-        """The matrices of a kernel are handed over together, so that a device waits for none of them."""
+        """Runs all matrices of a kernel before it reads their results, so that a device never waits."""
         nonce = session.put(feed["nonce"])
-        for _, kernels in itertools.groupby(self._kernels, lambda each: (each.kind, each.size)):
-            for (result,) in [session.run(each.graph, nonce) for each in kernels]:
+        for _, kernels in itertools.groupby(self._kernels, lambda kernel: (kernel.kind, kernel.size)):
+            for (result,) in [session.run(kernel.graph, nonce) for kernel in kernels]:
                 yield session.get(result)
 
     def gate(self, precision: str) -> Gate | None:
@@ -183,21 +186,22 @@ class Probe:
         output, reference: [matrices] float32, kernel by kernel. Rounding adds up along the products of gemm, so their
         variance is multiplied by the number of roundings.
         """
-        off = check_output(output, reference.shape).astype(np.float64) - reference
-        spread = [_spread(each.kind, each.size) for each in self._kernels]
-        return float(np.square(off / spread).max())
+        errors = check_output(output, reference.shape).astype(np.float64) - reference
+        spread = [_spread(kernel.kind, kernel.size) for kernel in self._kernels]
+        return float(np.square(errors / spread).max())
 
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
         """The costs of all kernels. Each measures one ceiling: gemm has no bytes, gemv no FLOPs."""
         sizes, count = TIERS[self.tier], self._matrices
-        one = sizes.rows * COLUMNS * BITS_PER_WEIGHT[precision] // 8
-        stream = Cost(name=f"gemv-{count * one >> 20}MiB", flops=0, bytes=one, streamed_bytes=one, yields=max(1, count))
+        size = sizes.rows * COLUMNS * BITS_PER_WEIGHT[precision] // 8
+        name = f"gemv-{count * size >> 20}MiB"
+        stream = Cost(name=name, flops=0, bytes=size, streamed_bytes=size, yields=max(1, count))
         products = [Cost(name=f"gemm-{n}", flops=CHAIN * 2 * n**3, bytes=0) for n in sizes.squares]
         return (stream, *products) if count else products
 
 
 def _matrices(sizes: Sizes, options: Mapping[str, str]) -> int:
-    """How many matrices are streamed. Raises UsageError for options that are no numbers."""
+    """The number of streamed matrices. Raises UsageError for options that are no numbers."""
     try:
         cache_bytes, bits = (int(options[name]) if name in options else None for name in ("cache_bytes", "bits"))
     except ValueError as error:
@@ -211,11 +215,12 @@ def _matrices(sizes: Sizes, options: Mapping[str, str]) -> int:
 
 
 def _spread(kind: str, size: int) -> float:
-    """The standard deviation of a kernel's result over nonces; of gemm times the root of its roundings.
+    """The standard deviation of a kernel's result over nonces; for gemm, times the root of its number of roundings.
 
-    A bilinear form of normal vectors has that of a value of its matrix, times the root of their number. In the chain of
-    products the variance of a value grows by the square of the gain, and a ReLU leaves (1 − 1 / π) / 2 of it, since the
-    rows of the square sum to zero, so that the mean behind a ReLU is lost. That is off by less than a third.
+    A bilinear form of normal vectors has the standard deviation of one value of its matrix, times the root of their
+    number. In the chain of products the variance of a value grows by the square of the gain, and a ReLU leaves
+    (1 − 1 / π) / 2 of it: the rows of the square sum to zero, so the mean after a ReLU is lost. The error of this
+    estimate is below a third.
     """
     if kind != "gemm":
         return FINE_RMS * math.sqrt(size * COLUMNS)
@@ -238,33 +243,34 @@ def _rule(name: str, shape: tuple[int, ...]) -> Fill:
 EXPONENTS = range(4, 8)
 FINE_RMS = math.sqrt(sum(4.0**-each for each in EXPONENTS) / len(EXPONENTS) * 7 / 3)
 """The root mean square of ± m · 2^-e, m evenly from 1 to 2, e from 4 to 7."""
-RANDOM, FIXED = 0x81FF, 0x3C00  # the bits of a bf16 that are drawn: sign, two of the exponent, mantissa; and the others
-BLOCK = 1024  # rows that are drawn value by value
+RANDOM = 0x81FF  # the random bits of a bf16: sign, two of the exponent, mantissa
+FIXED = 0x3C00  # its other bits
+BLOCK = 1024  # rows that are generated value by value
 FLIPS = 512  # ways to flip bits of the exponent and the mantissa: no matrix has as many blocks
 
 
 @dataclass(frozen=True)
 class Fine:
-    """Weights in which the matrices that are streamed have values that need all bits of bf16's mantissa.
+    """Weights in which the streamed matrices have values that need all bits of bf16's mantissa.
 
-    A value is ± m · 2^-e with m = 1, 1 + 1/128, …, 2 − 1/128 and e = 4 … 7: ten random bits, of which no format with
-    fewer can hold more than its own. They are so small that no result of the largest matrix leaves fp16's range.
+    A value is ± m · 2^-e with m = 1, 1 + 1/128, …, 2 − 1/128 and e = 4 … 7: ten random bits, which no format of fewer
+    bits can hold. The values are so small that no result of the largest matrix exceeds fp16's range.
 
-    Gigabytes are drawn within seconds: a matrix repeats its first rows, each time with other bits flipped. Flipped bits
-    of an exponent and a mantissa are no multiple of what was there, so no row's product follows from those of others.
+    Gigabytes are generated within seconds: a matrix repeats its first rows, each time with other bits flipped. Flipping
+    bits of exponent and mantissa gives no multiple of the old row, so no row's product follows from others.
     """
 
-    drawn: Weights
+    synthetic: Weights
 
     def names(self) -> Sequence[str]:
-        return self.drawn.names()
+        return self.synthetic.names()
 
     def spec(self, name: str) -> Spec:
-        return self.drawn.spec(name)
+        return self.synthetic.spec(name)
 
     def read(self, name: str, into: npt.NDArray[np.float32]) -> None:
         if not name.startswith("matrix"):
-            self.drawn.read(name, into)
+            self.synthetic.read(name, into)
             return
         source = np.random.Philox(key=philox_key(f"probe/{name}"))
 
