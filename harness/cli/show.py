@@ -41,7 +41,8 @@ def references(against: Sequence[Path], mix: Mix | None) -> tuple[ReferenceScore
     for path in against:
         result = store.open(path)
         judgement = judge_stored(result)
-        reference = known.of(judgement, f"{result.system.cpu_model or 'the machine'} in {path.resolve().name}")
+        name = f"{result.system.cpu_model or 'the machine'} in {path.resolve().name}"
+        reference = known.reference(result, judgement.score, name)
         if reference is None:
             raise UsageError(
                 f"the result in {path} has no score", "give one whose mixed run has a score with --against"

@@ -1,13 +1,19 @@
-"""Everything that is concluded from a result: `judgement.judge` does it once, for all who read it.
+"""Draws every conclusion from the facts of a result. `judgement.judge` does it once, for everything that reads one.
 
-    stamps, intervals, steady    figures of one record, how sure they are, whether its window is steady
-    energy                       joules of a window: readings, what they cover, their sum
-    evidence                     what the rules look at, each figure computed once
-    records, disturbed, honest   rules: evidence -> findings
-    coherent                     whether the facts of a folder can all be true of one run
-    score, diagnosis             the mixed runs, and what explains them
-    figures, roofline            rows, cells and the matrix that reporters lay out
-    judgement                    all of these, in order
+Each line imports from the lines above it only (tests/judge/test_judgement.py checks this):
 
-This file imports none of them, because a worker needs only `steady` and `intervals`.
+    statistics                    figures of one record, their intervals, and whether its window is steady
+    energy                        joules of a window: readings, what they cover, their sum
+    hosts, roofline               facts of each host; the ceilings that the probes reached
+    mixed_run                     one run of the mix: what was completed, in what time, for how many joules
+    grade, score                  the score over all runs
+    diagnosis                     what explains a mixed run: its bound and where the time went
+    evidence                      all that the rules look at, each figure computed once
+    rules                         integrity, interference, records, mix, energy; consistency looks at facts alone
+    solo_rates, scaling, rows     rates for the plan; the mix on some hosts; the rows that reports lay out
+    verdict, references           the result in one word; the scores of other machines
+    judgement                     all of these, in order
+    compare                       two judgements, or machines side by side
+
+This file imports none of them, because a worker needs only `statistics`.
 """

@@ -1,4 +1,4 @@
-"""What the rules look at: the facts of a result, and the figures that follow from them, each computed once."""
+"""The evidence that rules look at: the facts of a result and the figures that follow from them, each computed once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from mixmark.harness.judge.statistics.steadiness import Window
 
 @dataclass(frozen=True, eq=False)
 class Measurement:
-    """A record that has stamps. What follows from them is computed when it is first asked for, and kept."""
+    """A record with timestamps. Its figures are computed when they are first needed, and kept."""
 
     record: Record
     completions: Completions
@@ -46,13 +46,13 @@ class Measurement:
 
     @property
     def host(self) -> str:
-        """The host that it ran on; empty where the run has one host."""
+        """The name of the host that it ran on. Empty: the run has one host."""
         return host_of(self.record.route.device)
 
     @property
-    def is_cell(self) -> bool:
-        """Whether it measures a suite alone on a device: see `is_cell`."""
-        return is_cell(self.record)
+    def is_solo(self) -> bool:
+        """Whether it measures a suite alone on a device: see `is_solo`."""
+        return is_solo(self.record)
 
     @property
     def lanes(self) -> int:
@@ -61,7 +61,7 @@ class Measurement:
 
     @cached_property
     def window_ns(self) -> tuple[int, int]:
-        """The stamps of the first issue and of the last mark."""
+        """The first issue and the last mark."""
         return timestamps.window_ns(self.completions)
 
     @cached_property
@@ -70,23 +70,25 @@ class Measurement:
 
     @cached_property
     def throughput_per_s(self) -> float | None:
-        """Units per second over the whole window. None where the clock did not tick."""
+        """Units per second over the whole window. None: the clock did not tick."""
         return timestamps.rate_per_s(self.record)
 
     @cached_property
     def window(self) -> Window | None:
-        """The window in blocks, all of which count. None where the clock did not tick."""
+        """The window in blocks, all of which count. None: the clock did not tick."""
         return steadiness.window(self.completions)
 
     @cached_property
     def interval(self) -> Interval | None:
-        """The throughput of a closed loop. None: not steady, too few blocks, not known, or a server."""
+        """The interval of a closed loop's throughput. None: not steady, too few blocks, not known, or a server."""
         return None if self.record.scenario == "server" or self.window is None else self.window.interval
 
     @cached_property
     def schedule_ns(self) -> Int64s | None:
-        """When the feeds of a server were due, counted from the begin of its window, and last when the next one would
-        have been. None for another scenario, and where the seed is missing or no such rate can be offered."""
+        """[feeds + 1], the due times of a server's feeds from the begin of its window, and that of the next feed.
+
+        None: another scenario, no seed, or a rate that cannot be offered.
+        """
         rate_per_s, seed = self.record.rate_per_s, self.record.seed
         if self.record.scenario != "server" or rate_per_s is None or seed is None:
             return None
@@ -97,7 +99,7 @@ class Measurement:
 
     @cached_property
     def energy(self) -> MachineEnergy | None:
-        """The machine's energy in the window. None where nothing is metered, or other records share the phase."""
+        """The machine's energy in the window. None: nothing is metered, or other records share the phase."""
         return total.of_record(self.result, self.record) if self.result.domains else None
 
     @cached_property
@@ -107,7 +109,7 @@ class Measurement:
 
     @cached_property
     def watched(self) -> tuple[Conditions, ...]:
-        """The blocks that lie inside the window; where it is too short for one, those that touch it."""
+        """The blocks that lie inside the window. A window that is too short for one has those that touch it."""
         begin_ns, end_ns = self.window_ns
         inside = (block for block in self.touching if begin_ns <= block.begin_ns and block.end_ns <= end_ns)
         return tuple(inside) or self.touching
@@ -139,27 +141,27 @@ class Measurement:
 
     @cached_property
     def stolen(self) -> tuple[float, float] | None:
-        """(the share of the CPUs' time that the hypervisor gave to others, that of the worst block). None: the machine
-        does not say."""
-        shares = [
+        """(the fraction of the CPUs' time that the hypervisor gave to others, that of the worst block). None: the
+        machine does not say."""
+        blocks = [
             (block.stolen_ns, (block.end_ns - block.begin_ns) * block.cpus)
             for block in self.watched
             if block.stolen_ns is not None and block.cpus
         ]
-        if not shares:
+        if not blocks:
             return None
-        mean = sum(stolen for stolen, _ in shares) / sum(whole for _, whole in shares)
-        return mean, max(stolen / whole for stolen, whole in shares)
+        mean = sum(stolen for stolen, _ in blocks) / sum(whole for _, whole in blocks)
+        return mean, max(stolen / whole for stolen, whole in blocks)
 
     @cached_property
     def silicon(self) -> frozenset[str]:
-        """The ids of the record's device and of the parts that it is made of or a slice of."""
+        """The ids of the record's device and of its parts, or of the device that it is a slice of."""
         known = (map(part_of, each.silicon) for each in self.result.devices if each.id == self.record.route.device)
         return frozenset({self.record.route.device}).union(*known)
 
     @cached_property
     def accelerators(self) -> Mapping[str, list[AcceleratorConditions]]:
-        """The states in the watched blocks of each accelerator that the record ran on, by its id."""
+        """The states of each accelerator that the record ran on in the watched blocks, by the accelerator's id."""
         states: dict[str, list[AcceleratorConditions]] = {}
         for state in (state for block in self.watched for state in block.accelerators if state.id in self.silicon):
             states.setdefault(state.id, []).append(state)
@@ -168,25 +170,25 @@ class Measurement:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """A result and all that was computed from it before a rule looks at it. No rule computes it again."""
+    """A result and all figures that rules look at. No rule computes them again."""
 
     result: Result
     measured: tuple[Measurement, ...]
-    """The records that have stamps, in the order of the run."""
+    """The records with timestamps, in the order of the run."""
     ceilings: Mapping[CeilingKey, Ceiling]
     peaks: PeakRates
-    """What no honest record exceeds."""
+    """The rates that no honest record exceeds."""
     score: Score | None = None
-    """None where there is no mixed run, and while the rules of honesty, on which the score depends, look."""
+    """None: there is no mixed run, or the integrity rules, on which the score depends, look at the evidence."""
     unknown_suites: Mapping[str, str] = field(default_factory=dict)
     """Why records could not be compared with the code of their suite, by their keys."""
     diagnoses: Mapping[str, Diagnosis] = field(default_factory=dict)
     """What explains each mixed run, by its phase."""
 
     @property
-    def cells(self) -> Iterator[Measurement]:
+    def solo(self) -> Iterator[Measurement]:
         """The solo measurements."""
-        return (measured for measured in self.measured if measured.is_cell)
+        return (measured for measured in self.measured if measured.is_solo)
 
     @property
     def runs(self) -> tuple[ScoredRun, ...]:
@@ -200,7 +202,7 @@ class Evidence:
         return {share.key: share.limits for phase in phases for task in phase.tasks for share in task.shares}
 
     def achieved(self, measured: Measurement) -> Achieved:
-        """The share of the roofline that a record reached."""
+        """The fraction of the roofline that a record reached."""
         return roofline.achieved(measured.record, self.ceilings)
 
 
@@ -218,7 +220,6 @@ def gather(result: Result, unknown_suites: Mapping[str, str] = MappingProxyType(
     )
 
 
-def is_cell(record: Record) -> bool:
-    """Whether a record measures a suite alone on a device: it is neither a probe, nor a screening run, nor a part of a
-    mix."""
+def is_solo(record: Record) -> bool:
+    """Whether a record is a solo measurement of a suite on a device: no probe, no screening run, no part of a mix."""
     return not record.screening and record.scenario not in ("probe", "mixed")

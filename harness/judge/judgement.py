@@ -6,16 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mixmark.harness.contracts.schema import Finding, Result
-from mixmark.harness.judge import rows as figures
-from mixmark.harness.judge import scaling, solo_rates
-from mixmark.harness.judge import score as scoring
+from mixmark.harness.judge import rows, scaling, score, solo_rates
 from mixmark.harness.judge.diagnosis import Diagnosis, diagnoses
 from mixmark.harness.judge.evidence import Evidence, Measurement, gather
 from mixmark.harness.judge.references import ReferenceScore
 from mixmark.harness.judge.roofline import Ceiling
 from mixmark.harness.judge.rows import Matrix, Row
-from mixmark.harness.judge.rules import consistency, integrity, interference, mix, records
-from mixmark.harness.judge.rules import energy as energy
+from mixmark.harness.judge.rules import consistency, energy, integrity, interference, mix, records
 from mixmark.harness.judge.rules.consistency import SuiteClaims
 from mixmark.harness.judge.rules.rule import Rule
 from mixmark.harness.judge.scaling import ScalingStep
@@ -65,15 +62,15 @@ class Judgement:
 
     result: Result
     measured: Mapping[str, Measurement]
-    """Each record that has stamps, by its key: its window, its interval, its energy, the blocks of the watch."""
+    """The records with timestamps, by their keys: window, interval, energy, blocks of the watch."""
     ceilings: tuple[Ceiling, ...]
     """What the probes reached on each device, by each adapter, at each precision."""
     rows: tuple[Row, ...]
-    """One for each record but the probes' and the mix's, suites kept together."""
+    """One for each record but those of the probes and of the mix, suites kept together."""
     cells: tuple[Row, ...]
-    """The same with all runs of a cell in one, without those of hosted services."""
+    """The same with all runs of a solo measurement in one, without those of hosted services."""
     hosted: tuple[Row, ...]
-    """The cells of hosted services, whose outputs nobody can audit: they stand on a table of their own."""
+    """The same of hosted services, whose outputs cannot be audited: reports show them in a table of their own."""
     matrix: Matrix | None
     """The devices compared. None: fewer than two were measured."""
     score: Score | None
@@ -81,14 +78,14 @@ class Judgement:
     diagnoses: Mapping[str, Diagnosis]
     """What explains each run of the score, by its phase."""
     scaling: tuple[ScalingStep, ...]
-    """How the rate of the mix grows with the hosts. Empty where that was not asked for."""
+    """How the rate of the mix grows with the hosts. Empty: it was not asked for."""
     findings: tuple[Finding, ...]
     verdict: Verdict
-    """Whether the figures are good for anything, in one word with its reasons."""
+    """Whether the figures can be relied on, in one word with its reasons."""
     against: tuple[ReferenceScore, ...]
-    """The scores of other machines that a reader may hold this one against, of the same mix."""
+    """The scores of other machines to compare this one with, of the same mix."""
     exit_code: int
-    """0 all went well, notes and warnings included; 1 something is invalid or nothing was measured; 130 interrupted."""
+    """0: no finding is invalid. 1: one is, or nothing was measured. 130: the run was interrupted."""
 
     @property
     def contradiction(self) -> str | None:
@@ -107,41 +104,49 @@ def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteC
         return _rejected(result, contradictions)
     evidence = gather(result, claims.unknown if claims else {})
     doubts = integrity.findings(evidence)
-    score = scoring.score(result, doubts)
-    grown: tuple[ScalingStep, ...] = ()
-    if score is not None:
-        doubtful = integrity.invalid(doubts)
-        plans = {phase.name: phase.placement for phase in result.phases if phase.placement}
-        known = {
-            run.phase: solo_rates.known(evidence, score.mix, doubtful, run.phase, plans[run.phase].rates)
-            for run in score.runs
-        }
-        alone = solo_rates.solo(evidence, score.mix, doubtful)
-        explained = diagnoses(result, score, alone, known)
-        score = scoring.proven(score, {phase: seen.unproven for phase, seen in explained.items()})
-        grown = scaling.steps(result, score, doubts, alone)
-        evidence = replace(evidence, score=score, diagnoses=explained)
+    evidence, steps = _scored(evidence, doubts)
     findings = (*_found(FIRST, evidence), *doubts, *_found(LAST, evidence))
     invalid = integrity.invalid(findings)
-    rows = figures.rows(evidence, invalid)
-    audited, hosted = (figures.cells([row for row in rows if row.record.route.hosted is own]) for own in (False, True))
+    all_rows = rows.rows(evidence, invalid)
+    cells, hosted = (rows.cells([row for row in all_rows if row.record.route.hosted is own]) for own in (False, True))
     exit_code = _exit_code(evidence, bool(invalid))
     return Judgement(
         result=result,
-        measured={each.key: each for each in evidence.measured},
+        measured={measured.key: measured for measured in evidence.measured},
         ceilings=tuple(evidence.ceilings.values()),
-        rows=rows,
-        cells=audited,
+        rows=all_rows,
+        cells=cells,
         hosted=hosted,
-        matrix=figures.matrix(evidence, rows),
-        score=score,
+        matrix=rows.matrix(evidence, all_rows),
+        score=evidence.score,
         diagnoses=evidence.diagnoses,
-        scaling=grown,
+        scaling=steps,
         findings=findings,
-        verdict=verdict(evidence, findings, (*audited, *hosted), exit_code),
-        against=tuple(each for each in against if result.mix and each.mix == result.mix.name),
+        verdict=verdict(evidence, findings, (*cells, *hosted), exit_code),
+        against=tuple(other for other in against if result.mix and other.mix == result.mix.name),
         exit_code=exit_code,
     )
+
+
+def _scored(evidence: Evidence, doubts: Sequence[Finding]) -> tuple[Evidence, tuple[ScalingStep, ...]]:
+    """The evidence with the score and what explains it, and the mix on some of the hosts.
+
+    doubts: the findings of the integrity rules.
+    """
+    result = evidence.result
+    found = score.score(result, doubts)
+    if found is None:
+        return evidence, ()
+    invalid = integrity.invalid(doubts)
+    plans = {phase.name: phase.placement for phase in result.phases if phase.placement}
+    known = {
+        run.phase: solo_rates.known(evidence, found.mix, invalid, run.phase, plans[run.phase].rates)
+        for run in found.runs
+    }
+    solo = solo_rates.solo(evidence, found.mix, invalid)
+    explained = diagnoses(result, found, solo, known)
+    found = score.proven(found, {phase: diagnosis.unproven for phase, diagnosis in explained.items()})
+    return replace(evidence, score=found, diagnoses=explained), scaling.steps(result, found, doubts, solo)
 
 
 def _rejected(result: Result, contradictions: tuple[Finding, ...]) -> Judgement:
@@ -159,5 +164,5 @@ def _found(rules: tuple[Rule, ...], evidence: Evidence) -> Iterator[Finding]:
 def _exit_code(evidence: Evidence, invalid: bool) -> int:
     if not evidence.result.finished:
         return 130
-    measured = any(each.record.scenario != "probe" for each in evidence.measured)
+    measured = any(measured.record.scenario != "probe" for measured in evidence.measured)
     return 1 if invalid or not measured else 0

@@ -1,25 +1,22 @@
-"""The scores of other machines that a report holds a machine against."""
+"""The scores of other machines that a report compares a machine with."""
 
 from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING
 
 from pydantic import Field, TypeAdapter
 
-from mixmark.harness.contracts.schema import Boundary, Fact
+from mixmark.harness.contracts.schema import Boundary, Fact, Result
 from mixmark.harness.judge.grade import Grade
-
-if TYPE_CHECKING:
-    from mixmark.harness.judge.judgement import Judgement
+from mixmark.harness.judge.score import Score
 
 
 class ReferenceScore(Fact):
     """A machine and its score."""
 
     name: str = Field(min_length=1)
-    """What a reader calls the machine."""
+    """The name of the machine for a reader."""
     mix: str
     mixes_per_s: float = Field(gt=0)
     """TX."""
@@ -36,24 +33,25 @@ class ReferenceScore(Fact):
 
 @cache
 def published() -> tuple[ReferenceScore, ...]:
-    """The published entries that ship with Mixmark. `python -m mixmark.submissions.references` writes the file from
-    `submissions/entries`."""
+    """The published entries that ship with Mixmark.
+
+    `python -m mixmark.submissions.references` writes the file from `submissions/entries`.
+    """
     text = files("mixmark.harness.judge").joinpath("references.json").read_text(encoding="utf-8")
     return TypeAdapter(tuple[ReferenceScore, ...]).validate_json(text)
 
 
-def of(judgement: Judgement, name: str) -> ReferenceScore | None:
+def reference(result: Result, score: Score | None, name: str) -> ReferenceScore | None:
     """The score of a result, under a name. None: it has no score."""
-    found = judgement.score
-    if found is None or found.mixes_per_s is None:
+    if score is None or score.mixes_per_s is None:
         return None
     return ReferenceScore(
         name=name,
-        mix=found.mix.name,
-        mixes_per_s=found.mixes_per_s.estimate,
-        mixes_per_kj=found.mixes_per_kj.estimate if found.mixes_per_kj else None,
-        boundary=found.runs[0].total.boundary if found.mixes_per_kj else None,
-        weight_class=found.weight_class,
-        grade=found.grade,
-        created_utc=judgement.result.created_utc,
+        mix=score.mix.name,
+        mixes_per_s=score.mixes_per_s.estimate,
+        mixes_per_kj=score.mixes_per_kj.estimate if score.mixes_per_kj else None,
+        boundary=score.boundary,
+        weight_class=score.weight_class,
+        grade=score.grade,
+        created_utc=result.created_utc,
     )

@@ -7,7 +7,7 @@ from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
 
 from mixmark.harness.contracts.schema import Boundary, Int64s, Record, Result, UnitNames
-from mixmark.harness.judge.evidence import Evidence, Measurement, is_cell
+from mixmark.harness.judge.evidence import Evidence, Measurement, is_solo
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.judge.statistics.intervals import over_runs, percentile
 
@@ -106,11 +106,11 @@ def rows(evidence: Evidence, invalid: Collection[str]) -> tuple[Row, ...]:
     invalid: the keys of the records that a rule found invalid.
     """
     measured = {each.key: each for each in evidence.measured}
-    whole = {record.route.model_dump_json() for record in evidence.result.records if is_cell(record)}
+    whole = {record.route.model_dump_json() for record in evidence.result.records if is_solo(record)}
     records = [
         record
         for record in evidence.result.records
-        if is_cell(record) or (record.screening and record.route.model_dump_json() not in whole)
+        if is_solo(record) or (record.screening and record.route.model_dump_json() not in whole)
     ]
     suites = list(dict.fromkeys(record.route.suite for record in records))
     records.sort(key=lambda record: suites.index(record.route.suite))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from mixmark.harness.contracts.schema import Finding, Mix, Phase, Result
+from mixmark.harness.contracts.schema import Boundary, Finding, Mix, Phase, Result
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.energy import total as machine
 from mixmark.harness.judge.grade import Grade, grade
@@ -32,7 +32,7 @@ class Score:
     """TX."""
     mixes_per_kj: Figure | None
     """MX: the score."""
-    boundary: str | None
+    boundary: Boundary | None
     """`wall`, `node` or `devices`, the same in all runs."""
     unmeasured: Reason | None
     """Why there is TX and no MX. None: there is MX, or no score."""

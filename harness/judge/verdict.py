@@ -1,4 +1,4 @@
-"""Whether the figures of a result can be relied on, in one word with its reasons.
+"""The verdict: in one word with its reasons, whether the figures of a result can be relied on.
 
     solid        several runs agree within ±5 %, and nothing disturbed them
     fair         nothing disturbed the measurement much, but something is missing or was noticed: the reasons say what
@@ -6,7 +6,7 @@
     invalid      something failed or is wrong, so that the command exits with 1
     unfinished   the run was interrupted
 
-Each rule is Evidence and Judgement's findings -> reasons. No reason changes a figure.
+No reason changes a figure.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class VerdictReason:
     """The rule whose finding, or whose figure, it rests on."""
     text: str
     remedy: str = ""
-    """What the reader can do about it; empty where nothing is known."""
+    """What the reader can do about it. Empty: no remedy is known."""
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,14 @@ class Verdict:
     @property
     def reason(self) -> str:
         """The reasons as one phrase, at most two in full."""
-        told = [each.text for each in self.reasons[:2]]
-        more = len(self.reasons) - len(told)
-        return "; ".join(told) + (f"; and {more} more" if more else "")
+        shown = [reason.text for reason in self.reasons[:2]]
+        more = len(self.reasons) - len(shown)
+        return "; ".join(shown) + (f"; and {more} more" if more else "")
 
     @property
     def remedy(self) -> str:
-        """What the reader can do about the most serious reason that can be helped."""
-        return next((each.remedy for each in self.reasons if each.remedy), "")
+        """What the reader can do about the most serious reason that has a remedy."""
+        return next((reason.remedy for reason in self.reasons if reason.remedy), "")
 
     def __str__(self) -> str:
         return f"{self.word}: {self.reason}"
@@ -74,70 +74,64 @@ class Verdict:
 def verdict(evidence: Evidence, findings: Sequence[Finding], cells: Sequence[Row], exit_code: int) -> Verdict:
     """The verdict over all findings.
 
-    cells: the rows of the report, all runs of a cell in one. exit_code: that of the command.
+    cells: the rows of the report, all runs of a solo measurement in one. exit_code: that of the command.
     """
     if evidence.result.live:
         return Verdict("unfinished", (VerdictReason("finished", "the run is still going on"),))
     if exit_code == 130:
-        return Verdict(
-            "unfinished", (VerdictReason("finished", "the run was interrupted", "continue it with --resume"),)
-        )
+        interrupted = VerdictReason("finished", "the run was interrupted", "continue it with --resume")
+        return Verdict("unfinished", (interrupted,))
     if exit_code:
-        return Verdict(
-            "invalid", tuple(_wrong(evidence, findings)) or (VerdictReason("finished", "nothing was measured"),)
-        )
-    much = tuple(reason for rule in DISTURBED for reason in rule(evidence))
-    if much:
+        nothing = VerdictReason("finished", "nothing was measured")
+        return Verdict("invalid", tuple(_wrong(evidence, findings)) or (nothing,))
+    if much := tuple(reason for check in DISTURBED for reason in check(evidence)):
         return Verdict("disturbed", much)
-    little = (*_open(evidence, cells), *_noticed(evidence, findings))
-    if little:
+    if little := (*_missing(evidence, cells), *_noticed(evidence, findings)):
         return Verdict("fair", little)
     return Verdict("solid", (VerdictReason("", _agreement(evidence, cells)),))
 
 
 def _wrong(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[VerdictReason]:
-    """What is invalid, each message once."""
+    """Each message of an invalid finding once."""
     labels = {record.key: f"{record.route.label}: " for record in evidence.result.records}
-    told = {(each.message, each.rule): labels.get(each.about, "") for each in findings if each.severity == "invalid"}
-    for (message, rule), label in told.items():
+    invalid = [finding for finding in findings if finding.severity == "invalid"]
+    for (message, rule), label in {(each.message, each.rule): labels.get(each.about, "") for each in invalid}.items():
         yield VerdictReason(rule, label + message)
 
 
 def loaded(evidence: Evidence) -> Iterator[VerdictReason]:
     """Other programs used much of the machine."""
-    known = ((each.foreign_cores, each.host) for each in evidence.measured)
-    found = [(seen[0] / seen[1], host or "the machine") for seen, host in known if seen]
-    shares = [share for share, _ in found]
-    if shares and max(shares) > MUCH_FOREIGN:
-        text = f"other programs used up to {max(shares) * 100:.0f} % of {max(found)[1]}"
-        yield VerdictReason(
-            "no_foreign_load", text + _of(sum(share > MUCH_FOREIGN for share in shares), len(shares)), AGAIN
-        )
+    used = [
+        (measured.foreign_cores[0] / measured.foreign_cores[1], measured.host or "the machine")
+        for measured in evidence.measured
+        if measured.foreign_cores
+    ]
+    most, where = max(used, default=(0.0, ""))
+    if most > MUCH_FOREIGN:
+        text = f"other programs used up to {most * 100:.0f} % of {where}"
+        count = _count([fraction > MUCH_FOREIGN for fraction, _ in used])
+        yield VerdictReason("no_foreign_load", text + count, AGAIN)
 
 
 def stolen(evidence: Evidence) -> Iterator[VerdictReason]:
     """The hypervisor gave much of the CPUs' time to others."""
-    found = [(each.stolen[0], each.host) for each in evidence.measured if each.stolen]
-    shares = [mean for mean, _ in found]
-    if shares and max(shares) > MUCH_STOLEN:
-        host = max(found)[1]
+    taken = [(measured.stolen[0], measured.host) for measured in evidence.measured if measured.stolen]
+    most, host = max(taken, default=(0.0, ""))
+    if most > MUCH_STOLEN:
         cpus = f"the time of the CPUs of {host}" if host else "the CPUs' time"
-        text = f"the hypervisor gave up to {max(shares) * 100:.0f} % of {cpus} to others"
-        yield VerdictReason(
-            "no_steal_time",
-            text + _of(sum(share > MUCH_STOLEN for share in shares), len(shares)),
-            "run again when the host is quiet",
-        )
+        text = f"the hypervisor gave up to {most * 100:.0f} % of {cpus} to others"
+        count = _count([fraction > MUCH_STOLEN for fraction, _ in taken])
+        yield VerdictReason("no_steal_time", text + count, "run again when the host is quiet")
 
 
 def impossible(evidence: Evidence) -> Iterator[VerdictReason]:
     """The mix was faster than the rates alone allow, by more than its interval and theirs."""
-    for run in evidence.score.runs if evidence.score else ():
-        seen = evidence.diagnoses.get(run.phase)
-        if seen is not None and not seen.bound_is_estimate and seen.lowest_of_plan(run) > 1:
-            times = run.mixes_per_s.estimate / seen.plan.bound_per_s
-            text = f"the mix did {times:.2f} times what its devices alone allow"
-            yield VerdictReason("mix_bounded", f"{text}, so those were slowed down", AGAIN)
+    for run in evidence.runs:
+        diagnosis = evidence.diagnoses.get(run.phase)
+        if diagnosis is not None and not diagnosis.bound_is_estimate and diagnosis.lowest_of_plan(run) > 1:
+            times = run.mixes_per_s.estimate / diagnosis.plan.bound_per_s
+            text = f"the mix did {times:.2f} times what its devices alone allow, so those were slowed down"
+            yield VerdictReason("mix_bounded", text, AGAIN)
             return
 
 
@@ -145,23 +139,22 @@ def drifted(evidence: Evidence) -> Iterator[VerdictReason]:
     """The machine changed speed between the start and the end of the run."""
     far = [drift for _, _, drift, scatter in speed_drifts(evidence) if drift > max(MUCH_DRIFT, scatter)]
     if far:
-        furthest = max(far)
-        yield VerdictReason(
-            "speed_stable", f"the machine's speed drifted by {furthest * 100:.0f} % during the run", AGAIN
-        )
+        text = f"the machine's speed drifted by {max(far) * 100:.0f} % during the run"
+        yield VerdictReason("speed_stable", text, AGAIN)
 
 
 def collapsed(evidence: Evidence) -> Iterator[VerdictReason]:
     """A stretch of a window ran at another level and moved the figure much."""
     moved = [
-        each.window.stretch.moved
-        for each in evidence.cells
-        if each.record.scenario != "server" and each.window and each.window.stretch
+        measured.window.stretch.moved
+        for measured in evidence.solo
+        if measured.record.scenario != "server" and measured.window and measured.window.stretch
     ]
-    moved += [run.stretch.moved for run in (evidence.score.runs if evidence.score else ()) if run.stretch]
-    if moved and max(moved) > MUCH_MOVED:
-        text = f"a change of speed within a window moved its figure by {max(moved) * 100:.0f} %"
-        yield VerdictReason("steady", text + _of(sum(share > MUCH_MOVED for share in moved), len(moved)), AGAIN)
+    moved += [run.stretch.moved for run in evidence.runs if run.stretch]
+    most = max(moved, default=0.0)
+    if most > MUCH_MOVED:
+        text = f"a change of speed within a window moved its figure by {most * 100:.0f} %"
+        yield VerdictReason("steady", text + _count([fraction > MUCH_MOVED for fraction in moved]), AGAIN)
 
 
 def wandering(evidence: Evidence) -> Iterator[VerdictReason]:
@@ -172,9 +165,15 @@ def wandering(evidence: Evidence) -> Iterator[VerdictReason]:
         yield VerdictReason("interval_known", text, AGAIN)
 
 
-Rule = Callable[[Evidence], Iterator[VerdictReason]]
-DISTURBED: tuple[Rule, ...] = (loaded, stolen, impossible, drifted, collapsed, wandering)
-"""The rules by which a result is disturbed."""
+DISTURBED: tuple[Callable[[Evidence], Iterator[VerdictReason]], ...] = (
+    loaded,
+    stolen,
+    impossible,
+    drifted,
+    collapsed,
+    wandering,
+)
+"""The checks by which a result is disturbed."""
 
 NOTICED: dict[str, tuple[str, str]] = {
     "seed_random": ("the inputs were known beforehand, by --seed", "leave --seed away"),
@@ -214,75 +213,76 @@ metered."""
 
 def _noticed(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[VerdictReason]:
     """The warnings, each rule once, with the number of measurements that it is about."""
-    keys = {each.key for each in evidence.measured}
     about: dict[str, set[str]] = defaultdict(set)
-    for each in findings:
-        if each.severity == "warning":
-            about[each.rule].add(each.about)
+    for finding in findings:
+        if finding.severity == "warning":
+            about[finding.rule].add(finding.about)
     for rule, (text, remedy) in NOTICED.items():
         if rule in about:
-            those = len(about[rule] & keys)
-            yield VerdictReason(rule, text + _of(those, len(keys)), remedy)
+            count = _count([measured.key in about[rule] for measured in evidence.measured])
+            yield VerdictReason(rule, text + count, remedy)
 
 
-def _open(evidence: Evidence, cells: Sequence[Row]) -> Iterator[VerdictReason]:
+def _missing(evidence: Evidence, cells: Sequence[Row]) -> Iterator[VerdictReason]:
     """What the figures lack to be solid."""
     if evidence.result.tier == "smoke":
         yield VerdictReason("score_graded", "the smoke tier only shows that everything works", "--tier edge measures")
-    found = evidence.score
-    if found is not None:
-        widest = _widest(found)
-        if widest is None:
-            yield VerdictReason(
-                "score_graded", f"the score is {found.grade} and has no interval", _longer(evidence, found)
-            )
-        elif len(found.runs) < SOLID_RUNS:
-            yield VerdictReason(
-                "score_graded", "one run does not show how far runs differ", "--preset official makes five"
-            )
-        elif widest > SOLID_HALF_WIDTH:
-            yield VerdictReason("score_graded", f"the score is known to ±{widest * 100:.0f} %")
-        return
+    yield from _missing_in_score(evidence, evidence.score) if evidence.score else _missing_in_cells(cells)
+
+
+def _missing_in_score(evidence: Evidence, score: Score) -> Iterator[VerdictReason]:
+    widest = _widest(score)
+    if widest is None:
+        text = f"the score is {score.grade} and has no interval"
+        yield VerdictReason("score_graded", text, _longer(evidence, score))
+    elif len(score.runs) < SOLID_RUNS:
+        text = "one run does not show how far runs differ"
+        yield VerdictReason("score_graded", text, "--preset official makes five")
+    elif widest > SOLID_HALF_WIDTH:
+        yield VerdictReason("score_graded", f"the score is known to ±{widest * 100:.0f} %")
+
+
+def _missing_in_cells(cells: Sequence[Row]) -> Iterator[VerdictReason]:
     if any(row.status == "unaudited" for row in cells):
         yield VerdictReason("audited", "nobody can audit the outputs of a hosted service")
-    cells = [row for row in cells if row.status == "ok"]
-    single = [row for row in cells if row.throughput_per_s is not None and row.runs < SOLID_RUNS]
-    if single:
+    measured = [row for row in cells if row.status == "ok" and row.throughput_per_s is not None]
+    if any(row.runs < SOLID_RUNS for row in measured):
         yield VerdictReason("interval_known", "one run does not show how far runs differ", "--runs 5 does")
-    widths = [row.half_width for row in cells if row.throughput_per_s is not None and row.runs >= SOLID_RUNS]
-    if any(width is None for width in widths):
+    widths = [row.half_width for row in measured if row.runs >= SOLID_RUNS]
+    known = [width for width in widths if width is not None]
+    if len(known) < len(widths):
         yield VerdictReason("interval_known", "an interval over the runs is not known", "more --runs")
-    elif (widest := max((width for width in widths if width is not None), default=0.0)) > SOLID_HALF_WIDTH:
+    elif (widest := max(known, default=0.0)) > SOLID_HALF_WIDTH:
         yield VerdictReason("interval_known", f"a figure is known to ±{widest * 100:.0f} %", "more --runs")
 
 
-def _longer(evidence: Evidence, found: Score) -> str:
-    """The preset whose mix is long enough for an interval, by the pace of this one; no preset helps a given seed."""
+def _longer(evidence: Evidence, score: Score) -> str:
+    """The preset whose mix is long enough for an interval, by the pace of this one. No preset helps a given seed."""
     if evidence.result.preset != "quick" or evidence.result.seed_given:
         return ""
     enough = all(
-        stream.feeds * STANDARD_MIX_NS >= PROVISIONAL_FEEDS * run.length_ns
-        for run in found.runs
-        for stream in run.suites
+        progress.feeds * STANDARD_MIX_NS >= PROVISIONAL_FEEDS * run.length_ns
+        for run in score.runs
+        for progress in run.suites
     )
     return "--preset standard gives an interval" if enough else "--preset official gives an interval, in hours"
 
 
-def _widest(found: Score) -> float | None:
-    """The half-width of the less certain of MX and TX, since a reader goes by both. None: one is not known."""
-    widths = [each.half_width for each in (found.mixes_per_kj, found.mixes_per_s) if each is not None]
+def _widest(score: Score) -> float | None:
+    """The half-width of the less certain of MX and TX, since a reader relies on both. None: one is not known."""
+    widths = [figure.half_width for figure in (score.mixes_per_kj, score.mixes_per_s) if figure is not None]
     known = [width for width in widths if width is not None]
     return max(known) if known and len(known) == len(widths) else None
 
 
 def _agreement(evidence: Evidence, cells: Sequence[Row]) -> str:
-    found = evidence.score
-    if found and (widest := _widest(found)) is not None:
-        return f"{len(found.runs)} runs agree within ±{widest * 100:.1f} %, and nothing disturbed them"
+    score = evidence.score
+    if score and (widest := _widest(score)) is not None:
+        return f"{len(score.runs)} runs agree within ±{widest * 100:.1f} %, and nothing disturbed them"
     runs = min((row.runs for row in cells), default=0)
     return f"{runs} runs agree within ±{SOLID_HALF_WIDTH * 100:.0f} %, and nothing disturbed them"
 
 
-def _of(those: int, measurements: int) -> str:
-    """How many of several measurements a reason is about; nothing where it is about the whole run or the only one."""
-    return f" ({those} of {measurements} measurements)" if those and measurements > 1 else ""
+def _count(hits: Sequence[bool]) -> str:
+    """How many of several measurements a reason is about. Empty: it is about the whole run, or the only measurement."""
+    return f" ({sum(hits)} of {len(hits)} measurements)" if any(hits) and len(hits) > 1 else ""

@@ -24,7 +24,7 @@ def chosen(evidence: Evidence, invalid: Collection[str]) -> tuple[Phase, ...]:
     invalid: the keys of the records that a rule of honesty found invalid.
     """
     result = evidence.result
-    alone = [each for each in evidence.measured if each.is_cell]
+    alone = [each for each in evidence.measured if each.is_solo]
     screenings = [each for each in evidence.measured if each.record.screening]
     speeds = {each.record.route.key: each.throughput_per_s or 0.0 for each in (*alone, *screenings)}
     failed = {

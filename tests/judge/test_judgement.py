@@ -62,7 +62,7 @@ def test_one_report_of_five_runs_concludes_once(calls: Counter[str]) -> None:
 
 def test_a_window_is_looked_at_once(calls: Counter[str]) -> None:
     told = judge(sample())
-    windows = [each.window for each in told.measured.values() if each.is_cell]
+    windows = [each.window for each in told.measured.values() if each.is_solo]
     assert calls["steadiness"] == sum(window is not None and window.steady is not None for window in windows) > 0
 
 

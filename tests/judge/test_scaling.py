@@ -74,7 +74,7 @@ def test_the_score_is_that_of_all_hosts(three: Result) -> None:
     found = judge(three).score
     assert plain and found and [run.phase for run in found.runs] == ["mixed.1"]
     assert (found.headline, found.mixes_per_s) == (plain.headline, plain.mixes_per_s)
-    alone = {each.record.phase for each in gather(three).measured if each.is_cell}
+    alone = {each.record.phase for each in gather(three).measured if each.is_solo}
     assert alone and not {phase for phase in alone if phase.startswith("scaling")}
     known = solo_rates.solo(gather(three), EDGE, ())
     assert sorted(rate.units_per_s for rate in known) == sorted(

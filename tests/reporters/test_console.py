@@ -69,10 +69,10 @@ def test_the_scale_holds_the_score_against_others_of_the_same_mix(measured: Resu
 
 def test_any_result_with_a_score_is_a_reference(measured: Result) -> None:
     found = judge(measured)
-    reference = references.of(found, "the same")
+    reference = references.reference(found.result, found.score, "the same")
     assert reference is not None
     assert summary(judge(measured, (reference,))).scale[0].startswith("1.00 × the speed and 1.00 × the mixes")
-    assert references.of(judge(sample()), "without a mix") is None
+    assert references.reference(sample(), judge(sample()).score, "without a mix") is None
 
 
 def test_the_published_references_can_be_read() -> None:

@@ -18,7 +18,7 @@ from mixmark.harness.contracts.device_ids import local
 from mixmark.harness.contracts.schema import Device, LatencyLimits, NoiseFloor, Record, Result, Route, System
 from mixmark.harness.contracts.text import Reason, differences
 from mixmark.harness.judge import hosts
-from mixmark.harness.judge.evidence import Measurement, is_cell
+from mixmark.harness.judge.evidence import Measurement, is_solo
 from mixmark.harness.judge.judgement import Judgement
 from mixmark.harness.judge.statistics.distributions import student_t
 from mixmark.harness.judge.statistics.intervals import (
@@ -130,7 +130,7 @@ def noise_floor(pairs: Sequence[tuple[float, float]]) -> float | None:
 def noise_floors(judgement: Judgement) -> dict[str, float | None]:
     """The noise floor of each solo measurement, by its label: runs 1 and 2 are a pair, runs 3 and 4 are, and so on."""
     runs_of: dict[str, dict[int, float]] = defaultdict(dict)
-    for record in filter(is_cell, judgement.result.records):
+    for record in filter(is_solo, judgement.result.records):
         value, _ = compared_figure(record, judgement.measured.get(record.key))
         if value:
             runs_of[_label(record)][record.run] = value
@@ -409,7 +409,7 @@ def solo_measurements(judgements: Sequence[Judgement]) -> list[tuple[SoloRun, ..
         devices = {device.id: device for device in result.devices}
         seen: dict[Hashable, int] = defaultdict(int)
         invalid = {finding.about: finding.message for finding in judgement.findings if finding.severity == "invalid"}
-        for record in filter(is_cell, result.records):
+        for record in filter(is_solo, result.records):
             device = devices[record.route.device]
             run = SoloRun(
                 record,

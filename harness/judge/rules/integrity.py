@@ -14,7 +14,7 @@ import numpy as np
 from mixmark.harness.contracts.device_ids import local
 from mixmark.harness.contracts.schema import HOSTED, NO_GATE, NOT_ASKED, Audit, Finding, Record
 from mixmark.harness.judge import hosts
-from mixmark.harness.judge.evidence import Evidence, Measurement, is_cell
+from mixmark.harness.judge.evidence import Evidence, Measurement, is_solo
 from mixmark.harness.judge.hosts import AT_REST_BYTES_PER_S
 from mixmark.harness.judge.rules.rule import Rule, Severity, record_rule, rule
 from mixmark.harness.judge.statistics.intervals import CONFIDENCE
@@ -194,7 +194,7 @@ def _by_phase_and_device(measured: Iterable[Measurement]) -> Mapping[tuple[str, 
 def low_feed_overhead(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
     """Little time passes between feeds, and no more than it takes to make the feeds and to keep the outputs: this time
     is in no throughput."""
-    for measured in evidence.cells:
+    for measured in evidence.solo:
         feeds = len(measured.completions)
         if measured.record.scenario == "server" or feeds < 2:
             continue
@@ -220,7 +220,7 @@ def fastest_measured(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
     audited, so a record that is called one would hide wrong outputs."""
     if not evidence.result.finished:
         return
-    in_full = {record.route.key for record in evidence.result.records if is_cell(record)}
+    in_full = {record.route.key for record in evidence.result.records if is_solo(record)}
     screenings = [each for each in evidence.measured if each.record.screening and each.throughput_per_s]
     fastest: dict[tuple[str, str], Measurement] = {}
     for screening in sorted(screenings, key=lambda each: (each.throughput_per_s, each.record.route.key in in_full)):
@@ -238,7 +238,7 @@ def not_starved(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
     """The device sets the rate, not the harness: a runner with several feeds at once hardly waits for one, and making
     the feeds of a mixed run takes little of the device's time. A processor's feeds are made between its feeds, those of
     other devices while they work."""
-    for measured in evidence.cells:
+    for measured in evidence.solo:
         issued_ns = measured.completions.issued_ns
         begin_ns, end_ns = issued_ns.min(), issued_ns.max()  # meanwhile all lanes are at work
         if measured.record.scenario == "server" or measured.lanes == 1 or begin_ns == end_ns:
@@ -248,7 +248,7 @@ def not_starved(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
         if starved > BETWEEN:
             message = f"its slots stood without a feed for {starved * 100:.0f} % of their time, {HARNESS}"
             yield "warning", measured.key, message
-    making_ns = {_setup(measured.record): measured.record.feed_overhead_ns or 0 for measured in evidence.cells}
+    making_ns = {_setup(measured.record): measured.record.feed_overhead_ns or 0 for measured in evidence.solo}
     mixed = [measured for measured in evidence.measured if measured.record.scenario == "mixed"]
     for (_, device), sharing in _by_phase_and_device(mixed).items():
         took_ns = sum(len(each.completions) * making_ns.get(_setup(each.record), 0) for each in sharing)

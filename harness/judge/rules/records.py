@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mixmark.harness.judge.evidence import Evidence, Measurement, is_cell
+from mixmark.harness.judge.evidence import Evidence, Measurement, is_solo
 from mixmark.harness.judge.rules.rule import Severity, record_rule, rule
 from mixmark.harness.judge.statistics.intervals import (
     FEWEST_BLOCKS,
@@ -46,14 +46,14 @@ def closed_cleanly(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
 def enough_feeds(measured: Measurement) -> Iterator[str]:
     """The sample carries the lowest tail percentile; otherwise none is shown."""
     needed = sample_needed(LOWEST_TAIL)
-    if measured.is_cell and len(measured.completions) < needed:
+    if measured.is_solo and len(measured.completions) < needed:
         yield f"no tail percentile: p{LOWEST_TAIL * 100:g} needs {needed} feeds"
 
 
 @rule
 def screened(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
     """A route is measured no further if its screening run was not the fastest of its suite on its device."""
-    in_full = {record.route.key for record in evidence.result.records if is_cell(record)}
+    in_full = {record.route.key for record in evidence.result.records if is_solo(record)}
     message = "only a screening run of a few seconds ran"
     if evidence.result.finished:
         message += ", since another route was faster; --all-routes measures it"
@@ -82,7 +82,7 @@ def batch_search_finished(evidence: Evidence) -> Iterator[tuple[Severity, str, s
 @rule
 def ceiling_known(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
     """The roofline fraction of a record is known, from the ceiling of its own adapter."""
-    for measured in evidence.cells:
+    for measured in evidence.solo:
         if note := evidence.achieved(measured).note:
             yield "note", measured.key, f"roofline: {note}"
 
@@ -90,7 +90,7 @@ def ceiling_known(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
 @rule
 def steady(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
     """No stretch of a closed loop's window, or of a mixed run's, ran at another level than the rest of it."""
-    for measured in evidence.cells:
+    for measured in evidence.solo:
         if measured.record.scenario == "server":
             continue
         window = measured.window
@@ -110,7 +110,7 @@ def steady(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
 def interval_known(measured: Measurement) -> Iterator[str]:
     """A steady window has an interval of its throughput: its blocks are worth enough independent ones, and the interval
     is no wider than an interval may be."""
-    if not measured.is_cell or measured.record.scenario == "server" or measured.interval:
+    if not measured.is_solo or measured.record.scenario == "server" or measured.interval:
         return
     if measured.window is None or not measured.window.steady:
         return
