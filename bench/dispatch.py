@@ -112,14 +112,14 @@ def main() -> None:
     together = Phase(
         name="mixed", purpose="mixed", tasks=(Task(device="cpu:0", shares=(shared,)),), placement=placement
     )
-    drive = mixed.alone(bundle, together, lambda units, rates: place.place(units, rates, [target.device]))
+    drive = mixed.local_driver(bundle, together, lambda units, rates: place.place(units, rates, [target.device]))
     pairs = []
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "raw").mkdir()
         for _ in range(blocks):
             [record] = attend(alone, equipment, Path(folder), cell.drive)
             own = rate_per_s(record)
-            [record] = attend(together, equipment, Path(folder), drive, ready=drive.ready)
+            [record] = attend(together, equipment, Path(folder), drive, on_ready=drive.on_ready)
             pairs.append((own, rate_per_s(record)))
             print(f"  closed loop {own:10.2f}/s   mixed phase {pairs[-1][1]:10.2f}/s")
     ratio = statistics.median(dispatched / own for own, dispatched in pairs)

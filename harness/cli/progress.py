@@ -21,7 +21,7 @@ from mixmark.harness.judge.energy.total import CurrentPower
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.measure import audit
 from mixmark.harness.measure.benchmark import Observer, Procedure
-from mixmark.harness.measure.mixed import Snapshot
+from mixmark.harness.measure.mixed import MixSnapshot
 
 BAR_COLUMNS = 60  # at most
 TIMES_COLUMNS = 30  # beside the bar: the time passed and the time left
@@ -60,7 +60,7 @@ class Progress:
         self.pending = {record.key for record in header.records if audit.pending(record)}
         self.agreed = self.compared = 0
         """How many records since the last phase were compared with the reference, and how many agreed with it."""
-        self.snapshot: Snapshot | None = None
+        self.snapshot: MixSnapshot | None = None
         self.power: CurrentPower | None = None
         self.power_s = float("-inf")
         self.line_s = self.began_s = clock_s()
@@ -109,7 +109,7 @@ class Progress:
         self.stage = f"{stage} {share.route.suite}" if share.scenario == "mixed" else stage
         self._report_stage()
 
-    def _mixing(self, snapshot: Snapshot) -> None:
+    def _mixing(self, snapshot: MixSnapshot) -> None:
         self.snapshot, self.stage = snapshot, f"{snapshot.mixes:.2f} mixes"
         self._report_stage()
 
@@ -210,7 +210,7 @@ def _clock(seconds: float) -> str:
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
-def _state(snapshot: Snapshot) -> RenderableType:
+def _state(snapshot: MixSnapshot) -> RenderableType:
     """A table of what each device runs now and of the units that each suite has finished of those that are due."""
     grid = Table.grid(padding=(0, 3))
     for device, suite in snapshot.running.items():

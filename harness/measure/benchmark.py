@@ -16,7 +16,7 @@ from mixmark.harness.discover.equipment import Equipment
 from mixmark.harness.measure import audit, next_phases
 from mixmark.harness.measure.audit import Auditor
 from mixmark.harness.measure.executor import Executor, PhaseRequest
-from mixmark.harness.measure.mixed import Snapshot
+from mixmark.harness.measure.mixed import MixSnapshot
 from mixmark.harness.plan import presets
 from mixmark.harness.record.store import Store
 
@@ -31,7 +31,7 @@ class Observer:
     recorded: Callable[[Record], None] = field(default=lambda record: None)
     auditing: Callable[[Record], None] = field(default=lambda record: None)
     audited: Callable[[Record], None] = field(default=lambda record: None)
-    mixing: Callable[[Snapshot], None] = field(default=lambda snapshot: None)
+    mixing: Callable[[MixSnapshot], None] = field(default=lambda snapshot: None)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from mixmark.harness.discover.equipment import Equipment
 from mixmark.harness.judge.energy.total import CurrentPower
 from mixmark.harness.measure import mixed, solo
 from mixmark.harness.measure.metering import Meters
-from mixmark.harness.measure.mixed import Snapshot
+from mixmark.harness.measure.mixed import MixSnapshot
 from mixmark.harness.measure.phase import RESERVE, attend
 from mixmark.harness.plan.placement import Planner
 from mixmark.harness.worker.process import memory
@@ -33,7 +33,7 @@ class PhaseRequest:
     """Is called when the first workers are started."""
     stage: Callable[[Share, str], None] = field(default=lambda share, stage: None)
     """Gets what the worker of a share does."""
-    mixing: Callable[[Snapshot], None] = field(default=lambda snapshot: None)
+    mixing: Callable[[MixSnapshot], None] = field(default=lambda snapshot: None)
     """Gets a snapshot of a mixed phase now and then."""
     keep: Callable[[Sequence[Record], Sequence[Connection]], None] = field(default=lambda records, connections: None)
     """Gets all records of the phase at once, as soon as it is over: idle readings that follow may be interrupted."""
@@ -82,8 +82,8 @@ class LocalExecutor:
         if phase.placement is None:
             return attend(phase, self.equipment, self.folder, solo.drive, request.stage, self.meters.pids)
         assert request.mix is not None  # its placement is of a mix
-        drive = mixed.alone(request.mix, phase, request.planner(), request.mixing)
-        return attend(phase, self.equipment, self.folder, drive, request.stage, self.meters.pids, drive.ready)
+        drive = mixed.local_driver(request.mix, phase, request.planner(), request.mixing)
+        return attend(phase, self.equipment, self.folder, drive, request.stage, self.meters.pids, drive.on_ready)
 
     def pool_bytes(self, devices: Sequence[Device]) -> Mapping[str, int]:
         sizes = {device.memory_pool: device.memory_bytes for device in devices if device.memory_bytes}

@@ -1,4 +1,4 @@
-"""What it takes to come from one feed to the next: the feed is made, and the output before is kept and hashed.
+"""Measures the harness overhead per feed: the time to generate the next input and to hash the previous output.
 
 It is measured in the parent, which no adapter can patch, when the window is over and the workers wait.
 """
@@ -14,14 +14,14 @@ LONGEST_NS = 200_000_000  # for all samples of one measurement
 SAMPLES = 32
 
 
-def cost_ns(make: Callable[[], object], output_bytes: int) -> int:
-    """The time that one gap between two feeds takes on an idle machine, in nanoseconds.
+def measure_ns(make_feed: Callable[[], object], output_bytes: int) -> int:
+    """Nanoseconds between two feeds on an idle machine.
 
-    make: makes the next feed. output_bytes: the size of the output for one.
+    make_feed: generates the next feed. output_bytes: the size of the output of one.
     """
     parts = [bytes(output_bytes)]
-    make()  # where the suite makes a pool
-    return _median_ns(make) + _median_ns(lambda: hashlib.sha256(b"".join(parts)).digest())
+    make_feed()  # the first one may make a pool
+    return _median_ns(make_feed) + _median_ns(lambda: hashlib.sha256(b"".join(parts)).digest())
 
 
 def _median_ns(work: Callable[[], object]) -> int:

@@ -1,11 +1,10 @@
-"""All devices of a host at once: a mixed phase is fed in the proportion of the mix until its time is over.
+"""Measures a mix: all devices of a host run at once, in the proportion of the mix, until the phase is over.
 
-The parent asks the dispatcher what each device does next, and sends one feed ahead of a brief one that runs, so that
-no device waits for the parent or for its feed. Stamps come back with each feed: a
-worker that dies takes with it what it was doing, and what it had done is kept.
+The parent asks the dispatcher for the next suite of each device. It sends a feed ahead of a brief one that runs, so no
+device waits for the parent. Timestamps come back with each feed: if a worker dies, only its feeds in flight are lost.
 
-How the phase begins and ends is up to its `Lead`: `Alone` leads the phase of a run with one host. Where there are
-several, each is led by the process that leads the run: see `measure.cluster`.
+A `MixLeader` decides how the phase begins and ends: `LocalLeader` in a run with one host; with several hosts, an agent
+passes on the decisions of the process that leads the run (see `measure.cluster`).
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from mixmark.harness.plan.placement import Planner
 from mixmark.harness.worker import messages
 from mixmark.harness.worker.failures import WorkerFailed, failure_of
 
-BRIEF_NS = 1_000_000_000  # a feed that takes less has the next one queued behind it: to wait for the parent takes 1 ms
-TICK_S = 0.25  # the display's pace, and how long a device that has to wait sleeps at most
+BRIEF_NS = 1_000_000_000  # a shorter feed has the next one queued behind it: waiting for the parent takes 1 ms
+TICK_S = 0.25  # between updates of the display, and the longest sleep of a device that has to wait
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class MixSnapshot:
     """The phase as it is now, for the display."""
 
     elapsed_ns: int
@@ -44,7 +43,7 @@ class Snapshot:
     planned_per_s: float
     """Mixes per second, by the plan that the phase began with."""
     running: Mapping[str, str]
-    """The suite that each device runs; empty where the device waits."""
+    """The suite that each device runs; empty while the device waits."""
     tally: Tally
     feeds: Mapping[str, int]
     """The finished feeds of each suite."""
@@ -57,47 +56,49 @@ class Snapshot:
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """What a host has ready when a mixed phase may begin."""
+class LoadedSuites:
+    """The suites that a host has loaded when a mixed phase may begin."""
 
     rates: tuple[Rate, ...]
-    """The rate of each pair that is loaded, as the plan has it."""
+    """The plan's rate of each loaded pair."""
     quanta: Mapping[Pair, int]
-    """The units of a feed of each."""
+    """The units in a feed of each pair."""
     concurrency: Mapping[str, int]
     """The number of feeds that each device runs at a time."""
 
 
-class Lead(Protocol):
-    """Who leads a mixed phase."""
+class MixLeader(Protocol):
+    """Decides when a mixed phase begins and ends, and what its host may do."""
 
-    def begin(self, loaded: Loaded) -> tuple[Mapping[str, float], Placement, Planner]:
-        """Waits until the phase begins. Returns the units of a mix, the plan for what is loaded, and how to make
-        another one. Raises ValueError or MixmarkError where what is loaded does not make a mix."""
+    def begin(self, loaded: LoadedSuites) -> tuple[Mapping[str, float], Placement, Planner]:
+        """Waits until the phase begins. Returns the units of a mix, the plan for the loaded suites, and the planner
+        that makes another one. Raises ValueError or MixmarkError if the loaded suites do not make a mix."""
 
     def grant(self) -> Grant | None:
-        """What the host may do from now on, where that has changed since the last call."""
+        """The host's new grant, or None if it did not change since the last call."""
 
     def end_ns(self, feeds: Mapping[str, int], abandoned: Collection[str]) -> int | None:
-        """How long the phase lasts; None where that depends on what happens. feeds: the finished ones of each suite.
-        abandoned: the suites that no device can run any more."""
+        """How long the phase lasts. None: that depends on feeds that are still to finish. feeds: the finished feeds of
+        each suite. abandoned: the suites that no device can run any more."""
 
-    def watch(self, snapshot: Snapshot) -> None:
+    def watch(self, snapshot: MixSnapshot) -> None:
         """Gets a snapshot now and then."""
 
 
 @dataclass(frozen=True)
-class Alone:
-    """Leads the phase of a run with one host. plan: makes a new plan from observed rates. limits: those of each share.
-    watching: gets a snapshot now and then."""
+class LocalLeader:
+    """Leads the phase of a run with one host.
+
+    plan: makes a new plan from observed rates. limits: those of each share. on_snapshot: gets a snapshot now and then.
+    """
 
     mix: Mix
     placement: Placement
     plan: Planner
     limits: Limits
-    watching: Callable[[Snapshot], None] = lambda snapshot: None
+    on_snapshot: Callable[[MixSnapshot], None] = lambda snapshot: None
 
-    def begin(self, loaded: Loaded) -> tuple[Mapping[str, float], Placement, Planner]:
+    def begin(self, loaded: LoadedSuites) -> tuple[Mapping[str, float], Placement, Planner]:
         return self.mix.units, planned(self.placement, loaded, self.mix.units, self.plan), self.plan
 
     def grant(self) -> Grant | None:
@@ -106,42 +107,44 @@ class Alone:
     def end_ns(self, feeds: Mapping[str, int], abandoned: Collection[str]) -> int | None:
         return lasts_ns(self.limits, feeds, abandoned)
 
-    def watch(self, snapshot: Snapshot) -> None:
-        self.watching(snapshot)
+    def watch(self, snapshot: MixSnapshot) -> None:
+        self.on_snapshot(snapshot)
 
 
-def alone(mix: Mix, phase: Phase, plan: Planner, watching: Callable[[Snapshot], None] = lambda snapshot: None) -> Drive:
-    """What drives the phase of a run with one host; see `Alone`."""
+def local_driver(
+    mix: Mix, phase: Phase, plan: Planner, on_snapshot: Callable[[MixSnapshot], None] = lambda snapshot: None
+) -> MixDriver:
+    """The driver of a phase of a run with one host; see `LocalLeader`."""
     assert phase.placement is not None  # it is a phase of a mix
-    lead = Alone(mix, phase.placement, plan, phase.shares[0].limits, watching)
-    return Drive(phase.placement.rates, mix.limits, lead)
+    leader = LocalLeader(mix, phase.placement, plan, phase.shares[0].limits, on_snapshot)
+    return MixDriver(phase.placement.rates, mix.limits, leader)
 
 
-def planned(placement: Placement, loaded: Loaded, mix_units: Mapping[str, float], plan: Planner) -> Placement:
-    """The plan of the phase, or another one where something that it uses is not loaded."""
-    used = {(suite, device) for suite, of in placement.shares.items() for device, part in of.items() if part}
+def planned(placement: Placement, loaded: LoadedSuites, mix_units: Mapping[str, float], plan: Planner) -> Placement:
+    """The plan of the phase, or another one if a pair that it uses is not loaded."""
+    used = {(suite, device) for suite, by_device in placement.shares.items() for device, x in by_device.items() if x}
     return placement if used <= loaded.quanta.keys() else plan(mix_units, loaded.rates)
 
 
 def lasts_ns(limits: Limits, feeds: Mapping[str, int], abandoned: Collection[str]) -> int | None:
-    """How long a mixed phase lasts. None: that depends on when the last suite has finished its feeds."""
-    left = [count for suite, count in feeds.items() if suite not in abandoned]
-    return limits.min_ns if limits.min_ns == limits.max_ns or min(left, default=0) >= limits.min_feeds else None
+    """How long a mixed phase lasts. None: until the last suite has finished its feeds."""
+    counts = [count for suite, count in feeds.items() if suite not in abandoned]
+    return limits.min_ns if limits.min_ns == limits.max_ns or min(counts, default=0) >= limits.min_feeds else None
 
 
 @dataclass
 class _Stream:
-    """The feeds of one part: those that are finished, and those that are at its worker."""
+    """The feeds of one part, finished and in flight."""
 
     part: Part
     done: list[tuple[int, list[int]]] = field(default_factory=list)
-    """The issue of each finished feed and its marks, (stamp in ns, units) in turn."""
+    """(when it was issued, its yields) of each finished feed; yields are timestamps in ns and units in turn."""
     seed: int = 0
     """The seed of the window, once it has begun."""
     sent: int = 0
-    """How many feeds were sent."""
+    """The number of feeds that were sent."""
     posted_ns: deque[int] = field(default_factory=deque)
-    """When the feeds that are at the worker were sent."""
+    """When each feed in flight was sent."""
     skew_ns: int | None = None
 
     @property
@@ -155,53 +158,50 @@ class _Stream:
         self.part.worker.send(messages.Feed(key=self.part.share.key, serial=self.sent, nonce=nonce))
         self.sent += 1
 
-    def may_have_behind(self, held: int) -> bool:
-        """Whether, with so many feeds at a worker, one more may be sent behind this suite's."""
+    def may_queue_behind(self, held: int) -> bool:
+        """Whether one more feed may be sent behind this suite's. held: the number of feeds at the worker."""
         brief = bool(self.done) and self.done[-1][1][-2] - self.done[-1][0] < BRIEF_NS
         return held < self.part.concurrency or (brief and held == self.part.concurrency)
 
 
-class Drive:
-    """Drives a mixed phase on a host. rates: those of the plan. service: how long the feeds of each suite may take."""
+class MixDriver:
+    """Drives a mixed phase on a host. rates: those of the plan. service: the limits of a feed of each suite."""
 
-    def __init__(self, rates: Sequence[Rate], service: Mapping[str, ServiceLimits], lead: Lead) -> None:
-        self._rates, self._service, self._lead = tuple(rates), service, lead
+    def __init__(self, rates: Sequence[Rate], service: Mapping[str, ServiceLimits], leader: MixLeader) -> None:
+        self._rates, self._service, self._leader = tuple(rates), service, leader
         self._devices: _Devices | None = None
 
-    def ready(self, parts: Sequence[Part]) -> None:
-        """Lets the workers make what their feeds are made from, and waits until the phase begins. Raises WorkerFailed
-        where what is loaded does not make a mix."""
+    def on_ready(self, parts: Sequence[Part]) -> None:
+        """Lets the workers make the pools of their feeds, and waits until the phase begins. Raises WorkerFailed if the
+        loaded suites do not make a mix."""
         streams = [_Stream(part) for part in parts]
         for stream in streams:
-            stream.seed = stream.part.begin(tell=False)
+            stream.seed = stream.part.begin(send_seed=False)
         try:
-            self._devices = _Devices(streams, self._rates, self._service, self._lead)
+            self._devices = _Devices(streams, self._rates, self._service, self._leader)
         except (ValueError, MixmarkError) as error:
             raise WorkerFailed(Failure(kind="no result", message=f"the plan cannot be run: {error}")) from error
 
     def __call__(self, parts: Sequence[Part]) -> None:
         """Feeds all devices until the phase is over."""
-        assert self._devices is not None  # `ready` comes first
+        assert self._devices is not None  # `on_ready` comes first
         devices = self._devices
         bracket_ns = devices.run()
         for stream in devices.streams.values():
             if stream.done:
-                stream.part.fields |= {
-                    "completions": _columns(stream.done),
-                    "ended_by": "time",
-                    "bracket_ns": bracket_ns,
-                    "skew_ns": stream.skew_ns,
-                }
+                draft = stream.part.draft
+                draft.completions, draft.ended_by = _columns(stream.done), "time"
+                draft.bracket_ns, draft.skew_ns = bracket_ns, stream.skew_ns
 
 
 class _Devices:
     """Runs all devices concurrently, one thread per device."""
 
     def __init__(
-        self, streams: Sequence[_Stream], rates: Sequence[Rate], service: Mapping[str, ServiceLimits], lead: Lead
+        self, streams: Sequence[_Stream], rates: Sequence[Rate], service: Mapping[str, ServiceLimits], leader: MixLeader
     ) -> None:
-        """Waits until the phase begins. Raises ValueError or MixmarkError where what is loaded does not make a mix."""
-        self.service, self.lead = service, lead
+        """Waits until the phase begins. Raises ValueError or MixmarkError if the loaded suites do not make a mix."""
+        self.service, self.leader = service, leader
         self.streams = {stream.pair: stream for stream in streams}
         self.by_key = {stream.part.share.key: stream for stream in streams}
         self.longest_ns = streams[0].part.share.limits.max_ns
@@ -212,8 +212,8 @@ class _Devices:
         for (_, device), stream in self.streams.items():
             concurrency[device] = max(concurrency[device], stream.part.concurrency)
         quanta = {pair: stream.part.units for pair, stream in self.streams.items()}
-        loaded = Loaded(tuple(rate for rate in rates if (rate.suite, rate.device) in quanta), quanta, concurrency)
-        self.mix_units, placement, plan = lead.begin(loaded)
+        loaded = LoadedSuites(tuple(rate for rate in rates if (rate.suite, rate.device) in quanta), quanta, concurrency)
+        self.mix_units, placement, plan = leader.begin(loaded)
         self.feeds = dict.fromkeys(self.mix_units, 0)
         self.planned_per_s = placement.mixes_per_s
         self.begin_ns = time.monotonic_ns()
@@ -221,32 +221,32 @@ class _Devices:
 
     def run(self) -> tuple[int, int]:
         """Returns when dispatching began and when it stopped, on this process's clock."""
-        lanes = [threading.Thread(target=self._lane, args=(device,), name=device) for device in self.running]
+        threads = [threading.Thread(target=self._keep_busy, args=(device,), name=device) for device in self.running]
         stop_ns = self.begin_ns = time.monotonic_ns()
         try:
-            for lane in lanes:
-                lane.start()
+            for thread in threads:
+                thread.start()
             while not self.stopping:
                 with self.changed:
                     stop_ns = time.monotonic_ns()
-                    if grant := self.lead.grant():
+                    if grant := self.leader.grant():
                         self.dispatcher.granted(grant, stop_ns)
                         self.changed.notify_all()
-                    if self._over(stop_ns) or not any(lane.is_alive() for lane in lanes):
+                    if self._over(stop_ns) or not any(thread.is_alive() for thread in threads):
                         self.stopping = True
                         self.changed.notify_all()
                         break
-                self.lead.watch(self._snapshot())
-                time.sleep(TICK_S)  # and not until something changes: who looks on takes no core from a device
+                self.leader.watch(self._snapshot())
+                time.sleep(TICK_S)  # rather than wait for a change: the display takes no core from a device
         except BaseException:
             self.stopping = True
             for stream in self.streams.values():
                 stream.part.worker.kill()
             raise
         finally:
-            for lane in lanes:
-                if lane.ident:
-                    lane.join()
+            for thread in threads:
+                if thread.ident:
+                    thread.join()
         return self.begin_ns, stop_ns
 
     def _over(self, now_ns: int) -> bool:
@@ -254,14 +254,14 @@ class _Devices:
         return now_ns - self.begin_ns >= self.longest_ns or (end_ns is not None and now_ns >= end_ns)
 
     def _end_ns(self) -> int | None:
-        """When the window ends; None where that is not known yet."""
-        lasts_ns = self.lead.end_ns(self.feeds, self.dispatcher.abandoned)
+        """When the window ends. None: that is not known yet."""
+        lasts_ns = self.leader.end_ns(self.feeds, self.dispatcher.abandoned)
         return None if lasts_ns is None else self.begin_ns + lasts_ns
 
-    def _snapshot(self) -> Snapshot:
+    def _snapshot(self) -> MixSnapshot:
         elapsed_ns = time.monotonic_ns() - self.begin_ns
         with self.changed:
-            return Snapshot(
+            return MixSnapshot(
                 elapsed_ns=elapsed_ns,
                 longest_ns=self.longest_ns,
                 mixes=self.dispatcher.mixes,
@@ -272,7 +272,7 @@ class _Devices:
                 mix_units=self.mix_units,
             )
 
-    def _lane(self, device: str) -> None:
+    def _keep_busy(self, device: str) -> None:
         """Keeps one device busy. All of the device works for one worker at a time."""
         held: deque[_Stream] = deque()
         chosen: _Stream | None = None
@@ -281,7 +281,7 @@ class _Devices:
                 with self.changed:
                     if self.stopping:
                         chosen = None
-                    elif chosen is None and (not held or held[-1].may_have_behind(len(held))):
+                    elif chosen is None and (not held or held[-1].may_queue_behind(len(held))):
                         suite = self.dispatcher.next(device, time.monotonic_ns(), self._end_ns())
                         chosen = self.streams[suite, device] if suite else None
                     if chosen and (not held or held[0].part.worker is chosen.part.worker):
@@ -299,10 +299,10 @@ class _Devices:
                 held.remove(stream := self.by_key[fed.key])
                 stream.part.commitments.digests[fed.serial] = fed.digest
                 self._finished(stream, fed.issued_ns, fed.yields)
-        except Exception as error:  # whatever it is, the other devices go on
+        except Exception as error:  # of any kind: the other devices go on
             failure = failure_of(error)
-            for (_, where), stream in self.streams.items():
-                if where == device:
+            for (_, ran_on), stream in self.streams.items():
+                if ran_on == device:
                     stream.part.failure = failure
                     stream.part.worker.kill()
             with self.changed:
@@ -314,27 +314,27 @@ class _Devices:
         return self.by_key[full.key].part.sampling_key(full)
 
     def _finished(self, stream: _Stream, issued_ns: int, marks: list[int]) -> None:
-        """Keeps the stamps of a feed. Raises ValueError, TypeError or OverflowError where they cannot be stamps."""
+        """Keeps the timestamps of a feed. Raises ValueError, TypeError or OverflowError if they cannot be any."""
         suite, device = stream.pair
-        stamps, units = array("q", [issued_ns, *marks[0::2]]), array("q", marks[1::2])
-        if list(stamps) != sorted(stamps):
+        times_ns, units = array("q", [issued_ns, *marks[0::2]]), array("q", marks[1::2])
+        if list(times_ns) != sorted(times_ns):
             raise ValueError("time runs backwards inside a feed")
-        if len(units) != len(stamps) - 1 or min(units) <= 0:
-            raise ValueError("a mark without units")
-        skew_ns = max(stream.posted_ns.popleft() - issued_ns, stamps[-1] - time.monotonic_ns())
+        if len(units) != len(times_ns) - 1 or min(units) <= 0:
+            raise ValueError("a yield without units")
+        skew_ns = max(stream.posted_ns.popleft() - issued_ns, times_ns[-1] - time.monotonic_ns())
         stream.skew_ns = skew_ns if stream.skew_ns is None else max(stream.skew_ns, skew_ns)
         stream.done.append((issued_ns, marks))
         service = self.service.get(suite, ServiceLimits())
-        kept = is_in_time(service, stamps[1] - issued_ns, stamps[-1] - issued_ns, sum(units[1:]))
+        kept = is_in_time(service, times_ns[1] - issued_ns, times_ns[-1] - issued_ns, sum(units[1:]))
         with self.changed:
             self.feeds[suite] = self.feeds.get(suite, 0) + 1
-            self.dispatcher.finished(device, suite, issued_ns, stamps[1:], units, bool(kept))
+            self.dispatcher.finished(device, suite, issued_ns, times_ns[1:], units, bool(kept))
             self.changed.notify_all()
 
 
 def _columns(done: Sequence[tuple[int, list[int]]]) -> Completions:
     """The finished feeds as a table, in the order of their issue."""
-    ordered = sorted(done, key=lambda each: each[0])
+    ordered = sorted(done, key=lambda feed: feed[0])
     issued = np.array([issued_ns for issued_ns, _ in ordered], np.int64)
     flat = np.concatenate([np.array(marks, np.int64) for _, marks in ordered])
     ends = np.cumsum([len(marks) // 2 for _, marks in ordered])

@@ -1,6 +1,6 @@
-"""A phase, from the canary before it to its records: one measurement for a share alone and for all devices at once.
+"""Measures a phase, from the canary before it to its records: one share alone, or all devices at once.
 
-`attend` does everything but feeding: `cell.drive` and `mix.Drive` do that.
+`attend` does everything but feeding, which `solo.drive` and `mixed.MixDriver` do.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import contextlib
 import itertools
 import shutil
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -21,7 +21,7 @@ from mixmark.harness.contracts.schema import (
     HOSTED,
     NO_GATE,
     NOT_ASKED,
-    Absent,
+    Conditions,
     Device,
     Failure,
     Phase,
@@ -33,6 +33,7 @@ from mixmark.harness.discover.equipment import Equipment
 from mixmark.harness.discover.machine.canary import canary
 from mixmark.harness.discover.machine.sampling import Watch, Watched
 from mixmark.harness.measure import audit, feed_overhead
+from mixmark.harness.measure.record_draft import RecordDraft
 from mixmark.harness.worker import messages
 from mixmark.harness.worker.failures import WorkerFailed, failure_of
 from mixmark.harness.worker.handle import Worker
@@ -41,26 +42,27 @@ from mixmark.harness.worker.outputs import Commitments
 from mixmark.harness.worker.process import memory, orphans
 
 SECOND = 1_000_000_000
-RESERVE = 0.95  # of the memory that is free: the rest is for everybody else
+RESERVE = 0.95  # of the free memory: the rest is for other processes
 
 
 @dataclass
 class Part:
-    """A share whose suite is loaded and warm, while it is measured. A drive adds the fields of the record that it
-    knows, `completions` among them, or sets `failure`."""
+    """A share whose suite is loaded and warm, while it is measured. A driver adds facts to the draft, `completions`
+    among them, or sets `failure`."""
 
     share: Share
+    draft: RecordDraft
     worker: Worker
     suite: Suite
     """A suite of this process: the worker has another."""
     batch: int
     units: int
-    """How many units a feed holds."""
+    """The units in a feed."""
     concurrency: int
     timeout_s: float
     scratch: Path
     stage: Callable[[str], None]
-    """Commitments what the worker does."""
+    """Gets what the worker does."""
     seed: Callable[[], int]
     """Draws the seed of the window."""
     ahead: bool = False
@@ -69,20 +71,20 @@ class Part:
     """The cores that the worker is pinned to; empty: it may use any."""
     processes: tuple[int, ...] = ()
     """The processes outside of the worker's tree that work for it."""
-    fields: dict[str, Any] = field(default_factory=dict)
-    """The fields of the record, as far as they are known."""
     commitments: Commitments = field(default_factory=Commitments)
     """What the worker tells of its outputs while they are timed."""
     failure: Failure | None = None
     """What ended the part, before or after it had finished feeds."""
 
-    def begin(self, tell: bool) -> int:
-        """Draws the seed of the window, now that the worker is warm, and lets it make what feeds are made from.
+    def begin(self, send_seed: bool) -> int:
+        """Draws the seed of the window, now that the worker is warm, and lets the worker make the pool of its feeds.
 
-        tell: whether the worker gets the seed; else it gets each feed's nonce when the feed is due.
+        send_seed: whether the worker gets the seed; else it gets each feed's nonce when the feed is due.
         """
-        seed = self.fields["seed"] = self.seed()
-        begin = messages.Begin(key=self.share.key, pool=seeds.pool(seed), seed=seed if tell else None, ahead=self.ahead)
+        seed = self.draft.seed = self.seed()
+        begin = messages.Begin(
+            key=self.share.key, pool=seeds.pool(seed), seed=seed if send_seed else None, ahead=self.ahead
+        )
         self.worker.call(begin, self.timeout_s, self.stage)
         return seed
 
@@ -91,101 +93,111 @@ class Part:
         return self.commitments.draw_key(full.done, full.commitment)
 
 
-Drive = Callable[[Sequence[Part]], None]
-"""Feeds the parts of a phase until it is over. What it raises becomes the failure of all parts."""
-Ready = Callable[[Sequence[Part]], None]
-"""Is called when all parts are loaded and warm, before the machine is watched, and may wait for other hosts. What it
-raises becomes the failure of all parts."""
+Driver = Callable[[Sequence[Part]], None]
+"""Feeds the parts of a phase until it is over. An error that it raises becomes the failure of all parts."""
+OnReady = Callable[[Sequence[Part]], None]
+"""Is called when all parts are loaded and warm, before the machine is watched, and may wait for other hosts. An error
+that it raises becomes the failure of all parts."""
 
 
 def attend(
     phase: Phase,
     equipment: Equipment,
     folder: Path,
-    drive: Drive,
+    drive: Driver,
     on_stage: Callable[[Share, str], None] = lambda share, stage: None,
     beside: Sequence[int] = (),
-    ready: Ready = lambda parts: None,
+    on_ready: OnReady = lambda parts: None,
 ) -> list[Record]:
     """Measures a phase and returns a record for each share that finished a feed or failed.
 
-    folder: of the result, in which `raw` is there; logs are added to it. on_stage: told what a share's worker does.
+    folder: of the result; it has a folder `raw`, and logs are added to it. on_stage: gets what a share's worker does.
     beside: the processes that read meters, whose CPU time is the harness's own.
-    KeyboardInterrupt passes through: the workers are gone then, and no record is made.
+    On KeyboardInterrupt, which passes through, the workers are gone and no record is made.
     """
-    scratch, logs = folder / "scratch", folder / "logs"
-    scratch.mkdir(exist_ok=True)
-    logs.mkdir(exist_ok=True)
-    shares = [share for task in phase.tasks for share in task.shares]
-    targets = {(share.route.device, share.route.adapter) for share in shares}
-    workers: dict[tuple[str, str], Worker] = {}
-    fields: dict[str, dict[str, Any]] = {
-        share.key: {"batch": share.batch, "rate_per_s": share.rate_per_s} for share in shares
-    }
-    parts: list[Part] = []
-    unwatched: tuple[Absent, ...] = ()
+    attended = _Attended(phase, equipment, folder, on_stage)
+    attended.scratch.mkdir(exist_ok=True)
+    attended.logs.mkdir(exist_ok=True)
     seen = [canary()]
+    watched = Watched((), ())
     try:
-        with contextlib.ExitStack() as stack:
-            for share in shares:
-                target = share.route.device, share.route.adapter
-                name = phase.name if len(targets) == 1 else f"{phase.name}.{'.'.join(target).replace(':', '-')}"
-                try:
-                    if target not in workers:
-                        started = equipment.worker(share.route, scratch, logs / f"{name}.log")
-                        workers[target] = stack.enter_context(started)
-                    parts.append(_prepared(share, equipment, workers[target], scratch, fields[share.key], on_stage))
-                except Exception as error:  # the worker's failure, or what a suite's own code raised in this process
-                    fields[share.key]["error"] = failure_of(error)
-            if parts:
-                watched = _driven(parts, ready, drive, beside)
-                seen += watched.blocks
-                unwatched = watched.absent
-            for part in parts:
+        with ExitStack() as stack:
+            for share in phase.shares:
+                attended.load(share, stack)
+            if attended.parts:
+                watched = _driven(attended.parts, on_ready, drive, beside)
+            for part in attended.parts:
                 _end(part, folder)
-            unclosed = {target: failure for target, worker in workers.items() if (failure := worker.finish())}
-            for share in shares:
-                failure = unclosed.get((share.route.device, share.route.adapter))
-                if failure and not fields[share.key].keys() & {"error", "cut_short"}:
-                    fields[share.key]["unclosed"] = failure
+            attended.close()
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    left_behind = tuple(name for worker in workers.values() for name in worker.left_behind)
-    helpers = _names(pid for worker in workers.values() for pid in worker.helpers)
-    seen.append(canary())
-    return [
-        Record.model_validate(
-            {
-                "key": share.key,
-                "phase": phase.name,
-                "route": share.route,
-                "scenario": share.scenario,
-                "run": share.run,
-                "unit": equipment.units[share.route.suite],
-                "screening": share.limits.screening,
-                "peak_pss_bytes": (worker and worker.peak_pss_bytes) or None,
-                "conditions": tuple(seen),
-                "unwatched": unwatched,
-                "left_behind": left_behind,
-                "helpers": helpers,
-                **fields[share.key],
-            }
-        )
-        for share in shares
-        for worker in [workers.get((share.route.device, share.route.adapter))]
-        if fields[share.key].keys() & {"completions", "error"}
-    ]
+        shutil.rmtree(attended.scratch, ignore_errors=True)
+    return attended.records(watched, (*seen, *watched.blocks, canary()))
+
+
+class _Attended:
+    """A phase while it is measured, with the workers of its shares."""
+
+    def __init__(
+        self, phase: Phase, equipment: Equipment, folder: Path, on_stage: Callable[[Share, str], None]
+    ) -> None:
+        self._phase, self._equipment, self._on_stage = phase, equipment, on_stage
+        self.scratch, self.logs = folder / "scratch", folder / "logs"
+        units = equipment.units
+        self._drafts = {share.key: RecordDraft.of(share, phase, units[share.route.suite]) for share in phase.shares}
+        self._workers: dict[tuple[str, str], Worker] = {}
+        """By device and adapter."""
+        self.parts: list[Part] = []
+
+    def load(self, share: Share, stack: ExitStack) -> None:
+        """Loads the share's suite in the worker of its target, which `stack` ends."""
+        target = share.route.device, share.route.adapter
+        targets = {(share.route.device, share.route.adapter) for share in self._phase.shares}
+        name = self._phase.name if len(targets) == 1 else f"{self._phase.name}.{'.'.join(target).replace(':', '-')}"
+        draft = self._drafts[share.key]
+        try:
+            if target not in self._workers:
+                worker = self._equipment.worker(share.route, self.scratch, self.logs / f"{name}.log")
+                self._workers[target] = stack.enter_context(worker)
+            worker = self._workers[target]
+            self.parts.append(_prepared(share, draft, self._equipment, worker, self.scratch, self._on_stage))
+        except Exception as error:  # a failure of the worker, or an error of a suite's own code in this process
+            draft.error = failure_of(error)
+
+    def close(self) -> None:
+        """Lets the workers close their suites."""
+        unclosed = {target: failure for target, worker in self._workers.items() if (failure := worker.finish())}
+        for share in self._phase.shares:
+            draft = self._drafts[share.key]
+            if draft.error is None and draft.cut_short is None:
+                draft.unclosed = unclosed.get((share.route.device, share.route.adapter))
+
+    def records(self, watched: Watched, conditions: tuple[Conditions, ...]) -> list[Record]:
+        """The records of the shares that finished a feed or failed, once the workers have ended."""
+        workers = self._workers.values()
+        facts_of_phase = {
+            "conditions": conditions,
+            "unwatched": watched.absent,
+            "left_behind": tuple(name for worker in workers for name in worker.left_behind),
+            "helpers": _names(pid for worker in workers for pid in worker.helpers),
+        }
+        found = []
+        for share in self._phase.shares:
+            worker = self._workers.get((share.route.device, share.route.adapter))
+            peak_pss_bytes = (worker and worker.peak_pss_bytes) or None
+            if self._drafts[share.key].over:
+                found.append(self._drafts[share.key].record(facts_of_phase | {"peak_pss_bytes": peak_pss_bytes}))
+        return found
 
 
 def _prepared(
     share: Share,
+    draft: RecordDraft,
     equipment: Equipment,
     worker: Worker,
     scratch: Path,
-    fields: dict[str, Any],
     on_stage: Callable[[Share, str], None],
 ) -> Part:
-    """Loads the share's suite, finds what the share leaves open, and warms up. Fills in the record's fields."""
+    """Loads the share's suite, searches for the batch or the rate that the share leaves open, and warms up."""
     route, limits = share.route, share.limits
     device = equipment.devices[route.device, route.adapter]
 
@@ -205,7 +217,7 @@ def _prepared(
         equipment.timeout_s,
         stage,
     )
-    fields |= dict(opened)
+    draft.add_opened(opened)
     prepared = worker.call(
         messages.Prepare(
             key=share.key,
@@ -219,16 +231,17 @@ def _prepared(
         stage,
         per_stage=True,  # preparing a batch size has a stage and thus a bound of its own
     )
-    fields |= {name: value for name, value in dict(prepared).items() if name != "processes"}
+    draft.add_prepared(prepared)
     worker.helpers = (*worker.helpers, *prepared.processes)
     batch = prepared.batch
     if share.batch not in (None, batch):
         message = f"the worker prepared batch {batch}, and batch {share.batch} was asked for"
         raise WorkerFailed(Failure(kind="no result", message=message))
-    costs = () if route.hosted else tuple(suite.costs(route.precision, batch))
-    fields |= {"costs": costs, "feed_units": suite.units(batch)}
+    draft.costs = () if route.hosted else tuple(suite.costs(route.precision, batch))
+    draft.feed_units = suite.units(batch)
     return Part(
         share=share,
+        draft=draft,
         worker=worker,
         suite=suite,
         batch=batch,
@@ -241,59 +254,59 @@ def _prepared(
         ahead=made_ahead(device, batch),
         cores=device.cores,
         processes=prepared.processes,
-        fields=fields,
     )
 
 
-def _driven(parts: Sequence[Part], ready: Ready, drive: Drive, beside: Sequence[int]) -> Watched:
-    """Drives the parts, and returns how the machine fared meanwhile."""
+def _driven(parts: Sequence[Part], on_ready: OnReady, drive: Driver, beside: Sequence[int]) -> Watched:
+    """Drives the parts, and returns the conditions of the machine meanwhile."""
     try:
-        ready(parts)
+        on_ready(parts)
     except Exception as error:
-        for part in parts:
-            part.failure = part.failure or failure_of(error)
+        _fail(parts, error)
         return Watched((), ())
     pids = dict.fromkeys((*(pid for part in parts for pid in (part.worker.pid, *part.processes)), *beside))
     watch = Watch(tuple(pids), pinned={part.worker.pid: part.cores for part in parts}).start()
     try:
         drive(parts)
     except Exception as error:
-        for part in parts:
-            part.failure = part.failure or failure_of(error)
-    finally:  # while the workers live: afterwards nobody knows what was their own
+        _fail(parts, error)
+    finally:  # while the workers live: afterwards their processes cannot be told from others
         watched = watch.stop()
     return watched
 
 
+def _fail(parts: Sequence[Part], error: Exception) -> None:
+    for part in parts:
+        part.failure = part.failure or failure_of(error)
+
+
 def _end(part: Part, folder: Path) -> None:
-    """Takes over the outputs and draws those that will be audited. What was measured is kept where its worker failed
-    later, and is refused where the worker lived and did not hand over its outputs."""
-    fields, share = part.fields, part.share
-    if "completions" not in fields:
-        if part.failure:
-            fields["error"] = part.failure
+    """Takes over the outputs and draws those that will be audited. Completions are kept if the worker failed after
+    them, and dropped if it lived and did not hand over its outputs."""
+    draft, share = part.draft, part.share
+    if draft.completions is None:
+        draft.error = part.failure
         return
     if part.failure:
-        fields["cut_short"] = part.failure
+        draft.cut_short = part.failure
         cause = WorkerFailed(part.failure)
-        fields["unaudited"] = f"the worker was gone before it handed over its outputs: {cause}"
+        draft.unaudited = f"the worker was gone before it handed over its outputs: {cause}"
         return
     outputs = part.scratch / f"{share.key}.npz"
     try:
-        handed = part.worker.call(messages.HandOver(key=share.key, outputs=str(outputs)), part.timeout_s)
-        fields["facts"] = handed.facts
+        handed_over = part.worker.call(messages.HandOver(key=share.key, outputs=str(outputs)), part.timeout_s)
+        draft.facts = handed_over.facts
         gate = part.suite.gate(share.route.precision)
         if gate is None or share.route.hosted or not share.limits.audits:
-            fields["unaudited"] = HOSTED if share.route.hosted else NOT_ASKED if gate else NO_GATE
+            draft.unaudited = HOSTED if share.route.hosted else NOT_ASKED if gate else NO_GATE
             return
-        done, into = len(fields["completions"]), audit.kept_at(folder, share.key)
-        fields["audit"] = audit.draw(outputs, gate, share.limits.audits, part.batch, done, part.commitments, into)
+        done, into = len(draft.completions), audit.kept_at(folder, share.key)
+        draft.audit = audit.draw(outputs, gate, share.limits.audits, part.batch, done, part.commitments, into)
         if share.scenario not in ("mixed", "probe", "server") and into.exists():
             feeds = map(part.suite.feeds(part.batch, 0), itertools.count())
-            fields["feed_overhead_ns"] = feed_overhead.cost_ns(lambda: next(feeds), audit.output_bytes(into))
+            draft.feed_overhead_ns = feed_overhead.measure_ns(lambda: next(feeds), audit.output_bytes(into))
     except Exception as error:
-        del fields["completions"]
-        fields["error"] = failure_of(error)
+        draft.completions, draft.error = None, failure_of(error)
 
 
 def _names(pids: Iterable[int]) -> tuple[str, ...]:

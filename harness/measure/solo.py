@@ -1,8 +1,8 @@
-"""A suite alone on a device: the worker drives its own closed or open loop.
+"""Measures a suite alone on a device: the worker drives its own closed or open loop.
 
-The worker gets the window's seed when the window begins. Each feed follows from it and from the output before in the
-same lane, or from the one before that where feeds are made ahead, so that nobody can work further ahead, and no feed
-waits for the parent.
+The worker gets the window's seed when the window begins. Each feed follows from the seed and from an earlier output of
+the same issue thread: the previous one, or the one before it if feeds are made ahead. So no worker can compute feeds
+before their turn, and no feed waits for the parent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _drive(part: Part) -> None:
     worker, limits = part.worker, part.share.limits
     stamps = part.scratch / f"{part.share.key}.stamps.npz"
     longest_s = (limits.min_ns + limits.max_ns) / SECOND  # an open loop's last feed may wait as long as `max_ns`
-    part.begin(tell=True)
+    part.begin(send_seed=True)
     threads = 1 if part.share.scenario == "single-stream" else part.concurrency
     part.commitments.chains = threads if part.share.scenario == "server" else threads * chains(part.ahead)
     request = messages.Measure(key=part.share.key, limits=limits, out=str(stamps))
@@ -37,9 +37,7 @@ def _drive(part: Part) -> None:
         message = f"the worker's stamps cannot be used: {error}"
         raise WorkerFailed(Failure(kind="no result", message=message)) from error
     part.commitments.window = worker.commitment or ""
-    part.fields |= {
-        "completions": done,
-        "ended_by": measured.ended_by,
-        "bracket_ns": (worker.stages_ns["measuring"], worker.stages_ns["measured"]),
-        "latency_limits": part.suite.latency,
-    }
+    draft = part.draft
+    draft.completions, draft.ended_by = done, measured.ended_by
+    draft.bracket_ns = worker.stages_ns["measuring"], worker.stages_ns["measured"]
+    draft.latency_limits = part.suite.latency

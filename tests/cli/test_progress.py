@@ -26,7 +26,7 @@ from mixmark.harness.contracts.schema import (
 from mixmark.harness.judge.energy.total import CurrentPower
 from mixmark.harness.measure.benchmark import procedure
 from mixmark.harness.measure.dispatch import Tally
-from mixmark.harness.measure.mixed import Snapshot
+from mixmark.harness.measure.mixed import MixSnapshot
 from mixmark.harness.plan import mixes, presets
 from mixmark.harness.plan import phases as plan
 from tests.golden.sample import SUITES, closed_loop, record, system
@@ -76,11 +76,11 @@ def made(share: Share, phase: str, error: Failure | None = None) -> Record:
     return drawn.model_copy(update={"route": share.route, "phase": phase, **audit})
 
 
-def snapshot(share: float, elapsed_s: float, units: dict[str, float]) -> Snapshot:
+def snapshot(share: float, elapsed_s: float, units: dict[str, float]) -> MixSnapshot:
     """A share of a mix of these units is done, of 0.0133 mixes a second that were planned."""
     tally = Tally({suite: share * amount for suite, amount in units.items()}, {}, {})
     running = {"cpu:0": "llm", "npu:a": ""}
-    return Snapshot(round(elapsed_s * S), 120 * S, share, 0.0133, running, tally, {}, units)
+    return MixSnapshot(round(elapsed_s * S), 120 * S, share, 0.0133, running, tally, {}, units)
 
 
 class Player:

@@ -130,8 +130,8 @@ def played(folder: Path, engine: str) -> Record:
         tasks=(Task(device=DEVICE.id, shares=(share,)),),
         placement=planner(MIX.units, [rate]),
     )
-    drive = mixed.alone(MIX, phase, planner)
-    (record,) = attend(phase, equipment({"as": engine}), folder, drive, ready=drive.ready)
+    drive = mixed.local_driver(MIX, phase, planner)
+    (record,) = attend(phase, equipment({"as": engine}), folder, drive, on_ready=drive.on_ready)
     return record
 
 

@@ -15,7 +15,7 @@ from mixmark.harness.discover.config import AdapterConfig, Config
 from mixmark.harness.discover.equipment import Equipment
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.measure import audit, mixed
-from mixmark.harness.measure.mixed import Snapshot
+from mixmark.harness.measure.mixed import MixSnapshot
 from mixmark.harness.measure.phase import attend
 from mixmark.harness.plan import placement
 from mixmark.harness.plugins.registry import Plugin
@@ -113,8 +113,8 @@ class Stage:
             return placement.place(units, rates, self.devices())
 
         phase = self.phase(max_s)
-        drive = mixed.alone(MIX, phase, planner, **more)
-        records = attend(phase, self.equipment(), self.folder, drive, ready=drive.ready)
+        drive = mixed.local_driver(MIX, phase, planner, **more)
+        records = attend(phase, self.equipment(), self.folder, drive, on_ready=drive.on_ready)
         return {(record.route.suite, record.route.device): record for record in records}
 
 
@@ -125,8 +125,8 @@ def units(records: Mapping[tuple[str, str], Record], suite: str) -> int:
 def test_two_devices_play_what_each_does_best(tmp_path: Path) -> None:
     """Alone each would need 0.06 s a unit of both; sharing the work they need 0.01 s."""
     fast, slow = {"low": 0.01, "high": 0.05}, {"low": 0.05, "high": 0.01}
-    seen: list[Snapshot] = []
-    records = Stage(tmp_path, {"a": fast, "b": slow}, {}).play(watching=seen.append)
+    seen: list[MixSnapshot] = []
+    records = Stage(tmp_path, {"a": fast, "b": slow}, {}).play(on_snapshot=seen.append)
     low, high = records["low", "npu:a"], records["high", "npu:b"]
     assert low.completions is not None
     assert high.completions is not None
@@ -181,8 +181,8 @@ def test_a_suite_that_does_not_load_is_planned_around(tmp_path: Path) -> None:
     def planner(units: Any, rates: Any) -> Any:
         return placement.place(units, rates, stage.devices())
 
-    drive = mixed.alone(MIX, phase, planner)
-    found = attend(phase, stage.equipment(), tmp_path, drive, ready=drive.ready)
+    drive = mixed.local_driver(MIX, phase, planner)
+    found = attend(phase, stage.equipment(), tmp_path, drive, on_ready=drive.on_ready)
     records = {(record.route.suite, record.route.device): record for record in found}
     refused = records["low", "npu:a"].error
     assert refused is not None
@@ -195,6 +195,6 @@ def test_nothing_that_loads_is_told_and_no_hang(tmp_path: Path) -> None:
     stage = Stage(tmp_path, {"a": {"low": 0.01, "high": 0.02}}, {})
     phase = stage.phase(2)
     stage.seconds = {"a": {"high": 0.02}}
-    drive = mixed.alone(MIX, phase, lambda units, rates: placement.place(units, rates, stage.devices()))
-    records = attend(phase, stage.equipment(), tmp_path, drive, ready=drive.ready)
+    drive = mixed.local_driver(MIX, phase, lambda units, rates: placement.place(units, rates, stage.devices()))
+    records = attend(phase, stage.equipment(), tmp_path, drive, on_ready=drive.on_ready)
     assert {record.error.kind for record in records if record.error} == {"unsupported", "no result"}

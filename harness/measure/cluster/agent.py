@@ -21,7 +21,6 @@ from mixmark.harness.discover import config as configuration
 from mixmark.harness.discover import setup
 from mixmark.harness.discover.config import Config
 from mixmark.harness.discover.equipment import Equipment
-from mixmark.harness.measure import mixed as mix
 from mixmark.harness.measure import solo
 from mixmark.harness.measure.cluster import machine, messages
 from mixmark.harness.measure.cluster.coordinator import EVERY_S
@@ -29,8 +28,8 @@ from mixmark.harness.measure.cluster.streams import Pipes, lines
 from mixmark.harness.measure.dispatch import Grant
 from mixmark.harness.measure.executor import LocalExecutor
 from mixmark.harness.measure.metering import Meters, metered
-from mixmark.harness.measure.mixed import Loaded, Snapshot
-from mixmark.harness.measure.phase import Drive, Part, attend
+from mixmark.harness.measure.mixed import LoadedSuites, MixDriver, MixSnapshot
+from mixmark.harness.measure.phase import Driver, Part, attend
 from mixmark.harness.plan.placement import Planner, place
 from mixmark.harness.plugins.calls import error_text
 from mixmark.harness.record import store
@@ -160,14 +159,14 @@ class Agent:
 
     def _measure_phase(self, request: messages.MeasurePhase, equipment: Equipment) -> messages.PhaseMeasured:
         phase, folder = request.phase, self._empty_folder()
-        drive: Drive = solo.drive
+        drive: Driver = solo.drive
         more = {}
         if phase.placement is not None:
             while not self._grants.empty():  # of a phase that ended before its grants had come
                 self._grants.get()
             control = RemoteControl(self.send, self._grants, self._devices, request.host_fraction)
-            mixed = mix.Drive(phase.placement.rates, request.service, control)
-            drive, more = mixed, {"ready": mixed.ready}
+            driver = MixDriver(phase.placement.rates, request.service, control)
+            drive, more = driver, {"on_ready": driver.on_ready}
         traffic = (0, 0)
 
         def counted(parts: Sequence[Part]) -> None:
@@ -219,7 +218,7 @@ class Agent:
 
 
 class RemoteControl:
-    """The `mixed.Lead` of an agent: the leading process says when the phase begins and what the host may do, and gets
+    """The `MixLeader` of an agent: the leading process says when the phase begins and what the host may do, and gets
     the sums of the host every EVERY_S."""
 
     def __init__(
@@ -235,7 +234,7 @@ class RemoteControl:
         self._first: Grant | None = None
         self._next_ns = 0
 
-    def begin(self, loaded: Loaded) -> tuple[Mapping[str, float], Placement, Planner]:
+    def begin(self, loaded: LoadedSuites) -> tuple[Mapping[str, float], Placement, Planner]:
         rates = {(rate.suite, rate.device): rate for rate in loaded.rates}
         quanta = tuple(loaded.quanta[pair] for pair in rates)
         self._send(messages.MixReady(rates=loaded.rates, quanta=quanta, concurrency=dict(loaded.concurrency)))
@@ -274,7 +273,7 @@ class RemoteControl:
     def end_ns(self, feeds: Mapping[str, int], abandoned: Collection[str]) -> int | None:
         return self._lasts_ns
 
-    def watch(self, snapshot: Snapshot) -> None:
+    def watch(self, snapshot: MixSnapshot) -> None:
         if snapshot.elapsed_ns < self._next_ns:
             return
         self._next_ns = snapshot.elapsed_ns + round(EVERY_S * 1e9)

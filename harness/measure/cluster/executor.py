@@ -33,7 +33,7 @@ from mixmark.harness.measure.cluster.agents import TICK_S, Agents
 from mixmark.harness.measure.cluster.coordinator import EVERY_S, Coordinator
 from mixmark.harness.measure.dispatch import Pair, Tally
 from mixmark.harness.measure.executor import PhaseRequest
-from mixmark.harness.measure.mixed import Loaded, Snapshot
+from mixmark.harness.measure.mixed import LoadedSuites, MixSnapshot
 from mixmark.harness.plugins.calls import MAX_REASON
 from mixmark.harness.record import store
 from mixmark.harness.worker.messages import Garbled
@@ -294,9 +294,9 @@ class _PhaseOnHosts:
             feeds.update(progress.feeds)
         return feeds
 
-    def _snapshot(self, now_s: float) -> Snapshot:
+    def _snapshot(self, now_s: float) -> MixSnapshot:
         assert self.coordinator is not None and self.request.mix is not None
-        return Snapshot(
+        return MixSnapshot(
             elapsed_ns=round((now_s - self.begin_s) * 1e9),
             longest_ns=self.request.phase.shares[0].limits.max_ns,
             mixes=self.coordinator.mixes,
@@ -343,7 +343,7 @@ def _tally(host: str, progress: messages.MixProgress) -> Tally:
     return Tally(progress.finished, progress.handed_out, paces)
 
 
-def _loaded(ready_hosts: Mapping[str, messages.MixReady]) -> Loaded:
+def _loaded(ready_hosts: Mapping[str, messages.MixReady]) -> LoadedSuites:
     """What all hosts have loaded, with the run's names."""
     rates: list[Rate] = []
     concurrency: dict[str, int] = {}
@@ -353,7 +353,7 @@ def _loaded(ready_hosts: Mapping[str, messages.MixReady]) -> Loaded:
             rates.append(rate.model_copy(update={"device": on(name, rate.device)}))
             quanta[rate.suite, on(name, rate.device)] = units
         concurrency |= {on(name, device): count for device, count in ready.concurrency.items()}
-    return Loaded(tuple(rates), quanta, concurrency)
+    return LoadedSuites(tuple(rates), quanta, concurrency)
 
 
 def _connection(phase: str, host: str, clock: Clock, reply: messages.PhaseMeasured) -> Connection:
