@@ -146,10 +146,10 @@ def test_an_interrupted_mix_is_played_again(shell: Shell) -> None:
         time.sleep(0.02)
     _, err = process.communicate(timeout=60)
     assert (process.returncode, "Traceback" in err) == (130, False), (process.returncode, err)
-    before = result(shell)
-    assert not before["finished"]
-    assert "mixed" not in {record["scenario"] for record in before["records"]}
-    assert [phase["name"] for phase in before["phases"] if phase["placement"]] == ["mix1"]
+    before = store.open(shell.folder / "out")
+    assert not before.finished
+    assert "mixed" not in {record.scenario for record in before.records}
+    assert [phase.name for phase in before.phases if phase.placement] == ["mix1"]
     again = shell("run", "--resume", "out", "--adapter", BAND)
     assert again.returncode == 0, again.stderr
     after = result(shell)
@@ -229,5 +229,5 @@ def test_faults_in_the_mix_are_named_and_what_was_done_is_kept(shell: Shell) -> 
         "npu:b": "raised",
         "npu:c": "hung",
     }
-    for words in ("NO SCORE: ", "SIGKILL", "a string broke", "no output within 6 s"):
+    for words in ("NO SCORE: ", "SIGKILL", "a string broke", "no reply within 6 s"):
         assert words in " ".join(done.stdout.split())
