@@ -1,6 +1,6 @@
-"""What will disturb a measurement on this machine, and the command that would stop it. It reads and changes nothing.
+"""Checks what would disturb a measurement on this machine, and names the command that fixes it. It changes nothing.
 
-It uses the readers of `discover.machine`, which also watch the machine during a run. The vendors' watchers add the
+The checks use the readers of `discover.machine`, which also sample the machine during a run. The vendors' watchers add
 checks of their accelerators. Each interpreter that the configuration names is started once.
 """
 
@@ -39,12 +39,12 @@ CPUS = "sys/devices/system/cpu"
 
 
 @dataclass(frozen=True)
-class Patient:
-    """What the checks look at."""
+class Inspected:
+    """What the checks read."""
 
     root: Path
     system: System
-    now: Conditions
+    conditions: Conditions
     """The machine during a second in which Mixmark did nothing."""
     vendors: tuple[Check, ...]
     """The checks that the vendors' watchers made."""
@@ -78,13 +78,13 @@ def checks(
         vendors, absent = accelerators.checks(), accelerators.absent
         asked = tuple(interpreters(config)) if config else ()
         now_utc = now().isoformat(timespec="seconds")
-        patient = Patient(root, system, conditions, vendors, absent, asked, floors(), now_utc)
-    return tuple(check for look in CHECKS for check in look(patient))
+        state = Inspected(root, system, conditions, vendors, absent, asked, floors(), now_utc)
+    return tuple(check for find in CHECKS for check in find(state))
 
 
-def governor(patient: Patient) -> Iterator[Check]:
+def governor(state: Inspected) -> Iterator[Check]:
     """Whether the frequency governor keeps the clocks at their highest."""
-    files = (patient.root / CPUS).glob("cpu[0-9]*/cpufreq/scaling_governor")
+    files = (state.root / CPUS).glob("cpu[0-9]*/cpufreq/scaling_governor")
     found = sorted({word for file in files if (word := line(file))})
     fix = f"echo performance | sudo tee /{CPUS}/cpu*/cpufreq/scaling_governor"
     if not found:
@@ -95,47 +95,47 @@ def governor(patient: Patient) -> Iterator[Check]:
         yield Check("governor", "warn", f"{', '.join(found)}: the clocks follow the load with a delay", fix)
 
 
-def boost(patient: Patient) -> Iterator[Check]:
-    """Whether clocks may exceed the nominal one for as long as temperature and power allow."""
+def boost(state: Inspected) -> Iterator[Check]:
+    """Whether clocks may exceed the nominal one while temperature and power allow it."""
     for name, on, off in (("intel_pstate/no_turbo", "0", "1"), ("cpufreq/boost", "1", "0")):
-        if word := line(patient.root / CPUS / name):
+        if word := line(state.root / CPUS / name):
             if word == on:
                 message = "on: the clock depends on temperature and on how many cores work"
                 yield Check("boost", "ok", message, f"echo {off} | sudo tee /{CPUS}/{name}")
             else:
                 yield Check("boost", "ok", "off: the clocks hold, below what the CPU could reach")
             return
-    yield Check("boost", "unknown", "the machine does not tell whether clocks may exceed the nominal one")
+    yield Check("boost", "unknown", "the machine does not report whether clocks may exceed the nominal one")
 
 
-def load(patient: Patient) -> Iterator[Check]:
+def load(state: Inspected) -> Iterator[Check]:
     """Whether other processes used the CPUs during the sample."""
-    others = other_load.of(patient.now)
-    if others is None:
+    used = other_load.load_of(state.conditions)
+    if used is None:
         yield Check("load", "unknown", "CPU time cannot be read")
         return
-    message = f"other processes keep {others.cores:.2f} of {others.cpus} CPUs busy (limit {others.limit_cores:.2f})"
-    if others.busy:
+    message = f"other processes keep {used.cores:.2f} of {used.cpus} CPUs busy (limit {used.limit_cores:.2f})"
+    if used.busy:
         yield Check("load", "warn", message, "ps -eo pid,pcpu,comm --sort=-pcpu | head")
     else:
         yield Check("load", "ok", message)
 
 
-def steal(patient: Patient) -> Iterator[Check]:
+def steal(state: Inspected) -> Iterator[Check]:
     """Whether the hypervisor gave the CPUs' time to other machines during the sample."""
-    now, host = patient.now, patient.system.virtualization
+    now, host = state.conditions, state.system.virtualization
     if now.stolen_ns is None or not now.cpus:
         yield Check("steal", "unknown", "stolen CPU time cannot be read")
         return
-    share = now.stolen_ns / ((now.end_ns - now.begin_ns) * now.cpus)
+    fraction = now.stolen_ns / ((now.end_ns - now.begin_ns) * now.cpus)
     where = f"under {host}" if host else "no hypervisor was found"
-    message = f"{where}; {share * 100:.1f} % of the CPUs' time was stolen (limit {interference.STOLEN * 100:g} %)"
-    yield Check("steal", "warn" if share > interference.STOLEN else "ok", message)
+    message = f"{where}; {fraction * 100:.1f} % of the CPUs' time was stolen (limit {interference.STOLEN * 100:g} %)"
+    yield Check("steal", "warn" if fraction > interference.STOLEN else "ok", message)
 
 
-def swap(patient: Patient) -> Iterator[Check]:
+def swap(state: Inspected) -> Iterator[Check]:
     """Whether memory has been swapped out."""
-    path = patient.root / "proc/swaps"
+    path = state.root / "proc/swaps"
     if not path.exists():
         yield Check("swap", "unknown", "swap areas cannot be listed")
         return
@@ -152,12 +152,12 @@ def swap(patient: Patient) -> Iterator[Check]:
         yield Check("swap", "ok", "no swap area is used" if rows else "there is no swap area")
 
 
-def cpu_limit(patient: Patient) -> Iterator[Check]:
-    """Whether a control group limits our CPU time: the tightest quota of our group and of those that contain it."""
-    quotas = [quota for folder in cgroups.folders(patient.root, "cpu") if (quota := cgroups.cpu_quota(folder))]
+def cpu_limit(state: Inspected) -> Iterator[Check]:
+    """Whether a control group limits this process's CPU time: the tightest quota of its group and the groups above."""
+    quotas = [quota for folder in cgroups.folders(state.root, "cpu") if (quota := cgroups.cpu_quota(folder))]
     if quotas:
         tightest = min(quotas, key=lambda quota: quota.cpus)
-        here = tightest.file.relative_to(patient.root)
+        here = tightest.file.relative_to(state.root)
         cpus, fix = tightest.cpus, f"echo {tightest.none} | sudo tee /{here}"
         message = f"the cgroup may use {cpus:.2f} CPUs, and is stopped for the rest of a period in which it has"
         yield Check("cpu limit", "warn", message, fix)
@@ -165,9 +165,9 @@ def cpu_limit(patient: Patient) -> Iterator[Check]:
         yield Check("cpu limit", "ok", "no CPU quota was found")
 
 
-def container(patient: Patient) -> Iterator[Check]:
+def container(state: Inspected) -> Iterator[Check]:
     """Whether Mixmark runs in a container."""
-    if name := patient.system.container:
+    if name := state.system.container:
         yield Check(
             "container", "ok", f"Mixmark runs in {name}, from where other work on the machine may not be visible"
         )
@@ -175,9 +175,9 @@ def container(patient: Patient) -> Iterator[Check]:
         yield Check("container", "ok", "no container was found")
 
 
-def energy_counters(patient: Patient) -> Iterator[Check]:
+def energy_counters(state: Inspected) -> Iterator[Check]:
     """Whether the processor's energy counters can be read; since 2020 most kernels let only root read them."""
-    files = [*(patient.root / "sys/class/powercap").glob("*/energy_uj")]
+    files = [*(state.root / "sys/class/powercap").glob("*/energy_uj")]
     if not files:
         yield Check("energy counters", "unknown", "the processor shows no energy counter")
     elif closed := [file for file in files if not line(file)]:
@@ -187,17 +187,17 @@ def energy_counters(patient: Patient) -> Iterator[Check]:
         yield Check("energy counters", "ok", f"{len(files)} of {len(files)} energy counters can be read")
 
 
-def watchable(patient: Patient) -> Iterator[Check]:
-    """The disturbances that would go unnoticed here."""
+def watchable(state: Inspected) -> Iterator[Check]:
+    """The disturbances that cannot be observed on this machine."""
     known = {
-        "CPU clocks": patient.now.clock_mean_mhz,
-        "CPU temperature": patient.now.temperature_c,
-        "thermal throttling": patient.now.thermal_throttles,
-        "memory pressure": patient.now.memory_stall_ns,
-        "paging": patient.now.swapped_in_pages,
+        "CPU clocks": state.conditions.clock_mean_mhz,
+        "CPU temperature": state.conditions.temperature_c,
+        "thermal throttling": state.conditions.thermal_throttles,
+        "memory pressure": state.conditions.memory_stall_ns,
+        "paging": state.conditions.swapped_in_pages,
     }
     blind = [what for what, value in known.items() if value is None]
-    # Red Hat's kernels are the ones that count pressure only when told to at boot; grubby is their tool.
+    # Red Hat's kernels count pressure only with this boot parameter; grubby is their tool.
     fix = "sudo grubby --update-kernel=ALL --args=psi=1" if "memory pressure" in blind else ""
     if blind:
         yield Check("watchable", "unknown", f"these disturbances cannot be observed here: {', '.join(blind)}", fix)
@@ -205,19 +205,19 @@ def watchable(patient: Patient) -> Iterator[Check]:
         yield Check("watchable", "ok", f"all disturbances can be observed: {', '.join(known)}")
 
 
-def hugepages(patient: Patient) -> Iterator[Check]:
+def hugepages(state: Inspected) -> Iterator[Check]:
     """How the kernel gives transparent huge pages to large arrays."""
     name = "sys/kernel/mm/transparent_hugepage/enabled"
-    if chosen := re.search(r"\[(\w+)\]", text(patient.root / name)):
+    if chosen := re.search(r"\[(\w+)\]", text(state.root / name)):
         fix = "" if chosen[1] == "madvise" else f"echo madvise | sudo tee /{name}"
         yield Check("huge pages", "ok", f"transparent huge pages are set to {chosen[1]}", fix)
     else:
-        yield Check("huge pages", "unknown", "the kernel does not tell how it uses huge pages")
+        yield Check("huge pages", "unknown", "the kernel does not report how it uses huge pages")
 
 
-def smt(patient: Patient) -> Iterator[Check]:
+def smt(state: Inspected) -> Iterator[Check]:
     """Whether a core runs several hardware threads."""
-    match line(patient.root / CPUS / "smt/active"):
+    match line(state.root / CPUS / "smt/active"):
         case "1":
             fix = f"echo off | sudo tee /{CPUS}/smt/control"
             yield Check(
@@ -226,16 +226,16 @@ def smt(patient: Patient) -> Iterator[Check]:
         case "0":
             yield Check("smt", "ok", "off: each core runs one thread")
         case _:
-            yield Check("smt", "unknown", "the kernel does not tell whether a core runs several threads")
+            yield Check("smt", "unknown", "the kernel does not report whether a core runs several threads")
 
 
-def noise_floor(patient: Patient) -> Iterator[Check]:
-    """A noise floor of the edge or the server tier is stored for this machine, and each stored one is recent."""
-    if patient.floors.keys().isdisjoint(("edge", "server")):
+def noise_floor(state: Inspected) -> Iterator[Check]:
+    """Whether this machine has a noise floor at the edge or server tier, and whether each stored one is recent."""
+    if state.floors.keys().isdisjoint(("edge", "server")):
         message = "none was measured, so a comparison of single runs cannot tell a difference from noise"
         yield Check("noise floor", "warn", message, "mixmark selftest")
-    for tier, floor in patient.floors.items():
-        days = days_between(floor.created_utc, patient.now_utc)
+    for tier, floor in state.floors.items():
+        days = days_between(floor.created_utc, state.now_utc)
         age = "on an unknown day" if days is None else f"{days} day{'' if days == 1 else 's'} ago"
         message = f"{floor.share * 100:.2g} %, measured {age} ({plain(floor.created_utc, 40)})"
         old = days is None or days > noise.OLD_DAYS
@@ -246,30 +246,30 @@ def noise_floor(patient: Patient) -> Iterator[Check]:
             yield Check(f"noise floor {tier}", "ok", message)
 
 
-def accelerators(patient: Patient) -> Iterator[Check]:
+def accelerators(state: Inspected) -> Iterator[Check]:
     """The vendors' own checks, then whether other processes compute on the accelerators."""
-    yield from patient.vendors
-    names = {facts.get("id"): facts.get("name", "") for facts in patient.system.accelerators}
-    for state in patient.now.accelerators:
-        name = f"{state.id.partition(':')[0]} {names.get(state.id, '')}".strip() + " company"
-        if state.foreign_pids is None:
+    yield from state.vendors
+    names = {facts.get("id"): facts.get("name", "") for facts in state.system.accelerators}
+    for accelerator in state.conditions.accelerators:
+        name = f"{accelerator.id.partition(':')[0]} {names.get(accelerator.id, '')}".strip() + " company"
+        if accelerator.foreign_pids is None:
             yield Check(
                 name,
                 "unknown",
-                "the driver does not tell which processes use it, or counts in another process namespace",
+                "the driver does not report which processes use it, or counts in another process namespace",
             )
-        elif pids := state.foreign_pids:
+        elif pids := accelerator.foreign_pids:
             message = f"foreign processes compute on it: {len(pids)} ({', '.join(map(str, pids))})"
             yield Check(name, "warn", message, f"ps -o pid,user,comm -p {','.join(map(str, pids))}")
         else:
             yield Check(name, "ok", "no foreign process computes on it")
-    for each in patient.absent:
-        yield Check(each.label, "unknown", f"it failed, so its accelerators were not checked: {each.reason}")
+    for absent in state.absent:
+        yield Check(absent.label, "unknown", f"it failed, so its accelerators were not checked: {absent.reason}")
 
 
-def configured(patient: Patient) -> Iterator[Check]:
+def configured(state: Inspected) -> Iterator[Check]:
     """The interpreters that the configuration names."""
-    yield from patient.interpreters
+    yield from state.interpreters
 
 
 def interpreters(config: Config) -> Iterator[Check]:
@@ -299,20 +299,20 @@ def _interpreter(
             if failed.failure.hint.endswith(fix):
                 return Check(name, "warn", failed.failure.message, fix)
             return Check(name, "warn", why(failed.failure, log))
-    assert hello is not None  # there was an answer, and it comes after the hello
+    assert hello is not None  # the reply comes after the hello
     differs = ", ".join(_differences(hello)) or "nothing"
     return Check(name, "ok", f"it runs {hello.python} with Mixmark {hello.mixmark}; what differs from here: {differs}")
 
 
 def _differences(hello: messages.Hello) -> Iterator[str]:
-    """The versions of another interpreter that this one does not have."""
+    """The versions of another interpreter that differ from this one's."""
     here = {"Python": software.python(), **software.packages()}
     for name, version in {"Python": hello.python, **hello.packages}.items():
         if here.get(name) != version:
             yield f"{name} {version.split()[-1]} ({f'here {here[name].split()[-1]}' if name in here else 'not here'})"
 
 
-CHECKS: tuple[Callable[[Patient], Iterator[Check]], ...] = (
+CHECKS: tuple[Callable[[Inspected], Iterator[Check]], ...] = (
     governor,
     boost,
     load,

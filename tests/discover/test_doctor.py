@@ -237,7 +237,7 @@ def test_a_gpu_that_keeps_silent_is_left_out(monkeypatch: pytest.MonkeyPatch, tm
     silent = Accelerated([12345], 1, 0, 0)  # a process of another namespace
     del silent.nvmlDeviceGetPersistenceMode, silent.nvmlDeviceGetPowerManagementDefaultLimit
     del silent.nvmlDeviceGetCurrentClocksThrottleReasons
-    message = "the driver does not tell which processes use it, or counts in another process namespace"
+    message = "the driver does not report which processes use it, or counts in another process namespace"
     assert gpu_checks(monkeypatch, tmp_path, silent) == [("gpu Topaz company", "unknown", message, "")]
 
 

@@ -1,7 +1,7 @@
-"""Calls the vendors' watchers, which are plugins, such that none of them can disturb a run.
+"""Calls the vendors' watchers, which are plugins, so that none of them can disturb a run.
 
-A watcher that raises, answers something else than its contract says, or takes too long is not called again, and
-`absent` says why. Each call runs in a thread of its own, because a driver that hangs cannot be interrupted.
+A watcher that raises, breaks its contract or takes too long is not called again, and `absent` gives the reason. Each
+call runs in a thread of its own, because a driver that hangs cannot be interrupted.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from mixmark.harness.plugins import calls, registry
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker.process.files import MAX_TEXT
 
-OPEN_S = 30.0  # to load a library, and to ask what never changes: a driver may have to wake its devices
+OPEN_S = 30.0  # to load a library and to read constant facts: a driver may have to wake its devices
 READ_S = 5.0  # to read the states of all devices once
-Answer = TypeVar("Answer")
+Item = TypeVar("Item")
 
 
 class Accelerators:
@@ -41,13 +41,13 @@ class Accelerators:
 
     def __enter__(self) -> Accelerators:
         for name, plugin in self._found.items():
-            for watcher in self._answers(name, OPEN_S, partial(_built, plugin)):
+            for watcher in self._call(name, OPEN_S, partial(_built, plugin)):
                 self._watchers[name] = watcher
         return self
 
     def __exit__(self, *_: object) -> None:
         for name, watcher in tuple(self._watchers.items()):
-            self._answers(name, self._read_s, partial(_closed, watcher))
+            self._call(name, self._read_s, partial(_closed, watcher))
         self._watchers = {}
 
     def disclose(self) -> tuple[dict[str, str], ...]:
@@ -59,7 +59,7 @@ class Accelerators:
                 for each in watcher.disclose()
             ]
 
-        return tuple(self._ask(OPEN_S, facts))
+        return tuple(self._call_each(OPEN_S, facts))
 
     def read(self, ours: set[int], proc: Path) -> tuple[AcceleratorConditions, ...]:
         """The state of each accelerator now. ours: the processes of this run. proc: the host's /proc."""
@@ -67,10 +67,10 @@ class Accelerators:
         def states(watcher: Watcher) -> list[AcceleratorConditions]:
             return [_conditions(each, ours, proc) for each in watcher.read()]
 
-        return tuple(self._ask(self._read_s, states))
+        return tuple(self._call_each(self._read_s, states))
 
     def checks(self) -> tuple[Check, ...]:
-        """What the vendors have to say about the settings of their accelerators."""
+        """The vendors' checks of their accelerators' settings."""
 
         def checks(watcher: Watcher) -> list[Check]:
             return [
@@ -78,18 +78,18 @@ class Accelerators:
                 for each in watcher.checks()
             ]
 
-        return tuple(self._ask(OPEN_S, checks))
+        return tuple(self._call_each(OPEN_S, checks))
 
-    def _ask(self, seconds: float, question: Callable[[Watcher], list[Answer]]) -> list[Answer]:
-        answers: list[Answer] = []
+    def _call_each(self, seconds: float, question: Callable[[Watcher], list[Item]]) -> list[Item]:
+        items: list[Item] = []
         for name, watcher in tuple(self._watchers.items()):
-            answers += self._answers(name, seconds, partial(question, watcher))
-        return answers
+            items += self._call(name, seconds, partial(question, watcher))
+        return items
 
-    def _answers(self, name: str, seconds: float, call: Callable[[], list[Answer]]) -> list[Answer]:
-        """The call's answers; none where it fails, and the watcher is then left out from here on."""
+    def _call(self, name: str, seconds: float, call: Callable[[], list[Item]]) -> list[Item]:
+        """The items that the call returns; none if it fails, and the watcher is not called again."""
 
-        def counted() -> list[Answer]:
+        def counted() -> list[Item]:
             begin_ns = time.thread_time_ns()
             try:
                 return call()

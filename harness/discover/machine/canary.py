@@ -1,4 +1,4 @@
-"""A fixed loop that is timed before and after each measurement: it shows whether one core is as fast as it was."""
+"""A fixed loop, timed before and after each measurement, that shows whether one core is still as fast."""
 
 from __future__ import annotations
 

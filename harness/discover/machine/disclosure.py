@@ -1,8 +1,9 @@
-"""What machine this is: everything that a reader needs to judge a number, read from files, never from a shell.
+"""Describes this machine: hardware, software and settings, read from files, never from a shell.
 
-It reads Linux first; elsewhere what is not known is None. `root` is the file system to read, so that tests can lay one
-out. Text from the machine is cleaned of control characters and cut, since it ends up on terminals. It reads nothing
-that names a person or one copy of a machine: no host name, serial number or MAC address.
+Most of it is read from Linux's /proc and /sys; on other systems those fields are None. `root` is the file system to
+read, so that tests can lay one out. Text from the machine is cleaned of control characters and cut, since it is shown
+on terminals. Nothing is read that identifies a person or one copy of a machine: no host name, serial number or MAC
+address.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def disclose(
     checkout: Path = CHECKOUT,
     accelerators: Sequence[Mapping[str, str]] = (),
 ) -> System:
-    """The machine, the software and the settings; None where the machine does not say.
+    """The machine, its software and its settings; None for what the machine does not report.
 
     accelerators: the facts of each, from `Accelerators.disclose`. environment: by default that of this process.
     """
@@ -90,7 +91,7 @@ def disclose(
 
 
 def git_commit(checkout: Path) -> str | None:
-    """The commit that a checkout or worktree is at, from its files; None where this is no checkout."""
+    """The commit that a checkout or worktree is at, from its files; None if this is no checkout."""
     git = checkout / ".git"
     if git.is_file():
         git = checkout / (line(git) or "").removeprefix("gitdir: ")

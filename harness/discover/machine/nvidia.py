@@ -1,6 +1,6 @@
 """Watches NVIDIA's GPUs through NVML (package nvidia-ml-py, imported when the watcher is built).
 
-Where there is no driver it watches nothing. Whatever a GPU does not tell is left out.
+Without a driver it watches nothing. Values that a GPU does not report are left out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ REASONS: dict[int, ClockReason] = {
 
 
 class Nvidia:
-    """Raises ImportError where the package is missing."""
+    """Raises ImportError if the package is missing."""
 
     name = "nvidia"
 
@@ -62,7 +62,7 @@ class Nvidia:
                 self._nvml.nvmlShutdown()
 
     def _gpus(self) -> Iterator[_Gpu]:
-        """The GPUs that answer."""
+        """The GPUs that NVML can open."""
         if self._nvml is None:
             return
         with suppress(self._nvml.NVMLError):
@@ -72,30 +72,30 @@ class Nvidia:
 
 
 class _Gpu:
-    """One GPU. It asks NVML again with every call."""
+    """One GPU. Each call queries NVML again."""
 
     def __init__(self, nvml: Any, handle: Any) -> None:
         self._nvml, self._handle = nvml, handle
 
     def state(self) -> AcceleratorState | None:
-        """None where the GPU does not tell its name, so that nothing can be said of a device."""
-        nvml, handle, answer = self._nvml, self._handle, self._answer
-        uuid = answer(lambda: nvml.nvmlDeviceGetUUID(handle))
+        """None if the GPU does not report its id, so that its state belongs to no device."""
+        nvml, handle, query = self._nvml, self._handle, self._query
+        uuid = query(lambda: nvml.nvmlDeviceGetUUID(handle))
         if uuid is None:
             return None
         return AcceleratorState(
             id=f"gpu:{uuid}",
             reasons=self.reasons(),
-            clock_mhz=answer(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
-            temperature_c=answer(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
-            power_cap_mw=answer(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle)),
-            pids=answer(lambda: [each.pid for each in nvml.nvmlDeviceGetComputeRunningProcesses(handle)]),
-            utilization_pct=answer(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
+            clock_mhz=query(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
+            temperature_c=query(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
+            power_cap_mw=query(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle)),
+            pids=query(lambda: [each.pid for each in nvml.nvmlDeviceGetComputeRunningProcesses(handle)]),
+            utilization_pct=query(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
         )
 
     def reasons(self) -> tuple[ClockReason, ...] | None:
-        # By the older of the call's two names: drivers before 535 know no other.
-        bits = self._answer(lambda: self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._handle))
+        # The older of the call's two names, the only one that drivers before 535 know.
+        bits = self._query(lambda: self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._handle))
         return None if bits is None else tuple(dict.fromkeys(name for bit, name in REASONS.items() if bits & bit))
 
     def facts(self) -> dict[str, str]:
@@ -118,11 +118,11 @@ class _Gpu:
             "mig": lambda: "on" if nvml.nvmlDeviceGetMigMode(handle)[0] else "off",
             "persistence": lambda: "on" if nvml.nvmlDeviceGetPersistenceMode(handle) else "off",
         }
-        answers = {name: self._answer(question) for name, question in questions.items()}
-        return {name: str(answer) for name, answer in answers.items() if answer is not None}
+        values = {name: self._query(question) for name, question in questions.items()}
+        return {name: str(value) for name, value in values.items() if value is not None}
 
-    def _answer(self, question: Callable[[], Any]) -> Any:
-        """What NVML answers; None where it has no answer, e.g. for a sensor that the GPU lacks."""
+    def _query(self, question: Callable[[], Any]) -> Any:
+        """NVML's value; None if it has none, e.g. for a sensor that the GPU lacks."""
         with suppress(self._nvml.NVMLError):
             return question()
         return None

@@ -1,4 +1,4 @@
-"""Whether other programs use the machine now, and which ones: looked at before anything is measured."""
+"""The load of other programs on the CPUs, sampled before a run begins."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from mixmark.harness.contracts.text import plain
 from mixmark.harness.discover.machine.counters import Machine, between
 from mixmark.harness.judge.rules import interference
 
-LOOK_S = 2.0
-LOOKS = 2  # in a row without others, for an idle machine
+SAMPLE_S = 2.0
+IDLE_SAMPLES = 2  # in a row, for an idle machine
 BIGGEST = 3  # programs that are named
 
 Processes = Callable[[], Mapping[int, tuple[str, float]]]
 
 
 @dataclass(frozen=True)
-class Others:
-    """What other programs used of the CPUs."""
+class OtherLoad:
+    """The CPU time that other programs used."""
 
     cores: float
     cpus: int
@@ -52,12 +52,12 @@ class Others:
         return f"{cores / self.cpus * 100:.1f} %"
 
 
-def of(conditions: Conditions, names: Mapping[str, float] | None = None) -> Others | None:
-    """What others used between two readings of the machine; None where the machine does not say."""
+def load_of(conditions: Conditions, names: Mapping[str, float] | None = None) -> OtherLoad | None:
+    """The load between two readings of the machine; None if its CPU time is unknown."""
     now = conditions
     if now.busy_ns is None or now.own_ns is None or not now.cpus:
         return None
-    return Others(max(0, now.busy_ns - now.own_ns) / (now.end_ns - now.begin_ns), now.cpus, names or {})
+    return OtherLoad(max(0, now.busy_ns - now.own_ns) / (now.end_ns - now.begin_ns), now.cpus, names or {})
 
 
 def processes() -> Mapping[int, tuple[str, float]]:
@@ -69,38 +69,40 @@ def processes() -> Mapping[int, tuple[str, float]]:
     return found
 
 
-def look(
+def sample(
     machine: Machine | None = None, wait: Callable[[float], object] = time.sleep, listed: Processes = processes
-) -> Others | None:
-    """Looks at the machine for LOOK_S; None where it does not say how busy it is."""
+) -> OtherLoad | None:
+    """Samples the load for SAMPLE_S; None if the machine's CPU time is unknown."""
     machine = machine or Machine()
     earlier, before = listed(), machine.read()
-    wait(LOOK_S)
+    wait(SAMPLE_S)
     conditions, later = between(before, machine.read()), listed()
     elapsed_s = (conditions.end_ns - conditions.begin_ns) / 1e9
     cores: dict[str, float] = defaultdict(float)
     for pid, (name, now_s) in later.items():
         cores[name] += (now_s - earlier.get(pid, (name, 0.0))[1]) / elapsed_s
     largest = sorted(cores, key=lambda name: -cores[name])[:BIGGEST]
-    return of(conditions, {name: cores[name] for name in largest if cores[name] > 0})
+    return load_of(conditions, {name: cores[name] for name in largest if cores[name] > 0})
 
 
 def wait(
     seconds: float,
-    tell: Callable[[Others], None],
-    look: Callable[[], Others | None] = look,
+    report: Callable[[OtherLoad], None],
+    take: Callable[[], OtherLoad | None] = sample,
     clock: Callable[[], float] = time.monotonic,
-) -> Others | None:
-    """Looks until nobody else used the machine in LOOKS looks in a row, or until the seconds are over. Returns the last
-    look. tell: is called with each look that is busy."""
+) -> OtherLoad | None:
+    """Samples the load until IDLE_SAMPLES in a row are idle, or until the seconds are over. Returns the last sample.
+
+    report: is called with each busy sample.
+    """
     deadline_s = clock() + seconds
     quiet = 0
     while True:
-        others = look()
-        if others is None:
+        load = take()
+        if load is None:
             return None
-        quiet = 0 if others.busy else quiet + 1
-        if quiet == LOOKS or clock() >= deadline_s:
-            return others
-        if others.busy:
-            tell(others)
+        quiet = 0 if load.busy else quiet + 1
+        if quiet == IDLE_SAMPLES or clock() >= deadline_s:
+            return load
+        if load.busy:
+            report(load)

@@ -1,4 +1,4 @@
-"""What the host's processor is, as /proc/cpuinfo and sysfs tell it."""
+"""The host's processor, from /proc/cpuinfo and sysfs."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def threads(root: Path = ROOT) -> Sequence[Thread]:
 
 
 def usable() -> frozenset[int] | None:
-    """The hardware threads that this process may use, by its affinity; None where it may use all that are online, or
-    where the system does not say."""
+    """The hardware threads that this process may use, by its affinity; None if it may use all that are online, or
+    if the system has no affinity."""
     if not hasattr(os, "sched_getaffinity"):
         return None
     mine = frozenset(os.sched_getaffinity(0))
@@ -49,12 +49,12 @@ def name(root: Path = ROOT) -> str | None:
 
 
 def first(seen: Sequence[Thread], key: str) -> str | None:
-    """The first thread's value of a line; None where no thread has it."""
+    """The first thread's value of a line; None if no thread has it."""
     return next((found for each in seen if (found := plain(each.get(key, ""), MAX_TEXT))), None)
 
 
 def cores(seen: Sequence[Thread]) -> int | None:
-    """The number of physical cores; None where the kernel does not tell which threads share one."""
+    """The number of physical cores; None if the kernel does not report which threads share one."""
     found = {(each["physical id"], each["core id"]) for each in seen if "physical id" in each and "core id" in each}
     return len(found) or None
 

@@ -1,4 +1,4 @@
-"""Samples the machine in a thread beside the run, about once a second, while a worker measures."""
+"""Samples the machine about once a second, in a thread of its own, while a worker measures."""
 
 from __future__ import annotations
 
@@ -16,28 +16,27 @@ from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker.process.files import ROOT
 
 INTERVAL_S = 1.0
-WATCH_SHARE = 0.005  # of one core: what watching may cost
+WATCH_FRACTION = 0.005  # of one core: what sampling may cost
 
 
 @dataclass(frozen=True)
 class Watched:
-    """What a watch saw, and all that a host hands back of it: plain facts, which travel."""
+    """The result of a watch: plain facts, which another host can send."""
 
     blocks: tuple[Conditions, ...]
-    """The intervals in order, without a gap between them."""
+    """Consecutive intervals, in order."""
     absent: tuple[Absent, ...]
-    """The vendors' watchers that failed meanwhile, and why."""
+    """The vendors' watchers that failed during the watch."""
 
 
 class Watch:
     """Samples the machine from `start` to `stop`.
 
-    pids: the workers, whose children count with them. pinned: the cores of those that may use no others. watchers: by
+    pids: the workers, whose descendants count with them. pinned: the cores of each worker that is pinned. watchers: by
     default the plugins of that kind.
 
-    However slow the machine's counters are to read, watching takes at most half a percent of one core: the pause grows
-    with the CPU time of a sample. Stop it before the worker is ended, or the last block does not know the worker's CPU
-    time.
+    Sampling takes at most half a percent of one core: the pause grows with the CPU time of a sample. Stop it before the
+    worker ends, or the last block lacks the worker's CPU time.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class Watch:
         self._thread = threading.Thread(target=self._watch, name="watch", daemon=True)
 
     def start(self) -> Watch:
-        """Returns when the first sample is taken: what it costs to begin disturbs nothing that is measured later."""
+        """Returns after the first sample, so that the cost of opening the watchers disturbs no measurement."""
         self._thread.start()
         self._begun.wait()
         return self
@@ -72,7 +71,7 @@ class Watch:
         try:
             self._sample()
         finally:
-            self._begun.set()  # also where the first sample failed
+            self._begun.set()  # also if the first sample failed
 
     def _sample(self) -> None:
         with self._accelerators:
@@ -87,7 +86,7 @@ class Watch:
                 if now.at_ns > last.at_ns:
                     self._blocks.append(between(last, now))
                     last = now
-                pause_s = max(INTERVAL_S, (self._cpu_ns() - before_ns) / WATCH_SHARE / 1e9)
+                pause_s = max(INTERVAL_S, (self._cpu_ns() - before_ns) / WATCH_FRACTION / 1e9)
 
     def _cpu_ns(self) -> int:
         """The CPU time of this thread and of the watchers' calls."""

@@ -14,37 +14,37 @@ from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.discover import machine_lock
 from mixmark.harness.discover.machine import other_load
 from mixmark.harness.discover.machine.counters import Machine
-from mixmark.harness.discover.machine.other_load import Others
+from mixmark.harness.discover.machine.other_load import OtherLoad
 from tests.discover.machine.test_counters import counted, quiet, write
 
-QUIET = Others(0.01, 2, {})
-BUSY = Others(0.9, 2, {"python": 0.7, "node": 0.1})
+QUIET = OtherLoad(0.01, 2, {})
+BUSY = OtherLoad(0.9, 2, {"python": 0.7, "node": 0.1})
 
 
 class Clock:
     """Each look takes two seconds."""
 
-    def __init__(self, *looks: Others | None) -> None:
+    def __init__(self, *looks: OtherLoad | None) -> None:
         self.now_s, self.looks = 0.0, [*looks]
-        self.told: list[Others] = []
+        self.told: list[OtherLoad] = []
 
-    def look(self) -> Others | None:
+    def look(self) -> OtherLoad | None:
         self.now_s += 2
         return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
 
-    def wait(self, seconds: float) -> Others | None:
+    def wait(self, seconds: float) -> OtherLoad | None:
         return other_load.wait(seconds, self.told.append, self.look, lambda: self.now_s)
 
 
 def test_the_limit_is_that_of_the_rule() -> None:
-    assert (Others(0, 2, {}).limit_cores, Others(0, 100, {}).limit_cores) == (0.02, 0.25)
-    assert [Others(cores, 2, {}).busy for cores in (0.02, 0.021)] == [False, True]
+    assert (OtherLoad(0, 2, {}).limit_cores, OtherLoad(0, 100, {}).limit_cores) == (0.02, 0.25)
+    assert [OtherLoad(cores, 2, {}).busy for cores in (0.02, 0.021)] == [False, True]
 
 
 def test_programs_are_told_with_their_shares() -> None:
     assert str(BUSY) == "45.0 % of the machine's CPU time (limit 1.0 %): python 35.0 %, node 5.0 %, others 5.0 %"
-    assert str(Others(0.9, 2, {"python": 0.89})).endswith("(limit 1.0 %): python 44.5 %")
-    assert str(Others(0.9, 2, {})).endswith("(limit 1.0 %): others 45.0 %")
+    assert str(OtherLoad(0.9, 2, {"python": 0.89})).endswith("(limit 1.0 %): python 44.5 %")
+    assert str(OtherLoad(0.9, 2, {})).endswith("(limit 1.0 %): others 45.0 %")
 
 
 def test_without_patience_there_is_one_look() -> None:
@@ -87,7 +87,7 @@ def test_a_look_names_the_largest(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         {5: ("cc1", 10.0), 6: ("cc1", 4.0), 7: ("bash", 1.0), 8: ("sshd", 1.0)},
         {5: ("cc1", 10.5), 6: ("cc1", 4.3), 7: ("bash", 1.02), 8: ("sshd", 1.0), 9: ("ld", 0.4), 10: ("x", 0.1)},
     )
-    others = other_load.look(
+    others = other_load.sample(
         machine, lambda seconds: write(root, {"proc/stat": counted(cpu0=150)}), lambda: next(lists)
     )
     assert others is not None
@@ -97,7 +97,7 @@ def test_a_look_names_the_largest(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_machine_without_counters_says_nothing(tmp_path: Path) -> None:
-    assert other_load.look(Machine(root=tmp_path), lambda seconds: None, dict) is None
+    assert other_load.sample(Machine(root=tmp_path), lambda seconds: None, dict) is None
 
 
 def test_the_processes_that_are_listed_are_those_of_others() -> None:
@@ -109,15 +109,15 @@ def test_the_processes_that_are_listed_are_those_of_others() -> None:
 def told(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    found: Others | None,
+    found: OtherLoad | None,
     wait_idle_s: float | None = None,
     tier: Literal["smoke", "edge"] = "edge",
 ) -> str:
-    """What `alone` prints where the machine is found so, after one busy look."""
+    """What `reserve` prints where the machine is found so, after one busy look."""
 
-    def wait(seconds: float, tell: Callable[[Others], None]) -> Others | None:
+    def wait(seconds: float, report: Callable[[OtherLoad], None]) -> OtherLoad | None:
         if seconds > 0 and found is not None:
-            tell(BUSY)
+            report(BUSY)
         return found
 
     monkeypatch.setattr(other_load, "wait", wait)

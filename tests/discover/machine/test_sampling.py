@@ -15,7 +15,7 @@ from tests.discover.machine.test_counters import SECOND, WORKER, Clock, quiet
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """The watch samples a hundred times a second, whatever it costs."""
     monkeypatch.setattr(sampling, "INTERVAL_S", 0.01)
-    monkeypatch.setattr(sampling, "WATCH_SHARE", 1.0)
+    monkeypatch.setattr(sampling, "WATCH_FRACTION", 1.0)
 
 
 def until(clock: Clock, end_ns: int) -> None:
