@@ -1,9 +1,9 @@
-"""Charts as inline SVG: numbers in, markup out. Colours and type belong to the style sheet of the page.
+"""Draws charts as inline SVG: numbers in, markup out. Colours and type belong to the style sheet of the page.
 
-There are two sorts. A chart of a measurement keeps its proportions, picks the unit of its time axis, and says what it
-shows in a title and a description, for those who do not see it. A strip (`lane`, `curve`, `bar`) is marks without any
-text: it is stretched to the width of its place in the page, and the page writes beside it what it shows. Names and
-units may come from any file: `Markup.format` escapes them.
+There are two kinds. A chart (`throughput`, `power`, `distribution`) keeps its proportions, picks the unit of its time
+axis, and has a title and a description for screen readers. A strip (`lane`, `curve`, `bar`, `span`) has no text: the
+page stretches it to the width of its place and writes its labels beside it. Names and units may come from any file, so
+`Markup.format` escapes them.
 """
 
 from __future__ import annotations
@@ -22,16 +22,20 @@ from mixmark.reporters import figures
 
 Floats = npt.NDArray[np.float64]
 
-WIDTH, HEIGHT = 360, 180  # px: as wide as a telephone leaves room for, so that the type is never scaled down there
+WIDTH, HEIGHT = 360, 180  # px: the width of a phone's screen, so that the type is never scaled down there
 RIGHT, BOTTOM, ROW = 14, 40, 15  # px: two margins, and the height of a row of labels
-LETTER = 6.2  # px: a little more than a letter of the style sheet's 11 px type is wide
-FEW = 20  # below that each value is drawn for itself: bins of two or three say nothing
+FLOOR, TOP = HEIGHT - BOTTOM, 2 * ROW  # px: the ends of the vertical axis of `throughput` and `power`
+LETTER = 6.2  # px: slightly more than the width of a letter in the style sheet's 11 px type
+FEW = 20  # fewer values are drawn as one dot each: bins of two or three values show nothing
 MOST_BINS = 48
-HUES = 6  # of the palette of suites in the style sheet
-LOGARITHMIC_FROM = 20  # times that the largest value exceeds the smallest
-LANE = 100  # the height of a strip that shows a device: a percent of its time each
-ACROSS = 1000  # the width of a strip that shows power or a rate
-NARROWEST = 0.01  # of the largest value: an axis spans at least this, or noise of a nanosecond would fill it
+HUES = 6  # colours of suites in the style sheet
+LOGARITHMIC_FROM = 20  # the ratio of the largest to the smallest value from which an axis is logarithmic
+LANE = 100  # the height of a strip of a device: 1 for each percent of its time
+ACROSS = 1000  # the width of a strip of power or of a rate
+HEADROOM = 1.08  # the end of a vertical axis, as a multiple of the largest value
+NARROWEST = (
+    0.01  # the least span of an axis as a fraction of the largest value; noise of 1 ns would fill a narrower one
+)
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ class Axis:
 
 
 def steps(low: float, high: float, about: int) -> list[tuple[float, str]]:
-    """Multiples of 1, 2 or 5 times a power of ten within [low, high], at most `about` + 1 of them, with labels."""
+    """(value, label) of at most `about` + 1 values in [low, high]: multiples of 1, 2 or 5 times a power of ten."""
     least = (high - low) / about
     power = 10.0 ** math.floor(math.log10(least))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
@@ -68,17 +72,19 @@ def steps(low: float, high: float, about: int) -> list[tuple[float, str]]:
 
 
 def decades(low: float, high: float) -> list[float]:
-    """1, 2 and 5 times the powers of ten within [low, high]; the powers alone where they are more than three."""
+    """1, 2 and 5 times the powers of ten in [low, high]; only the powers if they are more than three."""
     factors = (1, 2, 5) if high <= low * 1000 else (1,)
     exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    return [value for each in exponents for factor in factors if low <= (value := factor * 10.0**each) <= high]
+    values = [factor * 10.0**exponent for exponent in exponents for factor in factors]
+    return [value for value in values if low <= value <= high]
 
 
 def lane(columns: Floats, edges: Iterable[float], window: tuple[float, float]) -> Markup:
-    """A strip of what a device did: each column of time is filled from the bottom by the shares of the suites.
+    """A strip of a device over time: the fractions of the suites fill each column of time from the bottom.
 
-    columns: [suites, columns], shares that add up to 1 at most. edges: where long feeds begin. window: the part of the
-    strip that counts. Neighbouring columns that are alike become one rectangle, so many feeds make no large page.
+    columns: [suites, columns], fractions that add up to at most 1. edges: where long feeds begin, as fractions of the
+    width. window: the part of the strip that counts. Equal neighbouring columns become one rectangle, so that many
+    feeds make no large page.
     """
     count = columns.shape[1]
     tops = np.round(LANE * (1 - np.cumsum(columns, axis=0))).astype(int)
@@ -103,16 +109,17 @@ def lane(columns: Floats, edges: Iterable[float], window: tuple[float, float]) -
 def curve(
     values: Floats, most: float, window: tuple[float, float], mean: float | None, ticks: Iterable[float]
 ) -> Markup:
-    """A strip of a quantity over time, as steps with holes where it is not known (NaN); its axis goes from 0 to most.
+    """A strip of a quantity over time, as steps with holes where it is unknown (NaN). Its axis goes from 0 to most.
 
-    values: [blocks], evenly over the strip. mean: that of the window, drawn as a dotted line. ticks: values at which a
-    line is drawn from side to side.
+    values: [blocks], evenly over the strip. mean: the mean of the window, drawn as a dotted line. ticks: the values of
+    horizontal lines.
     """
     tall = Axis(0, most, LANE, 0)
     step = ACROSS / len(values)
     line, filled, drawing = "", "", False
-    for at, value in enumerate(values.tolist()):
-        begin, end, top = f"{at * step:g}", f"{(at + 1) * step:g}", f"{tall(value):g}" if math.isfinite(value) else ""
+    for block, value in enumerate(values.tolist()):
+        begin, end = f"{block * step:g}", f"{(block + 1) * step:g}"
+        top = f"{tall(value):g}" if math.isfinite(value) else ""
         if top:
             line += (f"V{top}" if drawing else f"M{begin} {top}") + f"H{end}"
             filled += (f"V{top}" if drawing else f"M{begin} {LANE}V{top}") + f"H{end}"
@@ -130,7 +137,7 @@ def curve(
 
 
 def bar(value: float, interval: tuple[float, float] | None, most: float, hue: int) -> Markup:
-    """A strip with a bar from 0 to the value, and a whisker for its interval below; its axis ends at most."""
+    """A strip with a bar from 0 to the value and a whisker of its interval below. Its axis goes from 0 to most."""
     wide = Axis(0, most, 0, ACROSS)
     body = Markup('<path class="{}" d="M0 2H{}V12H0z"/>').format(hue_of(hue), wide(value))
     if interval is not None:
@@ -140,18 +147,18 @@ def bar(value: float, interval: tuple[float, float] | None, most: float, hue: in
 
 
 def span(begin: float, end: float) -> Markup:
-    """A strip that marks a part of itself. begin, end: as shares of its width."""
+    """A strip in which a bracket marks a part. begin, end: fractions of its width."""
     drawn = f"M{begin * ACROSS:.1f} 10H{end * ACROSS:.1f}M{begin * ACROSS:.1f} 2V18M{end * ACROSS:.1f} 2V18"
     return _strip(ACROSS, 20, Markup('<path class="span" d="{}"/>').format(drawn))
 
 
 def hue_of(number: int) -> str:
-    """The class of the style sheet that gives a suite its colour; those beyond the palette share the last one."""
+    """The style sheet's class for the colour of a suite. Suites beyond the palette share the last colour."""
     return f"hue{min(number, HUES - 1)}"
 
 
 def _outside(window: tuple[float, float], width: int, height: int) -> Markup:
-    """A veil over what lies outside of the window that counts, and a line at each of its edges inside the strip."""
+    """A veil over the time outside of the window that counts, and a line at each edge of the window."""
     begin, end = (round(edge * width, 1) for edge in window)
     sides = [(left, right) for left, right in ((0.0, begin), (end, float(width))) if right - left > 0]
     veil = _joined('<path class="veil" d="M{0} 0H{1}V{2}H{0}z"/>', ((*side, height) for side in sides))
@@ -174,89 +181,92 @@ def throughput(
     unit: str,
     stretch: tuple[int, int] | None = None,
 ) -> Markup:
-    """The rate in each block, as steps over the window; its axis starts at zero.
+    """The rate in each block of the window, as steps. The axis starts at zero.
 
-    edges_ns: [blocks + 1] since the first feed; per_s: [blocks]. A band marks the `stretch` of blocks, from the
-    first to behind the last, that ran at another level than the rest.
+    edges_ns: [blocks + 1] since the first feed; per_s: [blocks]. stretch: the blocks that ran at another level, from
+    the first to behind the last; a band marks them.
     """
-    time, time_ns = time_unit(int(edges_ns[-1]))
-    floor, top = HEIGHT - BOTTOM, 2 * ROW
-    tall = Axis(0, float(max(per_s.max(), overall_per_s)) * 1.08, floor, top)
-    marks = tall.ticks(5)
-    left = _left_margin(marks)
-    wide = Axis(0, edges_ns[-1] / time_ns, left, WIDTH - RIGHT)
-    at = [wide(edge / time_ns) for edge in edges_ns.tolist()]
-    line = f"M{at[0]} {tall(float(per_s[0]))}" + "".join(
-        f"V{tall(rate)}H{end}" for rate, end in zip(per_s.tolist(), at[1:], strict=True)
-    )
-    body = _across(tall, marks, left)
+    wide, tall, time, time_ns = _axes(edges_ns, max(float(per_s.max()), overall_per_s))
+    left, end = wide.start_px, wide.end_px
+    body, moved = _across(tall, left), ""
+    line = _stairs(wide, tall, edges_ns / time_ns, per_s)
     if stretch is not None:
-        begin, end = at[stretch[0]], at[stretch[1]]
-        body += Markup('<rect class="band" x="{}" y="{}" width="{}" height="{}"/>').format(
-            begin, top, round(end - begin, 1), floor - top
+        first_ns, last_ns = (int(edges_ns[block]) for block in stretch)
+        body += _band(wide(first_ns / time_ns), wide(last_ns / time_ns))
+        moved = f" It ran at another level from {figures.duration(first_ns)} to {figures.duration(last_ns)}."
+    body += Markup('<path class="area" d="{}V{}H{}Z"/><path class="line" d="{}"/>').format(line, FLOOR, left, line)
+    if stretch is not None:
+        body += _edge(wide(first_ns / time_ns)) + _text(
+            "word", wide(first_ns / time_ns) + 6, FLOOR - 8, "another level"
         )
-    body += Markup('<path class="area" d="{}V{}H{}Z"/><path class="line" d="{}"/>').format(line, floor, at[0], line)
-    if stretch is not None:
-        body += Markup('<path class="edge" d="M{} {}V{}"/>').format(begin, top, floor)
-        body += _text("word", begin + 6, floor - 8, "another level")
-    body += Markup('<path class="overall" d="M{} {}H{}"/>').format(left, tall(overall_per_s), wide.end_px)
+    body += Markup('<path class="overall" d="M{} {}H{}"/>').format(left, tall(overall_per_s), end)
     body += _text("name", left, ROW, f"{unit}/s")
-    body += _text("value end", wide.end_px, ROW, f"overall {figures.rate(overall_per_s, unit)}")
+    body += _text("value end", end, ROW, f"overall {figures.rate(overall_per_s, unit)}")
     body += _below(wide, f"{time} since the first feed")
-    extremes = (figures.rate(float(rate), unit) for rate in (per_s.min(), per_s.max()))
-    moved = ""
-    if stretch is not None:
-        first, last = (figures.duration(int(edges_ns[block])) for block in stretch)
-        moved = f" It ran at another level from {first} to {last}."
-    description = f"{len(per_s)} blocks, from {' to '.join(extremes)}; {figures.rate(overall_per_s, unit)} overall."
+    extremes = " to ".join(figures.rate(float(rate), unit) for rate in (per_s.min(), per_s.max()))
+    description = f"{len(per_s)} blocks, from {extremes}; {figures.rate(overall_per_s, unit)} overall."
     return _svg(key, "Throughput over the window", description + moved, body)
 
 
 def power(key: str, edges_ns: Int64s, watts: Floats, *, window_ns: tuple[int, int], mean_watts: float | None) -> Markup:
-    """The power in each block, as steps with holes where it is not known; its axis starts at zero.
+    """The power in each block, as steps with holes where it is unknown. The axis starts at zero.
 
-    edges_ns: [blocks + 1] since the window began; watts: [blocks], NaN where unknown, and somewhere known. A band marks
-    the window.
+    A band marks the window of the measurement.
+    edges_ns: [blocks + 1] since the window began; watts: [blocks], NaN where unknown, with at least one known value.
     """
-    time, time_ns = time_unit(int(edges_ns[-1] - edges_ns[0]))
-    floor, top = HEIGHT - BOTTOM, 2 * ROW
     known = watts[np.isfinite(watts)]
-    tall = Axis(0, max(float(known.max()), 1e-3) * 1.08, floor, top)
-    marks = tall.ticks(5)
-    left = _left_margin(marks)
-    wide = Axis(edges_ns[0] / time_ns, edges_ns[-1] / time_ns, left, WIDTH - RIGHT)
+    wide, tall, time, time_ns = _axes(edges_ns, max(float(known.max()), 1e-3))
     begin, end = (wide(edge / time_ns) for edge in window_ns)
-    body = _across(tall, marks, left)
-    body += Markup('<rect class="band" x="{}" y="{}" width="{}" height="{}"/>').format(
-        begin, top, round(end - begin, 1), floor - top
-    )
-    steps, drawing = [], False
-    for start, stop, value in zip(edges_ns[:-1].tolist(), edges_ns[1:].tolist(), watts.tolist(), strict=True):
-        if math.isfinite(value):
-            move = "V{}" if drawing else "M" + f"{wide(start / time_ns)} " + "{}"
-            steps.append(move.format(tall(value)) + f"H{wide(stop / time_ns)}")
-        drawing = math.isfinite(value)
-    body += Markup('<path class="line" d="{}"/>').format("".join(steps))
-    body += _joined('<path class="edge" d="M{} {}V{}"/>', ((x, top, floor) for x in (begin, end)))
-    body += _text("word", begin + 6, floor - 8, "window")
-    body += _text("name", left, ROW, "W")
-    extremes = " to ".join(figures.prefixed(float(each), "W") for each in (known.min(), known.max()))
-    said = ""
+    body = _across(tall, wide.start_px) + _band(begin, end)
+    body += Markup('<path class="line" d="{}"/>').format(_stairs(wide, tall, edges_ns / time_ns, watts))
+    body += _edge(begin) + _edge(end) + _text("word", begin + 6, FLOOR - 8, "window")
+    body += _text("name", wide.start_px, ROW, "W")
+    mean = ""
     if mean_watts is not None:
-        said = f"mean of the window {figures.prefixed(mean_watts, 'W')}"
+        mean = f"mean of the window {figures.prefixed(mean_watts, 'W')}"
         body += Markup('<path class="overall" d="M{} {}H{}"/>').format(begin, tall(mean_watts), end)
-        body += _text("value end", wide.end_px, ROW, said)
+        body += _text("value end", wide.end_px, ROW, mean)
     body += _below(wide, f"{time} since the window began")
+    extremes = " to ".join(figures.prefixed(float(value), "W") for value in (known.min(), known.max()))
     holes = "; with holes where it is not known" if len(known) < len(watts) else ""
-    return _svg(key, "Power", f"From {extremes}{holes}{said and '; '}{said}.", body)
+    return _svg(key, "Power", f"From {extremes}{holes}{mean and '; '}{mean}.", body)
+
+
+def _axes(edges_ns: Int64s, most: float) -> tuple[Axis, Axis, str, float]:
+    """(the time axis, the axis of a quantity from zero, the unit of time, its length in ns)."""
+    time, time_ns = time_unit(int(edges_ns[-1] - edges_ns[0]))
+    tall = Axis(0, most * HEADROOM, FLOOR, TOP)
+    wide = Axis(edges_ns[0] / time_ns, edges_ns[-1] / time_ns, _left_margin(tall.ticks(5)), WIDTH - RIGHT)
+    return wide, tall, time, time_ns
+
+
+def _stairs(wide: Axis, tall: Axis, edges: Floats, values: Floats) -> str:
+    """The path of a quantity in blocks, as steps with holes where it is unknown (NaN)."""
+    path, drawing = "", False
+    for begin, end, value in zip(edges[:-1].tolist(), edges[1:].tolist(), values.tolist(), strict=True):
+        if math.isfinite(value):
+            path += (f"V{tall(value)}" if drawing else f"M{wide(begin)} {tall(value)}") + f"H{wide(end)}"
+        drawing = math.isfinite(value)
+    return path
+
+
+def _band(begin: float, end: float) -> Markup:
+    return Markup('<rect class="band" x="{}" y="{}" width="{}" height="{}"/>').format(
+        begin, TOP, round(end - begin, 1), FLOOR - TOP
+    )
+
+
+def _edge(x: float) -> Markup:
+    return Markup('<path class="edge" d="M{} {}V{}"/>').format(x, TOP, FLOOR)
 
 
 def distribution(
-    key: str, values_ns: Int64s, percentiles: Sequence[tuple[str, int]], *, title: str, of: str = "feeds"
+    key: str, values_ns: Int64s, percentiles: Sequence[tuple[str, int]], *, title: str, counted: str = "feeds"
 ) -> Markup:
-    """How a time spreads: a histogram of what `of` names, or a dot each where they are few.
+    """The distribution of a time: a histogram, or a dot for each value if they are few.
 
-    percentiles: (name, ns), marked and labelled. The axis is logarithmic where values lie far apart.
+    percentiles: (name, ns), marked and labelled. counted: the plural of the things that have these times. The axis is
+    logarithmic if the values span more than LOGARITHMIC_FROM.
     """
     least, most = int(values_ns.min()), int(values_ns.max())
     logarithmic = 0 < least * LOGARITHMIC_FROM < most
@@ -269,42 +279,42 @@ def distribution(
     left = _left_margin(scale)
     wide = Axis(low, high, left, WIDTH - RIGHT, logarithmic)
     labels = [(wide(value / time_ns), f"{name} {figures.duration(value)}") for name, value in percentiles]
-    rows = _rows(labels, taken_px=left + len(of) * LETTER)
-    floor, top = HEIGHT - BOTTOM, (max(rows, default=0) + 1) * ROW + 10
-    tall = Axis(0, float(counts.max()), floor, top)
-    body = _across(tall, scale, left)
+    rows = _rows(labels, taken_px=left + len(counted) * LETTER)
+    top = (max(rows, default=0) + 1) * ROW + 10
+    tall = Axis(0, float(counts.max()), FLOOR, top)
+    body = _across(tall, left, scale)
     if dots:
-        middle = (top + floor) // 2
+        middle = (top + FLOOR) // 2
         body += _joined('<circle class="dot" cx="{}" cy="{}" r="5"/>', ((wide(x), middle) for x in values.tolist()))
     else:
         bars = "".join(
-            f"M{wide(start)} {floor}V{tall(count)}H{wide(end)}V{floor}Z"
+            f"M{wide(start)} {FLOOR}V{tall(count)}H{wide(end)}V{FLOOR}Z"
             for count, start, end in zip(counts.tolist(), edges[:-1].tolist(), edges[1:].tolist(), strict=True)
             if count
         )
         body += Markup('<path class="bars" d="{}"/>').format(bars)
-        body += _text("name", left, ROW, of)
+        body += _text("name", left, ROW, counted)
     body += _joined(
         '<path class="mark" d="M{} {}V{}"/>',
-        ((x, row * ROW + 6, floor) for (x, _), row in zip(labels, rows, strict=True)),
+        ((x, row * ROW + 6, FLOOR) for (x, _), row in zip(labels, rows, strict=True)),
     )
     for (x, label), row in zip(labels, rows, strict=True):
         flipped = _flipped(x, label)
         body += _text("value end" if flipped else "value", x - 5 if flipped else x + 5, (row + 1) * ROW, label)
     body += _below(wide, f"{time}, logarithmic" if logarithmic else time)
-    said = "; ".join(label for _, label in labels) or "no percentile"
-    description = f"{len(values)} {of} from {figures.duration(least)} to {figures.duration(most)}; {said}."
+    marked = "; ".join(label for _, label in labels) or "no percentile"
+    description = f"{len(values)} {counted} from {figures.duration(least)} to {figures.duration(most)}; {marked}."
     return _svg(key, title, description, body)
 
 
 def time_unit(typical_ns: float) -> tuple[str, float]:
-    """(name, its length in ns) of the unit in which times like this are written."""
+    """(name, length in ns) of the unit for a time of this size."""
     units = (("s", 1e9), ("ms", 1e6), ("µs", 1e3))
     return next(((name, size) for name, size in units if typical_ns >= size), ("ns", 1.0))
 
 
 def _domain(least: float, most: float, logarithmic: bool) -> tuple[float, float]:
-    """What an axis spans: a little more than the values do."""
+    """The ends of an axis: slightly beyond the values."""
     if logarithmic:
         return least / 1.1, most * 1.1
     missing = max(0.0, (most or 1) * NARROWEST - (most - least)) / 2
@@ -313,24 +323,24 @@ def _domain(least: float, most: float, logarithmic: bool) -> tuple[float, float]
 
 
 def _bins(low: float, high: float, values: int, logarithmic: bool) -> Floats:
-    """Edges, as many as Rice's rule asks for: 2 n^(1/3) bins."""
+    """The edges of 2 n^(1/3) bins: Rice's rule."""
     bins = min(MOST_BINS, math.ceil(2 * values ** (1 / 3)))
     return np.geomspace(low, high, bins + 1) if logarithmic else np.linspace(low, high, bins + 1)
 
 
 def _flipped(x: float, label: str) -> bool:
-    """Whether a label stands to the left of its mark, since it would leave the chart on the right."""
+    """Whether a label stands to the left of its line, since it would leave the chart on the right."""
     return x + 5 + len(label) * LETTER > WIDTH
 
 
 def _rows(labels: Iterable[tuple[float, str]], taken_px: float) -> list[int]:
-    """The highest row in which each label covers no other; labels come from left to right."""
+    """The highest row for each label in which it covers no other label. The labels come from left to right."""
     ends = [taken_px]
     rows = []
     for x, label in labels:
         width = len(label) * LETTER + 5
         start = x - width if _flipped(x, label) else x
-        row = next((each for each, end in enumerate(ends) if end < start), len(ends))
+        row = next((index for index, end in enumerate(ends) if end < start), len(ends))
         ends[row : row + 1] = [start + width + LETTER]
         rows.append(row)
     return rows
@@ -340,18 +350,19 @@ def _left_margin(ticks: Iterable[tuple[float, str]]) -> int:
     return 14 + math.ceil(max((len(label) for _, label in ticks), default=0) * LETTER)
 
 
-def _across(tall: Axis, ticks: Iterable[tuple[float, str]], left: float) -> Markup:
-    """Horizontal lines behind a chart, labelled on the left."""
+def _across(tall: Axis, left: float, ticks: Iterable[tuple[float, str]] | None = None) -> Markup:
+    """Horizontal lines behind a chart at the ticks, labelled on the left. ticks: about five round values by default."""
+    ticks = tall.ticks(5) if ticks is None else list(ticks)
     lines = _joined('<path class="grid" d="M{} {}H{}"/>', ((left, tall(value), WIDTH - RIGHT) for value, _ in ticks))
     return lines + Markup("").join(_text("tick end", left - 8, tall(value) + 4, label) for value, label in ticks)
 
 
 def _below(wide: Axis, name: str) -> Markup:
-    floor = HEIGHT - BOTTOM
+    """The time axis below a chart, with its name."""
     ticks = [(wide(value), label) for value, label in wide.ticks(5)]
-    axis = Markup('<path class="axis" d="M{} {}H{}"/>').format(wide.start_px, floor, wide.end_px)
-    axis += _joined('<path class="axis" d="M{} {}v4"/>', ((x, floor) for x, _ in ticks))
-    axis += Markup("").join(_text("tick middle", x, floor + 17, label) for x, label in ticks)
+    axis = Markup('<path class="axis" d="M{} {}H{}"/>').format(wide.start_px, FLOOR, wide.end_px)
+    axis += _joined('<path class="axis" d="M{} {}v4"/>', ((x, FLOOR) for x, _ in ticks))
+    axis += Markup("").join(_text("tick middle", x, FLOOR + 17, label) for x, label in ticks)
     return axis + _text("name middle", (wide.start_px + wide.end_px) / 2, HEIGHT - 5, name)
 
 
@@ -364,7 +375,7 @@ def _text(kind: str, x: float, y: float, text: str) -> Markup:
 
 
 def _svg(key: str, title: str, description: str, body: Markup) -> Markup:
-    """The key is unique on the page and safe as an id."""
+    """key: a text that is unique on the page and safe as an id."""
     return Markup(
         '<svg role="img" viewBox="0 0 {0} {1}" aria-labelledby="{2}-t {2}-d">'
         '<title id="{2}-t">{3}</title><desc id="{2}-d">{4}</desc>{5}</svg>'

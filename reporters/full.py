@@ -174,7 +174,7 @@ def _matrix(out: Console, result: Result, compared: Matrix) -> Table:
     names = figures.device_names(result)
     fitting = (out.width - 24) // 12
     shown = compared.devices[:fitting]
-    table = _table(out, f"alone, of {names[compared.baseline]}", *(f">{names[device]}" for device in shown))
+    table = _table(out, f"relative to {names[compared.baseline]}", *(f">{names[device]}" for device in shown))
     for suite, relatives in compared.rows:
         table.add_row(figures.name(suite), *map(figures.ratio, relatives[:fitting]))
     return table

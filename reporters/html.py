@@ -1,8 +1,7 @@
-"""One page that needs nothing else: it opens offline, prints, follows the reader's light or dark mode, runs no script.
+"""The report as one HTML page, without scripts or other files. It opens offline, prints, and has a dark mode.
 
-It begins with what a reader learns in ten seconds, in the words of `summary`, and one picture of the mix; then come the
-suites in one chart, then every figure in tables. `html.jinja` is the page and its style sheet, `charts` draws. What a
-result says is text to both, whoever wrote it.
+It begins with the summary and a picture of the mix; then come the routes of each suite, then every figure in tables.
+`html.jinja` is the page with its style sheet; `charts` draws. Both treat all content of a result as text.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from mixmark.harness.judge.statistics import timestamps
 from mixmark.reporters import charts, figures, hosts, pictures, scores, summary
 from mixmark.reporters.template import template
 
-POWER_BLOCKS = 160  # of a chart 360 px wide
+POWER_BLOCKS = 160  # of a chart that is 360 px wide
 
 
 def report(judgement: Judgement) -> str:
-    result, found, rows = judgement.result, judgement.findings, judgement.rows
-    failed = {record.key for record in result.records if record.error}
-    told = scores.score_text(judgement)
+    result, rows = judgement.result, judgement.rows
+    failed = {record.key for record in result.records if record.error}  # listed under "Not measured"
+    findings = [finding for finding in judgement.findings if finding.rule != "finished" or finding.about not in failed]
     return PAGE.render(
         figures=figures,
         result=result,
@@ -41,7 +40,7 @@ def report(judgement: Judgement) -> str:
         models=models(result),
         date=_date(result.created_utc),
         verdict=judgement.verdict,
-        first=summary.summary(judgement),
+        summary=summary.summary(judgement),
         mixes=pictures.mixes(judgement),
         bars=pictures.suites(judgement),
         hues=pictures.hues(judgement),
@@ -50,23 +49,21 @@ def report(judgement: Judgement) -> str:
         suites=_by_suite(judgement.cells),
         hosted=_by_suite(judgement.hosted),
         ceilings=judgement.ceilings,
-        told=told,
+        score=scores.score_text(judgement),
         matrix=judgement.matrix,
-        shorts={each.name: each.unit_names.short for each in result.suites},
-        panels=[_panel(row, judgement.measured[row.record.key], found) for row in rows if row.record.completions],
+        shorts={suite.name: suite.unit_names.short for suite in result.suites},
+        panels=[_panel(row, judgement) for row in rows if row.record.completions],
         scope=figures.scope(rows),
-        last=figures.energy_parts(rows),
-        findings=figures.merged(
-            result, tuple(each for each in found if not (each.rule == "finished" and each.about in failed))
-        ),
+        energy_parts=figures.energy_parts(rows),
+        findings=figures.merged(result, findings),
         missing=list(_missing(result)),
         system=[*_systems(result), *_environments(result)],
         processors=processors(result) or "CPU",
     )
 
 
-def _by_suite(cells: Iterable[Row]) -> list[tuple[str, list[Row]]]:
-    return [(suite, list(each)) for suite, each in groupby(cells, lambda row: row.record.route.suite)]
+def _by_suite(rows: Iterable[Row]) -> list[tuple[str, list[Row]]]:
+    return [(suite, list(own)) for suite, own in groupby(rows, lambda row: row.record.route.suite)]
 
 
 PAGE = template(Path(__file__).parent, "html.jinja")
@@ -78,8 +75,8 @@ class Chart:
 
     caption: str
     drawn: Markup
-    said: str = ""
-    """What there is to know before it is believed."""
+    remark: str = ""
+    """A remark on the reliability of the figures, beside the caption."""
 
 
 @dataclass(frozen=True)
@@ -88,13 +85,17 @@ class Panel:
 
     row: Row
     figures: tuple[tuple[str, str], ...]
+    """(name, figure)."""
     charts: tuple[Chart, ...]
     remarks: tuple[Finding, ...]
+    """The findings about the record, without those in the caption of a chart."""
     facts: tuple[tuple[str, str], ...]
+    """(name, value) of the conditions of the measurement."""
 
 
-def _panel(row: Row, measured: Measurement, found: Iterable[Finding]) -> Panel:
-    about = tuple(finding for finding in found if finding.about == row.record.key)
+def _panel(row: Row, judgement: Judgement) -> Panel:
+    measured = judgement.measured[row.record.key]
+    about = tuple(finding for finding in judgement.findings if finding.about == row.record.key)
     screening = row.record.screening
     return Panel(
         row,
@@ -106,10 +107,9 @@ def _panel(row: Row, measured: Measurement, found: Iterable[Finding]) -> Panel:
 
 
 def _figures(row: Row) -> Iterator[tuple[str, str]]:
-    first, each = figures.name(row.names.first), figures.name(row.names.each)
-    for name, latency in ((_total_name(row), row.latency), (first, row.first_mark), (each, row.time_per_unit)):
+    for _, name, latency in _latencies(row):
         if latency.mean_ns is not None:
-            yield name, " · ".join(f"{mark} {figures.duration(value)}" for mark, value in _marks(latency))
+            yield name, " · ".join(f"{percentile} {figures.duration(ns)}" for percentile, ns in _percentiles(latency))
     if row.record.rate_per_s is not None:
         yield "Arrivals", figures.rate(row.record.rate_per_s, "feeds")
     if row.record.latency_limits is not None and row.record.scenario == "server":
@@ -131,68 +131,69 @@ def _spent(row: Row) -> Iterator[str]:
         yield f"idle {idle}"
 
 
-def _total_name(row: Row) -> str:
-    return "Response time" if row.record.scenario == "server" else "Service time"
+def _latencies(row: Row) -> tuple[tuple[str, str, Latency], ...]:
+    """(key, name, latency) of a feed, of its first unit and of its further units."""
+    whole = "Response time" if row.record.scenario == "server" else "Service time"
+    return (
+        ("service", whole, row.latency),
+        ("first", figures.name(row.names.first), row.first_mark),
+        ("each", figures.name(row.names.each), row.time_per_unit),
+    )
 
 
-def _marks(latency: Latency) -> list[tuple[str, int]]:
-    """(name, ns) of the percentiles that the sample carries; where it carries none, of the mean."""
+def _percentiles(latency: Latency) -> list[tuple[str, int]]:
+    """(name, ns) of the percentiles that the sample is large enough for; if there is none, of the mean."""
     named = (("p50", latency.p50_ns), ("p90", latency.p90_ns), ("p99", latency.p99_ns), ("p99.9", latency.p999_ns))
-    carried = [(name, value) for name, value in named if value is not None]
-    return carried or ([] if latency.mean_ns is None else [("mean", latency.mean_ns)])
+    known = [(name, value) for name, value in named if value is not None]
+    return known or ([] if latency.mean_ns is None else [("mean", latency.mean_ns)])
 
 
 def _charts(row: Row, measured: Measurement, found: Iterable[Finding]) -> Iterator[Chart]:
-    """None where there is nothing that varies."""
-    key, done, seen = measured.key, measured.completions, measured.window
-    if seen is not None and row.throughput_per_s is not None and _is_drawn(row, measured):
-        since_ns = seen.blocks.edges_ns - seen.blocks.edges_ns[0]
-        closed_loop = row.record.scenario != "server"  # an open one's rate is that of the arrivals
+    """The throughput over the window and the distributions of times; none of a quantity that does not vary."""
+    key, done, window = measured.key, measured.completions, measured.window
+    if window is not None and row.throughput_per_s is not None and _is_drawn(row, measured):
+        closed_loop = row.record.scenario != "server"  # the rate of an open loop is that of the arrivals
         drawn = charts.throughput(
             f"{key}-throughput",
-            since_ns,
-            seen.blocks.rates_per_s,
+            window.blocks.edges_ns - window.blocks.edges_ns[0],
+            window.blocks.rates_per_s,
             overall_per_s=row.throughput_per_s,
             unit=row.names.short,
-            stretch=(seen.stretch.begin, seen.stretch.end) if closed_loop and seen.stretch else None,
+            stretch=(window.stretch.begin, window.stretch.end) if closed_loop and window.stretch else None,
         )
         yield Chart("Throughput over the window", drawn, _steadiness(row, measured, found))
-    first, each = figures.name(row.names.first), figures.name(row.names.each)
-    streams = timestamps.time_per_unit_ns(done)
-    spreads: tuple[tuple[str, str, Int64s, Latency], ...] = (
-        ("first", first, timestamps.first_mark_ns(done), row.first_mark),
-        ("each", each, streams, row.time_per_unit),
-    )
-    if not len(streams):
-        spreads = (("service", _total_name(row), timestamps.latencies_ns(done), row.latency),)
-    for name, caption, values_ns, latency in spreads:
+    whole, first, further = _latencies(row)
+    times: list[tuple[tuple[str, str, Latency], Int64s]] = [(whole, timestamps.latencies_ns(done))]
+    if len(per_unit_ns := timestamps.time_per_unit_ns(done)):
+        times = [(first, timestamps.first_mark_ns(done)), (further, per_unit_ns)]
+    for (name, caption, latency), values_ns in times:
         if len(values_ns) > 1:
-            yield Chart(caption, charts.distribution(f"{key}-{name}", values_ns, _marks(latency), title=caption))
+            drawn = charts.distribution(f"{key}-{name}", values_ns, _percentiles(latency), title=caption)
+            yield Chart(caption, drawn)
     if len(gaps_ns := timestamps.gaps_ns(done)) > 1:
-        caption = f"Time between {row.record.unit}s"  # those of a feed hang together: they carry no percentile
-        yield Chart(caption, charts.distribution(f"{key}-gaps", gaps_ns, (), title=caption, of="gaps"))
+        caption = f"Time between {row.record.unit}s"  # the times of one feed depend on each other: no percentiles
+        yield Chart(caption, charts.distribution(f"{key}-gaps", gaps_ns, (), title=caption, counted="gaps"))
 
 
 def _is_drawn(row: Row, measured: Measurement) -> bool:
-    """Whether the throughput over the window is drawn: then its caption says whether it was steady."""
+    """Whether the throughput over the window is drawn; its caption then says whether it was steady."""
     return measured.window is not None and len(measured.window.blocks) > 1 and row.throughput_per_s is not None
 
 
 def _steadiness(row: Row, measured: Measurement, found: Iterable[Finding]) -> str:
-    """What the caption says of a window: steady, or the words of the finding that says when it was not, how slow it ran
-    and what that cost."""
+    """The remark in the caption: the finding about the steadiness of the window, or "steady"."""
     for finding in found:
         if finding.rule == "steady":
             return finding.message
-    held = measured.window is not None and measured.window.steady and row.record.scenario != "server"
-    return "steady" if held else ""
+    is_steady = measured.window is not None and measured.window.steady and row.record.scenario != "server"
+    return "steady" if is_steady else ""
 
 
 def _power(measured: Measurement) -> Iterator[Chart]:
-    """The power of the phase around the record, where it shares it with none and is metered."""
-    found, result, phase = measured.energy, measured.result, measured.record.phase
+    """The power during the phase of the record, if the phase was metered and has no other record."""
+    energy, result, phase = measured.energy, measured.result, measured.record.phase
     metering = metered(result, phase)
-    if found is None or metering is None:
+    if energy is None or metering is None:
         return
     begin_ns, end_ns = measured.window_ns
     first_ns, last_ns = min(metering.begin_ns, begin_ns), max(metering.end_ns, end_ns)
@@ -201,8 +202,8 @@ def _power(measured: Measurement) -> Iterator[Chart]:
     if np.isfinite(watts).any():
         window_ns = 0, end_ns - begin_ns
         name, since_ns = f"{measured.key}-power", edges_ns - begin_ns
-        drawn = charts.power(name, since_ns, watts, window_ns=window_ns, mean_watts=found.watts)
-        yield Chart(pictures.powered(found.boundary), drawn)
+        drawn = charts.power(name, since_ns, watts, window_ns=window_ns, mean_watts=energy.watts)
+        yield Chart(pictures.power_title(energy.boundary), drawn)
 
 
 def _facts(measured: Measurement, short: str) -> Iterator[tuple[str, str]]:
@@ -225,27 +226,27 @@ def _facts(measured: Measurement, short: str) -> Iterator[tuple[str, str]]:
     if record.ended_by is not None:
         yield "window ended by", record.ended_by
     yield "run", str(record.run)
-    yield from _fared(measured)
+    yield from _conditions(measured)
     yield "key", record.key
 
 
 def _limits(limits: LatencyLimits) -> str:
     named = (("first", limits.first_ns), ("per unit", limits.per_unit_ns), ("total", limits.total_ns))
-    told = ", ".join(f"{name} {figures.duration(value)}" for name, value in named if value is not None)
-    return f"p{limits.percentile * 100:g} of {told}"
+    values = ", ".join(f"{name} {figures.duration(value)}" for name, value in named if value is not None)
+    return f"p{limits.percentile * 100:g} of {values}"
 
 
-def _fared(measured: Measurement) -> Iterator[tuple[str, str]]:
-    """What the machine went through during the window, as far as it says."""
+def _conditions(measured: Measurement) -> Iterator[tuple[str, str]]:
+    """The state of the machine during the window, as far as it is known."""
     blocks = measured.watched
     elapsed_s = sum(block.end_ns - block.begin_ns for block in blocks) / 1e9
-    foreign_ns = [
-        block.busy_ns - block.own_ns for block in blocks if block.busy_ns is not None and block.own_ns is not None
-    ]
-    stolen_ns = [block.stolen_ns for block in blocks if block.stolen_ns is not None]
-    switches = [block.involuntary_switches for block in blocks if block.involuntary_switches is not None]
-    clocks = [block.clock_mean_mhz for block in blocks if block.clock_mean_mhz is not None]
-    temperatures = [block.temperature_c for block in blocks if block.temperature_c is not None]
+    foreign_ns = _known(
+        None if block.busy_ns is None or block.own_ns is None else block.busy_ns - block.own_ns for block in blocks
+    )
+    stolen_ns = _known(block.stolen_ns for block in blocks)
+    switches = _known(block.involuntary_switches for block in blocks)
+    clocks = _known(block.clock_mean_mhz for block in blocks)
+    temperatures = _known(block.temperature_c for block in blocks)
     if foreign_ns:
         yield "CPUs kept busy by others", f"{max(0, sum(foreign_ns)) / 1e9 / elapsed_s:.2f}"
     if stolen_ns:
@@ -258,8 +259,12 @@ def _fared(measured: Measurement) -> Iterator[tuple[str, str]]:
         yield "hottest CPU sensor", f"{min(temperatures):.0f} to {max(temperatures):.0f} °C"
 
 
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
 def _missing(result: Result) -> Iterator[tuple[str, str, str]]:
-    """(state, what, why) of all that was wanted and has no figure."""
+    """(state, name, reason) of everything that was planned or asked for and has no figure."""
     names = figures.device_names(result)
     for record in result.records:
         if error := record.error:
@@ -267,8 +272,8 @@ def _missing(result: Result) -> Iterator[tuple[str, str, str]]:
             state = "failed" if error.attempted else error.kind
             yield state, figures.label(record, names), f"{error.kind}: {error.message}{hint}"
     reached = {record.key for record in result.records}
-    over = {record.phase for record in result.records if record.scenario == "mixed"}  # whatever had a turn there
-    for phase in (each for each in result.phases if each.name not in over):
+    mixed = {record.phase for record in result.records if record.scenario == "mixed"}  # its plan names no single turn
+    for phase in (phase for phase in result.phases if phase.name not in mixed):
         for share in (share for task in phase.tasks for share in task.shares if share.key not in reached):
             yield "not reached", f"{share.route.label}, {share.scenario}", "the run ended before its turn"
     for absent in result.absent:
@@ -276,7 +281,7 @@ def _missing(result: Result) -> Iterator[tuple[str, str, str]]:
 
 
 def _systems(result: Result) -> Iterator[tuple[str, str]]:
-    """All that the machine disclosed; of several hosts, equal ones once."""
+    """The disclosure of the machine, or of each group of equal hosts."""
     for group, system in hosts.groups(result):
         yield "hosts", group
         yield from _disclosed(system)
@@ -285,7 +290,7 @@ def _systems(result: Result) -> Iterator[tuple[str, str]]:
 
 
 def _disclosed(system: System) -> Iterator[tuple[str, str]]:
-    """(name, value) of all that the machine disclosed, in the schema's order; what it did not is said too."""
+    """(name, value) of each field of the disclosure, in the schema's order; "not disclosed" if it is unknown."""
     for field in System.model_fields:
         value = getattr(system, field)
         if field.endswith("_bytes"):
@@ -297,32 +302,30 @@ def _disclosed(system: System) -> Iterator[tuple[str, str]]:
 
 
 def _environments(result: Result) -> Iterator[tuple[str, str]]:
-    """(adapter, the software that its workers ran in)."""
-    for name, each in result.environments.items():
-        versions = {**each.vendor, **each.packages}
-        yield (
-            f"adapter {name}",
-            f"{each.spec} ({each.origin}), {each.python}, Mixmark {each.mixmark}; {_written(versions)}"
-            + (f"; SHA-256 of {each.source}: {each.sha256}" if each.sha256 else ""),
-        )
+    """(adapter, the software of its workers)."""
+    for name, environment in result.environments.items():
+        origin = f"{environment.spec} ({environment.origin})"
+        versions = _written({**environment.vendor, **environment.packages})
+        sha256 = f"; SHA-256 of {environment.source}: {environment.sha256}" if environment.sha256 else ""
+        yield f"adapter {name}", f"{origin}, {environment.python}, Mixmark {environment.mixmark}; {versions}{sha256}"
 
 
 def _written(value: object) -> str:
     if value is None:
         return "not disclosed"
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {each}" for name, each in value.items()) or "none"
+        return ", ".join(f"{name} {item}" for name, item in value.items()) or "none"
     if isinstance(value, tuple):
-        return "; ".join(_written(each) for each in value) or "none"
+        return "; ".join(map(_written, value)) or "none"
     return str(value)
 
 
-def _gib(value: int | None) -> str:
-    return "not disclosed" if value is None else f"{figures.significant(value / 2**30)} GiB"
+def _gib(size_bytes: int | None) -> str:
+    return "not disclosed" if size_bytes is None else figures.gibibytes(size_bytes)
 
 
 def _date(created_utc: str) -> str:
-    """21 November 2026, 02:35 UTC; as it stands where it is no date."""
+    """21 November 2026, 02:35 UTC. A text that is not a time stays as it is."""
     try:
         moment = datetime.fromisoformat(created_utc)
     except ValueError:

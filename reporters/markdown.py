@@ -62,7 +62,7 @@ def _lines(judgement: Judgement) -> Iterator[str]:
     if compared := judgement.matrix:
         yield ""
         relative = [(suite, *map(figures.ratio, relatives)) for suite, relatives in compared.rows]
-        header = (f"alone, of {names[compared.baseline]}", *(names[device] for device in compared.devices))
+        header = (f"relative to {names[compared.baseline]}", *(names[device] for device in compared.devices))
         yield from table(header, relative, right_from=1)
     if known := judgement.ceilings:
         yield ""

@@ -98,10 +98,10 @@ def test_the_oddest_times_can_be_drawn(steps: list[list[int]]) -> None:
 
 def test_a_block_stands_as_high_as_its_rate() -> None:
     drawn = charts.throughput("a", np.array([0, 10, 20]), np.array([5.0, 10.0]), overall_per_s=7.5, unit="token")
-    line = re.search(r'class="line" d="M[\d.]+ ([\d.]+)V([\d.]+)H[\d.]+V([\d.]+)', drawn)
+    line = re.search(r'class="line" d="M[\d.]+ ([\d.]+)H[\d.]+V([\d.]+)', drawn)
     assert line is not None
-    start, low, high = (charts.HEIGHT - charts.BOTTOM - float(y) for y in line.groups())
-    assert start == low and high == pytest.approx(2 * low, abs=0.2)
+    low, high = (charts.FLOOR - float(y) for y in line.groups())
+    assert high == pytest.approx(2 * low, abs=0.2)
 
 
 def test_a_stretch_at_another_level_is_marked_and_said() -> None:
@@ -174,7 +174,7 @@ def test_power_stands_as_high_as_it_is_and_has_holes_where_it_is_not_known() -> 
     drawn = charts.power("a", edges, np.array([50.0, np.nan, 100, 100]), window_ns=(0, 2 * 10**9), mean_watts=75.0)
     line = re.search(r'class="line" d="M[\d.]+ ([\d.]+)H[\d.]+M[\d.]+ ([\d.]+)H[\d.]+V([\d.]+)H', drawn)
     assert line is not None
-    low, high, same = (charts.HEIGHT - charts.BOTTOM - float(y) for y in line.groups())
+    low, high, same = (charts.FLOOR - float(y) for y in line.groups())
     assert high == same == pytest.approx(2 * low, abs=0.2)
     assert "with holes where it is not known; mean of the window 75.0 W" in drawn
 

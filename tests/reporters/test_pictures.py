@@ -78,9 +78,9 @@ def test_a_mix_that_went_slower_for_a_while_is_not_steady_and_says_what_it_cost(
     assert finding.message.endswith("without which the mixes per second would be 8.7 % higher")
     assert slowed.verdict.word == "disturbed"
     [picture] = pictures.mixes(slowed)
-    assert picture.said == finding.message
-    assert picture.pace is not None and picture.pace.value == "40 % of the rest"
-    begin, end = map(float, re.findall(r"M([\d.]+) 10H([\d.]+)", str(picture.pace.drawn))[0])
+    assert picture.steadiness == finding.message
+    assert picture.other_level is not None and picture.other_level.value == "40 % of the rest"
+    begin, end = map(float, re.findall(r"M([\d.]+) 10H([\d.]+)", str(picture.other_level.drawn))[0])
     assert [begin, end] == pytest.approx([333, 467], abs=2)
     page = html.report(slowed)
     assert f"<small>{finding.message}</small>" in page
@@ -88,7 +88,7 @@ def test_a_mix_that_went_slower_for_a_while_is_not_steady_and_says_what_it_cost(
 
 def test_a_mix_that_kept_its_pace_is_steady(measured: Judgement) -> None:
     [picture] = pictures.mixes(measured)
-    assert (picture.said, picture.pace) == ("steady", None)
+    assert (picture.steadiness, picture.other_level) == ("steady", None)
     assert not [each for each in measured.findings if (each.rule, each.about) == ("steady", "mixed.1")]
 
 
@@ -137,7 +137,7 @@ def test_a_device_that_waits_is_shown_as_idle(measured: Judgement) -> None:
     [picture] = pictures.mixes(judge(lazy))
     assert [lane.value for lane in picture.lanes] == ["100 % busy", "100 % busy", "0 % busy"]
     assert picture.rows[-1] == ("gpu:5d1c", "0 %", "0 %", "0 %", "0 %", "0 %", "100 %")
-    assert "gpu:5d1c was busy for 0 % of the window." in picture.told
+    assert "gpu:5d1c was busy for 0 % of the window." in picture.description
     assert "<path" not in picture.lanes[-1].drawn
 
 
@@ -196,12 +196,12 @@ def test_the_pictures_of_many_devices_and_runs_stay_small() -> None:
 
 def test_the_suites_are_compared_with_the_fastest_route_of_each() -> None:
     bars = dict(pictures.suites(judge(sample())))
-    assert bars["resnet50"][0].said == "not steady, no interval"
+    assert bars["resnet50"][0].detail == "not steady, no interval"
     fast, *slow = bars["llm"]
-    assert (fast.label, fast.rate, fast.said) == ("gpu:5d1c · torch · bf16 · single-stream", "219 tok/s", "±0.8 %")
-    assert [bar.said for bar in slow] == ["interval not known, 2 % of the best"] * 2
+    assert (fast.label, fast.rate, fast.detail) == ("gpu:5d1c · torch · bf16 · single-stream", "219 tok/s", "±0.8 %")
+    assert [bar.detail for bar in slow] == ["interval not known, 2 % of the best"] * 2
     assert [bar.rate for bar in bars["diffusion"]] == ["0.0885 img/s", "failed"]
-    assert (bars["diffusion"][1].said, bars["diffusion"][1].drawn) == ("out of memory", None)
+    assert (bars["diffusion"][1].detail, bars["diffusion"][1].drawn) == ("out of memory", None)
     assert bars["diffusion"][1].href == "missing"
     drawn = bars["dlrm"][1].drawn
     assert drawn is not None
