@@ -42,8 +42,8 @@ def test_on_a_narrower_terminal_no_figure_is_cut(columns: int, monkeypatch: pyte
 
 
 def figures_of(text: str) -> set[str]:
-    """All that the table of results tells."""
-    return set(re.findall(r"\d[\d,.]* \S*[/sJW%]", text[text.index("throughput") : text.index("alone, of")]))
+    """The figures in the table of results."""
+    return set(re.findall(r"\d[\d,.]* \S*[/sJW%]", text[text.index("throughput") : text.index("relative to")]))
 
 
 def test_a_run_without_any_record_can_be_reported() -> None:
