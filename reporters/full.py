@@ -181,11 +181,11 @@ def _matrix(out: Console, result: Result, compared: Matrix) -> Table:
 
 
 def _latencies(row: Row) -> tuple[str, str]:
-    """(typical, tail) of the latency; if a feed yields its units singly, also of the first mark and of each unit."""
+    """(typical, tail) of the latency; if a feed yields its units singly, also of the first unit and of each unit."""
     if row.time_per_unit.mean_ns is None:
         return figures.typical(row.latency), figures.tail(row.latency)
     short = figures.name(row.names.short, figures.LONGEST_UNIT)
-    lines = (("feed", row.latency), ("first", row.first_mark), (f"/{short}", row.time_per_unit))
+    lines = (("feed", row.latency), ("first", row.first_unit), (f"/{short}", row.time_per_unit))
     return (
         "\n".join(f"{name:<5} {figures.typical(latency)}" for name, latency in lines),
         "\n".join(figures.tail(latency) for _, latency in lines),

@@ -136,7 +136,7 @@ def _latencies(row: Row) -> tuple[tuple[str, str, Latency], ...]:
     whole = "Response time" if row.record.scenario == "server" else "Service time"
     return (
         ("service", whole, row.latency),
-        ("first", figures.name(row.names.first), row.first_mark),
+        ("first", figures.name(row.names.first), row.first_unit),
         ("each", figures.name(row.names.each), row.time_per_unit),
     )
 
@@ -165,7 +165,7 @@ def _charts(row: Row, measured: Measurement, found: Iterable[Finding]) -> Iterat
     whole, first, further = _latencies(row)
     times: list[tuple[tuple[str, str, Latency], Int64s]] = [(whole, timestamps.latencies_ns(done))]
     if len(per_unit_ns := timestamps.time_per_unit_ns(done)):
-        times = [(first, timestamps.first_mark_ns(done)), (further, per_unit_ns)]
+        times = [(first, timestamps.first_unit_ns(done)), (further, per_unit_ns)]
     for (name, caption, latency), values_ns in times:
         if len(values_ns) > 1:
             drawn = charts.distribution(f"{key}-{name}", values_ns, _percentiles(latency), title=caption)

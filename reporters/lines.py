@@ -101,9 +101,9 @@ class TableLine:
     half_width: float | None
     """Half the width of the throughput's 95 % interval, as a fraction of the throughput: 0.02 is ± 2 %."""
     latency: Latency = NO_LATENCY
-    """The time from when a feed was due to its last mark."""
-    first_mark: Latency = NO_LATENCY
-    """The time from when a feed was due to its first mark: an LLM's time to first token."""
+    """The time from when a feed was due to its last unit."""
+    first_unit: Latency = NO_LATENCY
+    """The time from when a feed was due to its first unit: an LLM's time to first token."""
     time_per_unit: Latency = NO_LATENCY
     """The mean time of a feed's further units: an LLM's time per output token."""
     roofline_fraction: float | None = None
@@ -215,7 +215,7 @@ def _solo(source: Source, row: Row, result: Result) -> TableLine:
         throughput_per_s=row.throughput_per_s,
         half_width=row.half_width,
         latency=row.latency,
-        first_mark=row.first_mark,
+        first_unit=row.first_unit,
         time_per_unit=row.time_per_unit,
         roofline_fraction=row.roofline_fraction,
         energy_per_unit_j=row.energy.joules_per_unit if row.energy else None,

@@ -13,7 +13,7 @@ from mixmark.reporters.figures import UNKNOWN
 from mixmark.reporters.summary import summary
 
 COLUMNS = (
-    "suite", "device", "adapter", "scenario", "type", "feeds", "throughput", "latency", "tail", "first mark",
+    "suite", "device", "adapter", "scenario", "type", "feeds", "throughput", "latency", "tail", "first unit",
     "time per unit", "roofline", "energy per unit",
 )  # fmt: skip
 
@@ -101,7 +101,7 @@ def _row(row: Row, names: dict[str, str], energy_parts: int) -> Sequence[str]:
         ", ".join(figures.throughput(row)),
         figures.typical(row.latency),
         figures.tail(row.latency),
-        figures.typical(row.first_mark),
+        figures.typical(row.first_unit),
         figures.typical(row.time_per_unit),
         figures.share(row.roofline_fraction),
         ", ".join(figures.spent(row.energy)[:energy_parts]),

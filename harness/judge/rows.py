@@ -62,12 +62,12 @@ class Row:
     """Half the width of the throughput's 95 % confidence interval, as a fraction of the throughput: from the blocks of
     a steady window, or from several runs. None: not known."""
     latency: Latency = Latency()
-    """The time from when a feed was due to its last mark: the service time of a closed loop, the response time of a
+    """The time from when a feed was due to its last unit: the service time of a closed loop, the response time of a
     server."""
-    first_mark: Latency = Latency()
-    """The time from when a feed was due to its first mark. Known only if feeds have several marks."""
+    first_unit: Latency = Latency()
+    """The time from when a feed was due to its first unit. Known only if feeds yield several times."""
     time_per_unit: Latency = Latency()
-    """The mean time of a feed's further units. Known only if feeds have several marks."""
+    """The mean time of a feed's further units. Known only if feeds yield several times."""
     roofline_fraction: float | None = None
     """The fraction of the device's ceiling that was reached."""
     energy: Energy | None = None
@@ -143,7 +143,7 @@ def _row(evidence: Evidence, each: Measurement, invalid: bool) -> Row:
         throughput_per_s=each.throughput_per_s,
         half_width=interval.half_width if interval else None,
         latency=latency(timestamps.latencies_ns(done)),
-        first_mark=latency(timestamps.first_mark_ns(done)) if len(streams) else Latency(),
+        first_unit=latency(timestamps.first_unit_ns(done)) if len(streams) else Latency(),
         time_per_unit=latency(streams),
         roofline_fraction=evidence.achieved(each).fraction,
         energy=_energy(each),

@@ -11,7 +11,7 @@ import numpy as np
 
 from mixmark.harness.contracts.schema import Completions, Int64s, LatencyLimits
 from mixmark.harness.judge.statistics.distributions import binomial_cdf, student_t
-from mixmark.harness.judge.statistics.timestamps import Floats, first_mark_ns, latencies_ns, time_per_unit_ns
+from mixmark.harness.judge.statistics.timestamps import Floats, first_unit_ns, latencies_ns, time_per_unit_ns
 
 LOWEST_TAIL = 0.9
 CONFIDENCE = 0.95
@@ -188,7 +188,7 @@ def within_limits(completions: Completions, limits: LatencyLimits) -> bool | Non
     too small to tell."""
     pairs = (
         (latencies_ns(completions), limits.total_ns),
-        (first_mark_ns(completions), limits.first_ns),
+        (first_unit_ns(completions), limits.first_ns),
         (time_per_unit_ns(completions), limits.per_unit_ns),
     )
     bounds = [(early_stopping(values, limits.percentile), limit) for values, limit in pairs if limit is not None]

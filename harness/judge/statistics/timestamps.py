@@ -125,8 +125,8 @@ def latencies_ns(completions: Completions) -> Int64s:
     return completions.marks_ns[completions.ends - 1] - completions.due_ns
 
 
-def first_mark_ns(completions: Completions) -> Int64s:
-    """[feeds], from when a feed was due to its first mark: the time to first token of an LLM."""
+def first_unit_ns(completions: Completions) -> Int64s:
+    """[feeds], from when a feed was due to its first unit: the time to first token of an LLM."""
     return completions.marks_ns[completions.starts] - completions.due_ns
 
 

@@ -15,7 +15,7 @@ def test_a_feed_of_three_tokens_has_all_its_times() -> None:
     assert timestamps.in_flight_ns(done) == 365
     assert timestamps.throughput_per_s(done) == 6e9 / 365
     assert timestamps.latencies_ns(done).tolist() == [122, 243]
-    assert timestamps.first_mark_ns(done).tolist() == [100, 200]
+    assert timestamps.first_unit_ns(done).tolist() == [100, 200]
     assert timestamps.time_per_unit_ns(done).tolist() == [11, 21]  # 22 / 2, 43 / 2 rounded down
 
 
@@ -33,7 +33,7 @@ def test_making_the_next_feed_is_not_in_flight() -> None:
     assert timestamps.throughput_per_s(done) == 4e9 / 230
 
 
-def test_time_per_unit_divides_by_the_units_behind_the_first_mark() -> None:
+def test_time_per_unit_divides_by_the_units_behind_the_first_unit() -> None:
     columns = ([0, 0], [0, 0], [2, 3], [10, 40, 50], [5, 3, 4])
     done = Completions(*(np.array(column) for column in columns))
     assert timestamps.time_per_unit_ns(done).tolist() == [10]  # 30 / 3; the second feed has one mark
