@@ -41,7 +41,7 @@ class Commands(click.Group):
             if error.errno != errno.ENOSPC:
                 raise
             click.echo(f"mixmark: the output cannot be written: {error.strerror}", err=True)
-            click.echo("         free disk space, or write it elsewhere", err=True)
+            click.echo("         free disk space, or write it to another disk", err=True)
             context.exit(2)
 
 

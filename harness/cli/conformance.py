@@ -1,4 +1,4 @@
-"""Shows what a conformance kit says: `mixmark adapters check` and `mixmark meters check`."""
+"""Shows the report of a conformance kit, for `mixmark adapters check` and `mixmark meters check`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MARKS = {"passed": "passed", "failed": "FAILED", "not checked": "not checked"}
 
 
 def shown(kit: Callable[[Callable[[str], None]], Report], out: Path | None, as_json: bool) -> int:
-    """Runs a kit, which is told whom to tell of each check, prints its report and returns the exit code."""
+    """Runs a kit, which calls its argument with the name of each check, prints its report and returns the exit code."""
     from rich.console import Console
 
     from mixmark.harness.measure.conformance.report import PAGE

@@ -34,14 +34,14 @@ from mixmark.harness.contracts.text import plain
     "--weights",
     type=click.Path(exists=True, path_type=Path),
     metavar="PATH",
-    help="Export a public checkpoint, in place of weights that are drawn at random.",
+    help="Export a public checkpoint, in place of synthetic weights.",
 )
 @click.option(
     "--samples",
     type=click.IntRange(min=0),
     default=2,
     show_default=True,
-    help="How many feeds are written with the answers of the fp32 reference, which needs the extra torch.",
+    help="How many feeds are written with the outputs of the fp32 reference, which needs the extra torch.",
 )
 @CONFIG
 @JSON

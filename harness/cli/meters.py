@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,7 @@ from mixmark.harness.cli.options import ADAPTER, CONFIG, JSON, WAIT_IDLE, refuse
 from mixmark.harness.cli.tables import plugins_print_to_stderr, print_absent, print_json, print_table
 
 if TYPE_CHECKING:
+    from mixmark.harness.contracts.schema import Absent
     from mixmark.harness.measure.metering import Live
 
 LIVE_S = 5.0
@@ -34,7 +35,6 @@ def meters(context: click.Context, adapters: tuple[str, ...], config: Path | Non
     if context.invoked_subcommand:
         refuse_before_subcommand(context)
         return
-    from mixmark.harness.contracts.schema import Absent
     from mixmark.harness.discover import config as configuration
     from mixmark.harness.discover import setup
     from mixmark.harness.judge.energy.coverage import antichain, rivals, unmetered
@@ -46,51 +46,54 @@ def meters(context: click.Context, adapters: tuple[str, ...], config: Path | Non
     asked = setup.find_devices(adapters, configured).devices
     with plugins_print_to_stderr(), metered(asked, adapters, configured) as found:
         seen = metering.live(found, LIVE_S)
-    unasked = [
-        Absent(kind="meter", name=name, reason=f"it is read only if mixmark.toml has a section [meter.{name}]")
-        for name in found.unasked
-    ]
-    missing = (*found.absent, *unasked)
+    missing = (*found.absent, *map(_unasked, found.unasked))
     readable = {
-        each.domain.id for each in seen if each.domain.method != "modelled" and SHORT.issuperset(each.reading.reasons)
+        live.domain.id for live in seen if live.domain.method != "modelled" and SHORT.issuperset(live.reading.reasons)
     }
-    usable = [each.domain for each in seen if each.domain.id in readable]
     chosen = antichain(found.domains, readable, found.devices)
-    missed = unmetered(chosen, found.devices, found.absent)
-    claims = [CLAIM.format(one=one.id, other=other.id) for one, other in rivals(usable)]
-    boundary = chosen[0].boundary if chosen and not missed and not claims else None
+    unread = unmetered(chosen, found.devices, found.absent)
+    overlaps = rivals([live.domain for live in seen if live.domain.id in readable])
+    claims = [CLAIM.format(one=first.id, other=second.id) for first, second in overlaps]
+    boundary = chosen[0].boundary if chosen and not unread and not claims else None
     if as_json:
-        told = [
-            {
-                **each.domain.model_dump(mode="json"),
-                "reads": each.reads,
-                "period_ns": each.reading.period_ns,
-                "resolution": each.resolution,
-                "watts": each.watts,
-                "reasons": list(each.reading.reasons),
-                "added": each.domain in chosen,
-                "lost": each.lost,
-            }
-            for each in seen
-        ]
+        domains = [_described(live, live.domain in chosen) for live in seen]
         absent = [each.model_dump() for each in missing]
-        print_json({"domains": told, "boundary": boundary, "unmetered": list(missed), "absent": absent})
+        print_json({"domains": domains, "boundary": boundary, "unmetered": list(unread), "absent": absent})
         return
     head = ("energy source", "covers", "boundary", "method", "update period", "resolution", "power now", "status")
-    rows = [_source_row(each, each.domain in chosen) for each in seen]
+    rows = [_source_row(live, live.domain in chosen) for live in seen]
     print_table(head, rows, "There is no energy source: no meter can read anything on this machine.")
     if boundary:
         click.echo(f"\nA run on this machine reports its energy with the boundary {boundary}.")
     elif rows:
         click.echo("\nA run on this machine reports no efficiency.")
-    for each in seen:
-        if each.lost:
-            click.echo(f"{each.domain.id} could not be read any more: {each.lost}")
+    for live in seen:
+        if live.lost:
+            click.echo(f"{live.domain.id} could not be read any more: {live.lost}")
     for claim in claims:
         click.echo(claim)
-    if missed:
-        click.echo(f"No energy source covers: {', '.join(missed)}")
+    if unread:
+        click.echo(f"No energy source covers: {', '.join(unread)}")
     print_absent(missing)
+
+
+def _unasked(name: str) -> Absent:
+    from mixmark.harness.contracts.schema import Absent
+
+    return Absent(kind="meter", name=name, reason=f"it is read only if mixmark.toml has a section [meter.{name}]")
+
+
+def _described(live: Live, counted: bool) -> dict[str, Any]:
+    return {
+        **live.domain.model_dump(mode="json"),
+        "reads": live.reads,
+        "period_ns": live.reading.period_ns,
+        "resolution": live.resolution,
+        "watts": live.watts,
+        "reasons": list(live.reading.reasons),
+        "added": counted,
+        "lost": live.lost,
+    }
 
 
 @meters.command()

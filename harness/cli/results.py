@@ -130,14 +130,14 @@ def compare(results: tuple[Path, ...], gate: float | None, format_: str, as_json
     "--weights",
     multiple=True,
     metavar="SUITE=PATH",
-    help="Checkpoint of a suite whose weights were not drawn at random. Repeatable.",
+    help="Checkpoint of a suite that was measured with one. Repeatable.",
 )
 @click.option(
     "--timeout",
     type=click.FloatRange(min=1),
     default=600,
     show_default=True,
-    help="Seconds after which a reference that does not answer counts as hung.",
+    help="Seconds after which a reference that sends no reply counts as hung.",
 )
 @JSON
 def audit(folder: Path, weights: tuple[str, ...], timeout: float, as_json: bool) -> None:

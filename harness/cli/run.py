@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     type=click.IntRange(1, 100),
     default=1,
     show_default=True,
-    help="How often each cell is measured, each time in a fresh process.",
+    help="How often each solo measurement is made, each time in a fresh process.",
 )
 @click.option(
     "--preset",
@@ -109,7 +109,7 @@ if TYPE_CHECKING:
     "--weights",
     multiple=True,
     metavar="SUITE=PATH",
-    help="Load a public checkpoint for a suite, in place of weights that are drawn at random. Repeatable.",
+    help="Load a public checkpoint for a suite, in place of synthetic weights. Repeatable.",
 )
 @click.option(
     "--out",
@@ -129,7 +129,7 @@ if TYPE_CHECKING:
     default=600,
     show_default=True,
     metavar="SECONDS",
-    help="Seconds after which a worker that does not answer counts as hung.",
+    help="Seconds after which a worker that sends no reply counts as hung.",
 )
 @WAIT_IDLE
 @AGAINST

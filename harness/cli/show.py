@@ -1,4 +1,4 @@
-"""What a command prints in the end: a report of a result, held against the scores of other machines."""
+"""The report of a result at the end of a command, with the scores of other machines beside its own."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ AGAINST = click.option(
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="RESULT",
-    help="Result folder whose score this one is held against. Repeatable.  [default: the published entries]",
+    help="Result folder whose score is shown beside this one's. Repeatable.  [default: the published entries]",
 )
-VERBOSE = click.option("--verbose", is_flag=True, help="Print all figures, findings and notes before the answer.")
+VERBOSE = click.option("--verbose", is_flag=True, help="Print all figures, findings and notes before the score.")
 PAGE = "report.html"
 """The page that a run writes into its folder."""
 
@@ -30,7 +30,7 @@ PAGE = "report.html"
 def references(against: Sequence[Path], mix: Mix | None) -> tuple[ReferenceScore, ...]:
     """Returns the scores of the results at these paths or, without a path, the published ones.
 
-    mix: the one whose score is held against them; None: there is no score. Raises UsageError if a
+    mix: the one of the result beside which they are shown; None: it has no score. Raises UsageError if a
     result has no score, or one of another mix.
     """
     from mixmark.harness.judge import references as known
@@ -51,7 +51,7 @@ def references(against: Sequence[Path], mix: Mix | None) -> tuple[ReferenceScore
             own = f"this one of {'another mix of that name' if mix.name == reference.mix else mix.name}" if mix else ""
             raise UsageError(
                 f"the result in {path} has a score of the mix {reference.mix}, {own or 'and this one has no mix'}",
-                "scores of one mix are held against each other; mixmark compare sets any results side by side",
+                "only scores of one mix are comparable; mixmark compare sets any results side by side",
             )
         found.append(reference)
     return tuple(found) or known.published()

@@ -104,7 +104,7 @@ def submit(
     "--reaudit",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Repeat the audits of N entries drawn at random. Takes minutes.",
+    help="Repeat the audits of N entries, chosen at random. Takes minutes.",
 )
 @SIGNERS
 @JSON

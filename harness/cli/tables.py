@@ -52,7 +52,7 @@ def print_absent(absent: Iterable[Absent]) -> None:
 
 @contextmanager
 def plugins_print_to_stderr() -> Iterator[None]:
-    """Sends what meters and watchers print in this process to stderr, C libraries included: stdout holds our answer."""
+    """Sends output of meters and watchers in this process to stderr, C libraries included: stdout holds the report."""
     if sys.__stdout__ is None:  # stdout is closed, so file descriptor 1 may be any other file
         yield
         return

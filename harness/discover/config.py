@@ -45,8 +45,8 @@ class AdapterConfig:
     """The interpreter that the adapter's workers run in."""
     options: Mapping[str, str] = field(default_factory=dict)
     plugin: str = ""
-    """The adapter that the section is about, by its name or as `file.py:Class`; empty: the one of the section's name.
-    So one adapter can be there several times, with other options or in other interpreters."""
+    """The adapter that the section configures, by its name or as `file.py:Class`; empty: the one of the section's
+    name. So one adapter can have several sections, with other options or in other interpreters."""
 
     @property
     def own_interpreter(self) -> bool:
@@ -56,14 +56,14 @@ class AdapterConfig:
 
 @dataclass(frozen=True)
 class Config:
-    """The whole file: sections by the name of what they configure. Those of one meter that is there several times have
+    """The whole file: its sections by the name of the plugin that they configure. Several sections of one meter have
     names such as `external.right`."""
 
     adapters: Mapping[str, AdapterConfig] = field(default_factory=dict)
     suites: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     meters: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     meter_pythons: Mapping[str, str] = field(default_factory=dict)
-    """The interpreters of the meters that are read in another one than this process."""
+    """The interpreter of each meter that is read in another one than this process."""
 
     def adapter(self, name: str) -> AdapterConfig:
         """The section of an adapter, or the defaults if it has none."""
@@ -88,8 +88,8 @@ def load(path: Path | None) -> Config:
         adapters[name] = AdapterConfig(python, options, plugin)
     meters = _sections(path, _several(content), "meter")
     pythons = {name: options.pop("python") for name, options in meters.items() if "python" in options}
-    elsewhere = {name: python for name, python in pythons.items() if python != sys.executable}
-    return Config(adapters, _sections(path, content, "suite"), meters, elsewhere)
+    others = {name: python for name, python in pythons.items() if python != sys.executable}
+    return Config(adapters, _sections(path, content, "suite"), meters, others)
 
 
 SECTIONS = (

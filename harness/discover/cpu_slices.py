@@ -1,6 +1,6 @@
-"""Makes several devices of the host's CPU: disjoint sets of cores, each with workers of its own that are pinned to it.
+"""Splits the host's CPU into several devices: disjoint sets of cores, each with workers that are pinned to it.
 
-They share caches and the memory bus, so what one does is felt by the others: that is what the retained fraction shows.
+Slices share caches and the memory bus, so they slow each other down; the retained fraction shows by how much.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ BY = ("numa", "type")
 
 
 def split(targets: Sequence[Target], how: str, root: Path = ROOT) -> tuple[Target, ...]:
-    """The ways with each one onto the host's CPU replaced by one for each slice of it.
+    """Replaces each target on the host's CPU by one target for each slice of it.
 
-    how: a number of slices of as many cores each (the first ones one more), `numa` or `type`, by the kind of core.
-    A group or a slice that an adapter itself made of the CPU stays as it is. Raises UsageError where there is nothing
-    to split, or no way onto the CPU.
+    how: a number of slices of equally many cores (the first ones may have one more), `numa`, or `type` of core. A group
+    or a slice that an adapter made of the CPU itself stays as it is. Raises UsageError if there is nothing to split, or
+    no target on the CPU.
     """
     if not any(_is_split(target.device) for target in targets):
         raise UsageError("--split-cpu: no adapter here reaches the CPU", hint="mixmark devices shows what there is")
@@ -50,14 +50,14 @@ def _slice(device: Device, id: str, cores: tuple[int, ...]) -> Device:
 
 
 def usable() -> tuple[int, ...]:
-    """The hardware threads that this process may run on. Raises UsageError where no process can be pinned."""
+    """The hardware threads that this process may run on. Raises UsageError if this system pins no process."""
     if not hasattr(os, "sched_getaffinity"):
         raise UsageError("--split-cpu: this operating system pins no process to cores", hint="run it on Linux")
     return tuple(sorted(os.sched_getaffinity(0)))
 
 
 def cut(how: str, threads: Sequence[int], root: Path = ROOT) -> list[tuple[int, ...]]:
-    """The threads in disjoint sets; those of one core stay in one set. Raises UsageError."""
+    """Divides the threads into disjoint sets; the threads of one core stay together. Raises UsageError."""
     cpus = root / "sys/devices/system/cpu"
     if how in BY:
         groups: dict[str, list[int]] = defaultdict(list)
@@ -100,8 +100,8 @@ def _nodes(root: Path) -> Mapping[int, str]:
 
 
 def _kinds(root: Path, cpus: Path) -> Mapping[int, str]:
-    """The kind of core of each thread. Intel names its two kinds (perf's devices cpu_core and cpu_atom); Arm tells each
-    core's capacity."""
+    """The kind of core of each thread. Intel names its two kinds (perf's devices cpu_core and cpu_atom); Arm reports
+    each core's capacity."""
     named = {
         thread: kind
         for kind in ("cpu_core", "cpu_atom")

@@ -1,4 +1,4 @@
-"""Finds the devices of this machine: asks each adapter, in a worker of its own, which ones it reaches."""
+"""Finds the devices of this machine: each adapter lists those that it reaches, in a worker of its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import HOST_PROCESSOR, Absent, Device, Environment
-from mixmark.harness.contracts.text import plain
+from mixmark.harness.contracts.text import Reason, plain
 from mixmark.harness.discover.config import Config
 from mixmark.harness.discover.machine import processor
 from mixmark.harness.plan.phases import Target
@@ -28,6 +28,8 @@ TIMEOUT_S = 120.0  # a cold import of a vendor's framework from a slow disk
 
 @dataclass(frozen=True)
 class Found:
+    """The devices of a machine, as the adapters reach them."""
+
     targets: tuple[Target, ...]
     absent: tuple[Absent, ...]
     environments: Mapping[str, Environment] = field(default_factory=dict)
@@ -35,7 +37,7 @@ class Found:
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """Every device once, with the precisions of all ways onto it."""
+        """Every device once, with the precisions of all its targets."""
         merged: dict[str, Device] = {}
         for target in self.targets:
             seen = merged.setdefault(target.device.id, target.device)
@@ -46,38 +48,40 @@ class Found:
 def discover(adapters: Mapping[str, Plugin], config: Config) -> Found:
     """Asks all adapters at once. One that breaks, hangs or finds nothing is in `absent` with its reason.
 
-    Raises UsageError where an adapter refuses its options: to go on without it would measure something else than asked.
+    Raises UsageError if an adapter refuses its options: without it, the run would measure something
+    else than requested.
     """
     with tempfile.TemporaryDirectory(prefix="mixmark-") as folder, ThreadPoolExecutor(len(adapters) or 1) as pool:
-        answers = list(pool.map(lambda adapter: _ask(adapter, config, Path(folder)), adapters.values()))
+        replies = list(pool.map(lambda adapter: _ask(adapter, config, Path(folder)), adapters.values()))
     targets: list[Target] = []
     absent: list[Absent] = []
     environments: dict[str, Environment] = {}
-    for adapter, answer in zip(adapters.values(), answers, strict=True):
-        if isinstance(answer, str):
-            absent.append(Absent(kind="adapter", name=adapter.name, reason=answer))
+    for adapter, reply in zip(adapters.values(), replies, strict=True):
+        if isinstance(reply, str):
+            absent.append(Absent(kind="adapter", name=adapter.name, reason=reply))
             continue
-        environments[adapter.name], reached = answer
+        environments[adapter.name], reached = reply
         if not reached:
             absent.append(Absent(kind="adapter", name=adapter.name, reason="it finds no device here"))
         for device in reached:
             target = Target(device, adapter.name, config.adapter(adapter.name).options)
-            if problem := unusable(target, [each for each in targets if each.device.id == device.id]):
+            if problem := unusable(target, [known for known in targets if known.device.id == device.id]):
                 absent.append(Absent(kind="device", name=f"{device.id} by {adapter.name}", reason=problem))
             else:
                 targets.append(target)
     return Found(tuple(targets), tuple(absent), environments)
 
 
-def _ask(adapter: Plugin, config: Config, folder: Path) -> tuple[Environment, Sequence[Device]] | str:
-    """The environment of the adapter and its devices, or why there are none. Raises UsageError as `discover` does."""
+def _ask(adapter: Plugin, config: Config, folder: Path) -> tuple[Environment, Sequence[Device]] | Reason:
+    """The environment of the adapter and its devices, or the reason why there are none. Raises UsageError as `discover`
+    does."""
     chosen = config.adapter(adapter.name)
     log = folder / f"{adapter.name}.log"
     try:
         with Worker(adapter, chosen.options, folder, log, chosen.python) as worker:
-            answer = worker.call(messages.Discover(), TIMEOUT_S)
-            assert worker.hello is not None  # there was an answer, and it comes after the hello
-            return environment(worker.hello, answer.vendor), [_named(device) for device in answer.devices]
+            reply = worker.call(messages.Discover(), TIMEOUT_S)
+            assert worker.hello is not None  # the reply comes after the hello
+            return environment(worker.hello, reply.vendor), [_named(device) for device in reply.devices]
     except Misused as misused:
         words = f"[adapter.{adapter.name}] in the configuration: {misused.failure.message}"
         raise UsageError(plain(words, MAX_REASON), plain(misused.failure.hint, MAX_REASON)) from misused
@@ -85,28 +89,28 @@ def _ask(adapter: Plugin, config: Config, folder: Path) -> tuple[Environment, Se
         return why(failed.failure, log)
 
 
-def unusable(target: Target, others: Sequence[Target]) -> str:
-    """Why a device cannot be measured by a way; empty where it can. others: the ways onto it that came before."""
+def unusable(target: Target, earlier: Sequence[Target]) -> Reason | None:
+    """The reason why a target cannot be measured. earlier: the targets on the same device that were listed before."""
     device = target.device
     if not device.precisions and not any(device.precisions_by_suite.values()):
         return "it offers no precision"
     if device.id == HOST_PROCESSOR and not device.on_host:
-        return f"{HOST_PROCESSOR} is the host's processor, and not {_told(device)}"
-    for other in others:
-        if other.adapter == target.adapter:
+        return f"{HOST_PROCESSOR} is the host's processor, and not {_described(device)}"
+    for known in earlier:
+        if known.adapter == target.adapter:
             return "the adapter lists it twice"
-        if _told(other.device) != _told(device):
-            theirs, ours = _told(other.device), _told(device)
-            return f"{other.adapter} says that it is {theirs}, and {target.adapter} that it is {ours}"
-    return ""
+        first, second = _described(known.device), _described(device)
+        if first != second:
+            return f"{known.adapter} says that it is {first}, and {target.adapter} that it is {second}"
+    return None
 
 
-def _told(device: Device) -> str:
+def _described(device: Device) -> str:
     return f"a {device.kind} with the memory pool {device.memory_pool}"
 
 
 def environment(hello: messages.Hello, vendor: Mapping[str, str]) -> Environment:
-    """Cleans what a worker told. A folder in the spec may name a user, so only the file is kept."""
+    """The worker's software, cleaned. A folder in the spec may name a user, so only the file is kept."""
     return Environment(
         origin=plain(hello.origin, MAX_TEXT),
         spec=plain(re.split(r"[/\\]", hello.spec)[-1], MAX_TEXT),
@@ -119,16 +123,16 @@ def environment(hello: messages.Hello, vendor: Mapping[str, str]) -> Environment
     )
 
 
-def _merged(one: Device, other: Device) -> Device:
-    """The same device with what either route offers."""
-    suites = (*one.precisions_by_suite, *other.precisions_by_suite)
+def _merged(first: Device, second: Device) -> Device:
+    """The same device with the precisions of both."""
+    suites = (*first.precisions_by_suite, *second.precisions_by_suite)
     update = {
-        "precisions": tuple(dict.fromkeys((*one.precisions, *other.precisions))),
+        "precisions": tuple(dict.fromkeys((*first.precisions, *second.precisions))),
         "precisions_by_suite": {
-            each: tuple(dict.fromkeys((*one.offers(each), *other.offers(each)))) for each in suites
+            suite: tuple(dict.fromkeys((*first.offers(suite), *second.offers(suite)))) for suite in suites
         },
     }
-    return one.model_copy(update=update)
+    return first.model_copy(update=update)
 
 
 def _named(device: Device) -> Device:

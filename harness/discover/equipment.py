@@ -1,4 +1,4 @@
-"""What the phases of a run are measured with."""
+"""The adapters, suites and devices with which the phases of a run are measured."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from mixmark.harness.worker.handle import Worker
 
 @dataclass(frozen=True)
 class Equipment:
-    """What the phases of a run are measured with."""
+    """The adapters, suites and devices with which the phases of a run are measured."""
 
     adapters: Mapping[str, Plugin]
     suites: Mapping[str, Plugin]
     suite_options: Mapping[str, Mapping[str, str]]
-    """What each suite is built with, a checkpoint's path included, which no record discloses."""
+    """The options that each suite is built with. They include a checkpoint's path, which no record discloses."""
     units: Mapping[str, str]
     """The name of each suite's unit."""
     devices: Mapping[tuple[str, str], Device]
     """A device as an adapter sees it, by (device id, adapter)."""
     config: Config
     seed: int | None
-    """The seed that was given, from which all others follow; None: each is drawn when it is needed."""
+    """The seed from which all others follow; None: each seed is drawn when it is needed."""
     timeout_s: float
     """How long a worker may be silent beyond what a share's limits allow, before it counts as hung."""
 
@@ -44,15 +44,15 @@ class Equipment:
         )
 
     def suite(self, route: Route) -> Suite:
-        """A suite built in this process, which no adapter gets into its hands."""
+        """A suite built in this process, out of reach of the adapters."""
         return cast(Suite, registry.build_suite(**dict(self.choice(route))))
 
     def drawn(self, share: Share, use: str) -> int:
-        """A seed that nobody knew before this call, unless a seed was given. No two shares and no two uses have the
-        same one, so that answers which an engine kept are asked for by none."""
+        """A seed that is unknown before this call, unless the run has a seed. It differs between shares and between
+        uses, so that outputs which an engine cached are never requested again."""
         return secrets.randbits(63) if self.seed is None else seeds.derived(self.seed, use, share.key)
 
     def worker(self, route: Route, scratch: Path, log: Path) -> Worker:
-        """A fresh process for the route's way onto its device, pinned where that is a slice. Raises WorkerFailed."""
+        """A fresh process for the route, pinned to its cores if the device is a slice. Raises WorkerFailed."""
         chosen, device = self.config.adapter(route.adapter), self.devices[route.device, route.adapter]
         return Worker(self.adapters[route.adapter], chosen.options, scratch, log, chosen.python, device.cores)

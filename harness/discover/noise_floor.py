@@ -1,4 +1,4 @@
-"""The noise floor of this machine: how far two measurements of the same thing differ. It is stored between runs.
+"""Stores the noise floor of this machine, which is how far two measurements of the same thing differ.
 
 Each tier has its own, because a short measurement of a small network scatters more than a long one of a large network.
 """
@@ -24,7 +24,7 @@ OLD_DAYS = 30  # updates of the system, dust and seasons change what a machine r
 
 
 class _Kept(BaseModel):
-    """What is stored: the latest floor of each tier, and the machine that they are of."""
+    """The content of the file: the latest floor of each tier, and the machine that was measured."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -36,7 +36,7 @@ def path() -> Path:
     """Returns the file that holds the floors. Raises ResultError if this user has no home folder."""
     try:
         folder = Path(platformdirs.user_data_dir("mixmark"))
-    except RuntimeError:  # what newer releases of platformdirs raise; older ones return a path that begins with ~
+    except RuntimeError:  # newer releases of platformdirs raise it; older ones return a path that begins with ~
         folder = Path("~")
     if not folder.is_absolute():
         raise ResultError("cannot store a noise floor: this user has no home folder", "set HOME or XDG_DATA_HOME")
@@ -67,12 +67,12 @@ def floors() -> Mapping[Tier, NoiseFloor]:
 
 
 def recall(tier: Tier) -> NoiseFloor | None:
-    """Returns the noise floor that `mixmark selftest` measured at the tier, or None if it was not on this machine."""
+    """Returns the noise floor that `mixmark selftest` measured at the tier on this machine, or None."""
     return floors().get(tier)
 
 
 def _read() -> _Kept:
-    """What is stored of this machine; nothing where the file is missing, damaged, or of another machine."""
+    """The content of the file; empty if the file is missing, damaged, or of another machine."""
     with suppress(OSError, ValueError, ResultError, RecursionError):
         kept = _Kept.model_validate(json.loads(path().read_text()))
         if kept.machine == machine() and all(floor.share < IMPLAUSIBLE for floor in kept.floors.values()):

@@ -1,4 +1,4 @@
-"""What is at hand for a run: the adapters and suites that were chosen, the devices found, the configuration."""
+"""Prepares a run: chooses adapters and suites, finds devices, and writes the header of the result."""
 
 from __future__ import annotations
 
@@ -31,46 +31,49 @@ from mixmark.harness.plugins.registry import Plugin
 
 @dataclass(frozen=True)
 class Suites:
-    """The suites, as the configuration and the command line set them up. No device is asked for them."""
+    """The suites with the options of the configuration and the command line."""
 
     plugins: Mapping[str, Plugin]
     workloads: Sequence[Workload]
     facts: Mapping[str, SuiteFacts]
     options: Mapping[str, Mapping[str, str]]
-    """What each suite is built with, the path of its checkpoint included."""
+    """The options that each suite is built with, the path of its checkpoint included."""
     absent: tuple[Absent, ...]
-    """The suites that do not load."""
+    """The suites that cannot be loaded."""
 
     def choose(self, asked: Sequence[str], scenarios: Sequence[str] = ()) -> list[Workload]:
-        """The named suites, or all. Raises UsageError for a suite or a scenario that there is not, for a scenario that
-        no chosen suite has, and where a suite was named that has none of the scenarios."""
-        names = choose_by_name("suite", asked, [each.name for each in self.workloads])
-        known = dict.fromkeys(one for each in self.workloads for one in each.scenarios if one != "probe")
+        """The named suites, or all. Raises UsageError for an unknown suite or scenario, for a scenario that no chosen
+        suite has, and for a named suite that has none of the scenarios."""
+        names = choose_by_name("suite", asked, [workload.name for workload in self.workloads])
+        known = dict.fromkeys(name for workload in self.workloads for name in workload.scenarios if name != "probe")
         choose_by_name("scenario", scenarios, known)
-        chosen = [each for each in self.workloads if each.name in names]
-        idle = [each for each in chosen if asked and scenarios and set(scenarios).isdisjoint(each.scenarios)]
-        lacking = [one for one in scenarios if not any(one in each.scenarios for each in chosen)]
+        chosen = [workload for workload in self.workloads if workload.name in names]
+        idle = [
+            workload for workload in chosen if asked and scenarios and set(scenarios).isdisjoint(workload.scenarios)
+        ]
+        lacking = [name for name in scenarios if not any(name in workload.scenarios for workload in chosen)]
         if idle or lacking:
             shown = idle or chosen
+            names = [workload.name for workload in shown]
             raise UsageError(
-                f"{' and '.join(each.name for each in shown)} {'has' if len(shown) == 1 else 'have'} no scenario "
+                f"{' and '.join(names)} {'has' if len(shown) == 1 else 'have'} no scenario "
                 f"{' or '.join(lacking or scenarios)}",
-                hint="; ".join(f"{each.name} has {', '.join(each.scenarios)}" for each in shown),
+                hint="; ".join(f"{workload.name} has {', '.join(workload.scenarios)}" for workload in shown),
             )
         return chosen
 
     @property
     def probe(self) -> Workload | None:
-        """The suite that measures the ceilings of a device, where it loads. It is told how large the last-level cache
-        is, so that it streams more than that."""
-        found = next((each for each in self.workloads if each.name == "probe"), None)
+        """The suite that measures the ceilings of a device, with the size of the last-level cache, so that it streams
+        more than that. None if it cannot be loaded."""
+        found = next((workload for workload in self.workloads if workload.name == "probe"), None)
         cache_bytes = last_level_bytes(dict(processor.caches())) or LARGEST_CACHE_BYTES
         return found and replace(found, options={"cache_bytes": str(cache_bytes), **found.options})
 
 
 @dataclass(frozen=True)
 class Workbench:
-    """Everything that a run is put together from."""
+    """The configuration, adapters, suites and devices of a run."""
 
     config: Config
     adapters: Mapping[str, Plugin]
@@ -80,8 +83,8 @@ class Workbench:
     """The hosts that the devices belong to. Empty: this machine."""
 
     def targets(self, devices: Sequence[str] = ()) -> list[Target]:
-        """The ways onto the named devices, or all. Raises MixmarkError where nothing can be measured, UsageError for a
-        device that is not here."""
+        """The targets on the named devices, or all. Raises MixmarkError if no device can be measured, UsageError for
+        an unknown device."""
         if not self.found.targets:
             reasons = "; ".join(f"{each.label}: {each.reason}" for each in self.found.absent)
             raise MixmarkError("no device can be measured here", hint=reasons or "mixmark adapters shows why")
@@ -97,7 +100,7 @@ class Workbench:
         mix: Mix | None = None,
         objective: Objective = "throughput",
     ) -> Result:
-        """A run that has not begun. Without a seed, each window draws its own."""
+        """The result of a run that has not begun. Without a seed, each window draws its own."""
         system, unwatched = (self.hosts[0].system, ()) if self.hosts else disclosed()
         return Result(
             created_utc=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -120,8 +123,7 @@ class Workbench:
         )
 
     def equipment(self, seed: int | None, timeout_s: float) -> Equipment:
-        """What the phases of a run are measured with. seed: the one that was given. The devices of other hosts are
-        none of this process's: the agents have them."""
+        """The equipment of a run's phases. It holds no devices of other hosts: their agents hold them."""
         return Equipment(
             adapters=self.adapters,
             suites=self.suites.plugins,
@@ -136,7 +138,7 @@ class Workbench:
         )
 
     def check_same(self, before: Result) -> None:
-        """Raises UsageError where a run would go on with other devices, suites or weights than it began with."""
+        """Raises UsageError if a resumed run would use other devices, suites or weights than it began with."""
         targets = {(target.device.id, target.adapter) for target in self.found.targets}
         now = {(each.name, each.version, each.weights) for each in self.suites.workloads}
         for route in (share.route for phase in before.phases for task in phase.tasks for share in task.shares):
@@ -156,15 +158,18 @@ class Workbench:
 
 
 def disclosed() -> tuple[System, tuple[Absent, ...]]:
-    """This machine, and the vendors' watchers that are not there."""
+    """This machine, and the vendors' watchers that failed."""
     with Accelerators() as accelerators:
         system = disclose(accelerators=accelerators.disclose())
     return system, accelerators.absent
 
 
 def known_adapters(config: Config, specs: Iterable[str] = (), named: Collection[str] = ()) -> dict[str, Plugin]:
-    """All adapters by name: those of this environment, those that the configuration names or runs in an interpreter of
-    their own, and those that the command line brings along (specs) or names."""
+    """All adapters by name: the installed ones, and those with a section in the configuration or on the command line.
+
+    specs: adapters of the command line, as FILE:CLASS. named: adapters that the command line names; an adapter that
+    needs a section of the configuration is listed only if it has one or is named.
+    """
     brought = {plugins.name_of_spec(each) for each in specs}
     configured = {
         name: _configured(name, each)
@@ -176,8 +181,8 @@ def known_adapters(config: Config, specs: Iterable[str] = (), named: Collection[
 
 
 def _configured(name: str, section: AdapterConfig) -> Plugin:
-    """The adapter of a section. Its worker looks it up, unless the section says where its class is. Raises UsageError
-    where the section gives an adapter a name that it cannot have."""
+    """The adapter of a section. Its worker looks the class up unless the section gives it. Raises UsageError if no
+    adapter may have the section's name."""
     if section.plugin and (problem := plugins.name_problem("adapters", name)):
         raise UsageError(f"[adapter.{name}] in the configuration: {problem}", hint="give the section another name")
     spec = section.plugin if plugins.is_spec(section.plugin) else ""
@@ -186,7 +191,7 @@ def _configured(name: str, section: AdapterConfig) -> Plugin:
 
 
 def choose_adapters(asked: Sequence[str], config: Config) -> dict[str, Plugin]:
-    """The adapters to use: all, or those that the command line names or brings along."""
+    """The adapters to use: all, or those of the command line, by name or as FILE:CLASS. Raises UsageError."""
     found = known_adapters(config, [each for each in asked if plugins.is_spec(each)], asked)
     names = [plugins.name_of_spec(each) if plugins.is_spec(each) else each for each in asked]
     return {name: found[name] for name in choose_by_name("adapter", names, found)}
@@ -209,7 +214,7 @@ def find_devices(adapters: Sequence[str], config: Config) -> Found:
 
 
 def bystanders(adapters: Sequence[str], config: Config, seen: Iterable[Device]) -> tuple[Device, ...]:
-    """The devices that only such adapters reach as the command line leaves out: they draw power too."""
+    """The devices that only adapters reach which the command line leaves out: they draw power too."""
     if not adapters:
         return ()
     chosen = choose_adapters(adapters, config)
@@ -237,7 +242,7 @@ def load_suites(config: Config, tier: Tier, weights: Sequence[str] = ()) -> Suit
         if configured:
             try:
                 suite(tier, configured)
-            except Unsupported:  # it lacks the tier: its cells say so, if it is asked for
+            except Unsupported:  # of a suite without the tier; its records say so if it is measured
                 pass
             except Exception as error:  # whatever a plugin raises
                 raise UsageError(f"[suite.{name}] in the configuration: {error_text(error)}") from error
@@ -248,7 +253,7 @@ def load_suites(config: Config, tier: Tier, weights: Sequence[str] = ()) -> Suit
 
 
 def prepare(config: Config, suites: Suites, adapters: Sequence[str], split_cpu: str | None = None) -> Workbench:
-    """Asks the adapters for their devices. split_cpu: see `slices.split`. Raises UsageError."""
+    """Asks the adapters for their devices. split_cpu: see `cpu_slices.split`. Raises UsageError."""
     found = find_devices(adapters, config)
     if split_cpu:
         found = replace(found, targets=cpu_slices.split(found.targets, split_cpu))

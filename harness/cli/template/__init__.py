@@ -1,4 +1,4 @@
-"""Starter packages: a plugin that runs, with all that a package needs, for a vendor to make their own.
+"""Starter packages for vendors: a plugin that runs, with a test, a README and a workflow.
 
 The templates lie beside this file. docs/vendors/ shows the plugins among them.
 """
@@ -23,7 +23,7 @@ NEEDS: Mapping[Kind, tuple[str, ...]] = {
     "endpoint": ("numpy", "safetensors"),
     "meter": (),
 }
-"""What the plugin of each kind imports beside Mixmark."""
+"""The packages that the plugin of each kind imports beside Mixmark."""
 
 
 def package(kind: Kind, name: str) -> str:
