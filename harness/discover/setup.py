@@ -54,9 +54,9 @@ class Suites:
         lacking = [name for name in scenarios if not any(name in workload.scenarios for workload in chosen)]
         if idle or lacking:
             shown = idle or chosen
-            names = [workload.name for workload in shown]
+            labels = [workload.name for workload in shown]
             raise UsageError(
-                f"{' and '.join(names)} {'has' if len(shown) == 1 else 'have'} no scenario "
+                f"{' and '.join(labels)} {'has' if len(shown) == 1 else 'have'} no scenario "
                 f"{' or '.join(lacking or scenarios)}",
                 hint="; ".join(f"{workload.name} has {', '.join(workload.scenarios)}" for workload in shown),
             )
