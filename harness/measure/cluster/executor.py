@@ -28,6 +28,7 @@ from mixmark.harness.contracts.schema import (
 from mixmark.harness.contracts.text import Reason, plain
 from mixmark.harness.judge.energy.total import CurrentPower
 from mixmark.harness.measure import mixed
+from mixmark.harness.measure.audit import kept_at
 from mixmark.harness.measure.cluster import clocks, messages, names
 from mixmark.harness.measure.cluster.agents import TICK_S, Agents
 from mixmark.harness.measure.cluster.coordinator import EVERY_S, Coordinator
@@ -129,9 +130,8 @@ class Cluster:
         if missing and request.phase.placement is None:  # of a mix a share may have had nothing to do
             raise ValueError(f"{min(missing)} is missing")
         for record in records:
-            outputs = folder / "raw" / f"{record.key}.answers.npz"
-            if outputs.exists():
-                shutil.move(outputs, self.folder / "raw" / outputs.name)
+            if (outputs := kept_at(folder, record.key)).exists():
+                shutil.move(outputs, kept_at(self.folder, record.key))
         (self.folder / "logs").mkdir(exist_ok=True)
         for log in (folder / "logs").iterdir():
             shutil.move(log, self.folder / "logs" / f"{name}.{log.name}")

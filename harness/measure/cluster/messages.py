@@ -190,7 +190,7 @@ class FilePart(Message):
     """A part of a file. The parts of a file come in order, before the reply that holds its hash."""
 
     name: str
-    """`<key>.npz`, `<key>.answers.npz` and `<phase>.energy.npz` as in a result folder; `<name>.log` of a worker."""
+    """`<key>.npz`, `<key>.outputs.npz` and `<phase>.energy.npz` as in a result folder; `<name>.log` of a worker."""
     base64: str
 
 
