@@ -1,12 +1,12 @@
 """Divides one mix over many hosts: each host dispatches its own devices, and only sums cross the network. Pure.
 
-The coordinator plans over all devices of all hosts. Each host gets its part of a mix, which is what the plan lets its
-devices do of each suite, and a credit: how many units of each suite it may have handed out. The host's own dispatcher
-keeps the suites in proportion with that part as its mix. Every few seconds each host tells what it has finished and how
-fast its devices are, and gets a new part and a new credit. A host that hears nothing works off its credit and waits, so
-a cut link costs the work of one host and never the balance of the mix.
+The coordinator plans over all devices of all hosts. It grants each host its part of a mix, as the plan gives it to the
+host's devices, and a credit: how many units of each suite the host may hand out to its devices. The host's own
+dispatcher keeps the suites in the proportion of that part. Every few seconds each host reports its finished units and
+the speed of its devices, and gets a new grant. A host that gets none uses up its credit and waits, so a lost connection
+costs the work of one host and never the balance of the mix.
 
-What crosses the network does not grow with the number of feeds, and neither does the coordinator's work.
+Neither the traffic nor the coordinator's work grows with the number of feeds.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from mixmark.harness.contracts.schema import Placement
 from mixmark.harness.measure.dispatch import SAME, Grant, Pair, Tally
 from mixmark.harness.plan.placement import Planner
 
-EVERY_S = 2.0  # how often hosts tell what they have done
-AHEAD_S = 6.0  # how much work a credit holds: a host that hears nothing for two messages does not wait
-REPLAN_S = 5.0  # a new plan is made so often at most …
-REPLAN_PAIR_S = 0.001  # … and so much more seldom for each pair of a suite and a device: planning takes longer then
+EVERY_S = 2.0  # how often hosts report their progress
+AHEAD_S = 6.0  # the work of a credit: a host that misses two grants does not wait
+REPLAN_S = 5.0  # the least time between two plans …
+REPLAN_PAIR_S = 0.001  # … and so much more for each pair of a suite and a device, because planning takes longer then
 
 
 class Coordinator:
-    """Keeps the sums of all hosts and makes their grants."""
+    """Keeps the progress of all hosts and makes their grants."""
 
     def __init__(
         self,
@@ -37,15 +37,15 @@ class Coordinator:
         host_of: Mapping[str, str],
         plan: Planner,
     ) -> None:
-        """quanta, slots: as the hosts' dispatchers have them. host_of: the host of each device. plan: makes a new plan
-        from observed rates."""
+        """quanta: the units of a feed of each pair. concurrency: the feeds that each device runs at a time. host_of:
+        the host of each device. plan: makes a new plan from observed rates."""
         self._mix_units, self._plan = dict(mix_units), plan
         self._quanta, self._concurrency, self._host_of = dict(quanta), dict(concurrency), dict(host_of)
         self._solo = {(rate.suite, rate.device): rate for rate in placement.rates}
         self._planned = dict.fromkeys(self._solo, 1.0)
         self._paces: dict[Pair, float] = {}
         self._tallies = {host: Tally({}, {}, {}) for host in dict.fromkeys(self._host_of.values())}
-        self._gone = dict.fromkeys(mix_units, 0.0)
+        self._finished_by_lost = dict.fromkeys(mix_units, 0.0)
         self._planned_s = 0.0
         self._adopt(placement)
 
@@ -56,15 +56,15 @@ class Coordinator:
 
     @property
     def hosts(self) -> Sequence[str]:
-        """The hosts that are there."""
+        """The hosts that are not lost."""
         return tuple(self._tallies)
 
     @property
     def units(self) -> Mapping[str, float]:
-        """The finished units of each suite on all hosts, also on those that are lost."""
+        """The finished units of each suite on all hosts, including the lost ones."""
         return {
-            suite: gone + sum(tally.finished.get(suite, 0) for tally in self._tallies.values())
-            for suite, gone in self._gone.items()
+            suite: units + sum(tally.finished.get(suite, 0) for tally in self._tallies.values())
+            for suite, units in self._finished_by_lost.items()
         }
 
     @property
@@ -75,21 +75,21 @@ class Coordinator:
 
     @property
     def abandoned(self) -> tuple[str, ...]:
-        """The suites that no host can run any more."""
-        return tuple(suite for suite in self._gone if suite not in self._mix_units)
+        """The suites that no remaining host can run."""
+        return tuple(suite for suite in self._finished_by_lost if suite not in self._mix_units)
 
     def update(self, host: str, tally: Tally) -> None:
-        """Takes over what a host tells. Raises KeyError for a host that is lost."""
+        """Replaces the progress of a host. Raises KeyError for a host that is lost."""
         if host not in self._tallies:
             raise KeyError(host)
         self._tallies[host] = tally
         self._paces |= {pair: pace for pair, pace in tally.paces.items() if pair in self._solo}
 
     def remove(self, host: str, now_s: float) -> None:
-        """Plans without a host. What it had finished counts."""
+        """Plans without a lost host. Its finished units still count."""
         tally = self._tallies.pop(host)
         for suite, units in tally.finished.items():
-            self._gone[suite] += units
+            self._finished_by_lost[suite] += units
         for pair in [pair for pair in self._solo if self._host_of[pair[1]] == host]:
             del self._solo[pair]
             self._paces.pop(pair, None)
@@ -98,16 +98,19 @@ class Coordinator:
         self._replan(now_s)
 
     def grants(self, now_s: float) -> Mapping[str, Grant]:
-        """What each host is told now. now_s: seconds since the phase began."""
+        """The next grant of each host. now_s: seconds since the phase began."""
         if now_s - self._planned_s >= REPLAN_S + REPLAN_PAIR_S * len(self._solo) and self._has_changed():
             self._replan(now_s)
         ahead = AHEAD_S * self._placement.mixes_per_s
         progress = {
-            suite: (self._gone[suite] + sum(tally.handed_out.get(suite, 0) for tally in self._tallies.values())) / units
+            suite: (
+                self._finished_by_lost[suite] + sum(tally.handed_out.get(suite, 0) for tally in self._tallies.values())
+            )
+            / units
             for suite, units in self._mix_units.items()
         }
-        behind = min(progress.values(), default=0.0)
-        lead = {suite: max(0.0, at - behind - self._allowed) for suite, at in progress.items()}
+        least = min(progress.values(), default=0.0)
+        lead = {suite: max(0.0, mixes - least - self._allowed) for suite, mixes in progress.items()}
         return {host: self._grant(host, lead, ahead) for host in self._tallies}
 
     def _grant(self, host: str, lead: Mapping[str, float], ahead: float) -> Grant:
@@ -122,9 +125,9 @@ class Coordinator:
         return any(abs(pace - self._planned[pair]) > SAME * self._planned[pair] for pair, pace in self._paces.items())
 
     def _replan(self, now_s: float) -> None:
-        """Makes the plan again from what was observed. It is kept where no other is possible."""
+        """Plans anew from the observed rates. The old plan stays if no other is possible."""
         self._planned_s = now_s
-        if not self._mix_units:  # nobody is left who could do anything
+        if not self._mix_units:  # no host is left
             return
         self._planned = {pair: self._paces.get(pair, 1.0) for pair in self._solo}
         rates = [
@@ -137,18 +140,18 @@ class Coordinator:
         self._adopt(placement)
 
     def _adopt(self, placement: Placement) -> None:
-        """Sums up what the plan gives to each host: its part of each suite's units."""
+        """Sums up the plan by hosts: the part of each suite's units that a host does."""
         self._placement = placement
         speed = {(rate.suite, rate.device): rate.units_per_s for rate in placement.rates}
         self._parts: dict[str, dict[str, float]] = {}
         for suite in self._mix_units:
-            does = {
+            speeds = {
                 device: part * speed[suite, device]
                 for device, part in placement.shares.get(suite, {}).items()
                 if part and (suite, device) in self._solo
             }
-            total = sum(does.values())
-            for device, units_per_s in does.items():
+            total = sum(speeds.values())
+            for device, units_per_s in speeds.items():
                 host = self._host_of[device]
                 parts = self._parts.setdefault(host, {})
                 parts[suite] = parts.get(suite, 0.0) + units_per_s / total

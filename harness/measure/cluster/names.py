@@ -1,4 +1,4 @@
-"""What a host calls its own, as the run calls it, and back; and its stamps, on the run's clock. Pure."""
+"""Translates ids and timestamps between a host's own names and clock and the run's. Pure."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ def device_on(host: str, device: Device) -> Device:
 
 
 def absent_on(host: str, absent: Absent) -> Absent:
-    covers = tuple(on(host, each) for each in absent.covers)
+    covers = tuple(on(host, device) for device in absent.covers)
     return absent.model_copy(update={"name": on(host, absent.name), "covers": covers})
 
 
 def domain_on(host: str, domain: Domain, neighbours: Sequence[str]) -> Domain:
-    """neighbours: the other hosts of the run that are agents on the same machine. What is read there is theirs too."""
+    """neighbours: the other hosts of the run on the same machine, whose devices the domain covers too."""
     parent = None if domain.parent is None else on(host, domain.parent)
-    covers = tuple(on(each, part) for each in (host, *neighbours) for part in domain.covers)
+    covers = tuple(on(name, device) for name in (host, *neighbours) for device in domain.covers)
     return domain.model_copy(update={"id": on(host, domain.id), "covers": covers, "parent": parent})
 
 
 def phase_of(host: str, phase: Phase) -> Phase:
-    """The tasks of a phase that a host does, as the host calls them. Of a plan only the rates are its business."""
+    """A host's part of a phase, with the host's own names. Of the placement it gets only its rates."""
     tasks = tuple(
         Task(
             device=local(task.device),
@@ -70,12 +70,12 @@ def _rates_of(host: str, placement: Placement) -> Placement:
         for rate in placement.rates
         if host_of(rate.device) == host
     )
-    others = ("shares", "bound_fractions", "suite_prices", "device_prices", "pool_bytes", "idle_watts")
-    return placement.model_copy(update={"rates": rates, **{name: {} for name in others}})
+    emptied = ("shares", "bound_fractions", "suite_prices", "device_prices", "pool_bytes", "idle_watts")
+    return placement.model_copy(update={"rates": rates, **{name: {} for name in emptied}})
 
 
 def record_on(host: str, record: Record, clock: Clock) -> Record:
-    """A record of a host's agent, with its names and stamps as the run has them."""
+    """A record from a host's agent, with the run's names and clock."""
     bracket_ns = record.bracket_ns and (
         clocks.ours_ns(clock, record.bracket_ns[0]),
         clocks.ours_ns(clock, record.bracket_ns[1]),
@@ -84,15 +84,17 @@ def record_on(host: str, record: Record, clock: Clock) -> Record:
         update={
             "route": record.route.model_copy(update={"device": on(host, record.route.device)}),
             "bracket_ns": bracket_ns,
-            "conditions": tuple(_conditions_on(host, each, clock) for each in record.conditions),
-            "unwatched": tuple(absent_on(host, each) for each in record.unwatched),
+            "conditions": tuple(_conditions_on(host, conditions, clock) for conditions in record.conditions),
+            "unwatched": tuple(absent_on(host, absent) for absent in record.unwatched),
             "completions": record.completions and _completions(record.completions, clock),
         }
     )
 
 
 def _conditions_on(host: str, conditions: Conditions, clock: Clock) -> Conditions:
-    accelerators = tuple(each.model_copy(update={"id": on(host, each.id)}) for each in conditions.accelerators)
+    accelerators = tuple(
+        accelerator.model_copy(update={"id": on(host, accelerator.id)}) for accelerator in conditions.accelerators
+    )
     return conditions.model_copy(
         update={
             "begin_ns": clocks.ours_ns(clock, conditions.begin_ns),
@@ -103,18 +105,20 @@ def _conditions_on(host: str, conditions: Conditions, clock: Clock) -> Condition
 
 
 def _completions(done: Completions, clock: Clock) -> Completions:
-    due, issued, marks = (_moved(each, clock) for each in (done.due_ns, done.issued_ns, done.marks_ns))
+    due, issued, marks = (_moved(column, clock) for column in (done.due_ns, done.issued_ns, done.marks_ns))
     return Completions(due, issued, done.ends, marks, done.units)
 
 
 def _moved(stamps_ns: Int64s, clock: Clock) -> Int64s:
-    """`clocks.ours_ns` of many stamps. What is rounded is the drift alone, so no stamp is rounded as a float."""
+    """`clocks.ours_ns` of many timestamps. Only the drift is a float, so that no timestamp is rounded as one."""
     since = stamps_ns - (clock.offset_ns + clock.at_ns)
     drifted: Int64s = np.rint(since * (clock.drift / (1 + clock.drift))).astype(np.int64)
     return clock.at_ns + since - drifted
 
 
 def metering_on(host: str, metering: Metering, clock: Clock) -> Metering:
+    """A metering from a host's agent, with the run's names and clock."""
+
     def samples_on(samples: Samples) -> Samples:
         return Samples(_moved(samples.before_ns, clock), _moved(samples.after_ns, clock), samples.values)
 
@@ -123,7 +127,7 @@ def metering_on(host: str, metering: Metering, clock: Clock) -> Metering:
             "begin_ns": clocks.ours_ns(clock, metering.begin_ns),
             "end_ns": clocks.ours_ns(clock, metering.end_ns),
             "idle_ns": tuple((clocks.ours_ns(clock, a), clocks.ours_ns(clock, b)) for a, b in metering.idle_ns),
-            "samples": {on(host, id): samples_on(each) for id, each in metering.samples.items()},
+            "samples": {on(host, id): samples_on(samples) for id, samples in metering.samples.items()},
             "lost": {on(host, id): why for id, why in metering.lost.items()},
             "late_ns": {on(host, id): late_ns for id, late_ns in metering.late_ns.items()},
         }
@@ -131,26 +135,25 @@ def metering_on(host: str, metering: Metering, clock: Clock) -> Metering:
 
 
 def merged(meterings: Sequence[Metering]) -> Metering | None:
-    """What the meters of all hosts read in a phase: all were read when the last one began, and idle at the same time
-    while every host was. None where there is no metering."""
+    """One metering of all hosts; None without any. It is idle while every host was idle."""
     if not meterings:
         return None
 
     def joined(tables: Sequence[Mapping[str, object]]) -> dict[str, object]:
-        return {id: each for table in tables for id, each in table.items()}
+        return {id: value for table in tables for id, value in table.items()}
 
     idle_ns = [
-        (max(begin_ns for begin_ns, _ in several), min(end_ns for _, end_ns in several))
-        for several in zip(*(each.idle_ns for each in meterings), strict=False)
+        (max(begin_ns for begin_ns, _ in spans), min(end_ns for _, end_ns in spans))
+        for spans in zip(*(metering.idle_ns for metering in meterings), strict=False)
     ]
     return meterings[0].model_copy(
         update={
-            "begin_ns": min(each.begin_ns for each in meterings),
-            "end_ns": max(each.end_ns for each in meterings),
-            "cpu_ns": sum(each.cpu_ns for each in meterings),
+            "begin_ns": min(metering.begin_ns for metering in meterings),
+            "end_ns": max(metering.end_ns for metering in meterings),
+            "cpu_ns": sum(metering.cpu_ns for metering in meterings),
             "idle_ns": tuple((begin_ns, end_ns) for begin_ns, end_ns in idle_ns if begin_ns < end_ns),
-            "samples": joined([each.samples for each in meterings]),
-            "lost": joined([each.lost for each in meterings]),
-            "late_ns": joined([each.late_ns for each in meterings]),
+            "samples": joined([metering.samples for metering in meterings]),
+            "lost": joined([metering.lost for metering in meterings]),
+            "late_ns": joined([metering.late_ns for metering in meterings]),
         }
     )
