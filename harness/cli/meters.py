@@ -13,7 +13,7 @@ from mixmark.harness.cli.tables import plugins_print_to_stderr, print_absent, pr
 
 if TYPE_CHECKING:
     from mixmark.harness.contracts.schema import Absent
-    from mixmark.harness.measure.metering import Live
+    from mixmark.harness.measure.metering import LiveReading
 
 LIVE_S = 5.0
 SHORT = {"window too short", "short window"}  # true of every source that is read for LIVE_S, so not worth a word
@@ -83,7 +83,7 @@ def _unasked(name: str) -> Absent:
     return Absent(kind="meter", name=name, reason=f"it is read only if mixmark.toml has a section [meter.{name}]")
 
 
-def _described(live: Live, counted: bool) -> dict[str, Any]:
+def _described(live: LiveReading, counted: bool) -> dict[str, Any]:
     return {
         **live.domain.model_dump(mode="json"),
         "reads": live.reads,
@@ -119,7 +119,7 @@ def check(name: str, out: Path | None, wait_idle_s: float | None, config: Path |
     sys.exit(code)
 
 
-def _source_row(source: Live, counted: bool) -> tuple[str, ...]:
+def _source_row(source: LiveReading, counted: bool) -> tuple[str, ...]:
     domain, reading = source.domain, source.reading
     unit = "J" if domain.quantity == "energy" else "W"
     trouble = ", ".join(reason for reason in reading.reasons if reason not in SHORT)

@@ -164,7 +164,7 @@ def audit(folder: Path, weights: tuple[str, ...], timeout: float, as_json: bool)
     found = [each for home in results_of(folder) for each in reaudit.repeat(home, checkpoints, timeout, tell)]
     passed = bool(found) and all(each.passed for each in found)
     if as_json:
-        print_json({"audits": [each.told() for each in found], "passed": passed})
+        print_json({"audits": [each.as_json() for each in found], "passed": passed})
     else:
         head = ("record", "gate", "feeds", "largest value stored", "now", "verdict")
         print_table(head, [_audit_row(each) for each in found], "The folder holds no record that was to be audited.")

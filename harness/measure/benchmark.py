@@ -1,5 +1,6 @@
-"""A whole run: the phases that were planned, the audits, and where there is a mix, the plan that follows from them and
-its mixed phases. What is planned next depends on nothing but the result so far, so an interrupted run goes on from it.
+"""A whole run: the planned phases, their audits, and for a mix the plan that follows from them and its mixed phases.
+
+The next phases depend only on the result so far, so an interrupted run can be resumed from it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from mixmark.harness.record.store import Store
 
 @dataclass(frozen=True)
 class Observer:
-    """Is called when something happens, in order. Each member does nothing unless it is given."""
+    """Callbacks that report the progress of a run, in order. A default does nothing."""
 
     planned: Callable[[Sequence[Phase]], None] = field(default=lambda phases: None)
     started: Callable[[Share], None] = field(default=lambda share: None)
@@ -36,16 +37,16 @@ class Observer:
 
 @dataclass(frozen=True)
 class Procedure:
-    """What a run does beyond the phases that its header plans."""
+    """The steps of a run after the phases of its header."""
 
     mix_limits: Limits
-    """How long each mixed phase may take."""
+    """The limits of each mixed phase."""
     mixes: int = 1
-    """How many mixed phases there are, each with fresh workers."""
+    """The number of mixed phases, each with fresh workers."""
     confirm: bool = False
-    """Whether the routes that the plan chose are measured once more before the first mixed phase."""
+    """Whether the routes of the plan have a confirmation run before the first mixed phase."""
     idle_s: float = 0.0
-    """How long the meters read a machine that does nothing, before and after each phase but probes and screening
+    """How long the meters read the idle machine before and after each phase, but not around probes and screening
     runs."""
 
 
@@ -61,8 +62,8 @@ def procedure(header: Result) -> Procedure:
 def until_interrupted() -> Iterator[None]:
     """Ends the block early at Ctrl-C or a termination signal.
 
-    After the first signal all further ones are ignored, also behind the block, so that what was measured is written
-    and shown before the process ends. A signal that was ignored before stays ignored.
+    After the first signal all further ones are ignored, also after the block, so that the result is written and shown
+    before the process ends. A signal that was ignored before stays ignored.
     """
     ends = [each for each in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(each) is not signal.SIG_IGN]
 
@@ -78,8 +79,8 @@ def until_interrupted() -> Iterator[None]:
 
 
 class Benchmark:
-    """A run. `result` is what there is so far, also where the run is interrupted: a record is first on disk, then
-    there."""
+    """A run. `result` holds everything so far, also after an interruption: a record is written to disk before it is
+    added."""
 
     def __init__(
         self,
@@ -95,13 +96,13 @@ class Benchmark:
         self._procedure, self._observer = procedure, observer
 
     def run(self) -> None:
-        """Goes on until nothing is left to do; what interrupts it passes through."""
+        """Runs until nothing is left to do. Exceptions pass through."""
         while True:
             for phase in self.result.phases:
                 if not any(record.phase == phase.name for record in self.result.records):
                     self._measure(phase)
             self._auditor.run(self.result.records, self._audited, self._observer.auditing)
-            if not (phases := self._later()):
+            if not (phases := self._next_phases()):
                 break
             for phase in phases:
                 self._keeper.plan(phase)
@@ -109,11 +110,11 @@ class Benchmark:
             self._observer.planned(phases)
         self.result = self.result.model_copy(update={"finished": True})
 
-    def _later(self) -> tuple[Phase, ...]:
+    def _next_phases(self) -> tuple[Phase, ...]:
         how, result = self._procedure, self.result
         try:
             pool_bytes = self._executor.pool_bytes(result.devices)
-            return next_phases.later(result, how.mix_limits, how.mixes, how.confirm, result.objective, pool_bytes)
+            return next_phases.next_phases(result, how.mix_limits, how.mixes, how.confirm, result.objective, pool_bytes)
         except MixmarkError as error:
             assert result.mix is not None  # else nothing was planned
             reason = f"{error}; {error.hint}".removesuffix("; ")
@@ -137,8 +138,8 @@ class Benchmark:
             self.result = self.result.model_copy(update={"meterings": (*self.result.meterings, metering)})
 
     def _measured(self, records: Sequence[Record], connections: Sequence[Connection]) -> None:
-        """Keeps what was measured of a phase, all together: a mixed phase of which a part is missing would be taken for
-        a whole one."""
+        """Keeps all records of a phase at once: a mixed phase without one of its parts would be taken for a whole
+        one."""
         if connections:
             self._keeper.connect(*connections)
             self.result = self.result.model_copy(update={"connections": (*self.result.connections, *connections)})
@@ -151,7 +152,7 @@ class Benchmark:
         self._observer.audited(record)
 
     def _keep(self, *records: Record) -> None:
-        """Keeps records, in the place of earlier ones with the same keys."""
+        """Keeps records. They replace earlier ones with the same keys."""
         self._keeper.append(*records)
         kept = {record.key: record for record in (*self.result.records, *records)}
         self.result = self.result.model_copy(update={"records": tuple(kept.values())})

@@ -1,7 +1,7 @@
-"""A meter in an interpreter of its own: a process there reads it, and a thread of this one asks for each reading.
+"""A meter in an interpreter of its own: a process there reads it, and a thread of this process requests each reading.
 
-The stamps around a read are those of this process, as for every meter, so they include the way there and back, which
-takes less than a millisecond. A stamp of the source's own is on the same CLOCK_MONOTONIC.
+The timestamps before and after a read are taken in this process, as for every meter, so they include the round trip of
+less than a millisecond. A timestamp of the source itself is on the same CLOCK_MONOTONIC.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from mixmark.harness.worker.handle import Worker, why
 from mixmark.harness.worker.messages import ReplyT, Request
 
 
-class Elsewhere:
-    """A meter, as `contracts.Meter` describes it. `close` ends its process, as does an error of `domains`.
+class MeterProcess:
+    """A meter, as `protocols.Meter` describes it. `close` ends its process, as does an error of `domains`.
 
-    asking_s, patience_s: how long it may take to say what it covers, and to be read. Then its process is ended.
-    Raises MixmarkError where the process cannot be started or used.
+    asking_s, patience_s: the longest times of `domains` and of `read`; then its process is ended.
+    Raises MixmarkError if the process cannot be started or used.
     """
 
     def __init__(self, name: str, options: Mapping[str, str], python: str, asking_s: float, patience_s: float) -> None:
         self.name = name
         self.cpu_ns = 0
-        """The CPU time that its reads have taken there."""
+        """The CPU time of its reads so far."""
         self._asking_s, self._patience_s = asking_s, patience_s
         self._folder = tempfile.TemporaryDirectory(prefix="mixmark-")
         scratch = Path(self._folder.name)

@@ -1,15 +1,14 @@
-"""Reads the meters while phases run. It only collects samples; `judge.energy` draws the conclusions.
+"""Reads the meters while phases run. It only collects samples; `judge.energy` computes joules from them.
 
-Each meter is read by a thread of its own, so a meter that hangs costs only its own samples. Where there is no domain,
-no thread is started and nothing waits. A meter that the configuration gives an interpreter of its own is read by a
-process there.
+Each meter is read by a thread of its own, so a meter that hangs loses only its own samples. Without a domain, no thread
+is started and nothing waits. A meter with an interpreter of its own in the configuration is read by a process there.
 
     with Meters(config, devices) as meters:       # header: domains=meters.domains, absent=(…, *meters.absent)
         for phase in phases:
             meters.begin()
-            meters.rest(idle_s)                   # before the phase's workers are started: what the machine idles at
+            meters.rest(idle_s)                   # the idle power, before the phase's workers are started
             …                                     # the phase
-            meters.rest(idle_s)                   # after they are gone
+            meters.rest(idle_s)                   # and after they are gone
             if metering := meters.drain(phase.name):
                 store.meter(metering)
 """
@@ -35,59 +34,59 @@ from mixmark.harness.discover.config import Config
 from mixmark.harness.discover.setup import bystanders
 from mixmark.harness.judge.energy.reading import EnergyReading, power, reading
 from mixmark.harness.judge.energy.total import CurrentPower, current_power
-from mixmark.harness.measure.meter_process import Elsewhere
+from mixmark.harness.measure.meter_process import MeterProcess
 from mixmark.harness.plugins import calls, registry
 from mixmark.harness.plugins.registry import Plugin
 
 INTERVAL_S = 0.1
-PATIENCE_S = 2.0  # for one read; a meter that takes longer is lost
-ASKING_S = 30.0  # for what a meter covers: a driver may have to wake, a controller to answer
+PATIENCE_S = 2.0  # for one read; a meter that takes longer is given up
+ASKING_S = 30.0  # for `domains`: a driver may have to wake, a controller to reply
 PER_AVERAGE = 4  # reads within the time over which a source averages its power
-LOOK_BACK_S = 5.0  # samples that the power of the moment is computed from: slow sources change every second or two
-ABSURD = 1e15  # joules or watts: more than all machines of the world together
+LOOK_BACK_S = 5.0  # of samples from which the current power is computed: slow sources change every second or two
+ABSURD = 1e15  # joules or watts: more than all machines of the world use together
 NAME = "meter"
 
 
 class Meters:
-    """All meters, asked what they cover. Raises UsageError where the configuration has an option that a meter lacks."""
+    """All meters and their domains. Raises UsageError if the configuration has an option that a meter lacks."""
 
     def __init__(self, config: Config, devices: Sequence[Device], found: Mapping[str, Plugin] | None = None) -> None:
         found = registry.find("meters") if found is None else found
-        elsewhere = config.meter_pythons
+        pythons = config.meter_pythons
         self.absent: tuple[Absent, ...] = tuple(
             Absent(kind="configuration", name=f"[meter.{section}]", reason="configured, but there is no such meter")
             for section in config.meters
-            if _meter_of(section) not in found and section not in elsewhere
+            if _meter_of(section) not in found and section not in pythons
         )
         self.devices = tuple(devices)
         self.domains: tuple[Domain, ...] = ()
         self._devices = tuple(devices)
         self.unasked: tuple[str, ...] = ()
-        """The meters that are read only where mixmark.toml has a section for them, and that have none."""
+        """The meters that need a section of mixmark.toml and have none."""
         self._readers: list[_Reader] = []
-        self._elsewhere: list[Elsewhere] = []
+        self._processes: list[MeterProcess] = []
         self._begin_ns = 0
         self._idle_ns: list[tuple[int, int]] = []
         try:
-            for name in dict.fromkeys((*found, *map(_meter_of, elsewhere))):
-                of_it = [section for section in config.meters if _meter_of(section) == name]
-                for section in of_it or [name]:
-                    if name in found or section in elsewhere:
-                        self._ask(name, found.get(name), config.meters.get(section), elsewhere.get(section))
+            for name in dict.fromkeys((*found, *map(_meter_of, pythons))):
+                sections = [section for section in config.meters if _meter_of(section) == name]
+                for section in sections or [name]:
+                    if name in found or section in pythons:
+                        self._ask(name, found.get(name), config.meters.get(section), pythons.get(section))
         except UsageError:
             self.close()
             raise
 
     def _ask(self, name: str, plugin: Plugin | None, options: Mapping[str, str] | None, python: str | None) -> None:
-        """Asks a meter what it covers. plugin: None where only its own interpreter has it."""
+        """Asks a meter for its domains. plugin: None if only its own interpreter has it."""
         devices = self.devices
         try:
             meter = self._built(name, plugin, options, python)
             if meter is None:
                 self.unasked += (name,)
                 return
-            told = calls.call_within(ASKING_S, lambda: list(meter.domains(devices)), "to say what it covers")
-            fresh = [Domain.model_validate(each) for each in told if not isinstance(each, Absent)]
+            sources = calls.call_within(ASKING_S, lambda: list(meter.domains(devices)), "to say what it covers")
+            fresh = [Domain.model_validate(each) for each in sources if not isinstance(each, Absent)]
         except UsageError:
             raise
         except (Exception, SystemExit) as error:
@@ -95,7 +94,7 @@ class Meters:
             return
         known = {each.id for each in self.domains}
         twice = [each.id for each in fresh if each.id in known]
-        missing = [each for each in told if isinstance(each, Absent)]
+        missing = [each for each in sources if isinstance(each, Absent)]
         missing += [Absent(kind="meter", name=id, reason="another meter has a domain of this name") for id in twice]
         self.absent += tuple(
             Absent(
@@ -109,18 +108,18 @@ class Meters:
         if taken := [each for each in fresh if each.id not in known]:
             self.domains += tuple(taken)
             self._readers.append(_Reader(meter, taken))
-        if isinstance(meter, Elsewhere):
+        if isinstance(meter, MeterProcess):
             if taken:
-                self._elsewhere.append(meter)
+                self._processes.append(meter)
             else:
                 meter.close()
 
     def _built(
         self, name: str, plugin: Plugin | None, options: Mapping[str, str] | None, python: str | None
     ) -> Meter | None:
-        """The meter; None where it is read only with a section and has none."""
+        """The meter. None: it needs a section of mixmark.toml and has none."""
         if python is not None or plugin is None:
-            return Elsewhere(name, options or {}, python or sys.executable, ASKING_S, PATIENCE_S)
+            return MeterProcess(name, options or {}, python or sys.executable, ASKING_S, PATIENCE_S)
         loaded = plugin.load()
         if options is None and getattr(loaded, "needs_section", False):
             return None
@@ -128,14 +127,14 @@ class Meters:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The processes that read the meters which have an interpreter of their own."""
-        return tuple(each.pid for each in self._elsewhere)
+        """The processes that read meters with an interpreter of their own."""
+        return tuple(each.pid for each in self._processes)
 
     def close(self) -> None:
-        """Ends the processes of the meters that have an interpreter of their own."""
-        for each in self._elsewhere:
+        """Ends the processes of meters with an interpreter of their own."""
+        for each in self._processes:
             each.close()
-        self._elsewhere = []
+        self._processes = []
 
     def __enter__(self) -> Meters:
         for reader in self._readers:
@@ -150,7 +149,7 @@ class Meters:
         self.close()
 
     def begin(self) -> None:
-        """Starts to keep samples."""
+        """Drops all samples and starts to keep new ones."""
         self._begin_ns = time.monotonic_ns()
         self._idle_ns = []
         for reader in self._readers:
@@ -164,7 +163,7 @@ class Meters:
             self._idle_ns.append((begin_ns, time.monotonic_ns()))
 
     def current_power(self) -> CurrentPower | None:
-        """The power of the last LOOK_BACK_S, from samples that are taken anyway. None: it is not known."""
+        """The power of the last LOOK_BACK_S seconds. None: it is not known."""
         if not self._readers:
             return None
         since_ns = time.monotonic_ns() - round(LOOK_BACK_S * 1e9)
@@ -172,7 +171,7 @@ class Meters:
         return current_power(self.domains, samples, self._devices)
 
     def drain(self, phase: str) -> Metering | None:
-        """All samples since `begin` and one last read. The meters then pause. None where there is no domain."""
+        """The samples since `begin` and of one last read; then the meters pause. None: there is no domain."""
         if not self._readers:
             return None
         for reader in self._readers:
@@ -192,22 +191,22 @@ class Meters:
 
 
 @dataclass(frozen=True)
-class Live:
-    """What one domain reads at the moment, for `mixmark meters`."""
+class LiveReading:
+    """The readings of one domain over a few seconds, for `mixmark meters`."""
 
     domain: Domain
     reading: EnergyReading
     reads: int
     watts: float | None
-    """The mean power; it is known even where the time was too short for joules."""
+    """The mean power. It may be known when the time was too short for joules."""
     resolution: float | None
-    """The smallest change of the value that was seen, in joules or watts. None: the value did not change."""
+    """The smallest change of the value, in joules or watts. None: it did not change."""
     lost: str
-    """Why the domain cannot be read any more; empty where it can."""
+    """Why the domain cannot be read any more. Empty: it can."""
 
 
-def live(meters: Meters, seconds: float) -> list[Live]:
-    """Reads all domains for that many seconds."""
+def live(meters: Meters, seconds: float) -> list[LiveReading]:
+    """Reads all domains for some seconds."""
     meters.begin()
     begin_ns = time.monotonic_ns()
     time.sleep(seconds if meters.domains else 0)
@@ -216,7 +215,7 @@ def live(meters: Meters, seconds: float) -> list[Live]:
     return [_live(domain, drained, begin_ns, end_ns) for domain in meters.domains] if drained else []
 
 
-def _live(domain: Domain, drained: Metering, begin_ns: int, end_ns: int) -> Live:
+def _live(domain: Domain, drained: Metering, begin_ns: int, end_ns: int) -> LiveReading:
     samples = drained.samples[domain.id]
     read = reading(domain, samples, begin_ns, end_ns, domain.id in drained.lost)
     changes = np.abs(np.diff(samples.values))
@@ -224,15 +223,15 @@ def _live(domain: Domain, drained: Metering, begin_ns: int, end_ns: int) -> Live
     known = watts[np.isfinite(watts)]
     now = read.watts if read.valid else float(known.mean()) if len(known) else None
     step = float(changes[changes > 0].min()) if changes.any() else None
-    return Live(domain, read, len(samples.values), now, step, drained.lost.get(domain.id, ""))
+    return LiveReading(domain, read, len(samples.values), now, step, drained.lost.get(domain.id, ""))
 
 
 class _Reader(threading.Thread):
-    """The thread that reads one meter. A domain whose read raises is never read again; where a read takes too long, no
+    """The thread that reads one meter. A domain whose read raises is not read again; if a read takes too long, no
     domain of the meter is."""
 
     def __init__(self, meter: Meter, domains: Iterable[Domain]) -> None:
-        super().__init__(name=NAME, daemon=True)  # a read that never returns must not keep the program alive
+        super().__init__(name=NAME, daemon=True)  # a read that never returns does not keep the program alive
         self._meter = meter
         self._domains = {
             each.id: (each, max(1, round((each.averaging_ns or 0) / 1e9 / PER_AVERAGE / INTERVAL_S)))
@@ -273,7 +272,7 @@ class _Reader(threading.Thread):
         found = {}
         for id, rows in self._rows.items():
             first = 0 if since_ns is None else bisect_left(rows, since_ns, key=lambda row: row[0])
-            rows = rows[first:]  # a copy, because the thread may be reading, even where the meter counts as lost
+            rows = rows[first:]  # a copy: the thread may still be reading, even if the meter was given up
             before, after, values = zip(*rows, strict=True) if rows else ((), (), ())
             columns = np.array(before, np.int64), np.array(after, np.int64), np.array(values, np.float64)
             found[id] = Samples(*columns)
@@ -291,7 +290,7 @@ class _Reader(threading.Thread):
                         self._read(domain)
                 passes += 1
                 self.cpu_ns = time.thread_time_ns()
-                if isinstance(self._meter, Elsewhere):
+                if isinstance(self._meter, MeterProcess):
                     self.cpu_ns += self._meter.cpu_ns
                 if finishing:
                     self._state, passes = "resting", 0
@@ -313,7 +312,7 @@ class _Reader(threading.Thread):
                 if sample.at_ns is not None:
                     late_ns = after_ns - rows[-1][0]
                     self.late_ns[domain.id] = min(late_ns, self.late_ns.get(domain.id, late_ns))
-        except (Exception, SystemExit) as error:  # whatever a plugin raises, it costs its own domain
+        except (Exception, SystemExit) as error:  # a plugin may raise anything; it loses its own domain
             self.lost[domain.id] = calls.error_text(error)
 
 
@@ -324,7 +323,7 @@ def _row(sample: Sample, before_ns: int, after_ns: int, last: tuple[int, int, fl
     if sample.at_ns is not None:
         before_ns = after_ns = int(sample.at_ns)
     if last is not None and before_ns < last[0]:
-        raise ValueError("its stamps run backwards")
+        raise ValueError("its timestamps run backwards")
     return before_ns, after_ns, value
 
 
@@ -334,14 +333,14 @@ def _meter_of(section: str) -> str:
 
 
 def _named(meter: str, source: str) -> str:
-    """The name of a source as a reader is told it: with the name of its meter, once."""
+    """The name of a source for a reader: with the name of its meter, once."""
     source = plain(source, calls.MAX_REASON)
     return source if source.startswith(meter) else f"{meter}: {source}"
 
 
 def metered(devices: Sequence[Device], adapters: Sequence[str], config: Config) -> Meters:
-    """The meters of these devices. Where a meter reads each device by itself, they also cover the devices of the
-    adapters that the command line leaves out: those draw power too."""
+    """The meters of these devices. If a meter reads each device by itself, they also cover the devices of adapters that
+    the command line leaves out, which draw power too."""
     meters = Meters(config, devices)
     one_by_one = any(each.boundary == "devices" for each in meters.domains)
     others = bystanders(adapters, config, devices) if one_by_one else ()

@@ -1,4 +1,4 @@
-"""What a run measures next: phases that follow from what was measured so far."""
+"""Decides which phases a run measures next, from the results so far."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from mixmark.harness.plan.phases import RouteKey, confirmations, mixed, of_mix, 
 from mixmark.harness.plan.placement import Objective, Planner, Power, place
 
 
-def chosen(evidence: Evidence, invalid: Collection[str]) -> tuple[Phase, ...]:
-    """The phases that measure the fastest route of each suite on each device, by its screening run; where that one
-    failed or
-    proved invalid, the next one. None where the fastest that is left was measured.
+def fastest_routes(evidence: Evidence, invalid: Collection[str]) -> tuple[Phase, ...]:
+    """The phases that measure the fastest route of each suite on each device, by the screening runs. If that route
+    failed or proved invalid, the next one is taken; a route that was measured needs no further phase.
 
-    A route without a screening run counts with the speed at which it was measured; one that is alone needs neither.
-    invalid: the keys of the records that a rule of honesty found invalid.
+    A route without a screening run counts with its measured speed; the only route of a suite on a device needs neither.
+    invalid: the keys of the records that a rule of integrity found invalid.
     """
     result = evidence.result
     alone = [each for each in evidence.measured if each.is_solo]
@@ -41,7 +40,7 @@ def chosen(evidence: Evidence, invalid: Collection[str]) -> tuple[Phase, ...]:
     targets = {tuple(target) for _, *target in wanted}
     narrow = {(device, adapter) for device, adapter, bits in targets if BITS_PER_WEIGHT[bits] < 16}
     probed = [phase.shares[0].route for phase in result.candidates if phase.purpose == "probe"]
-    targets |= {  # a probe of fewer than 16 bits tells no bandwidth
+    targets |= {  # a probe of fewer than 16 bits measures no bandwidth
         (route.device, route.adapter, route.precision)
         for route in probed
         if (route.device, route.adapter) in narrow and BITS_PER_WEIGHT[route.precision] >= 16
@@ -55,8 +54,10 @@ def chosen(evidence: Evidence, invalid: Collection[str]) -> tuple[Phase, ...]:
     )
 
 
-def _scaled(result: Result, limits: Limits, objective: Objective, pool_bytes: Mapping[str, int]) -> tuple[Phase, ...]:
-    """The next phase of the mix on a part of the hosts. Those hosts that cannot run every suite have none."""
+def _next_scaling_phase(
+    result: Result, limits: Limits, objective: Objective, pool_bytes: Mapping[str, int]
+) -> tuple[Phase, ...]:
+    """The next phase of the mix on a part of the hosts. A part that cannot run every suite has no phase."""
     assert result.mix is not None  # its caller saw to it
     hosts = list(dict.fromkeys(device.host for device in result.devices))
     known = {phase.name for phase in result.phases}
@@ -67,7 +68,7 @@ def _scaled(result: Result, limits: Limits, objective: Objective, pool_bytes: Ma
         devices = [device for device in result.devices if device.host in hosts[:count]]
         if (name := f"scaling{count}") in known:
             continue
-        of_them = power and Power(
+        part_power = power and Power(
             {device.id: power.idle_watts[device.id] for device in devices}, power.rest_watts * count / len(hosts)
         )
         with suppress(MixmarkError):
@@ -78,13 +79,13 @@ def _scaled(result: Result, limits: Limits, objective: Objective, pool_bytes: Ma
                 objective,
                 pool_bytes=pool_bytes,
                 host_fraction=solo_rates.host_fraction(evidence),
-                power=of_them,
+                power=part_power,
             )
             return (of_mix(result, placement, limits, name, "scaling", 1, pool_bytes),)
     return ()
 
 
-def later(
+def next_phases(
     result: Result,
     limits: Limits,
     runs: int,
@@ -92,21 +93,20 @@ def later(
     objective: Objective,
     pool_bytes: Mapping[str, int],
 ) -> tuple[Phase, ...]:
-    """What comes next of a run whose planned phases are all over: the routes that the screening runs chose, these alone
-    once
-    more, then the mixed phases, one by one, then those of a part of the hosts; nothing where there is no mix or all is
-    done. Raises MixmarkError where no plan can be made."""
+    """The next phases of a run whose planned phases are all over: the routes that the screening runs chose, their
+    confirmation runs, then the mixed phases one by one, then those on a part of the hosts. Empty: the run is over or
+    has no mix. Raises MixmarkError if no plan can be made."""
     mix = result.mix
     planned = [phase.placement for phase in result.phases if phase.placement and phase.purpose == "mixed"]
     if mix is None:
         return ()
     if len(planned) >= runs:
-        return _scaled(result, limits, objective, pool_bytes) if scales(result) else ()
+        return _next_scaling_phase(result, limits, objective, pool_bytes) if scales(result) else ()
     if planned:  # runs of one plan can be compared
         return (mixed(result, planned[0], limits, len(planned) + 1, pool_bytes),)
     evidence = gather(result)
     invalid = integrity.invalid(integrity.findings(evidence))
-    if phases := chosen(evidence, invalid):
+    if phases := fastest_routes(evidence, invalid):
         return phases
     placement = place(
         mix.units,
@@ -123,7 +123,7 @@ def later(
 
 
 def planner(result: Result, objective: Objective) -> Planner:
-    """Plans anew while a mixed phase runs: over what is loaded, so that memory is no question any more."""
+    """The planner for replanning while a mixed phase runs. The suites are loaded, so memory is no constraint."""
     fixed: dict[str, Any] = {
         "host_fraction": solo_rates.host_fraction(gather(result)),
         "power": solo_rates.power(result),

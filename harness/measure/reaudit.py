@@ -1,6 +1,6 @@
-"""Repeats the audits of a result folder, on any machine: the seed and the audited outputs are in it.
+"""Repeats the audits of a result folder on any machine, from the seed and the audited outputs in it.
 
-Nothing of the folder is trusted but these: the feeds, the reference and the gate come from this installation's suites.
+Nothing else of the folder is trusted: the feeds, the reference and the gate come from this installation's suites.
 Nothing is written to the folder.
 """
 
@@ -19,28 +19,27 @@ from mixmark.harness.measure import benchmark
 from mixmark.harness.plugins import registry, suite_claims
 from mixmark.harness.record import store
 
-AGREES = 0.05  # of the gate's bound: what the rounding of another processor or another torch may change of a value
+AGREES = 0.05  # of the gate's bound, by which the rounding of another processor or torch may change a value
 AGREES_RELATIVE = 0.001  # … and of the value itself
 
 
 @dataclass(frozen=True)
 class Repeated:
-    """The audit of one record, done again."""
+    """The repeated audit of one record."""
 
     record: Record
     gate: Gate | None
     """The gate of this installation's suite. None: the record could not be audited."""
     values: tuple[float, ...] = ()
-    """What the gate's metric is now, of each audited feed."""
+    """The gate's metric of each audited feed, computed here."""
     problem: str = ""
-    """Why the audit failed or could not be repeated; empty where every value passes and agrees."""
+    """Why the audit failed or could not be repeated. Empty: every value passes and agrees."""
 
     @property
     def passed(self) -> bool:
         return not self.problem
 
-    def told(self) -> dict[str, object]:
-        """For JSON."""
+    def as_json(self) -> dict[str, object]:
         stored = self.record.audit
         return {
             "key": self.record.key,
@@ -61,9 +60,9 @@ def repeat(
     timeout_s: float,
     on_record: Callable[[Record], None] = lambda record: None,
 ) -> tuple[Repeated, ...]:
-    """Audits each record of a folder again that has stamps and was to be audited.
+    """Repeats the audit of each record that has timestamps and was to be audited.
 
-    checkpoints: the files of the suites whose weights were not drawn. timeout_s: the time for each feed. Raises
+    checkpoints: the files of the suites without synthetic weights. timeout_s: the time for each feed. Raises
     ResultError for a folder that cannot be read or contradicts itself.
     """
     result = store.open(folder)
@@ -117,7 +116,7 @@ def _auditable(record: Record, equipment: Equipment, checkpoints: Mapping[str, P
             f"it was not audited: {record.unaudited or (audit and audit.problem) or 'the run ended before'}"
         )
     if record.seed is None:
-        raise MixmarkError("it tells no seed, so its feeds cannot be made again")
+        raise MixmarkError("it has no seed, so its feeds cannot be made again")
     if route.weights != "synthetic" and route.suite not in checkpoints:
         raise MixmarkError(f"its weights are {route.weights}", f"give them: --weights {route.suite}=PATH")
     suite = equipment.suite(route)

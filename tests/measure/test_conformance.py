@@ -130,7 +130,7 @@ CAUGHT_IN_METERS = {
 @pytest.fixture
 def gauges(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No adapter is asked for its devices, and readings take a moment."""
-    monkeypatch.setattr(setup, "look", lambda adapters, config: Found((), ()))
+    monkeypatch.setattr(setup, "find_devices", lambda adapters, config: Found((), ()))
     monkeypatch.setattr(readings, "READ_S", 1.0)
     monkeypatch.setenv("MIXMARK_LOCK", str(tmp_path / "lock"))
     monkeypatch.chdir(tmp_path)

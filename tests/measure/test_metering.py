@@ -135,7 +135,7 @@ def test_what_is_not_there_is_named_with_its_reason(mode: str, said: str) -> Non
         ("nan", "ValueError: it read nan"),
         ("1e300", "ValueError: it read 1e+300"),
         ("leaves", "SystemExit: joules: licence expired"),
-        ("backwards", "ValueError: its stamps run backwards"),
+        ("backwards", "ValueError: its timestamps run backwards"),
         ("hangs", "a read took longer than 0.3 s"),
     ],
 )

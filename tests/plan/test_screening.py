@@ -133,7 +133,7 @@ def test_a_class_that_no_device_has_names_the_one_that_helps() -> None:
 def test_the_fastest_route_is_measured_and_a_suite_of_one_route_too() -> None:
     routes = candidates(target("torch", "bf16", dlrm=()), target("onnxruntime", "fp32"))
     after = went(began(routes), {"torch": 7, "onnxruntime": 5})
-    assert told(next_phases.chosen(gather(after), ())) == [
+    assert told(next_phases.fastest_routes(gather(after), ())) == [
         ("probe", "probe", "torch", "bf16"),
         ("solo", "llm", "torch", "bf16"),
         ("probe", "probe", "torch", "bf16"),
@@ -147,13 +147,15 @@ def test_where_the_fastest_fails_its_audit_the_next_one_is_measured() -> None:
     routes = candidates(target("torch", "bf16", dlrm=()), target("onnxruntime", "fp32", dlrm=()))
     screenings = went(began(routes), {"torch": 7, "onnxruntime": 5})
     wrong = PASSED.model_copy(update={"values": (0.2,)})
-    failed = went(grown(screenings, *next_phases.chosen(gather(screenings), ())), {"torch": 7}, wrong)
-    assert ("solo", "llm", "onnxruntime", "fp32") in told(next_phases.chosen(gather(failed), ()))
-    right = went(grown(screenings, *next_phases.chosen(gather(screenings), ())), {"torch": 4})
+    failed = went(grown(screenings, *next_phases.fastest_routes(gather(screenings), ())), {"torch": 7}, wrong)
+    assert ("solo", "llm", "onnxruntime", "fp32") in told(next_phases.fastest_routes(gather(failed), ()))
+    right = went(grown(screenings, *next_phases.fastest_routes(gather(screenings), ())), {"torch": 4})
     assert (
-        next_phases.chosen(gather(right), ()) == ()
+        next_phases.fastest_routes(gather(right), ()) == ()
     )  # measured slower than the other's screening run: screening runs rank, once
-    assert next_phases.chosen(gather(right), {right.records[-2].key}) != ()  # a rule of honesty found it invalid
+    assert (
+        next_phases.fastest_routes(gather(right), {right.records[-2].key}) != ()
+    )  # a rule of honesty found it invalid
 
 
 def test_a_lower_class_goes_on_from_what_a_higher_one_measured() -> None:
@@ -164,8 +166,8 @@ def test_a_lower_class_goes_on_from_what_a_higher_one_measured() -> None:
     assert (low.bits, len(low.records), low.finished) == (8, len(measured.records), False)
     assert told(low.phases)[len(high) :] == [("screening", "llm", "torch", "int8")]
     faster = went(low, {"torch": 12})
-    assert ("solo", "llm", "torch", "int8") in told(next_phases.chosen(gather(faster), ()))
-    assert next_phases.chosen(gather(went(low, {"torch": 6})), ()) == ()
+    assert ("solo", "llm", "torch", "int8") in told(next_phases.fastest_routes(gather(faster), ()))
+    assert next_phases.fastest_routes(gather(went(low, {"torch": 6})), ()) == ()
     whole = plan.carried(measured, 8, candidates(target("torch", "bf16", "int8", dlrm=()), bits=8), all_routes=True)
     assert told(whole.phases)[len(high) :] == [
         ("probe", "probe", "torch", "int8"),
@@ -194,7 +196,7 @@ def test_a_feed_that_was_broken_off_goes_on_at_its_pace() -> None:
 def test_a_scouted_route_is_shown_as_such() -> None:
     routes = candidates(target("torch", "bf16", dlrm=()), target("onnxruntime", "fp32", dlrm=()))
     screenings = went(began(routes), {"torch": 7, "onnxruntime": 5})
-    after = went(grown(screenings, *next_phases.chosen(gather(screenings), ())), {"torch": 8})
+    after = went(grown(screenings, *next_phases.fastest_routes(gather(screenings), ())), {"torch": 8})
     judged = judge(after)
     assert [(row.record.route.adapter, row.status) for row in judged.rows] == [
         ("onnxruntime", "screened"),

@@ -15,7 +15,7 @@ import psutil
 from mixmark.harness.contracts.schema import Absent, Device, Domain
 from mixmark.harness.discover.config import Config
 from mixmark.harness.measure.conformance.report import NotChecked, trial
-from mixmark.harness.measure.metering import Live, Meters, live
+from mixmark.harness.measure.metering import LiveReading, Meters, live
 from mixmark.harness.plugins.registry import Plugin
 
 READ_S = 3.0  # at rest, and as long under load
@@ -64,7 +64,7 @@ class Readings:
         return asked.domains
 
     @trial
-    def at_rest(self) -> Mapping[str, Live]:
+    def at_rest(self) -> Mapping[str, LiveReading]:
         """What each domain read while nothing was done, by its id."""
         psutil.cpu_percent()
         return self._read()
@@ -77,12 +77,12 @@ class Readings:
         return psutil.cpu_percent()
 
     @trial
-    def under_load(self) -> Mapping[str, Live]:
+    def under_load(self) -> Mapping[str, LiveReading]:
         """What each domain read while every CPU was busy, by its id."""
         with _load():
             return self._read()
 
-    def _read(self) -> Mapping[str, Live]:
+    def _read(self) -> Mapping[str, LiveReading]:
         if not self.domains:
             return {}
         with self._meters() as meters:

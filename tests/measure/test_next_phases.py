@@ -227,7 +227,7 @@ def test_feeds_beyond_the_mixs_limits_are_no_rate() -> None:
 
 
 def later(before: Result, confirm: bool = False, runs: int = 1, **pools: int) -> Any:
-    return next_phases.later(
+    return next_phases.next_phases(
         before, LIMITS, runs, confirm, "throughput", {name.replace("_", ":"): b for name, b in pools.items()}
     )
 
