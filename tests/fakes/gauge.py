@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -41,9 +40,13 @@ class Gauge:
             raise OSError("the gauge was pulled out")
         if domain.id == "gauge/falls":
             return (Sample(1e6 - seconds),)
-        assert sys.platform != "win32"
         times = psutil.cpu_times()
-        return (Sample(10 * seconds + (0 if "flat" in self.faults else 5 * (times.user + times.system + times.nice))),)
+        return (
+            Sample(
+                10 * seconds
+                + (0 if "flat" in self.faults else 5 * (times.user + times.system + getattr(times, "nice", 0)))
+            ),
+        )
 
     def _domain(self, name: str, covers: str, **more: Any) -> Domain:
         return Domain(

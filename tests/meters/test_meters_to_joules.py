@@ -86,7 +86,8 @@ def powercap(root: Path) -> Iterator[tuple[Callable[[int], None], dict[str, Call
     files = {zone: os.open(folder / zone / "energy_uj", os.O_WRONLY) for zone in curves}  # opening takes longest
 
     def turn(at_ns: int) -> None:
-        assert sys.platform != "win32"
+        if sys.platform == "win32":
+            raise NotImplementedError
         for zone, curve in curves.items():
             microjoules = round((curve(at_ns) + 255_000) * 1e6)  # it wraps after half a minute
             os.pwrite(files[zone], f"{microjoules % RANGE_UJ:>16}\n".encode(), 0)
