@@ -1,8 +1,8 @@
 """Compares outputs of the timed window with an fp32 reference on the same feeds, after the clock has stopped.
 
-The worker hands over what was yielded; only then does this process draw, from the system's randomness, which outputs
-are audited. Once no worker lives any more, a fresh process makes the feeds anew from the window's seed and runs the
-reference, by the built-in torch adapter in fp32. `worker.isolation` keeps that process apart from the vendor's code.
+The worker hands over its outputs; only then does this process draw, from the system's randomness, which of them are
+audited. After all workers have ended, a fresh process makes the feeds again from the window's seed and runs the
+reference by the built-in torch adapter in fp32. `worker.isolation` keeps that process apart from the vendor's code.
 """
 
 from __future__ import annotations
@@ -49,29 +49,29 @@ DAMAGE = (ValueError, LookupError, OSError, EOFError, MemoryError, RuntimeError,
 
 
 def kept_at(folder: Path, key: str) -> Path:
-    """The file that keeps the audited outputs of a record: whoever has the result can audit it again."""
+    """The file of the audited outputs of a record, from which the audit can be repeated."""
     return folder / "raw" / f"{key}.outputs.npz"
 
 
 def output_bytes(kept: Path) -> int:
-    """The size of the output for one feed, in a file of audited outputs."""
+    """The size of the output of one feed in a file of audited outputs."""
     with np.load(kept, allow_pickle=False) as stored:
         outputs = stored["outputs"]
         return int(outputs[0].nbytes) if len(outputs) else 0
 
 
 def draw(outputs: Path, gate: Gate, feeds: int, batch: int, done: int, commitments: Commitments, into: Path) -> Audit:
-    """Draws the outputs that will be audited, at least `feeds` and as many as hold the gate's samples, and keeps them.
+    """Draws the outputs that will be audited, at least `feeds` and enough for the gate's samples, and keeps them.
 
     outputs: the file that the worker handed over. All of its values must be finite. done: the number of feeds of the
     window. told: what the worker told of its outputs while they were timed. A problem with them is the audit's:
     nothing is raised.
     """
     try:
-        with zipfile.ZipFile(outputs) as archive:  # the loop that saves them packs nothing
+        with zipfile.ZipFile(outputs) as archive:  # the worker's loop saves them without compression
             if sum(member.file_size for member in archive.infolist()) > outputs.stat().st_size:
                 raise WrongOutput("the worker handed over outputs that unpack to more than their file")
-        with outputs.open("rb") as file, np.load(file, allow_pickle=False) as handed:  # ours to close if it is torn
+        with outputs.open("rb") as file, np.load(file, allow_pickle=False) as handed:  # closed here if it is truncated
             serials, values = handed["serials"], handed["outputs"]
             finished, previous, digests = handed["finished"], handed["previous"], handed["digests"]
         among = _handed(serials, values, finished, digests, done, commitments)
@@ -100,7 +100,7 @@ def _handed(
     done: int,
     commitments: Commitments,
 ) -> npt.NDArray[np.int64]:
-    """The feeds from which audits may be drawn. Raises WrongOutput where these are not the outputs of the window."""
+    """The feeds from which audits may be drawn. Raises WrongOutput if these are not the outputs of the window."""
     columns = serials.dtype == finished.dtype == np.int64 and digests.dtype == np.uint8
     whole = serials.ndim == finished.ndim == 1 and digests.shape == (len(finished), DIGEST_BYTES)
     if not (columns and whole and len(serials) == len(values) and len(serials)):
@@ -142,7 +142,7 @@ class Reference:
     isolation: Isolation
 
     def ran(self, found: messages.Audited) -> str:
-        """The hash of the code that it ran. Raises PluginError where that is not what the run began with."""
+        """The hash of the code that it ran. Raises PluginError if the code changed since the run began."""
         try:
             return self.isolation.checked(found.code)
         except ValueError as error:
@@ -150,10 +150,10 @@ class Reference:
 
 
 class Auditor:
-    """Runs the audits that are drawn and not done, the reference of each suite loaded once.
+    """Runs the audits that are drawn and not done, and loads the reference of each suite once.
 
     folder: the result, whose outputs are compared. suite: the suite of a record, as a worker builds it. device: where
-    the reference runs; where that is not the CPU, the first feed is repeated on the CPU. logs: the folder for the log
+    the reference runs; if that is not the CPU, the first feed is repeated on the CPU. logs: the folder for the log
     of each reference; by default that of the result.
     """
 
@@ -176,7 +176,7 @@ class Auditor:
         keep: Callable[[Record], None],
         on_record: Callable[[Record], None] = lambda record: None,
     ) -> None:
-        """Passes each record to `keep` with the values of its audit, or with the reason why it has none."""
+        """Passes each record to `keep`, with the values of its audit or the reason why it has none."""
         by_suite: dict[str, list[Record]] = defaultdict(list)
         for record in records:
             if pending(record):

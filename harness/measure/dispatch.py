@@ -1,8 +1,8 @@
-"""Chooses the suite that a device runs next in the mixed phase. This module is pure: its caller tells it the time and
-what happened.
+"""Chooses the suite that a device runs next in the mixed phase. This module is pure: its caller passes the time and the
+events.
 
-While the phase lasts, the caller asks `dispatcher.next(device, now_ns)` for each device that may hold another feed. If
-the output is None, the caller asks again after the next `finished` or `lost` of any device.
+While the phase lasts, the caller calls `dispatcher.next(device, now_ns)` for each device that may hold another feed. If
+it returns None, the caller tries again after the next `finished` or `lost` of any device.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ MEMORY_NS = 5_000_000_000  # half-life of an observation
 PRIOR_S = 5.0  # weight of the solo rates, as seconds of observed work
 SLOWEST = 1e-3  # smallest pace relative to the solo rate: a plan needs rates above 0
 LEAD = 0.02  # largest lead of a stream, as a share of the mixes that every stream has finished
-BETTER = 1.01  # factor by which other routes must be better: less is noise, and the plan would change back and forth
-STAY_S = 0.25  # how much work of a suite a device does at a stretch: each change to another worker takes 1 to 5 ms
-EARLY = 0.05  # of the time that it needs, a feed begins earlier which the window's end cuts off: it may be slower
-SAME = 0.01  # relative change of a pace that needs no new plan
+BETTER = 1.01  # factor by which other routes must be better: below it the plan would change back and forth by noise
+STAY_S = 0.25  # of work on a suite before a device changes to another: each change of the worker takes 1 to 5 ms
+EARLY = 0.05  # margin on the duration of the feed that the window's end cuts off: it may run slower than before
+SAME = 0.01  # relative change of a pace below which the plan is kept
 
 Pair = tuple[str, str]
 """Suite, device."""
@@ -35,24 +35,24 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class Tally:
-    """What the dispatcher of one host tells the coordinator of several: see harness/measure/cluster/coordinator.py."""
+    """The sums that the dispatcher of a host reports to the coordinator of several (`measure.cluster.coordinator`)."""
 
     finished: Mapping[str, float]
     """The units of each suite that were finished since the phase began."""
     handed_out: Mapping[str, float]
     """The same, with the feeds that the host's devices hold."""
     paces: Mapping[Pair, float]
-    """The observed rate of each pair over its solo rate; where it was not observed, that of its device."""
+    """The observed rate of each pair over its solo rate; if it was not observed, that of its device."""
 
 
 @dataclass(frozen=True)
 class Grant:
-    """What the coordinator of several hosts gives to the dispatcher of one."""
+    """The part of a mix that the coordinator of several hosts gives to the dispatcher of one."""
 
     units: Mapping[str, float]
-    """The host's part of a mix: only suites that it has a part in."""
+    """The host's units of a mix, of the suites that it has a part in."""
     credit: Mapping[str, float]
-    """How many units of each suite may be handed out since the phase began."""
+    """The units of each suite that may be handed out since the phase began."""
 
 
 @dataclass
@@ -101,7 +101,7 @@ class Dispatcher:
         begin_ns: int,
     ) -> None:
         """quanta: the units of a feed for every pair (suite, device) that is loaded, planned or not.
-        slots: the number of feeds that each device runs at a time; one more may wait behind them.
+        concurrency: the number of feeds that each device runs at a time; one more may wait behind them.
         Raises ValueError if the placement uses a pair that is not loaded."""
         self._mix_units = dict(mix_units)
         self._quanta, self._concurrency, self._plan = dict(quanta), dict(concurrency), plan
@@ -148,7 +148,7 @@ class Dispatcher:
     def next(self, device: str, now_ns: int, end_ns: int | None) -> str | None:
         """Returns the suite of the feed that the device gets next, which then counts as handed out, or None to wait.
 
-        end_ns: when the window ends; None where that is not known yet."""
+        end_ns: when the window ends. None: that is not known yet."""
         if now_ns - self._checked_ns >= REBALANCE_NS:
             self._rebalance(now_ns)
         if device not in self._concurrency or self._held[device] > self._concurrency[device]:
@@ -174,10 +174,10 @@ class Dispatcher:
         return None
 
     def _postpone(self, device: str, suites: list[str], now_ns: int, end_ns: int) -> None:
-        """Puts suites in the order in which the end of the window asks for them: what can end before a feed must begin
-        that the end cuts off; that feed; what would end too late for it; and last what the mix needs no more.
+        """Reorders suites near the end of the window: first those that still finish in time, then the one feed worth
+        cutting off, then those that would delay it, last those already in surplus.
 
-        Only one feed of a device can be cut off: of several, it is the one that saves most time."""
+        Only one feed of a device can be cut off: the one that saves most time."""
         mixes = self._mixes_at(end_ns, now_ns)
         needed = {suite: (mixes - self._progress[suite]) * self._mix_units[suite] for suite in suites}
         spare = {suite for suite in suites if needed[suite] < self._worth(suite, device)}
@@ -201,19 +201,18 @@ class Dispatcher:
         suites.sort(key=turn)
 
     def _worth(self, suite: str, device: str) -> float:
-        """Returns how many units must be needed of a step for it to be worth its time.
-
-        Without the step the mix lacks these units. With it all suites lack the time of the other units of the step,
-        which is so many units of the mix as the suite's share of the time says."""
+        """Break-even deficit, in units: a step pays off only if its suite lacks more units than the step's time costs
+        the other suites, s·share/(1 + share): s are the units of the step, share is the suite's part of the device's
+        time."""
         steps = self._course.get((suite, device), ([], [self._quanta[suite, device]]))[1]
         share = self._placement.shares.get(suite, {}).get(device, 1.0)
         return steps[0] * share / (1 + share)
 
     def _mixes_at(self, end_ns: int, now_ns: int) -> float:
-        """Returns how many mixes will be finished at the end of the window, if none of the time left is wasted.
+        """The mixes that will be finished at the end of the window, if none of the remaining time is wasted.
 
-        What was handed out and the time that is left then are valued by the prices of the plan, which tell how many
-        mixes a unit of a suite and a second of a device are worth."""
+        The units that were handed out and the remaining time are valued by the dual prices of the plan: the mixes that
+        a unit of a suite and a second of a device are worth."""
         plan = self._placement
         prices = [plan.suite_prices.get(suite, 0.0) * count for suite, count in self._mix_units.items()]
         handed_out = fsum(price * at for price, at in zip(prices, self._progress.values(), strict=True))
@@ -224,7 +223,7 @@ class Dispatcher:
         return handed_out + left * plan.mixes_per_s / plan.bound_per_s
 
     def _free_ns(self, device: str, now_ns: int) -> float:
-        """Returns when the device will have finished what it holds."""
+        """When the device will have finished the feeds that it holds."""
         due_ns = fsum(
             count * self._due_ns(suite, holder)
             for (suite, holder), count in self._in_flight.items()
@@ -233,12 +232,12 @@ class Dispatcher:
         return max(now_ns, self._busy_since_ns[device] + due_ns) if self._held[device] else now_ns
 
     def _due_ns(self, suite: str, device: str) -> float:
-        """Returns how much of the device's time a feed takes."""
+        """The time of the device that a feed takes."""
         pair = suite, device
         return self._quanta[pair] / self._solo[pair].units_per_s / self._pace(pair) * 1e9
 
     def _stays(self, suite: str, device: str) -> float:
-        """By how many mixes the suite that a device runs may lead before the device turns to the least advanced one."""
+        """The lead, in mixes, up to which a device stays with its suite before it changes to the least advanced one."""
         if self._last.get(device) != suite or (suite, device) not in self._solo:
             return 0.0
         return STAY_S * self._solo[suite, device].units_per_s / self._mix_units[suite]
@@ -248,8 +247,8 @@ class Dispatcher:
     ) -> None:
         """Records that a feed which was handed out is finished or failed.
 
-        begin_ns: when the device began to work on it, without the time in the queue. stamps_ns, units: when which
-        units came. kept: whether they count; they do not if the feed failed or exceeded its latency limit."""
+        begin_ns: when the device began to work on it, without the time in the queue. stamps_ns, units: the timestamp
+        and the units of each yield. kept: whether they count; not if the feed failed or exceeded its latency limit."""
         pair = suite, device
         if not self._in_flight[pair]:
             raise ValueError(f"{device} was given no feed of {suite}")
@@ -271,7 +270,7 @@ class Dispatcher:
             seen.add(due_s, took_s, end_ns)
 
     def tally(self) -> Tally:
-        """What is told to the coordinator of several hosts."""
+        """The sums for the coordinator of several hosts."""
         paces = {pair: self._pace(pair) for pair in self._solo}
         return Tally(dict(self._finished), {suite: self._handed_out(suite) for suite in self._finished}, paces)
 

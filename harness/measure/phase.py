@@ -205,29 +205,28 @@ def _prepared(
         on_stage(share, name)
 
     suite = equipment.suite(route)
-    opened = worker.call(
-        messages.Open(
-            key=share.key,
-            device=device.whole,
-            suite=equipment.choice(route),
-            precision=route.precision,
-            scenario=share.scenario,
-            free_bytes=_free_bytes(device),
-        ),
-        equipment.timeout_s,
-        stage,
+    opening = messages.Open(
+        key=share.key,
+        device=device.whole,
+        suite=equipment.choice(route),
+        precision=route.precision,
+        scenario=share.scenario,
+        free_bytes=_free_bytes(device),
     )
+    opened = worker.call(opening, equipment.timeout_s, stage)
     draft.add_opened(opened)
+    preparing = messages.Prepare(
+        key=share.key,
+        scenario=share.scenario,
+        batch=share.batch,
+        rate_per_s=share.rate_per_s,
+        seed=equipment.drawn(share, "preparation"),
+        limits=limits,
+    )
+    longest_s = equipment.timeout_s + (limits.warmup_ns + limits.search_ns) / SECOND
     prepared = worker.call(
-        messages.Prepare(
-            key=share.key,
-            scenario=share.scenario,
-            batch=share.batch,
-            rate_per_s=share.rate_per_s,
-            seed=equipment.drawn(share, "preparation"),
-            limits=limits,
-        ),
-        equipment.timeout_s + (limits.warmup_ns + limits.search_ns) / SECOND,
+        preparing,
+        longest_s,
         stage,
         per_stage=True,  # preparing a batch size has a stage and thus a bound of its own
     )

@@ -1,7 +1,7 @@
 """The conformance kit: checks whether an adapter or a meter keeps to its contract, on this machine.
 
-`adapter` and `meter` list the checks, `trials` and `readings` are what they look at, `report` is what comes out. All
-of it is imported when a kit is called, since plugins import this module by way of `mixmark`.
+`adapter` and `meter` list the checks, `trials` and `readings` make the measurements that they look at, `report` holds
+the verdicts. They are imported when a kit is called, since plugins import this module through `mixmark`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mixmark.harness.contracts.schema import Device
     from mixmark.harness.measure.conformance.report import Report, Verdict
 
-TIMEOUT_S = 60.0  # in which a worker answers at the smoke tier
+TIMEOUT_S = 60.0  # for a worker's reply at the smoke tier
 
 
 def check_adapter(
@@ -26,8 +26,8 @@ def check_adapter(
     """Checks an adapter by its name, or as ./acme.py:Acme; `assert report.passed, str(report)` makes a test of it.
 
     config: the file with the adapter's options and its interpreter; by default mixmark.toml of the current folder.
-    timeout_s: how long a worker may be silent. on_check: told the name of each check before it begins. Raises
-    UsageError where there is no such adapter, or its interpreter has no Mixmark of this version.
+    timeout_s: how long a worker may be silent. on_check: gets the name of each check before it begins. Raises
+    UsageError if there is no such adapter, or its interpreter has no Mixmark of this version.
     """
     import tempfile
 
@@ -49,7 +49,7 @@ def check_adapter(
         except NotStarted as failed:
             raise UsageError(failed.failure.message, failed.failure.hint) from failed
         except WorkerFailed:
-            pass  # which is what the first check says
+            pass  # the first check reports it
         found = verdicts(CHECKS, tried, on_check)
         try:
             environment, devices = tried.discoveries[0].environment, tried.devices
@@ -90,7 +90,7 @@ def _report(
     devices: Sequence[Device],
     verdicts: tuple[Verdict, ...],
 ) -> Report:
-    """source: the origin of the plugin, what its code was read from, and the SHA-256 of it."""
+    """source: the origin of the plugin, the file its code was read from, and the SHA-256 of that file."""
     from datetime import UTC, datetime
 
     from mixmark.harness import VERSION

@@ -1,7 +1,7 @@
-"""The checks of an adapter, in the order of docs/vendors/conformance.md: what the kit tried -> what it saw.
+"""The checks of an adapter, in the order of docs/vendors/conformance.md: Trials -> evidence.
 
-A check returns its evidence in a few words. It raises Failed where the adapter breaks what the check is about, and
-NotChecked where nothing tells.
+A check returns its evidence in a few words. It raises Failed if the adapter breaks the contract, and NotChecked if the
+trials do not show it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mixmark.harness.worker.failures import WorkerFailed
 
 ARRAY = "numpy.ndarray"
 DISCOVERS_WITHIN_S = 20.0  # the import of a vendor's framework included
-CONVERTING = 0.1  # of a feed's time may go into making host arrays of what is yielded
+CONVERTING = 0.1  # of a feed's time may go into converting its yields to host arrays
 CONVERTING_NS = 2_000_000  # of any feed, for arrays that are only copied
 CLOSES_WITHIN_S = 5.0  # a feed that was broken off
 GROWTH = 0.5  # of the weights' size may a session leave behind
@@ -32,7 +32,7 @@ LOG_BYTES_ONCE = 256 << 10  # for warnings at the start, in all workers together
 
 
 def discovery_is_quick(tried: Trials) -> str:
-    """`discover` outputs within 20 s in a fresh process, the import of the vendor's libraries included."""
+    """`discover` returns within 20 s in a fresh process, the import of the vendor's libraries included."""
     took_s = min(each.took_s for each in tried.discoveries)  # the first one may read from a cold disk
     fail_if(took_s > DISCOVERS_WITHIN_S, f"it took {took_s:.0f} s, and may take {DISCOVERS_WITHIN_S:g} s")
     return f"{took_s:.1f} s from the start of a process"
@@ -74,7 +74,7 @@ def devices_are_told_apart(tried: Trials) -> str:
 def options_are_refused(tried: Trials) -> str:
     """An option that the adapter does not know is refused with UsageError, before anything else is done."""
     refused = tried.unknown_option
-    fail_if(refused is None, "it took an option that nobody defined: begin the constructor with refuse_options")
+    fail_if(refused is None, "it took an unknown option: begin the constructor with refuse_options")
     assert refused is not None
     kind = type(refused).__name__
     fail_if(kind != "Misused", f"it raised something else than UsageError: {refused}")
@@ -145,7 +145,7 @@ def sessions_follow_each_other(tried: Trials) -> str:
 
 
 def outputs_are_plain(tried: Trials) -> str:
-    """What is yielded is a numpy array on the host, whose values nobody writes over afterwards."""
+    """A yield is a numpy array on the host, whose values are not overwritten afterwards."""
     broken: list[str] = []
     for device, seen in _sessions(tried).items():
         each = seen.examined
@@ -189,7 +189,7 @@ def memory_returns(tried: Trials) -> str:
 
 
 def idle_burns_nothing(tried: Trials) -> str:
-    """A worker with an open suite that nobody calls uses no CPU time."""
+    """A worker with an open suite that runs no feed uses no CPU time."""
     cores = {device: seen.idle_cores for device, seen in _sessions(tried).items()}
     for device, each in cores.items():
         fail_if(each > IDLE_CORES, f"{device}: it used {each:.2f} CPUs while nobody called it")

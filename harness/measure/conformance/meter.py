@@ -11,24 +11,24 @@ from mixmark.harness.judge.energy.coverage import LEFT_OUT, WHOLE, contains, ove
 from mixmark.harness.measure.conformance.readings import BUSY_PERCENT, Readings
 from mixmark.harness.measure.conformance.report import Check, NotChecked, fail_if
 
-OUTPUTS_WITHIN_S = 10.0  # for what it covers
+DOMAINS_WITHIN_S = 10.0
 MOST_WATTS = 1e6  # of any machine
 RISES = 1.02  # times the power at rest, under load
 RAISED = re.compile(r"[A-Za-z]+(Error|Exception|Exit)\b")
-"""How the reason begins where a meter raised what is no MixmarkError."""
+"""The begin of a reason if a meter raised another error than MixmarkError."""
 PARTS = frozenset({WHOLE, *(part for several in LEFT_OUT.values() for part in several)})
-"""What a domain may cover beside devices."""
+"""The names that a domain may cover beside devices."""
 
 
 def domains_are_quick(read: Readings) -> str:
-    """`domains` outputs within 10 s."""
+    """`domains` returns within 10 s."""
     took_s = min(each.took_s for each in read.asked)
-    fail_if(took_s > OUTPUTS_WITHIN_S, f"it took {took_s:.0f} s, and may take {OUTPUTS_WITHIN_S:g} s")
+    fail_if(took_s > DOMAINS_WITHIN_S, f"it took {took_s:.0f} s, and may take {DOMAINS_WITHIN_S:g} s")
     return f"{took_s:.2f} s"
 
 
 def domains_are_repeatable(read: Readings) -> str:
-    """Two fresh meters tell the same domains, and the same that cannot be read."""
+    """Two fresh meters report the same domains, and the same sources that cannot be read."""
     first, second = read.asked
     fail_if(first.domains != second.domains, "the second time it told other domains")
     fail_if(first.absent != second.absent, "the second time it told other sources that cannot be read")
@@ -36,8 +36,8 @@ def domains_are_repeatable(read: Readings) -> str:
 
 
 def absent_sources_say_why(read: Readings) -> str:
-    """A source that cannot be read says why; where only the permission is missing, with the command that gives it. A
-    meter raises only MixmarkError."""
+    """A source that cannot be read says why; if only a permission is missing, with the command that gives it. A meter
+    raises only MixmarkError."""
     for each in read.asked[0].absent:
         fail_if(RAISED.match(each.reason), f"it raised {each.reason}")
         fail_if(not each.reason.strip(), f"{each.name}: there is no reason")

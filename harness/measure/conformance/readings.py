@@ -1,4 +1,4 @@
-"""What the kit tries with a meter. Each trial is made when a check first asks for it, and kept."""
+"""The trials of a meter. Each is made when a check first needs it, and kept."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from mixmark.harness.measure.metering import LiveReading, Meters, live
 from mixmark.harness.plugins.registry import Plugin
 
 READ_S = 3.0  # at rest, and as long under load
-BUSY_PERCENT = 50.0  # of the CPUs, above which nobody can tell rest from load
+BUSY_PERCENT = 50.0  # of the CPUs, above which rest cannot be told from load
 SPIN = "while True: pass"
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a fresh meter said that it covers."""
+    """The reply of a fresh meter to `domains`."""
 
     domains: tuple[Domain, ...]
     absent: tuple[Absent, ...]
@@ -33,7 +33,7 @@ class Asked:
 
 
 class Readings:
-    """The trials of one meter. devices: what all adapters reach here."""
+    """The trials of one meter. devices: those that all adapters reach here."""
 
     def __init__(self, meter: Plugin, config: Config, devices: Sequence[Device]) -> None:
         self.meter, self.devices = meter, tuple(devices)
@@ -45,7 +45,7 @@ class Readings:
 
     @trial
     def asked(self) -> tuple[Asked, ...]:
-        """Two fresh meters. Raises NotChecked where the meter is asked only if it is configured, and is not."""
+        """Two fresh meters. Raises NotChecked if the meter needs a section of mixmark.toml and has none."""
         found = []
         for _ in range(2):
             begin_s = time.monotonic()
@@ -57,7 +57,7 @@ class Readings:
 
     @property
     def domains(self) -> tuple[Domain, ...]:
-        """What it can read here. Raises NotChecked where that is nothing."""
+        """The domains that it can read here. Raises NotChecked if there is none."""
         asked = self.asked[0]
         if not asked.domains:
             raise NotChecked("; ".join(f"{each.name}: {each.reason}" for each in asked.absent) or "it covers nothing")
@@ -65,20 +65,20 @@ class Readings:
 
     @trial
     def at_rest(self) -> Mapping[str, LiveReading]:
-        """What each domain read while nothing was done, by its id."""
+        """The readings of each domain on the idle machine, by its id."""
         psutil.cpu_percent()
         return self._read()
 
     @trial
     def rest_percent(self) -> float:
-        """How busy the CPUs were at rest, which others may have used."""
+        """How busy the CPUs were at rest, by other processes."""
         psutil.cpu_percent()
         time.sleep(0.3)
         return psutil.cpu_percent()
 
     @trial
     def under_load(self) -> Mapping[str, LiveReading]:
-        """What each domain read while every CPU was busy, by its id."""
+        """The readings of each domain while every CPU was busy, by its id."""
         with _load():
             return self._read()
 

@@ -1,4 +1,4 @@
-"""What a kit says: a verdict for each check, with the line of the docs that it is about, and what it is true of."""
+"""The report of a conformance kit on one plugin: a verdict for each check, with a link to the docs."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ State = Literal["passed", "failed", "not checked"]
 Tried = TypeVar("Tried")
 Made = TypeVar("Made")
 Check = Callable[[Tried], str]
-"""A check looks at what a kit tried and returns what it saw. It raises Failed, or NotChecked."""
+"""A check looks at the trials of a kit and returns its evidence. It raises Failed or NotChecked."""
 
 
 class Failed(Exception):
-    """The plugin breaks what the check is about. The message says how."""
+    """The plugin breaks its contract. The message says how."""
 
 
 class NotChecked(Exception):
@@ -31,7 +31,7 @@ class NotChecked(Exception):
 
 
 class trial(Generic[Made]):
-    """A property that is made when a check first asks for it, and kept. What it raised is raised again."""
+    """A property that is computed when a check first needs it, and kept. An error is kept too, and raised again."""
 
     def __init__(self, make: Callable[[Any], Made]) -> None:
         self._make = make
@@ -54,24 +54,24 @@ class trial(Generic[Made]):
 
 
 def fail_if(broken: object, message: str) -> None:
-    """Raises Failed where something is broken."""
+    """Raises Failed if `broken` is true."""
     if broken:
         raise Failed(message)
 
 
 class Verdict(Fact):
-    """What one check says."""
+    """The outcome of one check."""
 
     check: str
     state: State
     message: str
-    """What was seen; what is broken; or why it was not checked."""
+    """The evidence; what is broken; or why it was not checked."""
     docs: str
-    """The line of the docs that the check is about."""
+    """The section of the docs about the check."""
 
 
 class Report(Fact):
-    """What a kit says of one plugin."""
+    """The verdicts of a kit on one plugin."""
 
     schema_version: Literal[1] = SCHEMA
     kind: Literal["adapter", "meter"]
@@ -96,20 +96,20 @@ class Report(Fact):
 
     @property
     def headline(self) -> str:
-        """How many checks ended in which way."""
+        """The number of checks by their state."""
         states = [each.state for each in self.verdicts]
         counts = ", ".join(f"{states.count(state)} {state}" for state in get_args(State))
         return f"{self.kind} {self.name}: {counts}"
 
     def __str__(self) -> str:
-        """All that did not pass, for the message of a failed test."""
+        """The checks that did not pass, for the message of a failed test."""
         told = [f"{each.state}: {each.check}: {each.message} ({each.docs})" for each in self.verdicts]
         return "\n".join((self.headline, *(each for each in told if not each.startswith("passed"))))
 
 
 def verdict(check: Check[Tried], tried: Tried) -> Verdict:
-    """Applies a check. A worker's failure and an error that the plugin raised on purpose are failures; any other error
-    is the kit's own, which then tells nothing of the plugin."""
+    """Applies a check. A failure of a worker and a MixmarkError of the plugin are failures; any other error is
+    the kit's own and says nothing about the plugin."""
     state: State = "passed"
     try:
         message = check(tried)
@@ -130,7 +130,7 @@ def verdict(check: Check[Tried], tried: Tried) -> Verdict:
 def verdicts(
     checks: Iterable[Check[Tried]], tried: Tried, on_check: Callable[[str], None] = lambda name: None
 ) -> tuple[Verdict, ...]:
-    """Applies checks one after the other. on_check: told the name of each before it begins."""
+    """Applies checks one after the other. on_check: gets the name of each before it begins."""
     found = []
     for check in checks:
         on_check(check.__name__)

@@ -1,4 +1,4 @@
-"""What the kit tries with an adapter. Each trial is made when a check first asks for it, and kept.
+"""The trials of an adapter. Each is made when a check first needs it, and kept.
 
 Everything goes through real workers, by the phases, loops and audits of a run; the smoke tier makes it quick.
 """
@@ -62,7 +62,7 @@ UNKNOWN_OPTION = "mixmark-conformance"
 
 @dataclass(frozen=True)
 class Discovery:
-    """What a fresh worker found, and what it had left behind when it answered."""
+    """The devices that a fresh worker found, and the traces that it had left when it replied."""
 
     devices: tuple[Device, ...]
     environment: Environment
@@ -87,16 +87,16 @@ class Sessions:
     """The memory of the worker behind each session."""
     examined: messages.RunnerChecked
     idle_cores: float
-    """What it used of the CPUs while it had a suite open and nothing to do."""
+    """The CPUs that it used while it had a suite open and nothing to do."""
     unclaimed: Precision | None
     """A precision that the device does not offer to the suite; None: it offers all."""
     refusal: Failure | None
-    """What the adapter said to it; None: it took it."""
+    """How the adapter refused it. None: it took it."""
 
 
 @dataclass(frozen=True)
 class Killed:
-    """A worker that was killed while it measured, and the one that came after it."""
+    """A worker that was killed while it measured, and the next one."""
 
     left_behind: tuple[str, ...]
     after: Failure | None
@@ -104,8 +104,7 @@ class Killed:
 
 
 class Trials:
-    """The trials of one adapter. What is said of its devices is tried with one of each kind: eight equal accelerators
-    are one.
+    """The trials of one adapter, with one device of each kind: eight equal accelerators are tried as one.
 
     folder: an empty one, in which records and logs are left. timeout_s: how long a worker may be silent.
     """
@@ -128,7 +127,7 @@ class Trials:
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """What the first discovery found. Raises NotChecked where it found nothing."""
+        """The devices of the first discovery. Raises NotChecked if there is none."""
         try:
             found = self.discoveries[0].devices
         except WorkerFailed as failed:
@@ -144,7 +143,7 @@ class Trials:
 
     @trial
     def unknown_option(self) -> WorkerFailed | None:
-        """What the adapter says to an option that it cannot know; None: it took it."""
+        """The adapter's error for an unknown option. None: it took the option."""
         with self._worker({UNKNOWN_OPTION: "1"}) as worker:
             try:
                 worker.call(messages.Discover(), self.timeout_s)
@@ -207,8 +206,8 @@ class Trials:
 
     @trial
     def claimed(self) -> tuple[Record, ...]:
-        """A record for each claim. All suites of a device are open at once in one worker; those that it took down with
-        it are tried again, each alone."""
+        """A record for each claim. All suites of a device are open at once in one worker; if it crashed, its suites are
+        tried again, each alone."""
         records = {record.key: record for device in self.kinds for record in self._together(self._claims_on(device))}
         for key, record in records.items():
             if record.error and record.error.kind in ("crashed", "hung", "out of memory"):
@@ -264,7 +263,7 @@ class Trials:
 
     @trial
     def paired(self) -> tuple[Record, ...]:
-        """Two devices at once, each with its quickest suite. Raises NotChecked where there are no two."""
+        """Two devices at once, each with its quickest suite. Raises NotChecked if there is only one."""
         for first in self.devices:
             for other in self.devices:
                 if not first.silicon & other.silicon:
@@ -281,7 +280,7 @@ class Trials:
         return [share for share in self._claims_on(device) if share.key in done]
 
     def quickest(self, device: Device) -> Share:
-        """The claim of a device whose feeds take the least. Raises NotChecked where none came to its end."""
+        """The claim of a device with the shortest feeds. Raises NotChecked if none came to its end."""
         ran = [share for share in self.ran(device) if share.scenario != "probe"] or self.ran(device)
         if not ran:
             raise NotChecked(f"nothing ran on {device.id}")
@@ -301,7 +300,7 @@ class Trials:
     def found(
         self, rules: Iterable[Callable[[Evidence], Iterator[Finding]]], records: Sequence[Record]
     ) -> list[Finding]:
-        """What rules of a run find in these records. A note accuses nobody: it is left out."""
+        """The findings of rules in these records, without notes."""
         evidence = gather(
             self._header.model_copy(update={"phases": tuple(self._phases), "records": tuple(records), "finished": True})
         )
@@ -309,7 +308,7 @@ class Trials:
 
     @property
     def log_bytes(self) -> int:
-        """What the workers of all measurements printed so far."""
+        """The bytes that the workers of all measurements have printed."""
         return sum(each.stat().st_size for each in (self._folder / "logs").iterdir() if each.name.startswith("0"))
 
     # Sessions of one worker
@@ -355,7 +354,7 @@ class Trials:
             self._prepared(worker, share)
             worker.call(messages.Begin(key=share.key, pool=1, seed=1), self.timeout_s)
             out = str(self._folder / "killed.npz")
-            with suppress(WorkerFailed):  # it is killed because it does not answer in time
+            with suppress(WorkerFailed):  # it is killed because it does not reply in time
                 worker.call(
                     messages.Measure(key=share.key, limits=endless, out=out),
                     KILLED_AFTER_S,
