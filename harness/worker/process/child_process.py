@@ -37,6 +37,10 @@ class ChildProcess:
     Windows. One thread at a time may send, and one may receive.
     """
 
+    _process: subprocess.Popen[bytes]
+    _channel: socket.socket
+    _kills: int
+
     def __init__(
         self,
         python: str,
