@@ -1,4 +1,4 @@
-"""What explains a mixed run: how near it came to the bound of its plan, and where the time of the devices went."""
+"""What explains a mixed run: how near it came to the bound of its plan, and where the devices' time went."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from mixmark.harness.plan.placement import EXACT, Bound, Objective, best_kind, b
 
 @dataclass(frozen=True)
 class BestRate:
-    """The best that a route of a plan was seen to do: alone, or in the mixed run."""
+    """The best rate that a route of a plan reached, alone or in the mixed run."""
 
     rate: Rate
     half_width: float
-    """Half the width of the rate's 95 % interval, as a share of it."""
+    """Half the width of the rate's 95 % interval, as a fraction of it."""
     in_mix: bool
     """Whether this is the rate in the mixed run, which exceeds the one alone by more than both intervals."""
 
@@ -35,7 +35,7 @@ class RouteInMix:
     suite: str
     device: str
     planned: float
-    """The part of the device's time that the plan gives to the suite, x."""
+    """x: the fraction of the device's time that the plan gives to the suite."""
     units_per_s: float
     """While it worked on this suite."""
     solo_units_per_s: float | None
@@ -43,7 +43,7 @@ class RouteInMix:
 
     @property
     def retained(self) -> float | None:
-        """The rate in the mix as a part of the solo rate: 1 means that the other devices do not disturb it."""
+        """The rate in the mix over the solo rate: 1 means that the other devices do not disturb it."""
         return None if self.solo_units_per_s is None else self.units_per_s / self.solo_units_per_s
 
 
@@ -53,9 +53,9 @@ class Diagnosis:
 
     phase: str
     bound_per_s: float
-    """λ*, from the best that each route of the plan was seen to do in this run."""
+    """λ*, from the best rate of each route of the plan in this run."""
     bound_half_width: float
-    """How far λ* may be off, as a share: the mean of the half-widths of its rates, each as much as its route matters.
+    """How far λ* may be off, as a fraction: the mean half-width of its rates, weighted by how much each matters.
     One slow minute makes many rates too low at once, so their errors do not cancel."""
     unproven: tuple[str, ...]
     """What is wrong with λ* or the plan; empty: the stored prices prove them."""
@@ -64,9 +64,9 @@ class Diagnosis:
     kappa: Figure
     """κ = λ / λ*."""
     busy: Mapping[str, float]
-    """The part of the window in which each device had a feed in flight."""
+    """The fraction of the window in which each device had a feed in flight."""
     surplus: float
-    """The part of that time that went into units beyond those of B mixes: they earn nothing and lower κ."""
+    """The fraction of that time spent on units beyond those of B mixes, which no mix counts."""
     parts: tuple[RouteInMix, ...]
     best_kind: str
     """The kind of device whose devices alone would get most done. Empty: no kind runs every suite."""
@@ -80,7 +80,7 @@ class Diagnosis:
     """The parts that were faster in the mix than alone by more than both intervals. λ* has their rates in the mix."""
 
     def lowest_kappa(self, run: ScoredRun) -> float:
-        """The low end of the interval of κ or, where that is not known, κ with one stamp less of the slowest suite."""
+        """The low end of the interval of κ. If it is not known: κ with one timestamp less of the slowest suite."""
         return _lowest(run, self.bound_per_s, self.bound_half_width)
 
     def lowest_of_plan(self, run: ScoredRun) -> float:
@@ -193,9 +193,9 @@ def _diagnosis(result: Result, run: ScoredRun, plan: Placement, planned: _Planne
 
 
 def _bound(plan: Placement, mix: Mix, known: Sequence[BestRate], devices: Sequence[Device]) -> Bound:
-    """λ* of the plan where its rates stand, else that of the rates which take their place."""
+    """λ* of the plan. If the mixed run replaced a rate, λ* of the new rates."""
     if any(each.in_mix for each in known):
-        with suppress(MixmarkError):  # a plan that lacks a suite is not proven in any case
+        with suppress(MixmarkError):  # a plan that lacks a suite is not proven anyway
             return bound(mix.units, [each.rate for each in known], devices)
     return Bound(plan.bound_per_s, plan.bound_fractions, plan.suite_prices, plan.device_prices)
 
@@ -209,7 +209,7 @@ def _half_width(limit: Bound, known: Sequence[BestRate]) -> float:
         for suite, parts in limit.shares.items()
         for device, part in parts.items()
     )
-    return min(WIDEST, max(0.0, mean))  # as the prices of a plan that is not proven may be anything
+    return min(WIDEST, max(0.0, mean))  # the prices of a plan that is not proven may be anything
 
 
 def _lowest(run: ScoredRun, bound_per_s: float, half_width: float) -> float:

@@ -1,4 +1,4 @@
-"""What a result tells of its hosts: what each one is, how well its clock is known, and what its network carried.
+"""The hosts of a result: what each one is, how well its clock is known, and what its network carried.
 
 A run on this machine alone has one host, whose name is empty.
 """
@@ -58,7 +58,7 @@ def processors(result: Result) -> str | None:
 
 
 def sum_of(result: Result, what: Literal["cpu_cores", "cpu_threads", "memory_bytes"]) -> int | None:
-    """What all hosts have together. None: one of them does not say."""
+    """The sum over all hosts. None: one of them does not report it."""
     if not result.hosts:
         known: int | None = getattr(result.system, what)
         return known
@@ -78,7 +78,7 @@ def connection(result: Result, phase: str, host: str) -> Connection | None:
 
 
 def clock_bound_ns(result: Result, phase: str, host: str | None = None) -> int:
-    """How far a stamp of a host may be off in a phase; of any host, where none is named. 0 on this machine alone."""
+    """How far a timestamp of a host may be off in a phase. None: of any host. It is 0 on this machine alone."""
     known = (each for each in result.connections if each.phase == phase and host in (None, each.host))
     return max((each.clock.bound_ns for each in known), default=0)
 
@@ -105,7 +105,7 @@ def carried(result: Result, phase: str, host: str, blocks: tuple[Conditions, ...
 
 
 def traffic(result: Result, phase: str, begin_ns: int, end_ns: int) -> tuple[Traffic, ...]:
-    """The traffic of each host in a window of a phase. Empty where the run has this machine alone."""
+    """The traffic of each host in a window of a phase. Empty: the run has this machine alone."""
     if not result.hosts:
         return ()
     watched: dict[str, tuple[Conditions, ...]] = {}

@@ -1,10 +1,11 @@
-"""The share of the roofline that a record reached, against the ceilings that the probes of the run measured.
+"""The fraction of the roofline that a record reached, by the ceilings that the probes of the run measured.
 
 Williams et al., Roofline, CACM 52(4), 2009.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,11 +13,12 @@ import numpy as np
 
 from mixmark.harness.contracts.device_ids import is_covered
 from mixmark.harness.contracts.schema import Device, Int64s, Record
+from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.statistics.timestamps import Floats, in_flight_ns, steps_begin_ns
 from mixmark.harness.plan.placement import each_once
 
-STAND_IN = "torch"  # the built-in adapter whose probe stands in where a device's own adapter has none
-WITNESSES = ("torch", "onnxruntime", "openvino")  # the built-in adapters, whose names nothing else may have
+STAND_IN = "torch"  # the built-in adapter whose probe replaces a missing one of the device's own adapter
+WITNESSES = ("torch", "onnxruntime", "openvino")  # the built-in adapters, whose names no plugin may have
 CeilingKey = tuple[str, str, str]
 """Device, adapter, precision."""
 
@@ -40,15 +42,16 @@ class Ceiling:
 
 @dataclass(frozen=True)
 class Achieved:
-    """The share of the roofline that was reached. `note` says why it is unknown, or which ceiling stood in."""
+    """The fraction of the roofline that was reached."""
 
     fraction: float | None
-    note: str = ""
+    note: Reason | None = None
+    """Why the fraction is unknown, or which other adapter's ceiling was used."""
 
 
 @dataclass(frozen=True)
 class PeakRates:
-    """The fastest that anything honest can be on a device, by what probes proved."""
+    """The highest rates of a device that probes proved. No honest record exceeds them."""
 
     flops_per_s: Mapping[tuple[str, str], float]
     """For each device and precision."""
@@ -58,8 +61,8 @@ class PeakRates:
 
 def ceilings(records: Iterable[Record], devices: Sequence[Device] = ()) -> dict[CeilingKey, Ceiling]:
     """The ceiling of every (device, adapter, precision) that was probed: the best over all its probe records whose
-    audit passed. A probe that streams nothing, as those below 16 bits, has the bytes of the device's best one. A group
-    without a probe has what those of its parts add up to, where the adapter probed them all."""
+    audit passed. A probe below 16 bits streams nothing and has the bytes of the device's best one. A group without a
+    probe has the sum over its parts if the adapter probed them all."""
     best: dict[CeilingKey, Ceiling] = {}
     for record in records:
         for name, flops_per_s, bytes_per_s, _ in _probed(record):
@@ -94,7 +97,7 @@ def _sum(values: Sequence[float | None]) -> float | None:
 
 
 def _members(group: Device, devices: Sequence[Device], known: Container[str]) -> list[str]:
-    """The devices that together are the silicon of a group, by their ids, of those that are known; else none."""
+    """The ids of the known devices that together are the silicon of a group. Empty: they are not all of it."""
     inside = [
         device
         for device in devices
@@ -106,41 +109,45 @@ def _members(group: Device, devices: Sequence[Device], known: Container[str]) ->
 
 
 def peak_rates(records: Iterable[Record], devices: Sequence[Device] = ()) -> PeakRates:
-    """What the built-in adapters' probes of a device reached, the best of them; where there is none, the best of any
-    other adapter. A group that they did not probe reaches no more than its parts together.
+    """The best rates of the built-in adapters' probes of a device; without one, the best of any other adapter's.
 
-    Which of them reads memory faster depends on the processor: with AMX, ONNX Runtime in fp32 read 1.4 times as fast as
-    torch in bf16. An adapter that wants to look fast wants a high ceiling, so its own probe counts only where there is
-    no better witness. The bytes of all but torch count only for the kernels whose outputs prove that they streamed
-    (`Cost.streamed_bytes`).
+    An adapter that wants to look fast wants a high ceiling, so its own probe counts only if no built-in adapter probed
+    the device. Which of these reads memory faster depends on the processor: with AMX, ONNX Runtime in fp32 read 1.4
+    times as fast as torch in bf16. The bytes of all but torch count only for kernels whose outputs prove that they
+    streamed (`Cost.streamed_bytes`).
     """
-    flops_per_s: dict[bool, dict[tuple[str, str], float]] = {True: {}, False: {}}
-    bytes_per_s: dict[bool, dict[str, float]] = {True: {}, False: {}}
+    known = list(records)
+    built_in = _peaks([record for record in known if record.route.adapter in WITNESSES], devices)
+    others = _peaks([record for record in known if record.route.adapter not in WITNESSES], devices)
+    return PeakRates({**others.flops_per_s, **built_in.flops_per_s}, {**others.bytes_per_s, **built_in.bytes_per_s})
+
+
+def _peaks(records: Sequence[Record], devices: Sequence[Device]) -> PeakRates:
+    """The best rates of these probes. A group that was not probed reaches no more than its parts together."""
+    flops: dict[str, dict[str, float]] = defaultdict(dict)  # by precision and device
+    moved: dict[str, float] = {}
     for record in records:
-        route, ours = record.route, record.route.adapter in WITNESSES
-        flops, moved, key = flops_per_s[ours], bytes_per_s[ours], (record.route.device, record.route.precision)
-        for _, flop_rate, byte_rate, proved in _probed(record):
-            if flop_rate:
-                flops[key] = max(flops.get(key, 0.0), flop_rate)
-            if rate := byte_rate if route.adapter == STAND_IN else proved:
-                moved[route.device] = max(moved.get(route.device, 0.0), rate)
-    for ours, precisions in {ours: {each for _, each in flops_per_s[ours]} for ours in (True, False)}.items():
-        for group in devices:
-            if group.id not in bytes_per_s[ours] and (members := _members(group, devices, bytes_per_s[ours])):
-                bytes_per_s[ours][group.id] = sum(bytes_per_s[ours][id] for id in members)
-            for precision in precisions:
-                known_flops = {id: value for (id, each), value in flops_per_s[ours].items() if each == precision}
-                if group.id not in known_flops and (members := _members(group, devices, known_flops)):
-                    flops_per_s[ours][group.id, precision] = sum(known_flops[id] for id in members)
-    return PeakRates({**flops_per_s[False], **flops_per_s[True]}, {**bytes_per_s[False], **bytes_per_s[True]})
+        device, precision = record.route.device, record.route.precision
+        for _, flops_per_s, bytes_per_s, streamed_per_s in _probed(record):
+            if flops_per_s:
+                flops[precision][device] = max(flops[precision].get(device, 0.0), flops_per_s)
+            if proved := bytes_per_s if record.route.adapter == STAND_IN else streamed_per_s:
+                moved[device] = max(moved.get(device, 0.0), proved)
+    for group in devices:
+        for rates in (*flops.values(), moved):
+            if group.id not in rates and (members := _members(group, devices, rates)):
+                rates[group.id] = sum(rates[id] for id in members)
+    by_key = {(device, precision): rate for precision, rates in flops.items() for device, rate in rates.items()}
+    return PeakRates(by_key, moved)
 
 
 def passes(record: Record) -> Iterator[tuple[str, Floats, Floats, Floats]]:
     """(kernel, flop/s, byte/s, streamed byte/s) of a probe record that passed its audit: [passes] each, in their order.
-    A pass is all yields of a kernel in a feed, one after the other: a kernel that streams matrices which only together
-    exceed the caches yields each of them.
-    Where several feeds were in flight, what the other ones did during that run counts too: the ceiling is the device's
-    and not that of one lane."""
+
+    A pass is all yields of a kernel in a feed, one after the other: a kernel yields each of several matrices that only
+    together exceed the caches. The work of all feeds in flight during a pass counts, because the ceiling is that of the
+    device and not that of one issue thread.
+    """
     completions = record.completions
     if record.scenario != "probe" or completions is None or _mismatch(record):
         return
@@ -151,24 +158,27 @@ def passes(record: Record) -> Iterator[tuple[str, Floats, Floats, Floats]]:
     feeds = len(completions)
     begins = steps_begin_ns(completions).reshape(feeds, -1)[:, first]
     ends = completions.marks_ns.reshape(feeds, -1)[:, last]
-    each = record.costs
     work = (
-        [c.flops * c.yields for c in each],
-        [c.bytes * c.yields for c in each],
-        [c.streamed_bytes * c.yields for c in each],
+        [cost.flops * cost.yields for cost in record.costs],
+        [cost.bytes * cost.yields for cost in record.costs],
+        [cost.streamed_bytes * cost.yields for cost in record.costs],
     )
-    rates = [_per_s(record.concurrency, begins, ends, of) for of in work]
-    for at, cost in enumerate(each):
-        timed = ends[:, at] > begins[:, at]
+    rates = [_per_s(record.concurrency, begins, ends, done) for done in work]
+    for kernel, cost in enumerate(record.costs):
+        timed = ends[:, kernel] > begins[:, kernel]
         if timed.any():
-            own = cost.flops > 0, cost.bytes > 0, cost.streamed_bytes > 0  # what the others did raises no other ceiling
-            flops, moved, streamed = (rate[timed, at] * has for rate, has in zip(rates, own, strict=True))
+            own = (
+                cost.flops > 0,
+                cost.bytes > 0,
+                cost.streamed_bytes > 0,
+            )  # a kernel raises only ceilings of its own work
+            flops, moved, streamed = (rate[timed, kernel] * has for rate, has in zip(rates, own, strict=True))
             yield cost.name, flops, moved, streamed
 
 
 def _probed(record: Record) -> Iterator[tuple[str, float, float, float]]:
-    """(kernel, flop/s, byte/s, streamed byte/s) of the fastest pass of each kernel of a probe record; 0 where the
-    kernel has none of that work."""
+    """(kernel, flop/s, byte/s, streamed byte/s) of the fastest pass of each kernel of a probe record. 0: the kernel
+    does none of that work."""
     for kernel, *rates in passes(record):
         flops, moved, streamed = (float(rate.max()) for rate in rates)
         yield kernel, flops, moved, streamed
@@ -193,8 +203,8 @@ def _per_s(concurrency: int, begins: Int64s, ends: Int64s, work: Sequence[float]
     return np.where(ends > begins, done * 1e9 / took, 0.0)
 
 
-def _mismatch(record: Record) -> str:
-    """Why the record's costs do not describe its marks; empty where they do."""
+def _mismatch(record: Record) -> Reason | None:
+    """Why the record's costs do not describe its marks."""
     if record.completions is None:
         return "nothing was measured"
     if not record.costs:
@@ -203,7 +213,7 @@ def _mismatch(record: Record) -> str:
     yielded = record.completions.ends - record.completions.starts
     if (yielded != modelled).any():
         return f"the cost model has {modelled} yields a feed, the record {yielded.min()} to {yielded.max()}"
-    return ""
+    return None
 
 
 def achieved(record: Record, known: Mapping[CeilingKey, Ceiling]) -> Achieved:
@@ -215,7 +225,7 @@ def achieved(record: Record, known: Mapping[CeilingKey, Ceiling]) -> Achieved:
         return Achieved(None, reason)
     assert record.completions is not None  # _mismatch said so
     route = record.route
-    ceiling, note = known.get((route.device, route.adapter, route.precision)), ""
+    ceiling, note = known.get((route.device, route.adapter, route.precision)), None
     if ceiling is None:
         ceiling, note = known.get((route.device, STAND_IN, route.precision)), f"ceiling from adapter {STAND_IN}"
     if ceiling is None:

@@ -1,4 +1,4 @@
-"""The figures of a result that reports lay out: a row for each record, a cell over runs, the matrix of devices."""
+"""The rows that reports lay out: one for each record, one for each solo measurement over runs, a matrix of devices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mixmark.harness.judge.statistics.intervals import over_runs, percentile
 
 @dataclass(frozen=True)
 class Latency:
-    """How long one span of a feed takes, over all feeds; percentiles only where the sample carries them."""
+    """How long one span of a feed takes, over all feeds. A percentile is None if the sample is too small for it."""
 
     mean_ns: int | None = None
     p50_ns: int | None = None
@@ -73,13 +73,13 @@ class Row:
     energy: Energy | None = None
     """None: not measured, or only in part; the findings say why."""
     invalid: bool = False
-    """Whether a rule found it invalid, for example for a wrong output: then it counts for nothing."""
+    """Whether a rule found it invalid, for example for a wrong output. It counts for nothing then."""
     runs: int = 1
     """The number of runs that the throughput is of; all else is of the run with the median throughput."""
     median_per_s: float | None = None
     """The median throughput of several runs."""
     batches: tuple[int, ...] = ()
-    """The batches that several runs chose, where these differ; `record` has that of one run."""
+    """The batches that several runs chose, if they differ. `record` has that of one run."""
 
     @property
     def key(self) -> str:
@@ -232,7 +232,7 @@ class Matrix:
 
 
 def matrix(evidence: Evidence, rows: Sequence[Row]) -> Matrix | None:
-    """The baseline is the first device of the result. None where fewer than two devices were measured."""
+    """The baseline is the first device of the result. None: fewer than two devices were measured."""
     best: dict[tuple[str, str], tuple[float, str]] = {}
     for row in rows:
         route, speed = row.record.route, row.throughput_per_s

@@ -1,5 +1,6 @@
-"""What the solo phases measured for the plan: rates and watts of each route, idle power, host time of accelerators;
-and which of these rates the mixed run proved too low."""
+"""Rates for the plan from the solo measurements: rate and watts of each route, idle power, host time of accelerators.
+
+A mixed run may show that one of these rates is too low."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from mixmark.harness.judge.evidence import Evidence, Measurement
 from mixmark.harness.judge.statistics.timestamps import in_time, marks_of, most_in_flight
 from mixmark.harness.plan.placement import Power, each_once
 
-UNSURE = 0.05  # half-width of a rate whose interval is not known, as a share: what the preset quick aims at
+UNSURE = 0.05  # half-width of a rate whose interval is not known, as a fraction: what the preset quick aims at
 RouteKey = tuple[str, str, str, str]
 """See `Route.key`."""
 
@@ -22,8 +23,8 @@ RouteKey = tuple[str, str, str, str]
 def solo(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> tuple[Rate, ...]:
     """The best solo rate of every route of the mix's suites, from feeds within the limits of the mix.
 
-    invalid: keys of records that broke a rule of honesty; neither they nor records that failed their audit count. Where
-    routes were measured once more for the plan, only those count, and only what they did then.
+    invalid: keys of records that are invalid by an integrity rule; neither they nor records that failed their audit
+    count. If confirmation runs measured routes once more for the plan, only these runs count.
     """
     return tuple(rate for rate, _ in _solo(evidence, mix, invalid).values())
 
@@ -31,10 +32,10 @@ def solo(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> tuple[Rate, 
 def known(
     evidence: Evidence, mix: Mix, invalid: Collection[str], phase: str, planned: Sequence[Rate]
 ) -> tuple[BestRate, ...]:
-    """What is known of the routes of a plan when a mixed phase of it is over.
+    """The best rate of each route of a plan after a mixed phase of it.
 
-    What a device did beside others it can do alone. So a rate alone that was exceeded in the mixed run, by more than
-    both intervals, was taken while the machine was slow, and the rate in the mixed run takes its place.
+    A device can do alone what it did beside others. A solo rate that the mixed run exceeds by more than both intervals
+    was measured while the machine was slow, so the rate in the mixed run replaces it.
     """
     alone = _solo(evidence, mix, invalid)
     beside = {
@@ -85,12 +86,12 @@ def _half_width(each: Measurement) -> float:
 
 
 def _overlaps_more(one: Measurement, other: Measurement) -> bool:
-    """Whether a device that runs several feeds at a time ran more of them at once: then two rates are not alike."""
+    """Whether a device that runs several feeds at a time ran more of them at once. Their rates do not compare."""
     return most_in_flight(one.completions) > most_in_flight(other.completions)
 
 
 def _rate(each: Measurement, limits: ServiceLimits) -> Rate | None:
-    """None where no unit came from a feed within its limits, or the clock did not tick."""
+    """None: no unit came from a feed within its limits, or the clock did not tick."""
     record, route, done, result = each.record, each.record.route, each.completions, each.result
     units = int(done.units[marks_of(done, in_time(done, limits))].sum())
     if not each.in_flight_ns or not units:
@@ -111,7 +112,7 @@ def _rate(each: Measurement, limits: ServiceLimits) -> Rate | None:
 def power(result: Result) -> Power | None:
     """The power of the machine while nothing runs, from the pauses around the phases.
 
-    None where a device has no meter of its own.
+    None: a device has no meter of its own.
     """
     idle: dict[str, list[float]] = defaultdict(list)
     rest: list[float] = []
@@ -134,9 +135,9 @@ def power(result: Result) -> Power | None:
 
 
 def host_fraction(evidence: Evidence) -> float:
-    """The part of the host's CPU time that the worker of an accelerator uses: the largest over the solo records."""
+    """The fraction of the host's CPU time that the worker of an accelerator uses: the largest of the solo records."""
     kinds = {device.id: device.kind for device in evidence.result.devices}
-    shares = [0.0]
+    fractions = [0.0]
     for each in evidence.measured:
         if each.record.scenario == "mixed" or kinds.get(each.record.route.device, "cpu") == "cpu":
             continue
@@ -145,5 +146,5 @@ def host_fraction(evidence: Evidence) -> float:
             for block in each.watched
             if block.own_ns is not None and block.cpus
         ]
-        shares += [median(own)] if own else []
-    return min(1.0, max(shares))
+        fractions += [median(own)] if own else []
+    return min(1.0, max(fractions))

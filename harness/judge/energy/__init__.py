@@ -1,1 +1,1 @@
-"""Conclusions from the meters' raw samples: joules over a window, which of them may be added, and their sum."""
+"""Energy from the meters' raw samples: joules over a window, which of them may be added, and their sum."""

@@ -1,4 +1,4 @@
-"""What energy domains cover: which of them overlap, which may be added, which devices are left uncovered."""
+"""Coverage of energy domains: which of them overlap, which may be added, and which devices have no meter."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import get_args
 from mixmark.harness.contracts.device_ids import host_of, is_covered, meet, on, piece
 from mixmark.harness.contracts.schema import HOST_PROCESSOR, Absent, Boundary, Device, Domain
 
-WHOLE = "node"  # what a domain covers that covers its host with all its devices, known or not
+WHOLE = "node"  # the name that a domain covers if it covers its whole host, with devices known or not
 CLASSES: tuple[Boundary, ...] = get_args(Boundary)  # the widest first
 METHODS = ("external", "counter", "integrated", "modelled")  # the one to prefer first
 LEFT_OUT: Mapping[Boundary, tuple[str, ...]] = {
@@ -22,8 +22,8 @@ LEFT_OUT: Mapping[Boundary, tuple[str, ...]] = {
 def rivals(domains: Iterable[Domain]) -> Iterator[tuple[Domain, Domain]]:
     """The pairs of external meters of one boundary that claim the same thing, neither as a part of the other.
 
-    They may be two readings of one thing, or one reading each of two parts, such as two power supplies: only their
-    owner knows.
+    They may be two readings of one thing, or one reading each of two parts, such as two power supplies. Only the owner
+    of the machine knows.
     """
     known = {each.id: each for each in domains if each.method == "external"}
     for one, other in combinations(known.values(), 2):
@@ -52,7 +52,7 @@ def overlap(one: Domain, other: Domain, domains: Mapping[str, Domain]) -> bool:
 
 
 def hosts(domain: Domain) -> frozenset[str]:
-    """The names of the hosts of what a domain covers; one empty name where the run has one host."""
+    """The names of the hosts that a domain covers. One empty name: the run has one host."""
     return frozenset(map(host_of, domain.covers))
 
 
@@ -68,8 +68,8 @@ def _ancestors(domain: Domain, domains: Mapping[str, Domain]) -> set[str]:
 
 
 def antichain(domains: Iterable[Domain], readable: Collection[str], devices: Iterable[Device]) -> tuple[Domain, ...]:
-    """The domains to add, none of which overlap: those of the widest boundary that covers every device or, where none
-    does, of the boundary `devices`."""
+    """The domains to add, none of which overlap: those of the widest boundary that covers every device. If no boundary
+    does: those of the boundary `devices`."""
     domains, devices = tuple(domains), tuple(devices)
     chosen: tuple[Domain, ...] = ()
     for boundary in CLASSES:
@@ -128,13 +128,13 @@ def unmetered(domains: Iterable[Domain], devices: Iterable[Device], absent: Iter
 
 
 def told(missing: Iterable[str], domains: Iterable[Domain]) -> tuple[str, ...]:
-    """What has no meter, for a reader: the name of a host alone where none of these domains covers anything of it."""
+    """What has no meter, for a reader. A host of which these domains cover nothing is named as a whole."""
     metered = {host for each in domains for host in hosts(each)}
     return tuple(dict.fromkeys(each if host_of(each) in {"", *metered} else host_of(each) for each in missing))
 
 
 def apart(domains: Sequence[Domain], devices: Sequence[Device]) -> Iterator[str]:
-    """Says which of several hosts has no meter, or that each has one and no boundary holds all of them."""
+    """Why several hosts have no common energy: some have no meter, or no boundary holds all of them."""
     if missing := uncovered(domains, devices):
         yield from (f"{each} is not metered" for each in told(missing, domains))
         return

@@ -1,8 +1,8 @@
 """The joules of one energy source over a window, from its raw samples.
 
-A counter's joules between two of its own updates are exact, whatever was missed in between; a window's edges lie
-between two updates and are interpolated. Power is integrated by trapezoids, so a gap is a hole. A reading has joules,
-or it has the reasons why they are not known.
+A counter's joules between two of its updates are exact, even if readings between them were missed. A window's edges lie
+between two updates and are interpolated. Power is integrated by trapezoids, so a missed reading is missing energy. A
+reading has joules, or the reasons why they are not known.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ ReadingProblem = Literal[
     "short window",
 ]
 
-FEWEST_PERIODS = 40  # in a window: each edge may be off by a period, together 5 %
+FEWEST_PERIODS = 40  # in a window: each edge may be off by a period, both together by 5 %
 ENOUGH_PERIODS = 200  # 1 %
 MOST_MISSED = 3  # periods without a reading of power, or without a change of a counter that is read
 WRAP_FACTOR = 2  # by which the power that a wrap implies may lie beyond the lowest and highest that was counted
-FEWEST_CHANGES = 20  # different ones that two sources must show before they can be found to be the same reading
+FEWEST_CHANGES = 20  # different changes that two sources must show before they can be found to be one reading
 TOGETHER_NS = 10_000_000  # between two reads that count as made together
 PLAUSIBLE = 20  # a counter that implies more than this times the 95th percentile of its power is wrong
 
@@ -60,7 +60,7 @@ class EnergyReading:
     longest_gap_ns: int | None = None
     """The longest time between two reads."""
     edge_uncertainty: float | None = None
-    """How far the edges may put the joules off, as a share: 2 Δ/T, Δ the period or what the power is a mean over."""
+    """How far the edges may put the joules off, as a fraction: 2 Δ/T. Δ is the period, or the time of averaging."""
 
     @property
     def valid(self) -> bool:
@@ -77,11 +77,11 @@ class _Points:
 
     at_ns: Int64s
     steps: Floats
-    """[points - 1], joules from one to the next; below 0 where a counter that does not wrap jumped back."""
+    """[points - 1], joules from one to the next. Below 0: a counter that does not wrap jumped back."""
     watts: Floats
     """Power: [points], at each. A counter: [points - 1], between them."""
     wrapped: npt.NDArray[np.bool_]
-    """[points - 1], where a counter began anew."""
+    """[points - 1], whether a counter wrapped."""
     stood_ns: Int64s
     """[points], how long a counter was read on without a change; 0 of power."""
     period_ns: float | None
@@ -170,8 +170,8 @@ def _frozen(domain: Domain, samples: Samples, metering: Metering, found: EnergyR
 
 
 def same(one: Samples, other: Samples) -> bool:
-    """Whether two sources show one and the same reading: of their changes between reads that were made together, most
-    are equal. False where too few different changes were seen to tell."""
+    """Whether two sources show one and the same reading: most of their changes between reads that were made together
+    are equal. False: too few different changes were seen to tell."""
     at_ns, beside_ns = _middles(one), _middles(other)
     if not len(at_ns) or not len(beside_ns):
         return False
@@ -188,8 +188,8 @@ def same(one: Samples, other: Samples) -> bool:
 def cumulative(domain: Domain, samples: Samples | None, at_ns: Int64s) -> Floats | None:
     """[at], joules since at_ns[0], for the energy of many blocks of one window; at_ns rises.
 
-    None where the reading of the whole window has no joules. A block may be shorter than a reading is let through
-    with: what it has too much, its neighbour has too little.
+    None: the reading of the whole window has no joules. A block may be shorter than the shortest window of a reading:
+    an excess in one block is lacking in its neighbour.
     """
     begin_ns, end_ns = int(at_ns[0]), int(at_ns[-1])
     points = _around(domain, samples, begin_ns, end_ns)
@@ -200,7 +200,7 @@ def cumulative(domain: Domain, samples: Samples | None, at_ns: Int64s) -> Floats
 
 
 def power(domain: Domain, samples: Samples) -> tuple[Int64s, Floats]:
-    """(at_ns [n + 1], watts [n]): the mean power between neighbouring points; NaN where it is not known."""
+    """(at_ns [n + 1], watts [n]): the mean power between neighbouring points. NaN: not known."""
     whole = (int(samples.before_ns[0]), int(samples.after_ns[-1]) + 1) if len(samples.values) else (0, 1)
     points = _around(domain, samples, *whole)
     if points is None:
@@ -218,7 +218,7 @@ def idle_watts(domain: Domain, metering: Metering) -> tuple[float | None, ...]:
 
 
 def _around(domain: Domain, samples: Samples | None, begin_ns: int, end_ns: int) -> _Points | None:
-    """None where fewer than two points enclose or touch the window."""
+    """The points around a window. None: fewer than two enclose or touch it."""
     if samples is None or len(samples.values) < 2:
         return None
     reads_ns, values = np.maximum.accumulate(_middles(samples)), samples.values
@@ -289,8 +289,8 @@ def _problems(domain: Domain, points: _Points, begin_ns: int, end_ns: int, lost:
 
 
 def _jumps(points: _Points, wrap_joules: float | None) -> Iterator[ReadingProblem]:
-    """A counter that fell has wrapped or was reset; only where a wrap is certain are there joules. A long gap may hide
-    a second wrap."""
+    """A counter that fell has wrapped or was reset. There are joules only if a wrap is certain. A long gap may hide a
+    second wrap."""
     limit_watts, watts = _plausible_watts(points), _paced_watts(points)
     gaps_ns = np.diff(points.at_ns)
     twice = wrap_joules is not None and bool((gaps_ns / 1e9 * limit_watts >= wrap_joules).any())
@@ -303,7 +303,7 @@ def _jumps(points: _Points, wrap_joules: float | None) -> Iterator[ReadingProble
 
 
 def _wraps(points: _Points) -> npt.NDArray[np.bool_]:
-    """[points - 1], where a counter that fell is certain to have wrapped once: it was read at least every MOST_MISSED
+    """[points - 1], whether a counter that fell is certain to have wrapped once: it was read at least every MOST_MISSED
     periods, and the power that the wrap implies is like the power counted in the rest of the window, by WRAP_FACTOR.
 
     A reset implies the power that is needed to reach the end of the counter's range first: mostly far too much, and
@@ -322,11 +322,11 @@ def _paced_watts(points: _Points) -> Floats:
 
 
 def _plausible_watts(points: _Points) -> float:
-    """The largest power that is believed. It is infinite where a counter does nothing but wrap."""
+    """The largest plausible power. Infinite: the counter does nothing but wrap."""
     counted = _counted_watts(points)
     return PLAUSIBLE * float(np.quantile(counted, 0.95)) if len(counted) else float("inf")
 
 
 def _counted_watts(points: _Points) -> Floats:
-    """The power between points where the counter rose."""
+    """The power between points between which the counter rose."""
     return _paced_watts(points)[~points.wrapped & (points.steps >= 0)]

@@ -57,16 +57,16 @@ class MachineEnergy:
     domains: tuple[str, ...]
     """The domains that were added, or would be: no two overlap."""
     unmetered: tuple[str, ...]
-    """What has no meter: devices where `boundary` is None, else what lies outside of the boundary."""
+    """What has no meter: devices if `boundary` is None, else what lies outside of the boundary."""
     reasons: tuple[str, ...]
     """Why there is no boundary, a sentence each."""
     edge_uncertainty: float | None
-    """How far the windows' edges may put the joules of the worst domain off, as a share."""
+    """How far the window's edges may put the joules of the worst domain off, as a fraction."""
     readings: Mapping[str, EnergyReading]
     """The reading of every domain, added or not."""
     lost: tuple[str, ...] = ()
-    """The domains that should have been added and have no joules in this window, with the reasons. A score does without
-    none of them, even if a narrower boundary or another source of the same device has joules."""
+    """The domains that should have been added and have no joules in this window, with the reasons. A score needs all of
+    them, even if a narrower boundary or another source of the same device has joules."""
     idle_watts: tuple[float | None, ...] = ()
     """The idle power of the domains that were added, before and after the phase. None: not known."""
 
@@ -150,7 +150,7 @@ def _sum(
 
 
 def _outside(kind: Boundary, chosen: Iterable[Domain], of_hosts: Collection[str]) -> Iterator[str]:
-    """What lies outside of the boundary; with the names of the hosts where it is so only on some."""
+    """What lies outside of the boundary. If it does so on some hosts only, with their names."""
     covers = {each for domain in chosen for each in domain.covers}
     for name in LEFT_OUT[kind]:
         lacking = [host for host in of_hosts if not is_covered(on(host, name), covers)]
@@ -184,7 +184,7 @@ def why(read: EnergyReading, lost: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def total(result: Result, phase: str, begin_ns: int, end_ns: int) -> MachineEnergy:
-    """The machine's energy in a window of a phase. Where a meter is missing, the reasons say so."""
+    """The machine's energy in a window of a phase. If a meter is missing, the reasons say so."""
     metering = metered(result, phase)
     if metering is None or not result.domains:
         missing = uncovered((), needed(result))
@@ -214,7 +214,7 @@ def twins(ids: Iterable[str], metering: Metering) -> Iterator[tuple[str, str]]:
 def of_record(result: Result, record: Record) -> MachineEnergy | None:
     """The machine's energy in the record's window, from its first issue to its last mark.
 
-    None where nothing finished; and where other records share its phase, since no meter tells whose joules are whose.
+    None: nothing finished, or other records share its phase and no meter can tell their joules apart.
     """
     sharing = [each for each in result.records if each.phase == record.phase]
     planned = [
@@ -227,33 +227,42 @@ def of_record(result: Result, record: Record) -> MachineEnergy | None:
 
 
 def profile(result: Result, phase: str, edges_ns: Int64s) -> Floats:
-    """[edges - 1], the mean watts of the domains that a `total` of the whole phase would add; NaN where one of them is
-    not known. It is for a chart: short blocks of a source that updates rarely are interpolated."""
+    """[edges - 1], the mean watts of the domains that a `total` of the whole phase would add. NaN: one is not known.
+
+    It is for a chart: short blocks of a source that updates rarely are interpolated.
+    """
     metering = metered(result, phase)
     watts = np.full(len(edges_ns) - 1, np.nan)
     if metering is None:
         return watts
-    found = {each.id: power(each, samples) for each in result.domains if (samples := metering.samples.get(each.id))}
-    readable = {each.id for each in result.domains if each.method != "modelled" and each.id in found}
+    powers = {
+        domain.id: power(domain, samples)
+        for domain in result.domains
+        if domain.method != "modelled" and (samples := metering.samples.get(domain.id))
+    }
+    readable = {id for id, (_, steps) in powers.items() if np.isfinite(steps).any()}
+    chosen = antichain(result.domains, readable, needed(result))
+    if not chosen:
+        return watts
+    length_s = np.diff(edges_ns) / 1e9
     sums = np.zeros(len(watts))
-    chosen = antichain(result.domains, {id for id in readable if np.isfinite(found[id][1]).any()}, needed(result))
-    for each in chosen:
-        at_ns, steps = found[each.id]
-        length_s = np.diff(at_ns) / 1e9
-        known = np.isfinite(steps)
-        joules, seconds = (
-            np.interp(edges_ns, at_ns, np.concatenate((np.zeros(1), np.cumsum(np.where(known, each, 0)))))
-            for each in (steps * length_s, length_s)
-        )
-        whole_s = np.diff(edges_ns) / 1e9
-        covered_s = np.diff(seconds)
-        sums += np.where(covered_s > whole_s * (1 - 1e-6), np.diff(joules) / whole_s, np.nan)
-    return sums if chosen else watts
+    for domain in chosen:
+        at_ns, steps = powers[domain.id]
+        steps_s, known = np.diff(at_ns) / 1e9, np.isfinite(steps)
+        joules = _between(edges_ns, at_ns, np.where(known, steps * steps_s, 0))
+        known_s = _between(edges_ns, at_ns, np.where(known, steps_s, 0))
+        sums += np.where(known_s > length_s * (1 - 1e-6), joules / length_s, np.nan)
+    return sums
+
+
+def _between(edges_ns: Int64s, at_ns: Int64s, amounts: Floats) -> Floats:
+    """[edges - 1], how much of the amounts [at - 1] lies between the edges, each spread evenly over its time."""
+    return np.diff(np.interp(edges_ns, at_ns, np.concatenate((np.zeros(1), np.cumsum(amounts)))))
 
 
 @dataclass(frozen=True)
 class CurrentPower:
-    """The power that is drawn at the moment, for a display; no conclusion follows from it."""
+    """The power at the moment, for a display. No conclusion follows from it."""
 
     watts: float
     boundary: Boundary | None

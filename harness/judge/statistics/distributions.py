@@ -1,8 +1,7 @@
 """Two distributions that intervals are made from, by the regularised incomplete beta function.
 
-They stand here because a worker needs them too, to tell when a window is long enough, and a worker's interpreter has
-no scipy. tests/judge/statistics/test_distributions.py compares them with scipy's to 1e-10. Numbers may be floats or
-arrays.
+A worker needs them too, to decide when a window is long enough, and a worker's interpreter has no scipy.
+tests/judge/statistics/test_distributions.py compares them with scipy's to 1e-10. Numbers may be floats or arrays.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How sure a figure is: percentiles, confidence intervals of one run and of several, latency limits."""
+"""Percentiles, confidence intervals of one run and of several runs, and latency limits."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from mixmark.harness.judge.statistics.timestamps import Floats, first_unit_ns, l
 
 LOWEST_TAIL = 0.9
 CONFIDENCE = 0.95
-FEWEST_BLOCKS = 20  # with fewer, how blocks depend on each other cannot be told from them
-FEWEST_INDEPENDENT = 4  # blocks that the blocks of a window must be worth, else its interval is not known
-ROUNDING = 1e-24  # a smaller variance, as a part of the mean square, is what floating point leaves of equal blocks
+FEWEST_BLOCKS = 20  # fewer blocks do not show how they depend on each other
+FEWEST_INDEPENDENT = 4  # the least effective sample size of a window whose interval is known
+ROUNDING = 1e-24  # a smaller variance over the mean square is a rounding error of equal blocks
 PARTS = 6  # equal parts of a window whose means are compared
-WIDEST = 0.25  # an interval with a larger half-width, as a share of the estimate, is not known
+WIDEST = 0.25  # an interval with a larger half-width, as a fraction of the estimate, is not known
 
 
 def sample_needed(q: float) -> int:
@@ -39,7 +39,7 @@ def sample_needed(q: float) -> int:
 def percentile(values: Int64s, q: float) -> int | None:
     """The percentile by nearest rank: the smallest value that at least q of the sample does not exceed.
 
-    None where the sample is too small for it.
+    None: the sample is too small for it.
     """
     if len(values) < sample_needed(q):
         return None
@@ -50,7 +50,7 @@ def percentile(values: Int64s, q: float) -> int | None:
 def percentile_interval(values: Int64s, q: float, confidence: float = CONFIDENCE) -> tuple[int, int] | None:
     """The two order statistics that hold the percentile, with at most half of 1 − confidence missed on each side.
 
-    It assumes independent values, of any distribution. None where the sample is too small for both ranks: at 95 % the
+    It assumes independent values, of any distribution. None: the sample is too small for both ranks; at 95 % the
     median needs 6 values, p90 36 and p99 368. David & Nagaraja, Order Statistics, 2003, section 7.1.
     """
     n, miss = len(values), (1 - confidence) / 2
@@ -63,10 +63,11 @@ def percentile_interval(values: Int64s, q: float, confidence: float = CONFIDENCE
 
 
 def early_stopping(values: Int64s, q: float) -> int | None:
-    """The value that the percentile does not exceed with 99 % confidence: the largest but t − 1, for the largest t with
-    P(Binomial(n, 1 − q) ≤ t) ≤ 1 %. None where even t = 1 is too many: under 64 values for p90, under 662 for p99.
+    """The value that the percentile does not exceed with 99 % confidence, by MLPerf's early stopping.
 
-    MLPerf Inference's early stopping: rules appendix, LoadGen's early_stopping.cc. It assumes independent values.
+    It is the largest value but t − 1, for the largest t with P(Binomial(n, 1 − q) ≤ t) ≤ 1 %. None: even t = 1 is too
+    many, with fewer than 64 values for p90 and fewer than 662 for p99. It assumes independent values. Source: appendix
+    of the MLPerf Inference rules, LoadGen's early_stopping.cc.
     """
     n = len(values)
     discards = bisect_left(range(n), True, key=lambda t: binomial_cdf(t, n, 1 - q) > 0.01) - 1
@@ -83,16 +84,16 @@ class Interval:
 
     @property
     def half_width(self) -> float:
-        """Half the interval's width as a part of the estimate: 0.02 is ± 2 %."""
+        """Half the interval's width as a fraction of the estimate: 0.02 is ± 2 %."""
         return (self.high - self.low) / 2 / self.estimate
 
 
 def effective_sample_size(series: Floats) -> Floats:
     """[...], how many independent blocks the blocks of each series [blocks, ...] are worth: n (1 − ρ) / (1 + ρ).
 
-    ρ is the lag-1 autocorrelation. Samples understate it by about (1 + 4 ρ) / n (Kendall, Biometrika 41, 1954); 2.5
-    times that is added, since an interval that is watched until it is narrow is caught when ρ looks small. Never
-    takes ρ below 0.
+    ρ is the lag-1 autocorrelation. Samples understate it by about (1 + 4 ρ) / n (Kendall, Biometrika 41, 1954). 2.5
+    times that is added: a window ends when its interval looks narrow, and so when ρ looks small. ρ is never taken to be
+    below 0.
     """
     n = len(series)
     off = series - series.mean(axis=0)
@@ -106,13 +107,13 @@ def effective_sample_size(series: Floats) -> Floats:
 def mean_half_width(series: Floats, confidence: float = CONFIDENCE) -> Floats:
     """[...], how far the mean of each series [blocks, ...] may be off: the wider of two half-widths.
 
-    One is Student's t on the effective sample size, for blocks that resemble their neighbours; the other Student's t
-    on the means of PARTS equal parts of the series, for what changes too slowly to be seen between neighbours.
+    One is Student's t on the effective sample size, for blocks that resemble their neighbours. The other is Student's t
+    on the means of PARTS equal parts of the series, for changes too slow to show between neighbours.
     """
     n = len(series)
     off = series - series.mean(axis=0)
     worth = np.maximum(effective_sample_size(series), 2)
-    variance = (off * off).sum(axis=0) / (n * (1 - 1 / worth))  # the sample's own mean took a block's worth of freedom
+    variance = (off * off).sum(axis=0) / (n * (1 - 1 / worth))  # the sample's own mean takes one degree of freedom
     by_neighbours = student_t(worth - 1, confidence) * np.sqrt(variance / worth)
     parts = np.stack([part.mean(axis=0) for part in np.array_split(series, min(PARTS, n))])
     spread = parts.std(axis=0, ddof=1) if len(parts) > 1 else np.zeros_like(by_neighbours)
@@ -123,9 +124,8 @@ def mean_half_width(series: Floats, confidence: float = CONFIDENCE) -> Floats:
 def mean_interval(rates_per_s: Floats, confidence: float = CONFIDENCE) -> Interval | None:
     """The interval of the throughput of one run, from the rates of its blocks [blocks].
 
-    None under FEWEST_BLOCKS blocks, and where it is not known: the blocks are worth fewer than FEWEST_INDEPENDENT, or
-    the half-width exceeds WIDEST of the mean. It says nothing of how the next process would differ: that is
-    `over_runs`.
+    None: there are fewer than FEWEST_BLOCKS blocks, their effective sample size is below FEWEST_INDEPENDENT, or the
+    half-width exceeds WIDEST of the mean. It does not show how the next process would differ; `over_runs` does.
     """
     mean = float(rates_per_s.mean()) if len(rates_per_s) else 0.0
     if len(rates_per_s) < FEWEST_BLOCKS or mean <= 0:
@@ -145,25 +145,25 @@ def ratio_interval(gained: Floats, spent: Floats) -> Interval | None:
     around = mean_interval(gained.mean() + gained - ratio * spent)
     if around is None:
         return None
-    share = around.half_width
-    return Interval(ratio * (1 - share), ratio, ratio * (1 + share))
+    half = around.half_width
+    return Interval(ratio * (1 - half), ratio, ratio * (1 + half))
 
 
 @dataclass(frozen=True)
 class OverRuns:
-    """The figures of several runs, each in a fresh process, in one."""
+    """One figure over several runs, each in a fresh process."""
 
     geometric_mean: float
     median: float
     low: float | None
-    """Lower end of the 95 % interval of the geometric mean: Student's t on the logarithms. None for a single run, and
-    where the half-width exceeds WIDEST of the mean: then the interval is not known."""
+    """Lower end of the 95 % interval of the geometric mean: Student's t on the logarithms. None: there is a single run,
+    or the half-width exceeds WIDEST of the mean."""
     high: float | None
     runs: int
 
 
 def over_runs(values: Sequence[float]) -> OverRuns | None:
-    """values: one for each run. None where there is none. Raises ValueError unless all are above 0 and finite."""
+    """values: one for each run. None: there are no values. Raises ValueError unless all are above 0 and finite."""
     if not values:
         return None
     logs = logarithms(values)
@@ -184,8 +184,8 @@ def logarithms(values: Sequence[float]) -> Floats:
 
 
 def within_limits(completions: Completions, limits: LatencyLimits) -> bool | None:
-    """Whether each latency limit holds at its percentile, by MLPerf's early-stopping bound. None where the sample is
-    too small to tell."""
+    """Whether each latency limit holds at its percentile, by MLPerf's early-stopping bound. None: the sample is too
+    small to tell."""
     pairs = (
         (latencies_ns(completions), limits.total_ns),
         (first_unit_ns(completions), limits.first_ns),

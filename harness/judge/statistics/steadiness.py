@@ -1,4 +1,4 @@
-"""The window cut into blocks: whether it is steady, and whether it is long enough, in the drive loop and in reports."""
+"""A window cut into blocks: whether it is steady, and whether it is long enough. Workers and reports ask this."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from mixmark.harness.contracts.schema import Completions, Int64s, Limits
 from mixmark.harness.judge.statistics.intervals import FEWEST_BLOCKS, Interval, mean_half_width, mean_interval
 from mixmark.harness.judge.statistics.timestamps import Floats, finished_by, flights_ns, in_flight_ns, steps_begin_ns
 
-CLEARLY = 5.0  # standard errors by which a stretch must differ from the rest; independent noise hardly gets there
-MOVES = 0.005  # of the window's mean: a stretch that moves it by less is of no concern
+CLEARLY = 5.0  # standard errors by which a stretch must differ from the rest; independent noise rarely does
+MOVES = 0.005  # of the window's mean: a stretch that moves it by less does not matter
 TRIMMED = 0.6230  # the mean of the smallest 90 % of squared normal deviates of variance 1 (chi-squared, 1 degree)
 TINY = 1e-12
-MOST_BLOCKS = 60  # that a finished window is cut into
-CHECKS_GROW = 1.5  # each look at the interval is a chance to stop by luck, so looks are few
+MOST_BLOCKS = 60  # of a finished window
+CHECKS_GROW = 1.5  # each look at the interval inflates the rate of false stops, so looks are few
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,9 +26,9 @@ class Blocks:
     """A window in pieces of equal time in flight. The mean of the rates is the throughput of the window."""
 
     edges_ns: Int64s
-    """[blocks + 1], on the clock of the stamps."""
+    """[blocks + 1], on the clock of the timestamps."""
     units: Floats
-    """[blocks], the units that were finished in each; fractions where a step reaches over an edge."""
+    """[blocks], the units finished in each. A step across an edge counts in part on both sides."""
     in_flight_ns: float
     """The time in flight of each block."""
 
@@ -41,13 +41,13 @@ class Blocks:
 
 
 def block_rates(completions: Completions, block_ns: int) -> Blocks | None:
-    """The whole window in equal blocks, as near to block_ns each as fits. None where the clock did not tick.
+    """The whole window in equal blocks, each as near to block_ns as fits. None: the clock did not tick.
 
-    A mark's units are spread evenly over the step that led to it: from the mark before or, for a feed's first one,
-    from its issue. So a feed of one yield counts evenly over its service time, and an edge cuts no unit in favour of
-    one block. A block is at least as long as the median feed: more blocks than feeds would be invented evidence, and an
-    LLM's prefill in a block of its own would be cut off as a warm-up.
-    Time with nothing in flight (a feed being made) is cut out: edges_ns may lie further apart than in_flight_ns.
+    A mark's units are spread evenly over the step that led to it: from the mark before it or, for the first mark of a
+    feed, from the issue. So a feed of one yield counts evenly over its service time, and an edge favours no block. A
+    block is at least as long as the median feed: more blocks than feeds would be invented evidence, and a block with
+    only an LLM's prefill would look like a warm-up. Time with nothing in flight, while a feed is made, is cut out, so
+    edges_ns may lie further apart than in_flight_ns.
     """
     marks, (opened, closed) = completions.marks_ns, flights_ns(completions)
     begin = int(opened[0])
@@ -81,10 +81,10 @@ class Stretch:
     relative: float
     """Its mean rate over that of the rest: 0 is a standstill."""
     moved: float
-    """How far the mean of the rest lies from the mean of the window, as a share of it, above 0."""
+    """How far the mean of the rest lies from the mean of the window, as a fraction of it, above 0."""
 
     def described(self, edges_ns: Int64s, what: str) -> str:
-        """When the window was not steady, how slow it ran and what that cost.
+        """In words: when the window ran at another level, at which, and by how much this moved a figure.
 
         edges_ns: [blocks + 1], the edges of the window's blocks. what: the figure that the stretch moved.
         """
@@ -98,13 +98,13 @@ class Stretch:
 
 
 def other_level(rates: Floats) -> Stretch | None:
-    """The stretch of neighbouring blocks that differs most clearly from the rest, or None where none does.
+    """The stretch of neighbouring blocks that differs most clearly from the rest. None: no stretch does.
 
-    rates: [blocks]. Every stretch is compared with all other blocks. It runs at another level where the two means are
-    more than CLEARLY standard errors apart and the difference moves the mean of the window by more than MOVES. Errors
-    are those of AR(1) noise, whose variance and autocorrelation `_noise` takes from differences of neighbours, which
-    a change of level hardly enters. Scanning all stretches is the test for an epidemic change of Levin & Kline
-    (Statistics in Medicine 4, 1985); one stretch finds warm-ups, late drops, steps, stalls and drifts alike.
+    rates: [blocks]. Every stretch is compared with all other blocks. It runs at another level if the two means are more
+    than CLEARLY standard errors apart and the difference moves the mean of the window by more than MOVES. The errors
+    are those of AR(1) noise. `_noise` takes its variance and autocorrelation from differences of neighbours, which a
+    change of level hardly affects. Scanning all stretches is the test for an epidemic change of Levin & Kline
+    (Statistics in Medicine 4, 1985). One stretch finds warm-ups, late drops, steps, stalls and drifts alike.
     """
     n, mean = len(rates), float(rates.mean())
     if mean <= 0:
@@ -113,8 +113,8 @@ def other_level(rates: Floats) -> Stretch | None:
     variance, rho = _noise(level)
     sums = np.concatenate((np.zeros(1), np.cumsum(level)))
     index = np.arange(n + 1)
-    begin, end = (each.ravel() for each in np.meshgrid(index, index, indexing="ij"))
-    at_an_edge = (begin == 0) | (end == n)  # there the rest is a stretch too, and the shorter one is meant
+    begin, end = (grid.ravel() for grid in np.meshgrid(index, index, indexing="ij"))
+    at_an_edge = (begin == 0) | (end == n)  # the rest is a stretch too, and the shorter of the two is taken
     proper = (begin < end) & (end - begin <= np.where(at_an_edge, n // 2, n - 1))
     begin, end = begin[proper], end[proper]
     length = end - begin
@@ -132,7 +132,7 @@ def other_level(rates: Floats) -> Stretch | None:
 
 
 def is_steady(rates: Floats) -> bool | None:
-    """Whether no stretch of the window ran at another level. None: fewer blocks than FEWEST_BLOCKS do not tell.
+    """Whether no stretch of the window ran at another level. None: there are fewer than FEWEST_BLOCKS blocks.
 
     rates: [blocks].
     """
@@ -142,9 +142,9 @@ def is_steady(rates: Floats) -> bool | None:
 def _noise(level: Floats) -> tuple[float, float]:
     """(variance, lag-1 autocorrelation) of the noise about levels that may change a few times.
 
-    Half the mean square of the differences of neighbours is σ² (1 − ρ), of next but one σ² (1 − ρ²); their median,
-    which a drift makes, is taken off. The largest tenth of the squares is left out, since a change of level makes such;
-    TRIMMED is what that takes from the mean.
+    Half the mean square of the differences is σ² (1 − ρ) between neighbours, and σ² (1 − ρ²) two blocks apart. The
+    median difference, which comes of a drift, is subtracted. The largest tenth of the squares, which may come of a
+    change of level, is left out; TRIMMED corrects the mean for that.
     """
     halves = []
     for lag in (1, 2):
@@ -178,10 +178,10 @@ def precise(rates: Floats, half_width: float) -> npt.NDArray[np.bool_]:
 
 
 def stop_reason(rates: Floats, half_width: float, cap: int) -> Literal["precision", "cap"] | None:
-    """Why to stop after these blocks, or None to go on; to be asked with all blocks so far, whenever there are more.
+    """Why to stop after these blocks. None: go on. To be called with all blocks so far, whenever there are more.
 
-    half_width: of the 95 % interval, relative to the throughput. "precision": it was reached at two checks in turn; a
-    single one may be luck, and stopping on luck makes intervals too narrow. Never looks at how fast the system is.
+    half_width: of the 95 % interval, relative to the throughput. "precision": it was reached at two checks in a row. A
+    single one may be luck, and stopping on luck makes intervals too narrow. The speed itself plays no part.
     """
     done = checks(len(rates))[-2:]
     if len(done) == 2 and all(precise(rates[:count], half_width) for count in done):
@@ -190,7 +190,7 @@ def stop_reason(rates: Floats, half_width: float, cap: int) -> Literal["precisio
 
 
 def enough(limits: Limits, completions: Completions) -> bool:
-    """Whether the window may end: it is steady, and its throughput is known to the half-width that was asked for."""
+    """Whether the window may end: it is steady, and its throughput is known to the half-width of the limits."""
     if limits.half_width is None:
         return True
     blocks = block_rates(completions, limits.min_ns // checks(FEWEST_BLOCKS * 2)[1])
@@ -205,18 +205,18 @@ class Window:
 
     blocks: Blocks
     steady: bool | None
-    """None: fewer blocks than tell."""
+    """None: too few blocks to tell."""
     stretch: Stretch | None
-    """What ran at another level, where the window is not steady."""
+    """The stretch at another level. None: the window is steady, or has too few blocks to tell."""
 
     @property
     def interval(self) -> Interval | None:
-        """The 95 % interval of the throughput; None where the window is not steady or the interval is not known."""
+        """The 95 % interval of the throughput. None: the window is not steady, or the interval is not known."""
         return mean_interval(self.blocks.rates_per_s) if self.steady else None
 
 
 def window(completions: Completions) -> Window | None:
-    """A closed loop's window in at most MOST_BLOCKS blocks. None where the clock did not tick."""
+    """A closed loop's window in at most MOST_BLOCKS blocks. None: the clock did not tick."""
     blocks = block_rates(completions, in_flight_ns(completions) // MOST_BLOCKS)
     if blocks is None:
         return None

@@ -1,4 +1,4 @@
-"""Figures of one record from its raw stamps: units, throughput, latencies.
+"""Figures of one record from its raw timestamps: units, throughput, latencies.
 
 All latencies count from when a feed was due. A feed of a closed loop is due when it is issued, so its latencies are
 *service times*. Those of a server are *response times*, and a stall shows in every feed that had to wait for it.
@@ -33,10 +33,10 @@ def steps_begin_ns(completions: Completions) -> Int64s:
 
 
 def finished_by(at: Floats, begin: Floats, end: Floats, units: npt.NDArray[Any]) -> Floats:
-    """[at], the units finished by each of these moments; `at` rises.
+    """[at], the units finished by each of these moments, which must rise.
 
     begin, end, units: [steps]. The units of a step are spread evenly over its time, so a step that is under way counts
-    in part. A step that took no time counts all at once.
+    in part. A step that took no time counts at once.
     """
     order = np.argsort(end, kind="stable")
     whole = np.concatenate((np.zeros(1), np.cumsum(units[order])))
@@ -50,7 +50,7 @@ def finished_by(at: Floats, begin: Floats, end: Floats, units: npt.NDArray[Any])
 
 
 def flights_ns(*several: Completions) -> tuple[Int64s, Int64s]:
-    """(begins, ends), the spans during which at least one feed of these was in flight. They do not touch each other."""
+    """(begins, ends), the spans in which at least one feed of these was in flight. The spans do not touch."""
     issued = np.concatenate([each.issued_ns for each in several])
     done = np.concatenate([each.marks_ns[each.ends - 1] for each in several])
     order = np.argsort(issued, kind="stable")
@@ -60,9 +60,9 @@ def flights_ns(*several: Completions) -> tuple[Int64s, Int64s]:
 
 
 def in_flight_ns(*several: Completions, inside: tuple[int, int] | None = None) -> int:
-    """How long at least one feed was in flight: feeds that overlap count once, making the next feed does not count.
+    """How long at least one feed was in flight. Feeds that overlap count once; making the next feed does not count.
 
-    inside: the window that it is counted in; None counts all of it.
+    inside: the window to count in; None: all of the time.
     """
     begin, end = flights_ns(*several)
     if inside is not None:
@@ -73,7 +73,7 @@ def in_flight_ns(*several: Completions, inside: tuple[int, int] | None = None) -
 def most_in_flight(*several: Completions, inside: tuple[int, int] | None = None) -> int:
     """The largest number of feeds that were in flight at once, of all of these together.
 
-    A feed that is issued at the moment when another is done comes behind it. A feed that takes no time, or that lies
+    A feed that is issued at the moment when another is done comes after it. A feed that takes no time, or that lies
     outside of the window `inside`, is left out.
     """
     issued = np.concatenate([each.issued_ns for each in several])
@@ -86,17 +86,19 @@ def most_in_flight(*several: Completions, inside: tuple[int, int] | None = None)
 
 
 def throughput_per_s(completions: Completions) -> float | None:
-    """Units per second: of a closed loop over the time in flight; of a server, whose feeds come when they come, from
-    the first due time to the last mark. None where the clock did not tick meanwhile."""
+    """Units per second. None: the clock did not tick meanwhile.
+
+    A closed loop's time is the time in flight; a server's, whose load is given, is from the first due time to the last
+    mark.
+    """
     closed = bool((completions.due_ns == completions.issued_ns).all())
     span_ns = in_flight_ns(completions) if closed else int(completions.marks_ns.max() - completions.due_ns.min())
     return units(completions) * 1e9 / span_ns if span_ns else None
 
 
 def rate_per_s(record: Record) -> float | None:
-    """Units per second of a record, a screening run's as if its feeds were whole. None where nothing was measured, or
-    the clock
-    did not tick meanwhile."""
+    """Units per second of a record; of a screening run as if its feeds were whole. None: nothing was measured, or the
+    clock did not tick meanwhile."""
     if record.completions is None:
         return None
     if record.screening and record.feed_units:
@@ -105,18 +107,17 @@ def rate_per_s(record: Record) -> float | None:
 
 
 def screening_per_s(completions: Completions, feed_units: int) -> float | None:
-    """Units per second of a screening run, whose last feeds may have been broken off: they are taken to go on at the
-    pace of
-    their units behind the first stamp. None where the clock did not tick meanwhile.
+    """Units per second of a screening run, whose last feeds may have been broken off. None: the clock did not tick.
 
-    feed_units: how many units a whole feed holds.
+    A feed that was broken off is taken to go on at the pace of its units after the first mark. feed_units: how many
+    units a whole feed holds.
     """
     starts, ends = completions.starts, completions.ends
     done = np.add.reduceat(completions.units, starts)
     behind = done - completions.units[starts]
     took_ns = completions.marks_ns[ends - 1] - completions.marks_ns[starts]
     missing_ns = np.where(behind > 0, (feed_units - done) * (took_ns / np.maximum(behind, 1)), 0.0)
-    span_ns = in_flight_ns(completions) + float(missing_ns.max())  # those that were broken off were in flight at once
+    span_ns = in_flight_ns(completions) + float(missing_ns.max())  # the feeds broken off were in flight at once
     return len(completions) * feed_units * 1e9 / span_ns if span_ns else None
 
 
@@ -131,9 +132,9 @@ def first_unit_ns(completions: Completions) -> Int64s:
 
 
 def time_per_unit_ns(completions: Completions) -> Int64s:
-    """[feeds with at least two marks], first to last mark over the units behind the first mark, rounded down.
+    """[feeds with at least two marks], first to last mark over the units after the first mark, rounded down.
 
-    This is the time per output token of an LLM as MLPerf Inference counts it. Empty where each feed has one mark.
+    This is the time per output token of an LLM as MLPerf Inference counts it. Empty: each feed has one mark.
     """
     first, last = completions.starts, completions.ends - 1
     total = np.add.reduceat(completions.units, first)
@@ -157,9 +158,9 @@ def in_time(completions: Completions, limits: ServiceLimits) -> npt.NDArray[np.b
 
 
 def is_in_time(limits: ServiceLimits, first_ns: Any, last_ns: Any, behind: Any) -> Any:
-    """Whether one feed kept the limits, or many by arrays.
+    """Whether a feed kept the limits; many feeds by arrays.
 
-    first_ns, last_ns: the first and the last stamp, counted from the issue. behind: the units behind the first mark.
+    first_ns, last_ns: the first and the last mark, counted from the issue. behind: the units after the first mark.
     """
     kept: Any = True
     if limits.first_ns is not None:
