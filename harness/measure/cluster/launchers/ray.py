@@ -18,7 +18,7 @@ from typing import Any
 
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.text import Reason, plain
-from mixmark.harness.measure.cluster.launchers import Channel, Host, command
+from mixmark.harness.measure.cluster.launchers import Channel, Host, command, ray_actor
 from mixmark.harness.measure.cluster.launchers.process import ENDS_WITHIN_S, EXITS_WITHIN_S, last_line
 
 SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_AUTO_CONNECT": "0"}
@@ -112,7 +112,11 @@ class RayLauncher:
 
         self._logs = logs
         nodes, found = self._placed(hosts)
-        actor = self._ray.remote(num_cpus=0, concurrency_groups={"send": 1, "receive": 1})(agent_actor())
+        if not nodes:
+            return found
+        ray = self._connected()
+        ray.cloudpickle.register_pickle_by_value(ray_actor)
+        actor = ray.remote(num_cpus=0, concurrency_groups={"send": 1, "receive": 1})(ray_actor.AgentActor)
         starting = {}
         for host in hosts:
             if host.name in nodes:
@@ -158,6 +162,7 @@ class RayLauncher:
         os.environ.update(SETTINGS)
         try:
             import ray
+            import ray.cloudpickle
             import ray.util
         except ImportError as error:
             raise UsageError("the launcher ray needs the package ray", hint="pip install 'mixmark[ray]'") from error
@@ -171,95 +176,3 @@ class RayLauncher:
                 signal.signal(signal.SIGTERM, handler)  # Ray puts a handler of its own there
         self._ray = ray
         return ray
-
-
-def agent_actor() -> type:
-    """The class of the actors. It is made here, and uses only the standard library, so that it travels by value: Ray's
-    own interpreter on a node need not have Mixmark."""
-
-    class AgentActor:
-        def start(self, words: list[str]) -> str:
-            """Starts the agent. Returns why it did not start; empty: it did."""
-            import os
-            import subprocess
-            import sys
-            import tempfile
-
-            with open(f"/proc/{os.getppid()}/environ", "rb") as raylet:  # Ray limits threads and GPUs of its workers
-                pairs = [os.fsdecode(pair).partition("=") for pair in raylet.read().split(b"\0") if b"=" in pair]
-            variables = {name: value for name, _, value in pairs if not name.startswith("RAY_")}
-            self.log = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as the actor
-            self.waiting: dict[int, bytes] = {}
-            self.sent = 0
-            words[0] = words[0] or sys.executable
-            try:
-                self.process = subprocess.Popen(
-                    words,
-                    bufsize=0,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=self.log,
-                    env=variables,
-                    cwd=os.path.expanduser("~"),
-                    start_new_session=True,
-                )
-            except OSError as error:
-                return f"its agent cannot be started: {words[0]}: {error.strerror}"
-            return ""
-
-        def send(self, number: int, line: bytes) -> None:
-            """Writes the lines to the agent in the order of their numbers."""
-            import contextlib
-
-            assert self.process.stdin
-            self.waiting[number] = line
-            while rest := self.waiting.pop(self.sent, b""):
-                self.sent += 1
-                with contextlib.suppress(OSError, ValueError):  # its end is what `receive` returns
-                    while rest:
-                        rest = rest[self.process.stdin.write(rest) :]
-
-        def receive(self, seconds: float) -> bytes | None:
-            """What the agent writes next; empty at its end, None if it writes nothing within so many seconds."""
-            import os
-            import select
-
-            assert self.process.stdout
-            ready, _, _ = select.select([self.process.stdout], [], [], seconds)
-            return os.read(self.process.stdout.fileno(), 1 << 16) if ready else None
-
-        def close(self) -> None:
-            """Ends the agent's standard input."""
-            assert self.process.stdin
-            self.process.stdin.close()
-
-        def ended(self, seconds: float) -> tuple[int | None, str]:
-            """The exit status of the agent, None if it still runs after so many seconds, and the end of its log."""
-            import contextlib
-            import subprocess
-
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(seconds)
-            return self.process.poll(), self.log_end(1 << 12).decode("utf-8", "replace")
-
-        def end(self, seconds: float) -> bytes:
-            """Ends the agent, by a signal if it does not end within so many seconds. Returns the end of its log."""
-            import contextlib
-            import os
-            import signal
-            import sys
-
-            self.close()
-            self.ended(seconds)
-            if sys.platform != "win32":  # never run there
-                with contextlib.suppress(OSError):
-                    os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-            return self.log_end(1 << 20)
-
-        def log_end(self, most_bytes: int) -> bytes:
-            size = self.log.seek(0, 2)
-            self.log.seek(max(0, size - most_bytes))
-            return self.log.read()
-
-    return AgentActor
