@@ -16,7 +16,6 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,6 @@ from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker import isolation, messages
 from mixmark.harness.worker.failures import WorkerFailed
 from mixmark.harness.worker.handle import Worker
-from mixmark.harness.worker.isolation import Isolation
 from mixmark.harness.worker.outputs import Commitments, capacity, digest
 from mixmark.harness.worker.process import memory
 
@@ -134,21 +132,6 @@ def pending(record: Record) -> bool:
     return audit is not None and bool(audit.feeds) and not audit.values and not audit.problem and not record.unaudited
 
 
-@dataclass(frozen=True)
-class Reference:
-    """A process that holds the reference of a suite."""
-
-    worker: Worker
-    isolation: Isolation
-
-    def ran(self, found: messages.Audited) -> str:
-        """The hash of the code that it ran. Raises PluginError if the code changed since the run began."""
-        try:
-            return self.isolation.checked(found.code)
-        except ValueError as error:
-            raise PluginError(str(error), "repeat it elsewhere: mixmark audit FOLDER") from error
-
-
 class Auditor:
     """Runs the audits that are drawn and not done, and loads the reference of each suite once.
 
@@ -168,7 +151,7 @@ class Auditor:
         self._folder, self._suite = folder, suite
         self._device, self._timeout_s = device, timeout_s
         self._logs = logs or folder / "logs"
-        isolation.remember()
+        self._code = isolation.own_code()
 
     def run(
         self,
@@ -199,7 +182,7 @@ class Auditor:
                     keep(record.model_copy(update={"unaudited": f"{error}; {error.hint}".removesuffix("; ")}))
 
     @contextmanager
-    def _open(self, record: Record, device: Device) -> Iterator[Reference]:
+    def _open(self, record: Record, device: Device) -> Iterator[Worker]:
         """A worker that holds the reference of the record's suite. Raises WorkerFailed or PluginError."""
         plugin = Plugin("adapters", REFERENCE, registry.BUILT_IN["adapters"][REFERENCE], "built in")
         free = memory.available_bytes() if device.in_host_memory else device.memory_bytes
@@ -221,19 +204,22 @@ class Auditor:
                     reference=True,
                 )
                 worker.call(opening, self._timeout_s)
-                yield Reference(worker, apart)
+                yield worker
 
-    def _audited(self, reference: Reference, record: Record) -> Record:
+    def _audited(self, reference: Worker, record: Record) -> Record:
         audit = record.audit
         assert audit is not None  # it is pending
         begin_ns = time.monotonic_ns()
         found = self._compared(reference, record, kept_at(self._folder, record.key))
+        if isolation.own_code() != self._code:
+            message = "Mixmark's own files are not those that the run began with"
+            raise PluginError(message, "repeat the audit elsewhere: mixmark audit FOLDER")
         done = audit.model_copy(
             update={
                 "feeds": found.feeds,
                 "values": found.values,
                 "problem": found.problem,
-                "code": reference.ran(found),
+                "code": isolation.code_of(self._suite(record).spec),
                 "software": found.software,
                 "elapsed_ns": time.monotonic_ns() - begin_ns,
                 "device": self._device.id,
@@ -241,11 +227,11 @@ class Auditor:
         )
         return record.model_copy(update={"audit": done})
 
-    def _compared(self, reference: Reference, record: Record, outputs: Path) -> messages.Audited:
+    def _compared(self, reference: Worker, record: Record, outputs: Path) -> messages.Audited:
         assert record.batch is not None and record.seed is not None  # an audit was drawn from its feeds
         request = messages.Audit(key=REFERENCE, batch=record.batch, seed=record.seed, outputs=str(outputs))
         # Each feed is a stage: thirty of them may take longer than a hang is given.
-        return reference.worker.call(request, self._timeout_s, per_stage=True)
+        return reference.call(request, self._timeout_s, per_stage=True)
 
     def _repeated(self, record: Record) -> Record:
         """The record with the difference that the CPU's reference makes on the first feed."""

@@ -40,7 +40,7 @@ from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.statistics import intervals, steadiness, timestamps
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
-from mixmark.harness.worker import batch_search, isolation, load_generator, messages, runner_check
+from mixmark.harness.worker import batch_search, load_generator, messages, runner_check
 from mixmark.harness.worker.failures import WorkerFailed, failure_of
 from mixmark.harness.worker.outputs import Outputs
 from mixmark.harness.worker.process import memory
@@ -58,8 +58,6 @@ class Opened:
     suite: Suite
     runner: Runner
     device: Device
-    spec: str
-    """The suite's class."""
     threads: int = 1
     """How many feeds are in flight at once."""
     batch: int = 1
@@ -196,7 +194,7 @@ class Served:
             raise MixmarkError(
                 f"the runner has concurrency {runner.concurrency!r}", f"give a whole number from 1 to {MAX_CONCURRENCY}"
             )
-        self.opened[asked.key] = Opened(built, runner, asked.device, asked.suite.spec)
+        self.opened[asked.key] = Opened(built, runner, asked.device)
         return messages.Opened(load_ns=took_ns, needed_bytes=need, facts=_facts(runner), concurrency=runner.concurrency)
 
     def prepare(self, asked: messages.Prepare) -> messages.Prepared:
@@ -337,12 +335,10 @@ class Served:
             except WrongOutput as error:
                 problem = f"feed {serial}: {error}"
                 break
-        ran = getattr(sys.modules["__main__"], "RAN", {})  # where this process is isolated
         return messages.Audited(
             feeds=tuple(values),
             values=tuple(values.values()),
             problem=problem,
-            code=ran | isolation.hashes(isolation.source_of(it.spec)),
             software=_software(),
         )
 

@@ -213,8 +213,6 @@ class Audited(Reply):
     """The gate's metric of each feed."""
     problem: str
     """Why an output could not be compared; empty: all were."""
-    code: dict[str, str]
-    """The SHA-256 of each file of Mixmark and of the suite that the process ran, by its path."""
     software: dict[str, str]
     """The versions of Python, numpy and torch in the process."""
 
