@@ -48,7 +48,7 @@ def rate_per_s(record: Record) -> float:
     done = record.completions
     if done is None:
         raise SystemExit(f"{record.key}: {record.error}")
-    return int(done.units.sum()) * 1e9 / int(done.marks_ns.max() - done.issued_ns.min())
+    return int(done.units.sum()) * 1e9 / int(done.yielded_ns.max() - done.issued_ns.min())
 
 
 def reached(rates: dict[str, float], length_s: int, known: bool) -> float:

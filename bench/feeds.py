@@ -135,8 +135,8 @@ def between_us(seconds: float) -> tuple[float, float]:
     with begun(choice, "single-stream", 1, told=True, seconds=str(seconds)) as (worker, scratch):
         worker.call(messages.Measure(key="a", limits=LIMITS, out=str(scratch / "out.npz")), TIMEOUT_S)
         done = worker.completions(scratch / "out.npz")
-    gaps = done.issued_ns[1:] - done.marks_ns[done.ends - 1][:-1]
-    return float(np.median(gaps)) / 1e3, float(gaps.sum() / (done.marks_ns[-1] - done.issued_ns[0]))
+    gaps = done.issued_ns[1:] - done.yielded_ns[done.ends - 1][:-1]
+    return float(np.median(gaps)) / 1e3, float(gaps.sum() / (done.yielded_ns[-1] - done.issued_ns[0]))
 
 
 def alone(worker: Worker, scratch: Path) -> int:

@@ -57,13 +57,13 @@ def mixes_per_s(executor: Executor, phase: Phase, before: Result) -> float:
     failed = [str(record.error) for record in records if record.error]
     if failed:
         sys.exit("\n".join(failed))
-    begin_ns = min(record.bracket_ns[0] for record in records if record.bracket_ns)
-    end_ns = max(record.bracket_ns[1] for record in records if record.bracket_ns)
+    begin_ns = min(record.parent_window_ns[0] for record in records if record.parent_window_ns)
+    end_ns = max(record.parent_window_ns[1] for record in records if record.parent_window_ns)
     assert before.mix is not None
     units = dict.fromkeys(before.mix.units, 0)
     for record in records:
         if (done := record.completions) is not None:
-            units[record.route.suite] += int(done.units[done.marks_ns <= end_ns].sum())
+            units[record.route.suite] += int(done.units[done.yielded_ns <= end_ns].sum())
     return min(units[suite] / count for suite, count in before.mix.units.items()) / (end_ns - begin_ns) * 1e9
 
 

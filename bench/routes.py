@@ -117,7 +117,7 @@ def rate(suite: str, done: Completions) -> float:
     if suite != "llm":
         return throughput_per_s(done) or 0.0
     decoded = int(done.units.sum() - done.units[done.starts].sum())
-    return float(decoded / (done.marks_ns[done.ends - 1] - done.marks_ns[done.starts]).sum() * 1e9)
+    return float(decoded / (done.yielded_ns[done.ends - 1] - done.yielded_ns[done.starts]).sum() * 1e9)
 
 
 @contextmanager

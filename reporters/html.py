@@ -136,8 +136,8 @@ def _latencies(row: Row) -> tuple[tuple[str, str, Latency], ...]:
     whole = "Response time" if row.record.scenario == "server" else "Service time"
     return (
         ("service", whole, row.latency),
-        ("first", figures.name(row.names.first), row.first_unit),
-        ("each", figures.name(row.names.each), row.time_per_unit),
+        ("first", figures.name(row.names.first_unit), row.first_unit),
+        ("each", figures.name(row.names.per_unit), row.time_per_unit),
     )
 
 

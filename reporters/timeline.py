@@ -83,7 +83,7 @@ def _timeline(judgement: Judgement, run: ScoredRun, fineness: float) -> Timeline
     suites = [progress.suite for progress in run.suites]
     every = [feeds for by_suite in done.values() for several in by_suite.values() for feeds in several]
     begin_ns = min(run.begin_ns, *(int(feeds.issued_ns[0]) for feeds in every))
-    end_ns = max(run.end_ns, *(int(feeds.marks_ns.max()) for feeds in every))
+    end_ns = max(run.end_ns, *(int(feeds.yielded_ns.max()) for feeds in every))
     devices = list(dict.fromkeys([*(device.id for device in result.devices), *done]))
     columns = round(fineness * min(MOST_COLUMNS, max(FEWEST_COLUMNS, ALL_COLUMNS // len(devices))))
     span_ns = begin_ns, end_ns
@@ -155,6 +155,6 @@ def _taken(done: Sequence[Completions], edges_ns: Int64s) -> Floats:
 def _edges(done: Sequence[Completions], begin_ns: int, end_ns: int) -> tuple[float, ...]:
     """The begins of long feeds. Empty if they are so many that their edges would cover the picture."""
     least_ns = LONG * (end_ns - begin_ns)
-    issued = [feeds.issued_ns[feeds.marks_ns[feeds.ends - 1] - feeds.issued_ns >= least_ns] for feeds in done]
+    issued = [feeds.issued_ns[feeds.yielded_ns[feeds.ends - 1] - feeds.issued_ns >= least_ns] for feeds in done]
     found = np.sort(np.concatenate(issued)) if issued else np.zeros(0)
     return () if len(found) > MOST_EDGES else tuple(((found - begin_ns) / (end_ns - begin_ns)).tolist())

@@ -235,7 +235,7 @@ def selftest(
         except ResultError as error:
             problem = error
     if as_json:
-        facts = {"tier": tier, "noise_floor": floor and floor.share, "by_measurement": floors}
+        facts = {"tier": tier, "noise_floor": floor and floor.fraction, "by_measurement": floors}
         print_json({**facts, "kept_in": stored and str(stored), "result": str(prepared.folder)})
     else:
         _print_floors(floors, floor, stored, prepared.folder)
@@ -250,7 +250,7 @@ def _print_floors(
     rows = [(name, "–" if value is None else f"{value * 100:.2f} %") for name, value in floors.items()]
     print_table(("measurement", "95 % of the pairs differ by at most"), rows, "Nothing was measured.")
     if floor:
-        click.echo(f"\nThe noise floor of the {floor.tier} tier is {floor.share * 100:.2f} %.")
+        click.echo(f"\nThe noise floor of the {floor.tier} tier is {floor.fraction * 100:.2f} %.")
         click.echo(f"It is stored in {stored}." if stored else "It is not stored.")
         click.echo(f"The measurements are in {folder}.")
     else:

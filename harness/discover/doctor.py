@@ -237,7 +237,7 @@ def noise_floor(state: Inspected) -> Iterator[Check]:
     for tier, floor in state.floors.items():
         days = days_between(floor.created_utc, state.now_utc)
         age = "on an unknown day" if days is None else f"{days} day{'' if days == 1 else 's'} ago"
-        message = f"{floor.share * 100:.2g} %, measured {age} ({plain(floor.created_utc, 40)})"
+        message = f"{floor.fraction * 100:.2g} %, measured {age} ({plain(floor.created_utc, 40)})"
         old = days is None or days > noise.OLD_DAYS
         if old:
             message += f": too old (limit {noise.OLD_DAYS} days)"

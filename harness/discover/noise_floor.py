@@ -75,7 +75,7 @@ def _read() -> _Kept:
     """The content of the file; empty if the file is missing, damaged, or of another machine."""
     with suppress(OSError, ValueError, ResultError, RecursionError):
         kept = _Kept.model_validate(json.loads(path().read_text()))
-        if kept.machine == machine() and all(floor.share < IMPLAUSIBLE for floor in kept.floors.values()):
+        if kept.machine == machine() and all(floor.fraction < IMPLAUSIBLE for floor in kept.floors.values()):
             return kept
     return _Kept(machine=machine())
 

@@ -101,7 +101,7 @@ class Workbench:
         objective: Objective = "throughput",
     ) -> Result:
         """The result of a run that has not begun. Without a seed, each window draws its own."""
-        system, unwatched = (self.hosts[0].system, ()) if self.hosts else disclosed()
+        system, failed_watchers = (self.hosts[0].system, ()) if self.hosts else disclosed()
         return Result(
             created_utc=datetime.now(UTC).isoformat(timespec="seconds"),
             seed=seed,
@@ -113,7 +113,7 @@ class Workbench:
             hosts=self.hosts,
             devices=self.found.devices,
             environments=dict(self.found.environments),
-            absent=(*self.suites.absent, *self.found.absent, *unwatched),
+            absent=(*self.suites.absent, *self.found.absent, *failed_watchers),
             noise_floor=None if self.hosts else noise_floor.recall(tier),
             mix=mix,
             objective=objective,

@@ -167,7 +167,7 @@ def _diagnosis(result: Result, run: ScoredRun, plan: Placement, planned: _Planne
     for record in records:
         route = record.route
         if record.completions is not None and (speed := throughput_per_s(record.completions)):
-            given = plan.shares.get(route.suite, {}).get(route.device, 0.0)
+            given = plan.fractions.get(route.suite, {}).get(route.device, 0.0)
             parts.append(RouteInMix(route.suite, route.device, given, speed, solo.get((route.suite, route.device))))
     measured, bound_per_s, unsure = run.mixes_per_s, planned.bound_per_s, planned.half_width
     return Diagnosis(

@@ -158,7 +158,7 @@ class _Counted:
     def finished(self, edges_ns: Int64s) -> Floats:
         """[edges], the units that count and were finished by each edge. A step that is under way counts in part."""
         done, units = self.completions, np.where(self.marks_kept, self.completions.units, 0)
-        times = (steps_begin_ns(done), done.marks_ns, edges_ns)
+        times = (steps_begin_ns(done), done.yielded_ns, edges_ns)
         begin, end, edges = ((time_ns - edges_ns[0]).astype(np.float64) for time_ns in times)
         return finished_by(edges, begin, end, units)
 
@@ -167,7 +167,7 @@ def run_of(result: Result, mix: Mix, phase: Phase, doubts: Sequence[Finding]) ->
     """What a phase of the mix did. None: nothing of it was recorded."""
     records = [record for record in result.records if record.phase == phase.name and record.route.suite in mix.units]
     counted = [each for record in records if (each := _counted(record, mix)) is not None]
-    brackets = [each.record.bracket_ns or window_ns(each.completions) for each in counted]
+    brackets = [each.record.parent_window_ns or window_ns(each.completions) for each in counted]
     if not counted:
         return None
     begin_ns, end_ns = min(begin for begin, _ in brackets), max(end for _, end in brackets)
@@ -219,7 +219,8 @@ def _edges(counted: Sequence[_Counted], begin_ns: int, end_ns: int) -> Int64s:
     Blocks are at least as long as the median feed of every record: more would be invented evidence.
     """
     feeds_ns = [
-        np.median(each.completions.marks_ns[each.completions.ends - 1] - each.completions.issued_ns) for each in counted
+        np.median(each.completions.yielded_ns[each.completions.ends - 1] - each.completions.issued_ns)
+        for each in counted
     ]
     fitting = int(min(MOST_BLOCKS, (end_ns - begin_ns) // max(1, *feeds_ns)))
     blocks = fitting if fitting >= FEWEST_BLOCKS else 1
@@ -238,10 +239,10 @@ def _progress(suite: str, mix: Mix, counted: Sequence[_Counted], begin_ns: int, 
         if each.record.route.suite != suite:
             continue
         done = each.completions
-        inside = each.marks_kept & (done.marks_ns > begin_ns) & (done.marks_ns <= end_ns)
+        inside = each.marks_kept & (done.yielded_ns > begin_ns) & (done.yielded_ns <= end_ns)
         units += int(done.units[inside].sum())
         timestamps += int(inside.sum())
-        last_ns = done.marks_ns[done.ends - 1]
+        last_ns = done.yielded_ns[done.ends - 1]
         ended = (last_ns > begin_ns) & (last_ns <= end_ns)
         feeds += int((ended & each.kept).sum())
         late += int((ended & ~in_time(done, mix.limits.get(suite, ServiceLimits()))).sum())

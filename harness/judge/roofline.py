@@ -157,7 +157,7 @@ def passes(record: Record) -> Iterator[tuple[str, Floats, Floats, Floats]]:
     first = np.concatenate(([0], last[:-1] + 1))
     feeds = len(completions)
     begins = steps_begin_ns(completions).reshape(feeds, -1)[:, first]
-    ends = completions.marks_ns.reshape(feeds, -1)[:, last]
+    ends = completions.yielded_ns.reshape(feeds, -1)[:, last]
     work = (
         [cost.flops * cost.yields for cost in record.costs],
         [cost.bytes * cost.yields for cost in record.costs],

@@ -205,7 +205,7 @@ class Dispatcher:
         the other suites, s·share/(1 + share): s are the units of the step, share is the suite's part of the device's
         time."""
         steps = self._course.get((suite, device), ([], [self._quanta[suite, device]]))[1]
-        share = self._placement.shares.get(suite, {}).get(device, 1.0)
+        share = self._placement.fractions.get(suite, {}).get(device, 1.0)
         return steps[0] * share / (1 + share)
 
     def _mixes_at(self, end_ns: int, now_ns: int) -> float:
@@ -358,7 +358,7 @@ class Dispatcher:
 
 
 def _used(placement: Placement) -> set[Pair]:
-    return {(suite, device) for suite, parts in placement.shares.items() for device, part in parts.items() if part}
+    return {(suite, device) for suite, parts in placement.fractions.items() for device, part in parts.items() if part}
 
 
 def _worth(placement: Placement) -> float:

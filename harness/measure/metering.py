@@ -186,7 +186,9 @@ class Meters:
             idle_ns=tuple(self._idle_ns),
             samples={id: samples for reader in self._readers for id, samples in reader.samples().items()},
             lost={id: why for reader in self._readers for id, why in reader.lost.items()},
-            late_ns={id: late_ns for reader in self._readers for id, late_ns in reader.late_ns.items()},
+            reading_age_ns={
+                id: reading_age_ns for reader in self._readers for id, reading_age_ns in reader.reading_age_ns.items()
+            },
         )
 
 
@@ -238,7 +240,7 @@ class _Reader(threading.Thread):
             for each in domains
         }
         self.lost: dict[str, str] = {}
-        self.late_ns: dict[str, int] = {}
+        self.reading_age_ns: dict[str, int] = {}
         self.cpu_ns = self.cpu_before_ns = 0
         self._rows: dict[str, list[tuple[int, int, float]]] = {}
         self._state = "resting"
@@ -246,7 +248,7 @@ class _Reader(threading.Thread):
 
     def begin(self) -> None:
         self._rows = {id: [] for id in self._domains}
-        self.late_ns = {}
+        self.reading_age_ns = {}
         self.cpu_before_ns = self.cpu_ns
         self._rested.clear()
         self._become("reading")
@@ -310,8 +312,8 @@ class _Reader(threading.Thread):
             for sample in samples:
                 rows.append(_row(sample, before_ns, after_ns, rows[-1] if rows else None))
                 if sample.at_ns is not None:
-                    late_ns = after_ns - rows[-1][0]
-                    self.late_ns[domain.id] = min(late_ns, self.late_ns.get(domain.id, late_ns))
+                    reading_age_ns = after_ns - rows[-1][0]
+                    self.reading_age_ns[domain.id] = min(reading_age_ns, self.reading_age_ns.get(domain.id, reading_age_ns))
         except (Exception, SystemExit) as error:  # a plugin may raise anything; it loses its own domain
             self.lost[domain.id] = calls.error_text(error)
 

@@ -122,7 +122,7 @@ def local_driver(
 
 def planned(placement: Placement, loaded: LoadedSuites, mix_units: Mapping[str, float], plan: Planner) -> Placement:
     """The plan of the phase, or another one if a pair that it uses is not loaded."""
-    used = {(suite, device) for suite, by_device in placement.shares.items() for device, x in by_device.items() if x}
+    used = {(suite, device) for suite, by_device in placement.fractions.items() for device, x in by_device.items() if x}
     return placement if used <= loaded.quanta.keys() else plan(mix_units, loaded.rates)
 
 
@@ -186,12 +186,12 @@ class MixDriver:
         """Feeds all devices until the phase is over."""
         assert self._devices is not None  # `on_ready` comes first
         devices = self._devices
-        bracket_ns = devices.run()
+        parent_window_ns = devices.run()
         for stream in devices.streams.values():
             if stream.done:
                 draft = stream.part.draft
                 draft.completions, draft.ended_by = _columns(stream.done), "time"
-                draft.bracket_ns, draft.skew_ns = bracket_ns, stream.skew_ns
+                draft.parent_window_ns, draft.skew_ns = parent_window_ns, stream.skew_ns
 
 
 class _Devices:

@@ -165,20 +165,20 @@ class _Attended:
 
     def close(self) -> None:
         """Lets the workers close their suites."""
-        unclosed = {target: failure for target, worker in self._workers.items() if (failure := worker.finish())}
+        close_failure = {target: failure for target, worker in self._workers.items() if (failure := worker.finish())}
         for share in self._phase.shares:
             draft = self._drafts[share.key]
             if draft.error is None and draft.cut_short is None:
-                draft.unclosed = unclosed.get((share.route.device, share.route.adapter))
+                draft.close_failure = close_failure.get((share.route.device, share.route.adapter))
 
     def records(self, watched: Watched, conditions: tuple[Conditions, ...]) -> list[Record]:
         """The records of the shares that finished a feed or failed, once the workers have ended."""
         workers = self._workers.values()
         facts_of_phase = {
             "conditions": conditions,
-            "unwatched": watched.absent,
-            "left_behind": tuple(name for worker in workers for name in worker.left_behind),
-            "helpers": _names(pid for worker in workers for pid in worker.helpers),
+            "failed_watchers": watched.absent,
+            "surviving_processes": tuple(name for worker in workers for name in worker.surviving_processes),
+            "helper_processes": _names(pid for worker in workers for pid in worker.helpers),
         }
         found = []
         for share in self._phase.shares:

@@ -49,7 +49,7 @@ class RecordDraft:
     seed: int | None = None
     completions: Completions | None = None
     ended_by: Literal["precision", "cap", "time"] | None = None
-    bracket_ns: tuple[int, int] | None = None
+    parent_window_ns: tuple[int, int] | None = None
     skew_ns: int | None = None
     latency_limits: LatencyLimits | None = None
     audit: Audit | None = None
@@ -57,7 +57,7 @@ class RecordDraft:
     feed_overhead_ns: int | None = None
     error: Failure | None = None
     cut_short: Failure | None = None
-    unclosed: Failure | None = None
+    close_failure: Failure | None = None
 
     @classmethod
     def of(cls, share: Share, phase: Phase, unit: str) -> RecordDraft:

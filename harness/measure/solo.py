@@ -39,5 +39,5 @@ def _drive(part: Part) -> None:
     part.commitments.window = worker.commitment or ""
     draft = part.draft
     draft.completions, draft.ended_by = done, measured.ended_by
-    draft.bracket_ns = worker.stages_ns["measuring"], worker.stages_ns["measured"]
+    draft.parent_window_ns = worker.stages_ns["measuring"], worker.stages_ns["measured"]
     draft.latency_limits = part.suite.latency

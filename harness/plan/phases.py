@@ -241,7 +241,7 @@ def _scenarios(workload: Workload, preset: Preset, asked: Sequence[ScenarioName]
 
 def confirmations(result: Result, placement: Placement) -> tuple[Phase, ...]:
     """The phases that measure the routes of a plan alone once more, with the batch that was found."""
-    used = {(suite, device) for suite, parts in placement.shares.items() for device in parts}
+    used = {(suite, device) for suite, parts in placement.fractions.items() for device in parts}
     phases = []
     for rate in placement.rates:
         if (rate.suite, rate.device) in used:
@@ -269,7 +269,7 @@ def of_mix(
 ) -> Phase:
     """A phase of the mix. It loads the routes that the plan uses and, for when rates change, those that also fit into
     memory, on devices that share no silicon with one that is loaded."""
-    used = {(suite, device) for suite, parts in placement.shares.items() for device in parts}
+    used = {(suite, device) for suite, parts in placement.fractions.items() for device in parts}
     pools = {device.id: device.memory_pool for device in result.devices}
     left = {pool: pool_bytes.get(pool, math.inf) for pool in pools.values()}
     shared = sharing(result.devices)

@@ -108,7 +108,7 @@ def place(
     return Placement(
         objective=objective,
         rates=tuple(chosen),
-        shares=shares,
+        fractions=shares,
         mixes_per_s=mixes_per_s,
         bound_per_s=limit.mixes_per_s,
         bound_fractions=limit.shares,
@@ -337,7 +337,7 @@ def verify(placement: Placement, mix_units: Mapping[str, float], devices: Sequen
     dual = math.fsum(prices.values())
     for name, shares, claimed in (
         ("the bound", placement.bound_fractions, placement.bound_per_s),
-        ("the plan", placement.shares, placement.mixes_per_s),
+        ("the plan", placement.fractions, placement.mixes_per_s),
     ):
         try:
             reached = _reached(mix_units, shares, speed, claims)
@@ -350,7 +350,7 @@ def verify(placement: Placement, mix_units: Mapping[str, float], devices: Sequen
         problems.append(f"the devices are worth {dual:g} mix/s, which is not the bound of {placement.bound_per_s:g}")
     if placement.mixes_per_s > placement.bound_per_s * (1 + EXACT):
         problems.append("the plan is above its bound")
-    planned = {device for parts in placement.shares.values() for device, part in parts.items() if part}
+    planned = {device for parts in placement.fractions.values() for device, part in parts.items() if part}
     for claim in claims:
         if len(both := planned.intersection(claim)) > 1:
             problems.append(f"the plan runs {' and '.join(sorted(both))} at once, which share silicon")

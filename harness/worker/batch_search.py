@@ -174,7 +174,7 @@ class BatchSearch:
             units=self.units(size),
             ahead=self.ahead(size),
         )
-        fastest_ns = int((done.marks_ns[done.ends - 1] - done.issued_ns).min())
+        fastest_ns = int((done.yielded_ns[done.ends - 1] - done.issued_ns).min())
         self._feed_ns[size] = min(fastest_ns, self._feed_ns.get(size, fastest_ns))
         return done
 
@@ -182,9 +182,9 @@ class BatchSearch:
 def busy_rate(done: Completions, threads: int) -> float:
     """Units per ns of a closed loop from when its last thread began until its first thread ended. Steps that are under
     way at these two times count in part: whole feeds would favour some sizes by the time at which they end."""
-    begin_ns, end_ns = done.issued_ns[threads - 1], np.sort(done.marks_ns[done.ends - 1])[-threads]
+    begin_ns, end_ns = done.issued_ns[threads - 1], np.sort(done.yielded_ns[done.ends - 1])[-threads]
     edges = np.array([begin_ns, end_ns], np.float64)
-    begins, ends = steps_begin_ns(done).astype(np.float64), done.marks_ns.astype(np.float64)
+    begins, ends = steps_begin_ns(done).astype(np.float64), done.yielded_ns.astype(np.float64)
     before, after = finished_by(edges, begins, ends, done.units)
     return float(after - before) / max(1, int(end_ns - begin_ns))
 

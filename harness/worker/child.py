@@ -492,7 +492,7 @@ def _room(device: Device) -> int | None:
 def _ended_by(limits: Limits, done: Completions) -> Literal["precision", "cap", "time"]:
     if limits.half_width is None:
         return "time"
-    return "cap" if done.marks_ns.max() - done.issued_ns[0] >= limits.max_ns else "precision"
+    return "cap" if done.yielded_ns.max() - done.issued_ns[0] >= limits.max_ns else "precision"
 
 
 def needed_bytes(suite: Suite, precision: str) -> int:

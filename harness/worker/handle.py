@@ -69,7 +69,7 @@ class Worker:
         """The worker's first message; None before the first reply."""
         self.helpers: tuple[int, ...] = ()
         """The ids of processes outside of the worker's tree that its runners named. They outlive the worker."""
-        self.left_behind: tuple[str, ...] = ()
+        self.surviving_processes: tuple[str, ...] = ()
         """The names of descendants that escaped the process group and were killed at the end. If several workers live
         at once, orphans are attributed to the one that ends last."""
         self._python = python
@@ -99,7 +99,7 @@ class Worker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.left_behind = self._process.close(self.helpers)
+        self.surviving_processes = self._process.close(self.helpers)
 
     @property
     def pid(self) -> int:

@@ -179,7 +179,7 @@ def delta(found: SideBySide) -> Reason | None:
 def _floor(floor: NoiseFloor, last: Machine) -> str:
     days = days_between(floor.created_utc, last.created_utc)
     age = f"{days} day{'' if days == 1 else 's'} before {last.label}" if days is not None else "on an unknown day"
-    return f"the noise floor of the {floor.tier} tier is {floor.share * 100:.2g} %, measured {age}"
+    return f"the noise floor of the {floor.tier} tier is {floor.fraction * 100:.2g} %, measured {age}"
 
 
 def uncompared(found: SideBySide) -> list[Note]:

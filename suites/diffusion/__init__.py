@@ -330,7 +330,7 @@ class Diffusion:
         prompts = tier.prompts * batch
         flops = prompts * text.flops + tier.steps * prompts * unet.flops + batch * vae.flops
         repeated = (tier.steps - 1) * shapes.prompt_projections(tier.unet).flops
-        least = prompts * (text.least_flops + tier.steps * unet.least_flops - repeated) + batch * vae.least_flops
+        least = prompts * (text.min_flops + tier.steps * unet.min_flops - repeated) + batch * vae.min_flops
         unread = sum(max(0, shape.vocabulary - prompts * PROMPT_TOKENS) * shape.width for shape in texts)
         read = text.weights - unread + tier.steps * unet.weights + vae.weights
         streamed = text.weights - sum(shapes.embeddings(shape).weights for shape in texts)
@@ -344,7 +344,7 @@ class Diffusion:
                 name="image",
                 flops=flops,
                 bytes=read * weight_bytes + moved * min(weight_bytes, 2),
-                least_flops=least,
+                min_flops=least,
                 streamed_bytes=streamed * weight_bytes,
             ),
         )

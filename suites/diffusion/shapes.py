@@ -156,11 +156,11 @@ class Work:
 
     weights: int = 0
     flops: int = 0
-    least_flops: int = 0
+    min_flops: int = 0
     """The FLOPs with Winograd's F(4×4, 3×3) in all 3 × 3 convolutions of stride 1."""
 
     def __add__(self, other: Work) -> Work:
-        return Work(self.weights + other.weights, self.flops + other.flops, self.least_flops + other.least_flops)
+        return Work(self.weights + other.weights, self.flops + other.flops, self.min_flops + other.min_flops)
 
 
 def total(works: Iterable[Work]) -> Work:
@@ -175,7 +175,7 @@ def linear(width: int, out: int, rows: int = 1, bias: bool = True) -> Work:
 def conv(channels: int, out: int, size: int, kernel: int = 3, stride: int = 1) -> Work:
     """size: height and width of the result."""
     work = linear(channels * kernel**2, out, rows=size**2)
-    return replace(work, least_flops=work.flops // 4) if kernel == 3 and stride == 1 else work
+    return replace(work, min_flops=work.flops // 4) if kernel == 3 and stride == 1 else work
 
 
 def norm(channels: int) -> Work:
@@ -184,7 +184,7 @@ def norm(channels: int) -> Work:
 
 def attention(queries: int, keys: int, width: int) -> Work:
     flops = 4 * queries * keys * width
-    return Work(flops=flops, least_flops=flops)
+    return Work(flops=flops, min_flops=flops)
 
 
 def embeddings(shape: TextShape) -> Work:

@@ -131,7 +131,7 @@ class Llm:
     version = "1"
     unit = "token"
     unit_names = UnitNames(
-        short="tok", work="LLM tokens", first="Time to first token (TTFT)", each="Time per token (TPOT)"
+        short="tok", work="LLM tokens", first_unit="Time to first token (TTFT)", per_unit="Time per token (TPOT)"
     )
     scenarios: Sequence[str] = ("single-stream", "server")
 
@@ -280,7 +280,7 @@ class Llm:
                 flops=flops,
                 bytes=matrices_bytes + rows_bytes + entry * (tokens + context) + 8 * (tokens + 1),
                 yields=yields,
-                least_flops=flops - 2.0 * (tokens - 1) * last - pair * (seen - context),
+                min_flops=flops - 2.0 * (tokens - 1) * last - pair * (seen - context),
                 streamed_bytes=matrices_bytes,
             )
 

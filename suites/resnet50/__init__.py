@@ -182,7 +182,7 @@ class ResNet50:
             name="classify",
             flops=batch * _flops(self.pixels),
             bytes=weights + ends,
-            least_flops=batch * _flops(self.pixels, winograd=1 / 4),
+            min_flops=batch * _flops(self.pixels, winograd=1 / 4),
             streamed_bytes=weights,
         )
         return (cost,)

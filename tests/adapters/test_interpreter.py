@@ -184,7 +184,7 @@ def test_two_versions_of_a_runtime_work_in_one_mixed_run(complete: Environment, 
     assert "torch" in result.system.packages and "torch" not in there.packages
     assert [each.id for each in result.domains] == ["joules/plug"]
     assert all(len(each.samples["joules/plug"].values) > 2 and not each.lost for each in result.meterings)
-    assert {each.left_behind for each in result.records} == {()}, "the meter's process is none of a worker"
+    assert {each.surviving_processes for each in result.records} == {()}, "the meter's process is none of a worker"
     page = CliRunner().invoke(main, ["report", "out", "--format", "html"]).stdout
     assert "acme_kit:Acme (acme-kit 2.3)" in page
     assert "Acme runtime 2.7" in page

@@ -304,12 +304,12 @@ def test_selftest_keeps_the_floor_that_compare_uses(shell: Shell) -> None:
     assert 0 < floor < 10
     assert told["tier"] == "smoke"
     kept = json.loads((shell.folder / "data/mixmark/noise-floor.json").read_text())
-    assert {tier: each["share"] for tier, each in kept["floors"].items()} == {"smoke": floor}, "no other tier's is set"
+    assert {tier: each["fraction"] for tier, each in kept["floors"].items()} == {"smoke": floor}, "no other tier's is set"
     assert {"noise floor", "noise floor smoke"} <= {
         each["name"] for each in json.loads(shell("doctor", "--json").stdout)["checks"]
     }
     shell.run("--runs", "2")
-    assert json.loads((shell.folder / "out/result.json").read_text())["noise_floor"]["share"] == floor
+    assert json.loads((shell.folder / "out/result.json").read_text())["noise_floor"]["fraction"] == floor
 
 
 def test_compare_judges_two_results_and_gates(shell: Shell) -> None:

@@ -38,7 +38,7 @@ FAILED = Failure(kind="crashed", message="the worker was killed by SIGSEGV while
 PLACEMENT = Placement(
     objective="throughput",
     rates=(),
-    shares={},
+    fractions={},
     mixes_per_s=0.0133,
     bound_per_s=0.0133,
     bound_fractions={},

@@ -288,7 +288,7 @@ NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
 def floor_checks(root: Path, created: Mapping[Tier, str]) -> list[Check]:
     """The checks of the noise floors that were measured at these times, each by its tier."""
-    floors = {tier: NoiseFloor(share=0.0123, tier=tier, created_utc=at) for tier, at in created.items()}
+    floors = {tier: NoiseFloor(fraction=0.0123, tier=tier, created_utc=at) for tier, at in created.items()}
     found = checks(quiet(root), wait=lambda seconds: None, floors=lambda: floors, now=lambda: NOW)
     return [each for each in found if each.name.startswith("noise floor")]
 

@@ -12,8 +12,8 @@ from mixmark.harness.contracts.errors import ResultError
 from mixmark.harness.contracts.schema import NoiseFloor
 from mixmark.harness.discover import noise_floor
 
-EDGE = NoiseFloor(share=0.012, tier="edge", created_utc="2026-11-21T12:00:00+00:00")
-SMOKE = NoiseFloor(share=0.2, tier="smoke", created_utc="2026-11-22T12:00:00+00:00")
+EDGE = NoiseFloor(fraction=0.012, tier="edge", created_utc="2026-11-21T12:00:00+00:00")
+SMOKE = NoiseFloor(fraction=0.2, tier="smoke", created_utc="2026-11-22T12:00:00+00:00")
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def test_a_floor_of_one_tier_is_that_of_no_other() -> None:
     assert noise_floor.recall("edge") == EDGE
     assert noise_floor.recall("smoke") == SMOKE
     assert noise_floor.recall("server") is None
-    newer = EDGE.model_copy(update={"share": 0.01})
+    newer = EDGE.model_copy(update={"fraction": 0.01})
     noise_floor.keep(newer)
     assert noise_floor.floors() == {"edge": newer, "smoke": SMOKE}
 
@@ -43,7 +43,7 @@ def test_what_is_damaged_or_of_another_machine_is_nothing(damage: str) -> None:
 
 
 def test_a_floor_beyond_belief_is_nothing() -> None:
-    noise_floor.keep(EDGE.model_copy(update={"share": 11.0}))
+    noise_floor.keep(EDGE.model_copy(update={"fraction": 11.0}))
     assert noise_floor.recall("edge") is None
 
 

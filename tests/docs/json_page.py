@@ -63,7 +63,7 @@ UNITS = (
     (r"rate_per_s", "feeds/s"),
     (r"((.*_)?units|throughput|median)_per_s|per_s", "units/s"),
     (r"(energy|joules)_per_unit(_j)?", "J/unit"),
-    (r".*_ns|bracket_ns", "ns"),
+    (r".*_ns|parent_window_ns", "ns"),
     (r"(.*_)?bytes", "B"),
     (r"(.*_)?flops", "FLOP"),
     (r".*_mhz", "MHz"),

@@ -702,7 +702,7 @@ class Forging(Honest):
             done = merged(logs)
             ends = np.arange(1, 2 * len(done) + 1) * TOKENS
             twice = np.repeat(done.issued_ns, 2)
-            marks = np.repeat(done.marks_ns.reshape(-1, TOKENS), 2, axis=0).ravel()
+            marks = np.repeat(done.yielded_ns.reshape(-1, TOKENS), 2, axis=0).ravel()
             return Completions(twice, twice, ends, marks, np.ones_like(marks))
 
         module.merged = forged

@@ -145,7 +145,7 @@ class Maker:
         end_ns = begin_ns + round(lasts_s * SECOND)
         played = [share for share in phase.shares if self._plays(share, phase)]
         done = {share.key: self._done(share, begin_ns, end_ns) for share in played}
-        over_ns = max(end_ns, *(int(each.marks_ns.max()) for each in done.values()))
+        over_ns = max(end_ns, *(int(each.yielded_ns.max()) for each in done.values()))
         edges = np.linspace(begin_ns - 1_000_000, over_ns + 1_000_000, 4).astype(np.int64).tolist()
         blocks = [
             Conditions(
@@ -166,7 +166,7 @@ class Maker:
         """Whether a share gets a turn: in the mix, the one that its device has most of."""
         if phase.placement is None:
             return True
-        parts = {suite: of.get(share.route.device, 0.0) for suite, of in phase.placement.shares.items()}
+        parts = {suite: of.get(share.route.device, 0.0) for suite, of in phase.placement.fractions.items()}
         return parts[share.route.suite] == max(parts.values())
 
     def _canary(self) -> Conditions:
@@ -193,7 +193,7 @@ class Maker:
         phase: Phase,
         share: Share,
         done: Completions,
-        bracket_ns: tuple[int, int],
+        parent_window_ns: tuple[int, int],
         conditions: tuple[Conditions, ...],
     ) -> Record:
         suite, batch, route = self.suites[share.route.suite], BATCH[share.route.suite], share.route
@@ -215,7 +215,7 @@ class Maker:
             run=share.run,
             ended_by="time",
             feed_units=suite.units(batch),
-            bracket_ns=bracket_ns,
+            parent_window_ns=parent_window_ns,
             skew_ns=-1000 if share.scenario == "mixed" else None,
             audit=audit,
             unaudited="" if audit else f"{route.suite} has no gate",

@@ -73,7 +73,7 @@ def metering(phase: str, domains: Sequence[Domain], watts: float, begin_ns: int,
 
 
 def told(record: Record) -> Record:
-    begin_ns, end_ns = record.bracket_ns or (0, SECOND)
+    begin_ns, end_ns = record.parent_window_ns or (0, SECOND)
     return record.model_copy(update={"conditions": watched(begin_ns, end_ns)})
 
 
@@ -113,7 +113,7 @@ def cluster(
         records += done
     records = list(map(told, records))
     domains = tuple(map(wall, names))
-    spans = {each.phase: each.bracket_ns or (0, SECOND) for each in records}
+    spans = {each.phase: each.parent_window_ns or (0, SECOND) for each in records}
     return whole.model_copy(
         update={
             "phases": tuple(phases),

@@ -90,7 +90,7 @@ class Machine:
         self.mix_units, self.quanta, self.concurrency, self.counts = mix_units, quanta, concurrency, counts
         self.queues: dict[str, list[str]] = {each.id: [] for each in devices}
         self.running: dict[str, int] = dict.fromkeys(self.queues, 0)
-        self.marks, self.end_ns = marks or {}, None if end_s is None else int(end_s * SECOND)
+        self.yields, self.end_ns = marks or {}, None if end_s is None else int(end_s * SECOND)
         self.now_ns, self.may_wait = 0, may_wait
         self.ends: list[tuple[int, int, str, str, int]] = []
         self.busy_ns = dict.fromkeys(self.queues, 0)
@@ -128,7 +128,7 @@ class Machine:
 
     def steps(self, pair: Pair, begin_ns: int, end_ns: int) -> tuple[list[int], list[int]]:
         """When which units of a feed came."""
-        count = self.marks.get(pair[0], 1)
+        count = self.yields.get(pair[0], 1)
         stamps_ns = [begin_ns + (end_ns - begin_ns) * step // count for step in range(1, count + 1)]
         return stamps_ns, [self.quanta[pair] // count] * count
 
@@ -186,7 +186,7 @@ def completions(spans_ns: list[tuple[int, int]], units: int, marks: int = 1) -> 
     return Completions(begins, begins, np.arange(1, len(begins) + 1) * marks, stamps.ravel(), count)
 
 
-def record(phase: str, pair: Pair, done: Completions, bracket_ns: tuple[int, int], audits: int = 40) -> Record:
+def record(phase: str, pair: Pair, done: Completions, parent_window_ns: tuple[int, int], audits: int = 40) -> Record:
     suite, device = pair
     route = Route(suite=suite, tier="edge", suite_version="1", device=device, adapter="acme", precision="bf16")
     audit = Audit(
@@ -201,7 +201,7 @@ def record(phase: str, pair: Pair, done: Completions, bracket_ns: tuple[int, int
         unit="unit",
         completions=done,
         feed_units=int(done.units[: done.ends[0]].sum()),
-        bracket_ns=bracket_ns,
+        parent_window_ns=parent_window_ns,
         skew_ns=-1,
         audit=audit if audits else None,
     )
@@ -213,7 +213,7 @@ def alone(rate: Rate) -> Record:
     done = completions([(0, round(units / rate.units_per_s * SECOND))], units)
     pair = rate.suite, rate.device
     name = f"solo.{rate.suite}.{slug(rate.device)}"
-    told = record(name, pair, done, (0, int(done.marks_ns[-1])), 1)
+    told = record(name, pair, done, (0, int(done.yielded_ns[-1])), 1)
     route = told.route.model_copy(update={"adapter": rate.adapter, "precision": rate.precision})
     return told.model_copy(update={"key": name, "scenario": "offline", "batch": rate.batch, "route": route})
 

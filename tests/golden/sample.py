@@ -56,16 +56,16 @@ MS = 1_000_000
 
 
 def closed_loop(feeds: Sequence[Sequence[int]], units: int = 1, begin_ns: int = 1_000) -> Completions:
-    """One feed after the other; each is the list of its steps in ns, every step ends in a mark of so many units."""
-    issued, ends, marks = [], [], []
+    """One feed after the other; each is the list of its steps in ns, every step ends in a yield of that many units."""
+    issued, ends, yields = [], [], []
     now = begin_ns
     for steps in feeds:
         issued.append(now)
         for step in steps:
             now += step
-            marks.append(now)
-        ends.append(len(marks))
-    columns = (issued, issued, ends, marks, [units] * len(marks))
+            yields.append(now)
+        ends.append(len(yields))
+    columns = (issued, issued, ends, yields, [units] * len(yields))
     return Completions(*(np.array(column) for column in columns))
 
 
@@ -119,7 +119,7 @@ def record(
         costs=costs,
         load_ns=4_200 * MS if completions else None,
         feed_units=int(completions.units[: completions.ends[0]].sum()) if completions else None,
-        bracket_ns=(int(completions.issued_ns[0]), int(completions.marks_ns.max())) if completions else None,
+        parent_window_ns=(int(completions.issued_ns[0]), int(completions.yielded_ns.max())) if completions else None,
         peak_pss_bytes=5 << 30 if completions else None,
         unaudited=NOT_ASKED if completions else "",
         completions=completions,
@@ -141,7 +141,12 @@ SUITES = tuple(
         (
             "llm",
             "token",
-            UnitNames(short="tok", work="LLM tokens", first="Time to first token (TTFT)", each="Time per token (TPOT)"),
+            UnitNames(
+                short="tok",
+                work="LLM tokens",
+                first_unit="Time to first token (TTFT)",
+                per_unit="Time per token (TPOT)",
+            ),
         ),
         ("diffusion", "image", UnitNames(short="img", work="images drawn")),
         ("dlrm", "sample", UnitNames(short="samples", work="recommendations")),
@@ -164,12 +169,12 @@ def apart(whole: Result) -> Result:
     at_ns = {each.phase: number * 3600 * SECOND for number, each in enumerate(whole.records)}
     records = []
     for each in whole.records:
-        done, bracket, by = each.completions, each.bracket_ns, at_ns[each.phase]
+        done, bracket, by = each.completions, each.parent_window_ns, at_ns[each.phase]
         if done is not None and bracket is not None:
-            done = Completions(done.due_ns + by, done.issued_ns + by, done.ends, done.marks_ns + by, done.units)
+            done = Completions(done.due_ns + by, done.issued_ns + by, done.ends, done.yielded_ns + by, done.units)
             bracket = (bracket[0] + by, bracket[1] + by)
         route = each.route.model_copy(update={"suite_version": "0"})
-        records.append(each.model_copy(update={"completions": done, "bracket_ns": bracket, "route": route}))
+        records.append(each.model_copy(update={"completions": done, "parent_window_ns": bracket, "route": route}))
     meterings = []
     for metered in whole.meterings:
         by = at_ns[metered.phase]
@@ -235,7 +240,7 @@ SECOND = 1_000 * MS
 def metering(of: Record, lost: bool = False) -> Metering:
     """Five seconds idle, the record, five seconds idle: 35 W and 95 W of the processor, 40 W and 310 W of the GPU."""
     assert of.completions is not None
-    end_ns = int(of.completions.marks_ns.max())
+    end_ns = int(of.completions.yielded_ns.max())
     at_ns = np.arange(-6 * SECOND, end_ns + 6 * SECOND, 100 * MS)
     working_s = np.clip(at_ns, 0, end_ns) / 1e9
     on_gpu = of.route.device == GPU

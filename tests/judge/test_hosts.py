@@ -111,9 +111,9 @@ def test_a_stamp_may_be_as_late_as_its_clock_is_off(two: Result) -> None:
     late = integrity.SLACK_NS + SECOND
 
     def shifted(record: Record) -> Record:
-        done, bracket = record.completions, record.bracket_ns
+        done, bracket = record.completions, record.parent_window_ns
         assert done is not None and bracket is not None
-        return record.model_copy(update={"bracket_ns": (bracket[0] + late, bracket[1] + late)})
+        return record.model_copy(update={"parent_window_ns": (bracket[0] + late, bracket[1] + late)})
 
     early = two.model_copy(
         update={"records": tuple(shifted(each) if each.phase == "mixed.1" else each for each in two.records)}
@@ -147,7 +147,7 @@ def test_a_host_all_of_whose_parts_failed_is_named_once(two: Result) -> None:
     lost = on_host(two, "host2", cut_short=gone)
     reason = "host2: all of its parts failed: crashed: the agent on host2 is gone"
     assert scored(lost).headline == f"NO SCORE: {reason}"
-    dead = on_host(two, "host2", completions=None, error=gone, audit=None, bracket_ns=None, skew_ns=None)
+    dead = on_host(two, "host2", completions=None, error=gone, audit=None, parent_window_ns=None, skew_ns=None)
     assert scored(dead).headline == f"NO SCORE: {reason}"
     [first, *_] = [each for each in two.records if each.route.device == "host2/gpu:0" and each.phase == "mixed.1"]
     one = two.model_copy(
@@ -166,7 +166,7 @@ def test_a_host_all_of_whose_parts_failed_is_named_once(two: Result) -> None:
 
 
 def test_a_disturbance_is_told_with_the_name_of_its_host(two: Result) -> None:
-    begin, end = two.records[0].bracket_ns or (0, 0)
+    begin, end = two.records[0].parent_window_ns or (0, 0)
     third = (end - begin) // 3 + 1
     busy = on_host(two, "host2", conditions=watched(begin, end, busy_ns=third + third // 5, stolen_ns=third // 5))
     foreign = said(interference.no_foreign_load, busy)
@@ -266,7 +266,7 @@ def test_the_software_of_a_route_is_that_of_its_host(two: Result) -> None:
 
 
 def carrying(about: Result, host: str, bytes_per_s: int) -> Result:
-    begin, end = about.records[0].bracket_ns or (0, 0)
+    begin, end = about.records[0].parent_window_ns or (0, 0)
     third_s = ((end - begin) // 3 + 1) / SECOND
     return on_host(about, host, conditions=watched(begin, end, received_bytes=round(bytes_per_s * third_s)))
 
@@ -290,7 +290,7 @@ def test_traffic_beside_the_agent_s_own_is_told_of_its_host(two: Result) -> None
 
 
 def test_a_host_that_does_not_say_what_it_carried_proves_nothing(two: Result) -> None:
-    begin, end = two.records[0].bracket_ns or (0, 0)
+    begin, end = two.records[0].parent_window_ns or (0, 0)
     silent = on_host(two, "host1", conditions=watched(begin, end, received_bytes=None))
     [run] = scored(silent).runs
     assert [each.self_contained for each in run.traffic] == [None, True]
@@ -353,11 +353,11 @@ def test_a_clock_that_drifts_as_none_does_and_a_device_of_two_hosts_are_no_facts
 
 def test_hosts_are_watched_and_begin_each_by_its_own_clock() -> None:
     good = cluster(seconds=60)
-    begin, end = next(each.bracket_ns for each in good.records if each.phase == "mixed.1") or (0, 0)
-    off = on_host(good, "host2", bracket_ns=(begin + 1000, end + 1000), conditions=watched(begin, end, busy_ns=1))
+    begin, end = next(each.parent_window_ns for each in good.records if each.phase == "mixed.1") or (0, 0)
+    off = on_host(good, "host2", parent_window_ns=(begin + 1000, end + 1000), conditions=watched(begin, end, busy_ns=1))
     assert contradicted(off) == []
     [one, *_] = [each for each in good.records if each.phase == "mixed.1"]
-    moved = one.model_copy(update={"bracket_ns": (begin + 1000, end + 1000)})
+    moved = one.model_copy(update={"parent_window_ns": (begin + 1000, end + 1000)})
     other = one.model_copy(update={"conditions": watched(begin, end, busy_ns=1)})
     for changed, words in (
         (moved, " did not begin and end with mixed.1"),
@@ -380,7 +380,7 @@ def test_the_threads_of_an_accelerator_take_time_of_its_own_host_only() -> None:
         for suite, rate in (("llm", 10.0 if "gpu" in id else 1.0), ("dlrm", 1.0 if "gpu" in id else 10.0))
     ]
     found = place({"llm": 1, "dlrm": 1}, known, [device(id) for id in ids], host_fraction=0.25)
-    used = {id: sum(parts.get(id, 0) for parts in found.shares.values()) for id in ids}
+    used = {id: sum(parts.get(id, 0) for parts in found.fractions.values()) for id in ids}
     assert used["host2/cpu:0"] == pytest.approx(1, abs=1e-6)
     together = place({"llm": 1, "dlrm": 1}, known, [device(id) for id in ids], host_fraction=0.0)
     assert found.mixes_per_s < together.mixes_per_s * (1 - 1e-3), "host1's processor is taken"

@@ -127,7 +127,7 @@ def everything() -> Result:
     conditions = (*canaries((1,) * 5, (9,) * 5).records[0].conditions, *blocks)
     blind = (Absent(kind="watcher", name="onyx", reason="the driver is gone"),)
     records = [
-        each.model_copy(update={"conditions": conditions if each.completions else (), "unwatched": blind})
+        each.model_copy(update={"conditions": conditions if each.completions else (), "failed_watchers": blind})
         for each in sample().records
     ]
     return sample().model_copy(update={"records": tuple(records)})

@@ -219,7 +219,7 @@ def test_each_limit_is_a_service_time() -> None:
 
 def test_what_is_stamped_behind_the_end_does_not_count() -> None:
     records, plan = run()
-    short = [each.model_copy(update={"bracket_ns": (0, 300 * SECOND)}) for each in records]
+    short = [each.model_copy(update={"parent_window_ns": (0, 300 * SECOND)}) for each in records]
     found = scored(of((short, plan)))
     assert found.runs[0].mixes == 60
     assert found.runs[0].mixes_per_s.estimate == pytest.approx(0.2)
@@ -437,7 +437,7 @@ def moved(told: Result, by_ns: int) -> Result:
 
     def stamps(done: Completions) -> Completions:
         issued = done.issued_ns + by_ns
-        return Completions(issued, issued, done.ends, done.marks_ns + by_ns, done.units)
+        return Completions(issued, issued, done.ends, done.yielded_ns + by_ns, done.units)
 
     def samples(read: Samples) -> Samples:
         return Samples(read.before_ns + by_ns, read.after_ns + by_ns, read.values)
@@ -446,7 +446,8 @@ def moved(told: Result, by_ns: int) -> Result:
         each.model_copy(
             update={
                 "completions": stamps(each.completions),
-                "bracket_ns": each.bracket_ns and (each.bracket_ns[0] + by_ns, each.bracket_ns[1] + by_ns),
+                "parent_window_ns": each.parent_window_ns
+                and (each.parent_window_ns[0] + by_ns, each.parent_window_ns[1] + by_ns),
             }
         )
         for each in told.records

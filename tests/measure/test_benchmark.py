@@ -68,7 +68,7 @@ def test_a_run_ends_with_its_mix(shell: Shell) -> None:
     assert alone == {"npu:a", "npu:b", "npu:both"}
     assert told["mix"]["name"] == "duo"
     (phase,) = [phase for phase in told["phases"] if phase["placement"]]
-    shares = phase["placement"]["shares"]
+    shares = phase["placement"]["fractions"]
     assert shares["low"]["npu:a"] > 0.5  # each what it does best; real rates differ, so the faster one helps out
     assert shares["high"]["npu:b"] > 0.5
     parts = [record for record in told["records"] if record["phase"] == phase["name"]]

@@ -188,7 +188,7 @@ CAUGHT_IN_THE_MIX = {
     "Huge": CAUGHT["Huge"],
     "Growing": ("cut short", "wrong output: the outputs for two feeds differ in shape"),
     "TurningBackTime": ("finished", "raised: ValueError: time runs backwards"),
-    "Owing": ("finished", "raised: ValueError: a mark without units"),
+    "Owing": ("finished", "raised: ValueError: a yield without units"),
     "Babbling": ("finished", "cannot be read"),
     "Amending": CAUGHT["Amending"],
     "AmendingSooner": ("audited", WRONG),

@@ -57,7 +57,7 @@ def test_it_takes_another_route_where_one_falls_to_a_tenth() -> None:
         return GPU_AND_CPU[pair] * (0.1 if at_s > 600 and pair == ("dlrm", "cpu:0") else 1)
 
     machine = Machine(MIX, GPU_AND_CPU, QUANTA, actual)
-    assert "gpu:0" not in machine.dispatcher.placement.shares["dlrm"]
+    assert "gpu:0" not in machine.dispatcher.placement.fractions["dlrm"]
     machine.run(660)
     later = place(MIX, solo({pair: actual(pair, math.inf) for pair in GPU_AND_CPU}), [device("gpu:0"), device("cpu:0")])
     assert machine.run(1200) == pytest.approx(later.mixes_per_s, rel=0.02)

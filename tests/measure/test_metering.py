@@ -63,10 +63,10 @@ def test_what_a_meter_counts_becomes_joules_of_a_window() -> None:
 
 def test_how_old_a_stamp_is_when_its_reading_is_seen_is_kept() -> None:
     _, drained = read(Config(meters={"joules": {"mode": "late"}}))
-    assert set(drained.late_ns) == {"joules/cpu:0", "joules/npu:acme0"}
-    assert all(3e9 <= late_ns < 4e9 for late_ns in drained.late_ns.values())
+    assert set(drained.reading_age_ns) == {"joules/cpu:0", "joules/npu:acme0"}
+    assert all(3e9 <= reading_age_ns < 4e9 for reading_age_ns in drained.reading_age_ns.values())
     _, drained = read(Config())
-    assert drained.late_ns == {}, "the harness stamps these"
+    assert drained.reading_age_ns == {}, "the harness stamps these"
 
 
 def test_while_it_reads_it_tells_what_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:

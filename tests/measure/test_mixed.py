@@ -130,8 +130,8 @@ def test_two_devices_play_what_each_does_best(tmp_path: Path) -> None:
     low, high = records["low", "npu:a"], records["high", "npu:b"]
     assert low.completions is not None
     assert high.completions is not None
-    assert low.bracket_ns == high.bracket_ns
-    begin_ns, stop_ns = low.bracket_ns or (0, 0)
+    assert low.parent_window_ns == high.parent_window_ns
+    begin_ns, stop_ns = low.parent_window_ns or (0, 0)
     assert low.completions.issued_ns.min() >= begin_ns
     assert (low.completions.issued_ns > stop_ns).sum() <= 2  # what was just sent, and what was queued
     # They play at the same time…
@@ -167,7 +167,7 @@ def test_a_device_that_is_lost_ends_its_part_and_the_others_go_on(
     assert kept  # what it had done before
     assert all("gone before it handed over" in record.unaudited for record in kept)
     left = {suite: records[suite, "npu:b"].completions for suite in ("low", "high")}
-    last_ns = max(int(done.marks_ns.max()) for record in kept if (done := record.completions))
+    last_ns = max(int(done.yielded_ns.max()) for record in kept if (done := record.completions))
     for done in left.values():
         assert done is not None
         assert done.issued_ns.max() > last_ns

@@ -186,7 +186,7 @@ def test_a_rate_has_the_watts_of_its_own_window() -> None:
     done = closed_loop([[SECOND]] * 40, 100)
     later_ns = 80 * SECOND
     issued = done.issued_ns + later_ns
-    shifted = Completions(issued, issued, done.ends, done.marks_ns + later_ns, done.units)
+    shifted = Completions(issued, issued, done.ends, done.yielded_ns + later_ns, done.units)
     before = metered(changed(solo(*DEVICES), "llm", "gpu:0", completions=shifted), WATTS, None)
     watts = {(rate.suite, rate.device): rate.watts for rate in solo_rates(before, MIX)}
     assert watts["llm", "gpu:0"] == pytest.approx(300)
@@ -294,7 +294,7 @@ def test_where_memory_is_short_the_fastest_of_what_is_spare_is_loaded() -> None:
         before = changed(before, suite, device, completions=slow)
     before = before.model_copy(update={"mix": MIX.model_copy(update={"limits": {}})})
     (mixed,) = later(before, gpu_0=4 << 30, host=60 << 30)
-    used = {(suite, device) for suite, parts in mixed.placement.shares.items() for device in parts}
+    used = {(suite, device) for suite, parts in mixed.placement.fractions.items() for device in parts}
     loaded = [(share.route.suite, task.device) for task in mixed.tasks for share in task.shares]
     assert used <= set(loaded) and len(loaded) == 3, "one of the GPU's two has room"
 

@@ -70,12 +70,12 @@ def test_a_share_alone_has_a_canary_on_either_side_and_its_outputs_are_drawn(fol
         solo.drive,
         lambda it, stage: stages.append((it.key, stage)),
     )
-    done, bracket_ns = record.completions, record.bracket_ns
-    assert done is not None and bracket_ns is not None
+    done, parent_window_ns = record.completions, record.parent_window_ns
+    assert done is not None and parent_window_ns is not None
     before, *blocks, after = record.conditions
     assert before.canary_ns and after.canary_ns and blocks and not any(each.canary_ns for each in blocks)
     assert before.end_ns <= blocks[0].begin_ns <= done.issued_ns[0]
-    assert done.marks_ns[-1] <= bracket_ns[1] <= blocks[-1].end_ns <= after.begin_ns
+    assert done.yielded_ns[-1] <= parent_window_ns[1] <= blocks[-1].end_ns <= after.begin_ns
     assert record.feed_units == record.batch
     assert record.search_ended_by is not None
     assert record.batch in {trial.batch for trial in record.trials}  # how many there are depends on the machine's load
@@ -193,5 +193,5 @@ def test_a_batch_size_is_prepared_outside_of_the_window(folder: Path) -> None:
     assert sorted(map(int, record.facts["compiled"].split(","))) == [trial.batch for trial in record.trials]
     done = record.completions
     assert done is not None
-    assert np.diff(np.append(done.issued_ns, done.marks_ns[-1])).max() < 250_000_000
+    assert np.diff(np.append(done.issued_ns, done.yielded_ns[-1])).max() < 250_000_000
     assert os.path.exists(kept_at(folder, "one"))

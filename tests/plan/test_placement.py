@@ -39,7 +39,7 @@ RATES = [
 
 
 def of(plan: Placement, device: str) -> list[float]:
-    return [round(plan.shares[suite].get(device, 0), 3) for suite in MIX]
+    return [round(plan.fractions[suite].get(device, 0), 3) for suite in MIX]
 
 
 def test_the_worked_example_throughput() -> None:
@@ -84,18 +84,20 @@ def test_the_fastest_of_several_routes_counts() -> None:
 def test_efficiency_may_prefer_a_slower_route() -> None:
     frugal = [rate(each.suite, "gpu:0", 0.9 * each.units_per_s, 100, adapter="frugal") for each in RATES[::2]]
     plan = place(MIX, [*frugal, *RATES], [GPU, CPU], "efficiency", power=POWER)
-    used = {each.adapter for each in plan.rates if plan.shares[each.suite].get(each.device) and each.device == "gpu:0"}
+    used = {
+        each.adapter for each in plan.rates if plan.fractions[each.suite].get(each.device) and each.device == "gpu:0"
+    }
     assert used == {"frugal"}
     assert verify(plan, MIX) == ()
 
 
 def test_host_threads_are_paid_for_only_where_the_accelerator_is_used() -> None:
     spared = place(MIX, RATES, [GPU, CPU], host_fraction=0.1)
-    assert sum(spared.shares[suite].get("cpu:0", 0) for suite in MIX) == pytest.approx(0.9)
+    assert sum(spared.fractions[suite].get("cpu:0", 0) for suite in MIX) == pytest.approx(0.9)
     assert 1 / 6.5 < spared.mixes_per_s < spared.bound_per_s
     useless = [each.model_copy(update={"units_per_s": each.units_per_s / 1000}) for each in RATES[::2]]
     alone = place(MIX, useless + RATES[1::2], [GPU, CPU], host_fraction=0.1)
-    assert not any("gpu:0" in devices for devices in alone.shares.values())
+    assert not any("gpu:0" in devices for devices in alone.fractions.values())
 
 
 def test_a_host_that_only_feeds_accelerators_computes_nothing() -> None:
@@ -112,7 +114,7 @@ def test_weights_must_fit_into_their_pool() -> None:
     pools = {"gpu:0": 24 << 30, "host": 24 << 30}
     assert place(MIX, sized(6), [GPU, CPU], pool_bytes=pools).mixes_per_s == pytest.approx(0.23741007)
     short = place(MIX, sized(12), [GPU, CPU], pool_bytes=pools)
-    assert all(sum(id in devices for devices in short.shares.values()) <= 2 for id in ("gpu:0", "cpu:0"))
+    assert all(sum(id in devices for devices in short.fractions.values()) <= 2 for id in ("gpu:0", "cpu:0"))
     assert short.mixes_per_s < short.bound_per_s
     assert verify(short, MIX) == ()
     with pytest.raises(MixmarkError, match="not all of llm, diffusion, dlrm, resnet50 fit into memory at once"):
@@ -159,7 +161,7 @@ def rated(**of: tuple[float, float]) -> list[Rate]:
 def test_a_plan_uses_a_group_or_its_members(pair: tuple[float, float], used: set[str], mixes_per_s: float) -> None:
     rates = rated(a=(1, 1), b=(1, 1), pair=pair)
     plan = place(DUO, rates, [A, B, PAIR])
-    assert {device for of in plan.shares.values() for device in of} == used
+    assert {device for of in plan.fractions.values() for device in of} == used
     assert plan.mixes_per_s == pytest.approx(mixes_per_s) == pytest.approx(plan.bound_per_s)
     assert plan.device_prices.keys() == {"gpu:a or gpu:pair", "gpu:b or gpu:pair"}
     assert verify(plan, DUO, [A, B, PAIR]) == ()
@@ -171,11 +173,11 @@ def test_the_bound_of_devices_that_share_silicon_lets_them_take_turns_and_no_pla
     rates = rated(a=(0, 1), b=(0, 1), pair=(1.5, 0.2))
     plan = place(DUO, rates, [A, B, PAIR])
     assert (plan.mixes_per_s, plan.bound_per_s) == pytest.approx((1 / (1 / 1.5 + 1 / 0.2), 1 / (1 / 1.5 + 1 / 2)))
-    assert plan.shares["resnet50"] == {"gpu:pair": pytest.approx(0.88235, abs=1e-5)}
+    assert plan.fractions["resnet50"] == {"gpu:pair": pytest.approx(0.88235, abs=1e-5)}
     assert verify(plan, DUO, [A, B, PAIR]) == ()
-    both = plan.model_copy(update={"shares": {"llm": {"gpu:pair": 0.1}, "resnet50": {"gpu:a": 0.1, "gpu:b": 0.1}}})
+    both = plan.model_copy(update={"fractions": {"llm": {"gpu:pair": 0.1}, "resnet50": {"gpu:a": 0.1, "gpu:b": 0.1}}})
     assert "the plan runs gpu:a and gpu:pair at once, which share silicon" in verify(both, DUO, [A, B, PAIR])
-    full = both.model_copy(update={"shares": {"llm": {"gpu:pair": 0.6}, "resnet50": {"gpu:a": 0.6}}})
+    full = both.model_copy(update={"fractions": {"llm": {"gpu:pair": 0.6}, "resnet50": {"gpu:a": 0.6}}})
     assert "the plan gives more than all of the time of gpu:a or gpu:pair" in verify(full, DUO, [A, B, PAIR])
     with pytest.raises(MixmarkError, match="gpu:a runs resnet50; gpu:b runs resnet50; gpu:pair runs llm"):
         place(DUO, rated(a=(0, 1), b=(0, 1), pair=(1.5, 0)), [A, B, PAIR])
@@ -189,7 +191,7 @@ def test_groups_of_groups_and_slices_exclude_what_they_share() -> None:
     paces = {"a": 1, "b": 1, "c": 1, "d": 1, "ab": 1.7, "cd": 2.1, "all": 3.0, "a1": 0.6, "a2": 0.6}
     rates = [rate("llm", f"gpu:{name}", pace) for name, pace in paces.items()]
     plan = place({"llm": 1.0}, rates, devices)
-    assert plan.shares["llm"].keys() == {"gpu:a1", "gpu:a2", "gpu:b", "gpu:cd"}
+    assert plan.fractions["llm"].keys() == {"gpu:a1", "gpu:a2", "gpu:b", "gpu:cd"}
     assert plan.mixes_per_s == pytest.approx(4.3) == pytest.approx(plan.bound_per_s)
     assert verify(plan, {"llm": 1.0}, devices) == ()
     assert [each.id for each in each_once(devices)] == ["gpu:all"]
@@ -203,7 +205,7 @@ def test_the_idle_power_of_silicon_counts_once() -> None:
     assert plan.watts == pytest.approx(5 + 20 + 200)
     frugal = place(DUO, rates, [A, B, PAIR], "efficiency", power=power)
     assert frugal.watts == pytest.approx(5 + 20 + (110 - 20))
-    assert frugal.shares["llm"].keys() == {"gpu:pair"}, "0.67 mixes at 115 W beat 1 at 225 W"
+    assert frugal.fractions["llm"].keys() == {"gpu:pair"}, "0.67 mixes at 115 W beat 1 at 225 W"
 
 
 def test_a_false_certificate_is_found_without_a_solver() -> None:
@@ -220,9 +222,11 @@ def test_a_false_certificate_is_found_without_a_solver() -> None:
     assert "a price is below 0" in wrong(device_prices={"gpu:0": 0.3, "cpu:0": -0.06259})
     assert "priced below what it earns" in wrong(device_prices={"gpu:0": 0.2, "cpu:0": 0.03741})
     assert "add up to 2" in wrong(suite_prices={suite: 2 * price for suite, price in plan.suite_prices.items()})
-    assert "more than all of the time of gpu:0" in wrong(shares={**plan.shares, "dlrm": {"gpu:0": 0.9, "cpu:0": 0.3}})
-    assert "no rate" in wrong(shares={**plan.shares, "dlrm": {"tpu:0": 0.9}})
-    assert "less than no time" in wrong(bound_fractions={**plan.shares, "dlrm": {"cpu:0": -0.3}})
+    assert "more than all of the time of gpu:0" in wrong(
+        shares={**plan.fractions, "dlrm": {"gpu:0": 0.9, "cpu:0": 0.3}}
+    )
+    assert "no rate" in wrong(shares={**plan.fractions, "dlrm": {"tpu:0": 0.9}})
+    assert "less than no time" in wrong(bound_fractions={**plan.fractions, "dlrm": {"cpu:0": -0.3}})
     assert "two routes" in wrong(rates=(*plan.rates, plan.rates[0]))
     assert "the bound reaches 0" in wrong(bound_fractions={})
 
@@ -251,7 +255,7 @@ def test_the_certificate_proves_the_bound(machine: tuple[dict[str, float], list[
     plan = place(mix_units, rates, devices)
     assert verify(plan, mix_units) == ()
     assert plan.mixes_per_s == pytest.approx(plan.bound_per_s, rel=1e-6)
-    used = sum(len(parts) for parts in plan.shares.values())
+    used = sum(len(parts) for parts in plan.fractions.values())
     assert used <= len(mix_units) + len(devices) - 1
 
 
@@ -300,7 +304,7 @@ def test_a_suite_that_takes_a_billionth_of_the_time_has_its_share() -> None:
     plan = place(
         mix_units, fake.solo({(suite, "cpu:0"): each for suite, each in speeds.items()}), [fake.device("cpu:0")]
     )
-    assert {suite for suite, of in plan.shares.items() if of["cpu:0"] > 0} == mix_units.keys()
+    assert {suite for suite, of in plan.fractions.items() if of["cpu:0"] > 0} == mix_units.keys()
     assert plan.mixes_per_s == pytest.approx(1 / (1 + 0.01 / 282 + 555 / 0.015625), rel=1e-9)
 
 

@@ -86,13 +86,13 @@ def squeezed(folder: Path) -> None:
 
     def change(content: Content) -> None:
         for record in mixed(content):
-            begin_ns, end_ns = record["bracket_ns"]
+            begin_ns, end_ns = record["parent_window_ns"]
 
             def half(at: Any, begin_ns: int = begin_ns) -> Any:
                 return begin_ns + (at - begin_ns) // 2
 
-            record["bracket_ns"] = [begin_ns, half(end_ns)]
-            stamps(folder, record["key"], due_ns=half, issued_ns=half, marks_ns=half)
+            record["parent_window_ns"] = [begin_ns, half(end_ns)]
+            stamps(folder, record["key"], due_ns=half, issued_ns=half, yielded_ns=half)
 
     forge(folder, change)
 
@@ -106,7 +106,7 @@ def copied(folder: Path, by_ns: int) -> None:
         for record in [each for each in content["records"] if each["phase"] == first]:
             key = record["key"].replace(first, second)
             twin = json.loads(json.dumps(record)) | {"key": key, "phase": second, "run": 2}
-            twin["bracket_ns"] = [at + by_ns for at in twin["bracket_ns"]]
+            twin["parent_window_ns"] = [at + by_ns for at in twin["parent_window_ns"]]
             twin["conditions"] = [
                 each | {"begin_ns": each["begin_ns"] + by_ns, "end_ns": each["end_ns"] + by_ns}
                 for each in twin["conditions"]
@@ -117,7 +117,7 @@ def copied(folder: Path, by_ns: int) -> None:
                 folder,
                 key,
                 key=lambda _: np.array(key),
-                **dict.fromkeys(("due_ns", "issued_ns", "marks_ns"), lambda at: at + by_ns),
+                **dict.fromkeys(("due_ns", "issued_ns", "yielded_ns"), lambda at: at + by_ns),
             )
         content["meterings"] = content["meterings"][:-1]
 
@@ -288,7 +288,7 @@ def test_a_folder_without_its_hashes_is_refused(folder: Path) -> None:
 
 
 def test_a_raw_file_of_another_run_is_refused(folder: Path) -> None:
-    stamps(folder, WHOLE.records[1].key, marks_ns=lambda at: at + 1)
+    stamps(folder, WHOLE.records[1].key, yielded_ns=lambda at: at + 1)
     with pytest.raises(ResultError, match=r"its hash is not the one that was written with it"):
         store.open(folder)
 

@@ -247,11 +247,11 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
         ({"seed": float("nan")}, "NaN is not a number"),
         ({"seed": 1 << 63}, "is larger than any number of a run"),
         (
-            {"noise_floor": {"share": 1e100, "tier": "edge", "created_utc": ""}},
+            {"noise_floor": {"fraction": 1e100, "tier": "edge", "created_utc": ""}},
             "is larger or smaller than any number of a run",
         ),
         (
-            {"noise_floor": {"share": 1e-300, "tier": "edge", "created_utc": ""}},
+            {"noise_floor": {"fraction": 1e-300, "tier": "edge", "created_utc": ""}},
             "is larger or smaller than any number of a run",
         ),
     ],
@@ -291,10 +291,10 @@ def test_a_damaged_line_inside_the_journal_is_named(tmp_path: Path, line: str) -
         store.open(tmp_path)
 
 
-COLUMNS = {"due_ns": [0], "issued_ns": [0], "ends": [1], "marks_ns": [5], "units": [1]}
+COLUMNS = {"due_ns": [0], "issued_ns": [0], "ends": [1], "yielded_ns": [5], "units": [1]}
 
 
-SHUFFLED = {"due_ns": [90, 0], "issued_ns": [90, 0], "ends": [1, 2], "marks_ns": [95, 5], "units": [1, 1]}
+SHUFFLED = {"due_ns": [90, 0], "issued_ns": [90, 0], "ends": [1, 2], "yielded_ns": [95, 5], "units": [1, 1]}
 
 
 def hostile(raw: Path, case: str) -> None:
@@ -316,19 +316,19 @@ def hostile(raw: Path, case: str) -> None:
         columns["units"] = np.array([{}], dtype=object)
         np.savez(raw, key=np.array("a"), **columns)  # type: ignore[arg-type]  # as above
     elif case == "floats":
-        columns["marks_ns"] = np.array([np.nan])
+        columns["yielded_ns"] = np.array([np.nan])
         np.savez(raw, key=np.array("a"), **columns)  # type: ignore[arg-type]  # as above
     elif case == "backwards":
-        columns["marks_ns"] = np.array([-5])
+        columns["yielded_ns"] = np.array([-5])
         np.savez(raw, key=np.array("a"), **columns)  # type: ignore[arg-type]  # as above
     elif case == "out of order":  # the time in flight would be that of the last feed alone
         columns = {name: np.array(column) for name, column in SHUFFLED.items()}
         np.savez(raw, key=np.array("a"), **columns)  # type: ignore[arg-type]  # as above
     elif case == "beyond":
-        columns["marks_ns"] = np.array([1 << 60])
+        columns["yielded_ns"] = np.array([1 << 60])
         np.savez(raw, key=np.array("a"), **columns)  # type: ignore[arg-type]  # as above
     elif case == "a million years of units":
-        columns |= {"ends": np.array([3]), "marks_ns": np.array([5, 6, 7]), "units": np.full(3, 1 << 59)}
+        columns |= {"ends": np.array([3]), "yielded_ns": np.array([5, 6, 7]), "units": np.full(3, 1 << 59)}
         np.savez(raw, key=np.array("a"), **columns)  # type: ignore[arg-type]  # as above
     elif case == "device":
         raw.unlink()
@@ -543,7 +543,7 @@ def test_a_bound_of_zero_is_no_plan() -> None:
         Placement(
             objective="throughput",
             rates=(),
-            shares={},
+            fractions={},
             mixes_per_s=0,
             bound_per_s=0,
             bound_fractions={},

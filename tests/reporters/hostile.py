@@ -54,7 +54,7 @@ def hostile(text: str = HOSTILE) -> Result:
                     name=text,
                     version=text,
                     unit=text,
-                    unit_names=UnitNames(short=text, work=text, first=text, each=text),
+                    unit_names=UnitNames(short=text, work=text, first_unit=text, per_unit=text),
                 ),
             ),
         }

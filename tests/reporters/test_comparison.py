@@ -49,7 +49,7 @@ def scored() -> SideBySide:
 
 @cache
 def judged_cells() -> SideBySide:
-    floor = NoiseFloor(share=0.031, tier="edge", created_utc="2025-12-21T03:04:05+00:00")
+    floor = NoiseFloor(fraction=0.031, tier="edge", created_utc="2025-12-21T03:04:05+00:00")
     [a] = several([1_000_000, 1_001_000, 1_002_000])
     [b] = several([1_200_000, 1_201_000, 1_202_000], 9)
     return beside(a.model_copy(update={"noise_floor": floor}), b)
@@ -138,7 +138,7 @@ def test_numbers_for_machines_have_all_that_the_texts_have() -> None:
     told = json.loads(json_form.report(judged_cells()))
     assert [one["label"] for one in told["machines"]] == ["A", "B"] and told["comparable"] is True
     [verdict] = told["verdicts"]["B"]
-    assert (verdict["verdict"], verdict["noise_floor"]["share"], verdict["runs"]) == ("slower", 0.031, [3, 3])
+    assert (verdict["verdict"], verdict["noise_floor"]["fraction"], verdict["runs"]) == ("slower", 0.031, [3, 3])
     assert told["rows"][0]["best"][1]["relative"]["estimate"] == pytest.approx(1 / 1.2, rel=0.01)
     assert json.loads(json_form.report(scored()))["mixes_per_kj"][0] is None
 

@@ -173,7 +173,7 @@ def test_a_million_feeds_make_a_small_picture() -> None:
     whole = one_run(WATTS_AT_THE_WALL)
     short = completions([(at * 600, at * 600 + 590) for at in range(1_000_000)], 1)
     done = dataclasses.replace(
-        short, **{name: getattr(short, name) * 1000 for name in ("due_ns", "issued_ns", "marks_ns")}
+        short, **{name: getattr(short, name) * 1000 for name in ("due_ns", "issued_ns", "yielded_ns")}
     )
     records = tuple(
         each.model_copy(update={"completions": done, "feed_units": 1}) if each.key == "mixed.1.resnet50.gpu-0" else each

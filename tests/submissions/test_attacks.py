@@ -87,7 +87,7 @@ def changed(result: Result, key: str, **columns: Callable[[Any], Any]) -> Result
         done = record.completions
         if record.key != key or done is None:
             return record
-        names = ("due_ns", "issued_ns", "ends", "marks_ns", "units")
+        names = ("due_ns", "issued_ns", "ends", "yielded_ns", "units")
         values = {name: columns.get(name, lambda same: same)(getattr(done, name)) for name in names}
         return record.model_copy(update={"completions": Completions(**values)})
 
@@ -98,7 +98,7 @@ def test_samples_of_an_impossible_order_are_rejected(folder: Path) -> None:
     path = folder / "results/1/raw" / mixed_key(folder)
     with np.load(path) as arrays:
         columns = {name: arrays[name] for name in arrays.files}
-    columns["marks_ns"] = columns["marks_ns"][::-1]
+    columns["yielded_ns"] = columns["yielded_ns"][::-1]
     np.savez(path, **columns)
     rehash(folder / "results/1", json.loads((folder / RESULT).read_text()))
     sealed(folder)
@@ -113,7 +113,7 @@ def test_samples_of_an_impossible_rate_are_rejected(folder: Path) -> None:
         return at[0] + (at - at[0]) // 20
 
     def change(result: Result) -> Result:
-        return changed(result, key, due_ns=early, issued_ns=early, marks_ns=early)
+        return changed(result, key, due_ns=early, issued_ns=early, yielded_ns=early)
 
     rewritten(folder, change)
     sealed(folder)
@@ -403,7 +403,7 @@ def test_an_array_that_promises_more_than_the_file_holds_is_rejected(folder: Pat
         members = {name: archive.read(name) for name in archive.namelist()}
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in members.items():
-            archive.writestr(name, header_of(shape) + content[128:] if name == "marks_ns.npy" else content)
+            archive.writestr(name, header_of(shape) + content[128:] if name == "yielded_ns.npy" else content)
     rehash(folder / "results/1", json.loads((folder / RESULT).read_text()))
     sealed(folder)
     assert codes(folder) == {"E-RESULT"}
@@ -413,7 +413,7 @@ def test_a_zip_bomb_is_not_unpacked(folder: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(store, "MAX_RAW_BYTES", 4 << 20)
     path = folder / "results/1/raw" / mixed_key(folder)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in ("key", "due_ns", "issued_ns", "ends", "marks_ns", "units"):
+        for name in ("key", "due_ns", "issued_ns", "ends", "yielded_ns", "units"):
             archive.writestr(f"{name}.npy", header_of("(131072,)") + bytes(1 << 20))
     assert path.stat().st_size < 1 << 14
     rehash(folder / "results/1", json.loads((folder / RESULT).read_text()))

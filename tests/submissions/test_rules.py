@@ -129,7 +129,7 @@ def _(folder: Path) -> None:
 @breaks("E-VALID")
 def _(folder: Path) -> None:
     def orphaned(record: Record) -> Record:
-        return record.model_copy(update={"left_behind": ("server",)}) if record.scenario == "probe" else record
+        return record.model_copy(update={"surviving_processes": ("server",)}) if record.scenario == "probe" else record
 
     rewritten(folder, lambda result: result.model_copy(update={"records": tuple(map(orphaned, result.records))}))
     concluded(folder)

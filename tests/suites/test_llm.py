@@ -163,10 +163,10 @@ def test_decode_bytes_are_the_weights_and_the_cache() -> None:
 
 def test_the_least_is_a_prefill_whose_last_layer_outputs_for_the_last_token_only() -> None:
     prefill, decode = Llm("edge", {}).costs("fp32", 1)
-    assert decode.least_flops == decode.flops
+    assert decode.min_flops == decode.flops
     last = 2 * 2048 * (2048 + 2048 + 3 * 8192)  # queries, output, and the three of the SwiGLU
     attention = 4 * 2048 * (128 * 129 / 2 - 128)
-    assert prefill.least_flops == pytest.approx(prefill.flops - 127 * last - attention, rel=1e-9)
+    assert prefill.min_flops == pytest.approx(prefill.flops - 127 * last - attention, rel=1e-9)
 
 
 def test_feeds_are_never_alike_and_come_again_from_the_same_seed() -> None:

@@ -285,7 +285,7 @@ def test_winograd_takes_a_quarter_of_a_3x3_convolution(tier: str) -> None:
         network(torch.empty(2, 3, suite.pixels, suite.pixels, dtype=torch.uint8))
     (cost,) = suite.costs("fp32", 2)
     assert clever > 0.3 * cost.flops
-    assert cost.least_flops == cost.flops - clever * 3 / 4
+    assert cost.min_flops == cost.flops - clever * 3 / 4
 
 
 def test_an_unknown_tier_is_refused() -> None:

@@ -123,6 +123,6 @@ def test_an_adapter_that_breaks_in_a_cell_is_recorded_with_its_log(tmp_path: Pat
 def test_an_adapter_that_breaks_when_it_is_closed_keeps_its_figures_and_is_told(tmp_path: Path) -> None:
     record = measured(tmp_path, "raises at close")
     assert record.completions is not None and record.error is None
-    assert record.unclosed is not None
-    assert record.unclosed.message.startswith("RuntimeError: the device will not let go (acme.py, line ")
-    assert record.unclosed.hint == "see one.log"
+    assert record.close_failure is not None
+    assert record.close_failure.message.startswith("RuntimeError: the device will not let go (acme.py, line ")
+    assert record.close_failure.hint == "see one.log"

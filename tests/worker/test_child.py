@@ -43,7 +43,7 @@ def test_two_slots_are_two_feeds_in_flight(tmp_path: Path) -> None:
         opened(acme)
         measured(acme, tmp_path, scenario="offline")
     done = acme.completions(tmp_path / "stamps.npz")
-    assert (done.issued_ns[1:] < done.marks_ns[done.ends - 1][:-1]).any()
+    assert (done.issued_ns[1:] < done.yielded_ns[done.ends - 1][:-1]).any()
 
 
 @pytest.mark.parametrize(("mode", "told"), [("no slots", "concurrency 0"), ("endless slots", "concurrency 1000000000")])

@@ -82,7 +82,7 @@ def limits(**changes: Any) -> Limits:
 def test_every_yield_is_a_stamp() -> None:
     clock = Clock()
     done = closed_loop(Simulated(clock, 100, 10, units=3), given(), limits(min_feeds=2), clock)
-    assert [(c.due_ns, c.issued_ns, c.marks) for c in done] == [
+    assert [(c.due_ns, c.issued_ns, c.yields) for c in done] == [
         (0, 0, ((100, 1), (110, 1), (120, 1))),
         (120, 120, ((220, 1), (230, 1), (240, 1))),
     ]
@@ -92,12 +92,12 @@ def test_a_pilot_breaks_off_the_feed_that_goes_on_when_its_time_is_over() -> Non
     screening = limits(max_ns=105).model_copy(update={"screening": True})
     clock = Clock()
     (cut,) = closed_loop(Simulated(clock, 100, 10, units=8), given(), screening, clock, units=8)
-    assert cut.marks == ((100, 1), (110, 1))
+    assert cut.yields == ((100, 1), (110, 1))
     late = Clock()
     (shown,) = closed_loop(Simulated(late, 200, 10, units=8), given(), screening, late, units=8)
-    assert shown.marks == ((200, 1), (210, 1))  # one stamp shows no pace
+    assert shown.yields == ((200, 1), (210, 1))  # one stamp shows no pace
     (whole,) = closed_loop(Simulated(Clock(), 1), given(), limits(max_ns=1), Clock(), units=1)
-    assert whole.marks
+    assert whole.yields
 
 
 def test_no_lane_goes_on_when_another_has_done_enough() -> None:
@@ -158,7 +158,7 @@ def test_what_is_lazy_is_forced_before_the_stamp() -> None:
         yield Lazy()
 
     done = closed_loop(as_runner(runner), given(), limits(), clock)
-    assert done.marks_ns.tolist() == [50]
+    assert done.yielded_ns.tolist() == [50]
     assert done.units.tolist() == [4]
 
 
@@ -233,7 +233,7 @@ def test_lanes_share_the_feeds_and_overlap() -> None:
     done = closed_loop(as_runner(both_in_flight), given(), limits(min_feeds=2), ticking, threads=2)
     assert len(done) >= 2
     assert done.issued_ns.tolist() == sorted(done.issued_ns.tolist())
-    assert done.issued_ns[1] < done.marks_ns[0]
+    assert done.issued_ns[1] < done.yielded_ns[0]
 
 
 def test_warm_up_drops_the_feed_it_does_not_need() -> None:

@@ -54,7 +54,7 @@ EACH = [
     messages.SamplingKey(key=0),
     messages.Fed(key="a", serial=0, issued_ns=2**60, yields=[2**60 + 1, 1], digest="00ff"),
     messages.HandedOver(facts={}),
-    messages.Audited(feeds=(0, 7), values=(0.0, 1e-300), problem="", code={"/a.py": "12ab"}, software={"torch": "2"}),
+    messages.Audited(feeds=(0, 7), values=(0.0, 1e-300), problem="", software={"torch": "2"}),
     messages.RunnerChecked(types=("numpy.ndarray",), yields=1, feed_ns=2, converting_ns=1, overwritten=0, closing_ns=1),
     messages.Closed(),
     messages.Discover(),

@@ -86,5 +86,5 @@ class Metering(Fact):
     """The samples by domain. They are stored beside result.json as raw/<phase>.energy.npz."""
     lost: dict[str, str] = {}
     """Domains that could not be read to the end, and why."""
-    late_ns: dict[str, int] = {}
+    reading_age_ns: dict[str, int] = {}
     """The least age of a stamp when its reading was seen, by domain, where the source stamps its own readings."""

@@ -166,7 +166,7 @@ class Placement(Fact):
     objective: Literal["throughput", "efficiency"]
     rates: tuple[Rate, ...]
     """The rate of each (suite, device) that the plan could choose."""
-    shares: dict[str, dict[str, float]]
+    fractions: dict[str, dict[str, float]]
     """x[suite][device]: the share of the device's time for the suite."""
     mixes_per_s: float = Field(ge=0)
     """The mixes per second that the plan predicts."""

@@ -27,28 +27,28 @@ class Completion:
     due_ns: int
     """When the feed should have been issued. It equals issued_ns in a closed loop."""
     issued_ns: int
-    marks: tuple[tuple[int, int], ...]
-    """(stamp in ns, units finished) of each yield."""
+    yields: tuple[tuple[int, int], ...]
+    """(timestamp in ns, units finished) of each yield."""
 
     @property
     def done_ns(self) -> int:
-        return self.marks[-1][0]
+        return self.yields[-1][0]
 
 
 @dataclass(frozen=True, eq=False)
 class Completions:
-    """The raw stamps of a record as columns, one row per feed that finished, in the order of their issue.
+    """The raw timestamps of a record as columns, one row per feed that finished, in the order of their issue.
 
-    due_ns, issued_ns: [feeds]. ends: [feeds], the index behind a feed's last mark.
-    marks_ns, units: [marks], a stamp and the units it finished.
-    Raises ValueError where a feed has no mark, time runs backwards inside a feed or from issue to issue, units are not
+    due_ns, issued_ns: [feeds]. ends: [feeds], the index behind a feed's last yield.
+    yielded_ns, units: [yields], a timestamp and the number of units that the yield finished.
+    Raises ValueError where a feed has no yield, time runs backwards inside a feed or from issue to issue, units are not
     positive, or a number is beyond any run.
     """
 
     due_ns: Int64s
     issued_ns: Int64s
     ends: Int64s
-    marks_ns: Int64s
+    yielded_ns: Int64s
     units: Int64s
 
     def __post_init__(self) -> None:
@@ -63,27 +63,27 @@ class Completions:
         feeds = len(self.issued_ns)
         if feeds == 0:
             raise ValueError("no feed finished")
-        if len(self.due_ns) != feeds or len(self.ends) != feeds or len(self.units) != len(self.marks_ns):
+        if len(self.due_ns) != feeds or len(self.ends) != feeds or len(self.units) != len(self.yielded_ns):
             raise ValueError("columns differ in length")
         starts = self.starts
-        if self.ends[-1] != len(self.marks_ns) or (self.ends <= starts).any():
-            raise ValueError("a feed has no mark")
+        if self.ends[-1] != len(self.yielded_ns) or (self.ends <= starts).any():
+            raise ValueError("a feed has no yield")
         if (self.units <= 0).any():
-            raise ValueError("a mark without units")
+            raise ValueError("a yield without units")
         if self.units.sum(dtype=np.float64) >= LARGEST:
             raise ValueError("units are beyond any run")
-        if (self.marks_ns[starts] < self.issued_ns).any() or (self.issued_ns < self.due_ns).any():
+        if (self.yielded_ns[starts] < self.issued_ns).any() or (self.issued_ns < self.due_ns).any():
             raise ValueError("time runs backwards")
         if (np.diff(self.issued_ns) < 0).any():
             raise ValueError("feeds are not in the order of their issue")
-        steps = np.diff(self.marks_ns)
+        steps = np.diff(self.yielded_ns)
         steps[starts[1:] - 1] = 0  # from one feed to the next anything goes: they may overlap
         if (steps < 0).any():
             raise ValueError("time runs backwards inside a feed")
 
     @property
     def starts(self) -> Int64s:
-        """[feeds], the index of a feed's first mark."""
+        """[feeds], the index of a feed's first yield."""
         return np.concatenate((np.zeros(1, np.int64), self.ends[:-1]))
 
     def __len__(self) -> int:
@@ -91,8 +91,8 @@ class Completions:
 
     def __iter__(self) -> Iterator[Completion]:
         for due, issued, start, end in zip(self.due_ns, self.issued_ns, self.starts, self.ends, strict=True):
-            marks = zip(self.marks_ns[start:end].tolist(), self.units[start:end].tolist(), strict=True)
-            yield Completion(int(due), int(issued), tuple(marks))
+            yields = zip(self.yielded_ns[start:end].tolist(), self.units[start:end].tolist(), strict=True)
+            yield Completion(int(due), int(issued), tuple(yields))
 
 
 class Gate(Fact):
@@ -117,7 +117,7 @@ class Cost(Fact):
     bytes: float = Field(ge=0)
     yields: int = Field(default=1, gt=0)
     """How many consecutive yields cost this much each."""
-    least_flops: float | None = Field(default=None, ge=0)
+    min_flops: float | None = Field(default=None, ge=0)
     """The fewest operations of any algorithm in use, where those are fewer: Winograd's F(4×4, 3×3) needs a quarter of
     the multiplications of a convolution. No honest engine needs fewer. None: `flops`."""
     streamed_bytes: float = Field(default=0, ge=0)
@@ -203,7 +203,7 @@ class AcceleratorConditions(Fact):
     power_cap_mw: int | None = Field(default=None, ge=0)
     foreign_pids: tuple[int, ...] | None = None
     """Processes that compute on it and are not ours; None also where the driver counts in another process namespace."""
-    own_listed: bool | None = None
+    own_processes_listed: bool | None = None
     """Whether the driver lists a process of ours among those that compute on it; None also where it lists none."""
     utilization_pct: int | None = Field(default=None, ge=0, le=100)
     """The share of the driver's last sampling interval, up to a second, in which something computed, in percent."""
@@ -352,7 +352,7 @@ class Record(Fact):
     """Whether this is the screening run of a route, which ranks it among the others and is no result. Its last feed may
     have
     been broken off, so that it lacks units."""
-    bracket_ns: tuple[int, int] | None = None
+    parent_window_ns: tuple[int, int] | None = None
     """The begin and end of the window, or of the dispatching of a mixed phase, on the parent's clock."""
     feed_overhead_ns: int | None = Field(default=None, ge=0)
     """The time from one feed to the next that making a feed and keeping an output take, as the parent measured it after
@@ -365,13 +365,13 @@ class Record(Fact):
     unaudited: str = ""
     conditions: tuple[Conditions, ...] = ()
     """The canary before the workers started, the blocks while they measured, and the canary after they had ended."""
-    left_behind: tuple[str, ...] = ()
+    surviving_processes: tuple[str, ...] = ()
     """The names of processes that lived on when the workers of the phase had ended, and were killed."""
-    helpers: tuple[str, ...] = ()
+    helper_processes: tuple[str, ...] = ()
     """The names of processes outside of the workers' trees that work for the runners of the phase. They live on."""
-    unclosed: Failure | None = None
+    close_failure: Failure | None = None
     """What went wrong when the worker closed its suites, after the measurement. None: nothing."""
-    unwatched: tuple[Absent, ...] = ()
+    failed_watchers: tuple[Absent, ...] = ()
     """The vendors' watchers that failed meanwhile: their accelerators' conditions are missing from there on."""
     completions: Annotated[Completions | None, SkipValidation, SkipJsonSchema(), Field(exclude=True)] = None
     """The raw stamps. They are stored beside result.json as raw/<key>.npz."""

@@ -17,8 +17,9 @@ from mixmark.harness.contracts.schema.record import Absent, Record
 # the conditions of accelerators are the same for every vendor, each record has its window's seed; 3 a noise floor has a
 # tier and a date, a suite says what its units are called in a sentence; 4 a run has a weight class, and may rank its
 # routes by screening runs before it measures the best of them; 5 a device may be a hosted service, and a record says
-# what went wrong when its suites were closed; 6 a run may have several hosts, each with its clock and its traffic.
-SCHEMA: Literal[6] = 6
+# what went wrong when its suites were closed; 6 a run may have several hosts, each with its clock and its traffic;
+# 7 fields in the terms of the field, the hashes of a finished run in SHA256SUMS.
+SCHEMA: Literal[7] = 7
 
 
 class UnitNames(Fact):
@@ -28,16 +29,16 @@ class UnitNames(Fact):
     """The unit in a rate: `tok` in 3.96 tok/s."""
     work: str = Field(min_length=1)
     """What the units of a mix are called in a sentence: `LLM tokens`, `pictures classified`."""
-    first: str = "Time to first unit"
+    first_unit: str = "Time to first unit"
     """The time from a feed's issue to its first unit, for suites whose feeds yield several times."""
-    each: str = "Time per unit"
+    per_unit: str = "Time per unit"
     """The mean time of a feed's further units."""
 
 
 class NoiseFloor(Fact):
     """How far two measurements of the same thing differ on this machine, as `mixmark selftest` measured it."""
 
-    share: float = Field(ge=0)
+    fraction: float = Field(ge=0)
     """95 % of the pairs differ by at most this: 0.02 is 2 %."""
     tier: Tier
     created_utc: str
@@ -154,7 +155,7 @@ class Finding(Fact):
 class Result(Fact):
     """A whole run."""
 
-    schema_version: Literal[6] = SCHEMA
+    schema_version: Literal[7] = SCHEMA
     created_utc: str
     seed: int | None = Field(default=None, ge=0)
     """The seed that the user gave, who could know every feed beforehand. None: each window drew its own."""

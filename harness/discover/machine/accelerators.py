@@ -124,6 +124,8 @@ def _conditions(state: AcceleratorState, ours: set[int], proc: Path) -> Accelera
         temperature_c=state.temperature_c,
         power_cap_mw=state.power_cap_mw,
         foreign_pids=None if pids is None else tuple(sorted(set(pids) - ours)),
-        own_listed=not ours.isdisjoint(pids) if pids else None,  # in a container, drivers may list none at all
+        own_processes_listed=not ours.isdisjoint(pids)
+        if pids
+        else None,  # in a container, drivers may list none at all
         utilization_pct=state.utilization_pct,
     )

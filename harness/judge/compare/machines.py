@@ -205,7 +205,7 @@ class SideBySide:
     def noise_floors(self) -> Mapping[Tier, NoiseFloor]:
         """The noise floor that the verdicts of each tier rest on, by tier."""
         known = [test.noise_floor for tests in self.verdicts.values() for test in tests if test.noise_floor]
-        return {floor.tier: floor for floor in sorted(known, key=lambda floor: floor.share)}
+        return {floor.tier: floor for floor in sorted(known, key=lambda floor: floor.fraction)}
 
 
 @dataclass(frozen=True, eq=False)

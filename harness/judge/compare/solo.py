@@ -148,7 +148,7 @@ def machine_noise_floor(judgement: Judgement) -> NoiseFloor | None:
     """The largest of the floors; None if no solo measurement has one."""
     known = [floor for floor in noise_floors(judgement).values() if floor is not None]
     result = judgement.result
-    return NoiseFloor(share=max(known), tier=result.tier, created_utc=result.created_utc) if known else None
+    return NoiseFloor(fraction=max(known), tier=result.tier, created_utc=result.created_utc) if known else None
 
 
 def verdict_of(ratio: Ratio, delta: float) -> SpeedVerdict:
@@ -222,7 +222,7 @@ def _compared(
 ) -> Comparison:
     tier = (b or a)[0].record.route.tier
     floor = max((known_floor for known_floor in known if known_floor.tier == tier), key=_share, default=None)
-    delta = max(floor.share if floor else 0.0, LEAST_DELTA)
+    delta = max(floor.fraction if floor else 0.0, LEAST_DELTA)
     found = Comparison(a, b, delta, floor)
     if not a or not b:
         return replace(found, reason=f"only in {names[0] if a else names[1]}")
@@ -242,14 +242,14 @@ def _compared(
         return replace(found, verdict="ambiguous", reason=reason)
     verdict = verdict_of(ratio, delta)
     if verdict == "ambiguous":
-        scatter = math.log1p(floor.share) / SCATTER if single and floor else spread_of(_figures(a), _figures(b))
+        scatter = math.log1p(floor.fraction) / SCATTER if single and floor else spread_of(_figures(a), _figures(b))
         needed = runs_that_would_tell(scatter, abs(math.log(ratio.estimate)) - math.log1p(delta))
         reason = "; ".join(filter(None, (needed, reason)))
     return replace(found, verdict=verdict, reason=reason)
 
 
 def _share(floor: NoiseFloor) -> float:
-    return floor.share
+    return floor.fraction
 
 
 def ratio_between(

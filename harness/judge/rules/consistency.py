@@ -164,7 +164,7 @@ def _on_device(record: Record, device: Device | None) -> Iterator[str]:
 
 def _lacking(record: Record) -> Iterator[str]:
     """Every record with timestamps has the facts without which the rules of `integrity` would find nothing."""
-    needed = {"bracket_ns": record.bracket_ns, "feed_units": record.feed_units}
+    needed = {"parent_window_ns": record.parent_window_ns, "feed_units": record.feed_units}
     if record.scenario == "mixed":
         needed["skew_ns"] = record.skew_ns
     for name, value in needed.items():
@@ -299,16 +299,16 @@ def _mixes(result: Result) -> Iterator[str]:
     for record in result.records:
         if record.scenario != "mixed":
             continue
-        route, bracket_ns = record.route, record.bracket_ns
+        route, parent_window_ns = record.route, record.parent_window_ns
         part = record.phase, route.suite, route.device
         if part in ran:
             yield f"{route.suite} ran twice at once on {route.device} in {record.phase}"
         ran.add(part)
-        if record.completions is None or bracket_ns is None:
+        if record.completions is None or parent_window_ns is None:
             continue
-        if brackets.setdefault((record.phase, host_of(route.device)), bracket_ns) != bracket_ns:
+        if brackets.setdefault((record.phase, host_of(route.device)), parent_window_ns) != parent_window_ns:
             yield f"{record.key} did not begin and end with {record.phase}"
-        lasted_ns = bracket_ns[1] - bracket_ns[0]
+        lasted_ns = parent_window_ns[1] - parent_window_ns[0]
         if record.cut_short is None and record.key in limits and lasted_ns < limits[record.key].min_ns:
             yield f"{record.phase} lasted {lasted_ns / 1e9:.1f} s, which is shorter than planned"
 
@@ -341,7 +341,7 @@ def _times(result: Result) -> Iterator[str]:
     last_ns: dict[str, int] = {}
     for record in result.records:
         if record.completions is not None:
-            last_ns[record.phase] = max(last_ns.get(record.phase, 0), int(record.completions.marks_ns.max()))
+            last_ns[record.phase] = max(last_ns.get(record.phase, 0), int(record.completions.yielded_ns.max()))
     spans: dict[str, _Span] = {}
     for at, record in enumerate(result.records):
         if record.phase not in spans:
@@ -351,8 +351,8 @@ def _times(result: Result) -> Iterator[str]:
         yield from _watched(record, last_ns.get(record.phase, 0), record.phase in failed, span.slack_ns)
         for block in record.conditions:
             span.add(block.begin_ns, block.end_ns)
-        if record.bracket_ns is not None:
-            span.add(*record.bracket_ns)
+        if record.parent_window_ns is not None:
+            span.add(*record.parent_window_ns)
         if span.conditions.setdefault(host_of(record.route.device), record.conditions) != record.conditions:
             yield f"the records of {record.phase} were watched differently"
     for (earlier, before), (later, after) in pairwise(spans.items()):
@@ -370,14 +370,14 @@ def _watched(record: Record, last_ns: int, failed: bool, slack_ns: int) -> Itera
     last_ns: the last timestamp of the phase, whose other parts may have ended later. failed: whether a worker of the
     phase failed, for which the others may have waited. slack_ns: the largest error of the timestamps of its hosts.
     """
-    blocks, bracket_ns = record.conditions, record.bracket_ns
+    blocks, parent_window_ns = record.conditions, record.parent_window_ns
     if any(after.begin_ns < before.end_ns for before, after in pairwise(blocks)):
         yield f"the blocks of {record.key} do not follow each other"
-    if record.completions is None or bracket_ns is None:
+    if record.completions is None or parent_window_ns is None:
         return
-    if bracket_ns[1] < bracket_ns[0]:
+    if parent_window_ns[1] < parent_window_ns[0]:
         yield f"the window of {record.key} ends before it begins"
-    first_ns, final_ns = bracket_ns[0] + slack_ns, bracket_ns[1] - slack_ns
+    first_ns, final_ns = parent_window_ns[0] + slack_ns, parent_window_ns[1] - slack_ns
     if any(block.canary_ns and block.begin_ns < final_ns and first_ns < block.end_ns for block in blocks):
         yield f"a canary ran inside the window of {record.key}"
     if not (watch := [block for block in blocks if not block.canary_ns]):
@@ -385,8 +385,8 @@ def _watched(record: Record, last_ns: int, failed: bool, slack_ns: int) -> Itera
     begin_ns, end_ns = watch[0].begin_ns, watch[-1].end_ns
     if begin_ns > first_ns or end_ns < final_ns:
         yield f"{record.key} was watched at another time than it was measured"
-    around_ns = max(0, bracket_ns[0] - begin_ns) + max(0, end_ns - max(bracket_ns[1], last_ns))
-    most_ns = AROUND_NS + AROUND_SHARE * (bracket_ns[1] - bracket_ns[0])
+    around_ns = max(0, parent_window_ns[0] - begin_ns) + max(0, end_ns - max(parent_window_ns[1], last_ns))
+    most_ns = AROUND_NS + AROUND_SHARE * (parent_window_ns[1] - parent_window_ns[0])
     if record.scenario == "mixed":
         most_ns = AROUND_MIX_NS
     if around_ns > most_ns + 2 * slack_ns and not failed:
@@ -410,7 +410,7 @@ def _meterings(result: Result) -> Iterator[str]:
     for metering in result.meterings:
         if metering.phase not in phases:
             yield f"{metering.phase} was metered and not planned"
-        for id in sorted((metering.samples.keys() | metering.lost.keys() | metering.late_ns.keys()) - domains):
+        for id in sorted((metering.samples.keys() | metering.lost.keys() | metering.reading_age_ns.keys()) - domains):
             yield f"in {metering.phase} a meter read {id}, which is not among the domains"
         around_ns = LONGEST_READ_NS + clock_bound_ns(result, metering.phase)
         begin_ns, end_ns = metering.begin_ns - around_ns, metering.end_ns + around_ns
@@ -429,7 +429,7 @@ def _copies(result: Result) -> Iterator[str]:
     for record in result.records:
         if record.completions is None:
             continue
-        gaps_ns = np.diff(record.completions.marks_ns)
+        gaps_ns = np.diff(record.completions.yielded_ns)
         if len(np.unique(gaps_ns[: 64 * SAME_GAPS])) < SAME_GAPS:
             continue
         if (first := seen.setdefault(gaps_ns.tobytes(), record.key)) != record.key:

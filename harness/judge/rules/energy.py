@@ -97,16 +97,18 @@ def meter_timestamps_recent(evidence: Evidence) -> Iterator[tuple[Severity, str,
     known = {domain.id: domain for domain in evidence.result.domains}
     for window in _windows(evidence):
         for id in window.energy.domains:
-            late_ns = window.metering.late_ns.get(id, 0) if window.metering else 0
-            if window.metering is None or late_ns <= LATE_NS:
+            reading_age_ns = window.metering.reading_age_ns.get(id, 0) if window.metering else 0
+            if window.metering is None or reading_age_ns <= LATE_NS:
                 continue
             read = window.energy.readings[id]
-            true = in_phase(known[id], window.metering, read.begin_ns - late_ns, read.end_ns - late_ns).joules
+            true = in_phase(
+                known[id], window.metering, read.begin_ns - reading_age_ns, read.end_ns - reading_age_ns
+            ).joules
             off = "by an unknown part"
             if true and read.joules is not None:
                 off = f"by {(read.joules / true - 1) * 100:+.1f} %"
             message = (
-                f"the timestamps of {id} are {late_ns / 1e9:.1f} s old or more when they arrive "
+                f"the timestamps of {id} are {reading_age_ns / 1e9:.1f} s old or more when they arrive "
                 f"(limit {LATE_NS / 1e9:g} s): if its clock is late, its joules are off {off}; "
                 "set its clock by NTP, or declare late_s"
             )

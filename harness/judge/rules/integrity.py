@@ -91,10 +91,10 @@ def excluded(feeds: int, confidence: float = CONFIDENCE) -> float:
 def no_orphans(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
     """No process of a worker outlived it: such a process could reach what is measured and audited later."""
     for measured in evidence.measured:
-        if names := measured.record.left_behind:
+        if names := measured.record.surviving_processes:
             what = "lived on after the workers of the phase, and had to be killed"
             yield "invalid", measured.key, f"{_processes(names)} {what}: {', '.join(sorted(set(names)))}"
-        if names := measured.record.helpers:
+        if names := measured.record.helper_processes:
             what = "worked for the adapter outside of its worker, and lived on"
             yield "note", measured.key, f"{_processes(names)} {what}: {', '.join(sorted(set(names)))}"
 
@@ -143,32 +143,34 @@ def on_schedule(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
 def window_bracketed(measured: Measurement) -> Iterator[str]:
     """The worker's window lies inside the parent's, and is as long. Otherwise its clock was changed, or work was done
     after the last timestamp and before the output was handed over."""
-    bracket_ns = measured.record.bracket_ns
-    if bracket_ns is None:
+    parent_window_ns = measured.record.parent_window_ns
+    if parent_window_ns is None:
         return
     begin_ns, end_ns = measured.window_ns
     if measured.schedule_ns is not None:  # the window is open before the first feed arrives
         begin_ns = int(measured.completions.due_ns.min() - measured.schedule_ns[0])
     if measured.record.scenario == "mixed":
-        yield from _issued_in_phase(measured, begin_ns, bracket_ns)
+        yield from _issued_in_phase(measured, begin_ns, parent_window_ns)
         return
-    bracket_length_ns = bracket_ns[1] - bracket_ns[0]
+    bracket_length_ns = parent_window_ns[1] - parent_window_ns[0]
     slack_ns = SLACK_NS + SLACK_SHARE * bracket_length_ns
-    outside_ns = max(bracket_ns[0] - begin_ns, end_ns - bracket_ns[1])
+    outside_ns = max(parent_window_ns[0] - begin_ns, end_ns - parent_window_ns[1])
     missing_ns = bracket_length_ns - (end_ns - begin_ns)
     if outside_ns > slack_ns or missing_ns > slack_ns:
         shown_s, took_s = (end_ns - begin_ns) / 1e9, bracket_length_ns / 1e9
         yield f"the worker's clock tells {shown_s:.2f} s of a window that took {took_s:.2f} s"
 
 
-def _issued_in_phase(measured: Measurement, begin_ns: int, bracket_ns: tuple[int, int]) -> Iterator[str]:
+def _issued_in_phase(measured: Measurement, begin_ns: int, parent_window_ns: tuple[int, int]) -> Iterator[str]:
     """The same of a mixed run, whose feeds the parent hands out one by one."""
     record = measured.record
     slack_ns = SLACK_NS + hosts.clock_bound_ns(measured.result, record.phase, measured.host)
-    late = int((measured.completions.issued_ns > bracket_ns[1] + slack_ns).sum())  # feeds queued at the end still run
+    late = int(
+        (measured.completions.issued_ns > parent_window_ns[1] + slack_ns).sum()
+    )  # feeds queued at the end still run
     if record.skew_ns is not None and record.skew_ns > SLACK_NS:
         yield f"a timestamp lies {record.skew_ns / 1e9:.2f} s outside of the time that its feed took here"
-    elif begin_ns < bracket_ns[0] - slack_ns or late > record.concurrency + 1:
+    elif begin_ns < parent_window_ns[0] - slack_ns or late > record.concurrency + 1:
         yield "feeds were issued when the phase was not on"
 
 
@@ -243,7 +245,7 @@ def not_starved(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
         begin_ns, end_ns = issued_ns.min(), issued_ns.max()  # meanwhile all lanes are at work
         if measured.record.scenario == "server" or measured.lanes == 1 or begin_ns == end_ns:
             continue
-        done_ns = measured.completions.marks_ns[measured.completions.ends - 1].clip(max=end_ns)
+        done_ns = measured.completions.yielded_ns[measured.completions.ends - 1].clip(max=end_ns)
         starved = 1 - (done_ns - issued_ns).sum() / (measured.lanes * (end_ns - begin_ns))
         if starved > BETWEEN:
             message = f"its slots stood without a feed for {starved * 100:.0f} % of their time, {HARNESS}"
@@ -306,7 +308,7 @@ def on_device(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
         for id in sorted(measured.silicon):
             states = [state for block in measured.touching for state in block.accelerators if state.id == id]
             used = [state.utilization_pct for state in states if state.utilization_pct is not None]
-            listed = [state.own_listed for state in states if state.own_listed is not None]
+            listed = [state.own_processes_listed for state in states if state.own_processes_listed is not None]
             if len(used) >= IDLE_BLOCKS and not any(used):
                 yield "warning", record.key, f"{id} was idle in all {len(used)} blocks of the window"
             if listed and not any(listed):
@@ -325,7 +327,7 @@ def below_ceiling(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
         cache = cache_bytes if local(route.device).startswith("cpu:") and cache_bytes else LARGEST_CACHE_BYTES
         cache *= len(measured.silicon - {route.device}) or 1  # each part of a group has a cache of its own
         feeds_per_s = len(measured.completions) * 1e9 / measured.in_flight_ns
-        flops = least_flops(record) * feeds_per_s
+        flops = min_flops(record) * feeds_per_s
         streamed = streamed_bytes(record, OUT_OF_CACHE * cache) * feeds_per_s
         streamed /= measured.lanes  # one pass over the weights may serve all feeds in flight
         for unit, achieved, ceiling in (
@@ -353,9 +355,9 @@ def probed(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
             yield "note", measured.key, message
 
 
-def least_flops(record: Record) -> float:
+def min_flops(record: Record) -> float:
     """The FLOPs of one feed by the algorithm that needs fewest."""
-    return sum((cost.flops if cost.least_flops is None else cost.least_flops) * cost.yields for cost in record.costs)
+    return sum((cost.flops if cost.min_flops is None else cost.min_flops) * cost.yields for cost in record.costs)
 
 
 def streamed_bytes(record: Record, at_least: float) -> float:

@@ -189,7 +189,7 @@ def accelerators_watched(evidence: Evidence) -> Iterator[tuple[Severity, str, st
     """No vendor's watcher failed during the run. One that failed before is among the absences of the run."""
     absent = {absence.label for absence in evidence.result.absent}
     records = reversed(evidence.result.records)
-    first = {absence.label: (record.key, absence.reason) for record in records for absence in record.unwatched}
+    first = {absence.label: (record.key, absence.reason) for record in records for absence in record.failed_watchers}
     for label, (key, reason) in first.items():
         if label not in absent:
             message = f"{label} failed, so whether its accelerators were disturbed is not known from here on: {reason}"

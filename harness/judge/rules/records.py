@@ -37,7 +37,7 @@ def closed_cleanly(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
     """The adapter closed what it had opened without an error. Each measurement has a fresh process, so an error there
     affects no other measurement."""
     for record in evidence.result.records:
-        if failure := record.unclosed:
+        if failure := record.close_failure:
             hint = f" ({failure.hint})" if failure.hint else ""
             yield "note", record.key, f"{failure.kind} when it was closed: {failure.message}{hint}"
 

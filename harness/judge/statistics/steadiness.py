@@ -49,7 +49,7 @@ def block_rates(completions: Completions, block_ns: int) -> Blocks | None:
     only an LLM's prefill would look like a warm-up. Time with nothing in flight, while a feed is made, is cut out, so
     edges_ns may lie further apart than in_flight_ns.
     """
-    marks, (opened, closed) = completions.marks_ns, flights_ns(completions)
+    marks, (opened, closed) = completions.yielded_ns, flights_ns(completions)
     begin = int(opened[0])
     opened, closed = opened - begin, closed - begin
     flown = np.cumsum(closed - opened)

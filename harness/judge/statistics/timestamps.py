@@ -22,12 +22,12 @@ def units(completions: Completions) -> int:
 
 def window_ns(completions: Completions) -> tuple[int, int]:
     """The first issue and the last mark."""
-    return int(completions.issued_ns.min()), int(completions.marks_ns.max())
+    return int(completions.issued_ns.min()), int(completions.yielded_ns.max())
 
 
 def steps_begin_ns(completions: Completions) -> Int64s:
     """[marks], when the step that led to each mark began: at the mark before it, or at the issue of the feed."""
-    begin_ns = np.concatenate((np.zeros(1, np.int64), completions.marks_ns[:-1]))
+    begin_ns = np.concatenate((np.zeros(1, np.int64), completions.yielded_ns[:-1]))
     begin_ns[completions.starts] = completions.issued_ns
     return begin_ns
 
@@ -52,7 +52,7 @@ def finished_by(at: Floats, begin: Floats, end: Floats, units: npt.NDArray[Any])
 def flights_ns(*several: Completions) -> tuple[Int64s, Int64s]:
     """(begins, ends), the spans in which at least one feed of these was in flight. The spans do not touch."""
     issued = np.concatenate([each.issued_ns for each in several])
-    done = np.concatenate([each.marks_ns[each.ends - 1] for each in several])
+    done = np.concatenate([each.yielded_ns[each.ends - 1] for each in several])
     order = np.argsort(issued, kind="stable")
     issued, done = issued[order], np.maximum.accumulate(done[order])
     gap = np.flatnonzero(issued[1:] > done[:-1])
@@ -77,7 +77,7 @@ def most_in_flight(*several: Completions, inside: tuple[int, int] | None = None)
     outside of the window `inside`, is left out.
     """
     issued = np.concatenate([each.issued_ns for each in several])
-    done = np.concatenate([each.marks_ns[each.ends - 1] for each in several])
+    done = np.concatenate([each.yielded_ns[each.ends - 1] for each in several])
     if inside is not None:
         issued, done = np.clip(issued, *inside), np.clip(done, *inside)
     issued, done = issued[done > issued], done[done > issued]
@@ -92,7 +92,7 @@ def throughput_per_s(completions: Completions) -> float | None:
     mark.
     """
     closed = bool((completions.due_ns == completions.issued_ns).all())
-    span_ns = in_flight_ns(completions) if closed else int(completions.marks_ns.max() - completions.due_ns.min())
+    span_ns = in_flight_ns(completions) if closed else int(completions.yielded_ns.max() - completions.due_ns.min())
     return units(completions) * 1e9 / span_ns if span_ns else None
 
 
@@ -115,7 +115,7 @@ def screening_per_s(completions: Completions, feed_units: int) -> float | None:
     starts, ends = completions.starts, completions.ends
     done = np.add.reduceat(completions.units, starts)
     behind = done - completions.units[starts]
-    took_ns = completions.marks_ns[ends - 1] - completions.marks_ns[starts]
+    took_ns = completions.yielded_ns[ends - 1] - completions.yielded_ns[starts]
     missing_ns = np.where(behind > 0, (feed_units - done) * (took_ns / np.maximum(behind, 1)), 0.0)
     span_ns = in_flight_ns(completions) + float(missing_ns.max())  # the feeds broken off were in flight at once
     return len(completions) * feed_units * 1e9 / span_ns if span_ns else None
@@ -123,12 +123,12 @@ def screening_per_s(completions: Completions, feed_units: int) -> float | None:
 
 def latencies_ns(completions: Completions) -> Int64s:
     """[feeds], from when a feed was due to its last mark."""
-    return completions.marks_ns[completions.ends - 1] - completions.due_ns
+    return completions.yielded_ns[completions.ends - 1] - completions.due_ns
 
 
 def first_unit_ns(completions: Completions) -> Int64s:
     """[feeds], from when a feed was due to its first unit: the time to first token of an LLM."""
-    return completions.marks_ns[completions.starts] - completions.due_ns
+    return completions.yielded_ns[completions.starts] - completions.due_ns
 
 
 def time_per_unit_ns(completions: Completions) -> Int64s:
@@ -139,20 +139,20 @@ def time_per_unit_ns(completions: Completions) -> Int64s:
     first, last = completions.starts, completions.ends - 1
     total = np.add.reduceat(completions.units, first)
     several = last > first
-    span = completions.marks_ns[last] - completions.marks_ns[first]
+    span = completions.yielded_ns[last] - completions.yielded_ns[first]
     behind_first = total - completions.units[first]
     return span[several] // behind_first[several]
 
 
 def gaps_ns(completions: Completions) -> Int64s:
     """[marks - feeds], the time from each mark to the next mark of the same feed."""
-    return np.delete(np.diff(completions.marks_ns), completions.starts[1:] - 1)
+    return np.delete(np.diff(completions.yielded_ns), completions.starts[1:] - 1)
 
 
 def in_time(completions: Completions, limits: ServiceLimits) -> npt.NDArray[np.bool_]:
     """[feeds], whether each feed kept the limits of its mix, counted from its issue."""
     first, last = completions.starts, completions.ends - 1
-    marks, issued = completions.marks_ns, completions.issued_ns
+    marks, issued = completions.yielded_ns, completions.issued_ns
     behind = np.add.reduceat(completions.units, first) - completions.units[first]
     return np.broadcast_to(is_in_time(limits, marks[first] - issued, marks[last] - issued, behind), len(completions))
 

@@ -141,13 +141,13 @@ class Agent:
         bench = setup.prepare(self._config, suites, request.adapters, request.split_cpu)
         self._devices = bench.found.devices
         self._equipment = bench.equipment(request.seed, request.timeout_s)
-        system, unwatched = setup.disclosed()
+        system, failed_watchers = setup.disclosed()
         return messages.HostDescription(
             targets=tuple(
                 messages.RemoteTarget(device=target.device, adapter=target.adapter, options=dict(target.options))
                 for target in bench.found.targets
             ),
-            absent=(*suites.absent, *bench.found.absent, *unwatched),
+            absent=(*suites.absent, *bench.found.absent, *failed_watchers),
             environments=dict(bench.found.environments),
             system=system,
             suites=tuple(
@@ -253,7 +253,7 @@ class RemoteControl:
             return Placement(
                 objective="throughput",
                 rates=tuple(rates),
-                shares={},
+                fractions={},
                 mixes_per_s=0,
                 bound_per_s=1,
                 bound_fractions={},

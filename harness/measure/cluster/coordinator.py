@@ -147,7 +147,7 @@ class Coordinator:
         for suite in self._mix_units:
             speeds = {
                 device: part * speed[suite, device]
-                for device, part in placement.shares.get(suite, {}).items()
+                for device, part in placement.fractions.get(suite, {}).items()
                 if part and (suite, device) in self._solo
             }
             total = sum(speeds.values())
@@ -156,7 +156,7 @@ class Coordinator:
                 parts = self._parts.setdefault(host, {})
                 parts[suite] = parts.get(suite, 0.0) + units_per_s / total
         most: dict[str, float] = {}
-        for pair in ((suite, device) for suite, own in placement.shares.items() for device in own):
+        for pair in ((suite, device) for suite, own in placement.fractions.items() for device in own):
             if pair in self._solo:
                 most[pair[1]] = max(most.get(pair[1], 0.0), self._quanta[pair] / self._mix_units[pair[0]])
         self._allowed = sum((self._concurrency[device] + 1) * mixes for device, mixes in most.items())

@@ -76,16 +76,16 @@ def _rates_of(host: str, placement: Placement) -> Placement:
 
 def record_on(host: str, record: Record, clock: Clock) -> Record:
     """A record from a host's agent, with the run's names and clock."""
-    bracket_ns = record.bracket_ns and (
-        clocks.ours_ns(clock, record.bracket_ns[0]),
-        clocks.ours_ns(clock, record.bracket_ns[1]),
+    parent_window_ns = record.parent_window_ns and (
+        clocks.ours_ns(clock, record.parent_window_ns[0]),
+        clocks.ours_ns(clock, record.parent_window_ns[1]),
     )
     return record.model_copy(
         update={
             "route": record.route.model_copy(update={"device": on(host, record.route.device)}),
-            "bracket_ns": bracket_ns,
+            "parent_window_ns": parent_window_ns,
             "conditions": tuple(_conditions_on(host, conditions, clock) for conditions in record.conditions),
-            "unwatched": tuple(absent_on(host, absent) for absent in record.unwatched),
+            "failed_watchers": tuple(absent_on(host, absent) for absent in record.failed_watchers),
             "completions": record.completions and _completions(record.completions, clock),
         }
     )
@@ -105,7 +105,7 @@ def _conditions_on(host: str, conditions: Conditions, clock: Clock) -> Condition
 
 
 def _completions(done: Completions, clock: Clock) -> Completions:
-    due, issued, marks = (_moved(column, clock) for column in (done.due_ns, done.issued_ns, done.marks_ns))
+    due, issued, yields = (_moved(column, clock) for column in (done.due_ns, done.issued_ns, done.yielded_ns))
     return Completions(due, issued, done.ends, marks, done.units)
 
 
@@ -129,7 +129,7 @@ def metering_on(host: str, metering: Metering, clock: Clock) -> Metering:
             "idle_ns": tuple((clocks.ours_ns(clock, a), clocks.ours_ns(clock, b)) for a, b in metering.idle_ns),
             "samples": {on(host, id): samples_on(samples) for id, samples in metering.samples.items()},
             "lost": {on(host, id): why for id, why in metering.lost.items()},
-            "late_ns": {on(host, id): late_ns for id, late_ns in metering.late_ns.items()},
+            "reading_age_ns": {on(host, id): reading_age_ns for id, reading_age_ns in metering.reading_age_ns.items()},
         }
     )
 
@@ -154,6 +154,6 @@ def merged(meterings: Sequence[Metering]) -> Metering | None:
             "idle_ns": tuple((begin_ns, end_ns) for begin_ns, end_ns in idle_ns if begin_ns < end_ns),
             "samples": joined([metering.samples for metering in meterings]),
             "lost": joined([metering.lost for metering in meterings]),
-            "late_ns": joined([metering.late_ns for metering in meterings]),
+            "reading_age_ns": joined([metering.reading_age_ns for metering in meterings]),
         }
     )

@@ -169,7 +169,10 @@ def feeds_can_be_broken_off(tried: Trials) -> str:
 def a_killed_worker_leaves_nothing(tried: Trials) -> str:
     """A worker that is killed in the middle of a feed leaves no process behind, and the next one runs."""
     for device, seen in tried.killed.items():
-        fail_if(seen.left_behind, f"{device}: {', '.join(seen.left_behind)} lived on when the worker was killed")
+        fail_if(
+            seen.surviving_processes,
+            f"{device}: {', '.join(seen.surviving_processes)} lived on when the worker was killed",
+        )
         fail_if(seen.after, f"{device}: the next worker failed: {seen.after and seen.after.message}")
     alone = _told(tried.found([integrity.no_orphans], tried.claimed))
     fail_if(alone, "; ".join(alone))
@@ -241,7 +244,7 @@ def placement_is_truthful(tried: Trials) -> str:
     strayed = _told(tried.found([integrity.on_device], records))
     for record in records:
         own = {part for device in tried.devices if device.id == record.route.device for part in device.silicon}
-        seen = {each.id for block in record.conditions for each in block.accelerators if each.own_listed}
+        seen = {each.id for block in record.conditions for each in block.accelerators if each.own_processes_listed}
         strayed += [f"{record.route.label}: it computed on {id}" for id in sorted(seen - own)]
     fail_if(strayed, "; ".join(strayed))
     shown = next(iter(records)).facts

@@ -98,7 +98,7 @@ class Sessions:
 class Killed:
     """A worker that was killed while it measured, and the next one."""
 
-    left_behind: tuple[str, ...]
+    surviving_processes: tuple[str, ...]
     after: Failure | None
     """Why the next worker could not run the suite; None: it could."""
 
@@ -177,7 +177,7 @@ class Trials:
                 children=tuple(each.name() for each in children),
                 listening=tuple(_listening([process, *children])),
                 files=tuple(sorted(files)),
-                holds=tuple(each.id for each in states if each.own_listed),
+                holds=tuple(each.id for each in states if each.own_processes_listed),
             )
 
     # Measurements
@@ -364,8 +364,8 @@ class Trials:
             try:
                 self._prepared(next_one, share)
             except WorkerFailed as failed:
-                return Killed(worker.left_behind, failed.failure)
-        return Killed(worker.left_behind, None)
+                return Killed(worker.surviving_processes, failed.failure)
+        return Killed(worker.surviving_processes, None)
 
     def _refusal(self, worker: Worker, share: Share, precision: Precision) -> Failure | None:
         route = share.route.model_copy(update={"precision": precision})
@@ -502,7 +502,7 @@ def _feed_s(record: Record) -> float:
 def _window_s(record: Record) -> float:
     done = record.completions
     assert done is not None  # it is asked of records that came to their end
-    return max(1, int(done.marks_ns.max() - done.issued_ns.min())) / SECOND
+    return max(1, int(done.yielded_ns.max() - done.issued_ns.min())) / SECOND
 
 
 def _cores(pids: Sequence[int]) -> float:

@@ -164,13 +164,13 @@ class External:
             return []  # the lines waited, so the time of their readings is unknown
         return samples
 
-    def _watch_backlog(self, size: int, timed: bool, late_ns: int) -> None:
-        """Raises Lost if reads do not catch up with the source. late_ns: the age of the newest reading."""
+    def _watch_backlog(self, size: int, timed: bool, reading_age_ns: int) -> None:
+        """Raises Lost if reads do not catch up with the source. reading_age_ns: the age of the newest reading."""
         if size < (CHUNK if timed else BACKLOG):
             self._backlogs = 0
-        elif late_ns >= self._late_ns:
+        elif reading_age_ns >= self._late_ns:
             self._backlogs += 1
-        self._late_ns = late_ns
+        self._late_ns = reading_age_ns
         if self._backlogs > MOST_BACKLOGS:
             raise Lost("it sends more than can be read: let it send fewer readings")
 

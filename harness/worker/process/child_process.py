@@ -141,9 +141,9 @@ class ChildProcess:
 
         spared: the ids of processes that live on. Returns the names of the processes that were left behind.
         """
-        left_behind = orphans.end(self._process.pid, self.kill, spared)
+        surviving_processes = orphans.end(self._process.pid, self.kill, spared)
         self._channel.close()
-        return left_behind
+        return surviving_processes
 
 
 def _out_of_memory_kills() -> int:

@@ -37,7 +37,7 @@ def test_a_gpu_tells_its_state_and_its_company(monkeypatch: pytest.MonkeyPatch, 
             temperature_c=66,
             power_cap_mw=None,  # the driver does not support the question
             foreign_pids=(99,),
-            own_listed=True,
+            own_processes_listed=True,
             utilization_pct=37,
         ),
     )
@@ -58,7 +58,7 @@ def test_a_gpu_tells_whether_it_works_for_us(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pids: list[int], own: bool | None, foreign: tuple[int, ...] | None
 ) -> None:
     [gpu] = seen(monkeypatch, tmp_path, FakeNvml(pids))
-    assert (gpu.own_listed, gpu.foreign_pids) == (own, foreign)
+    assert (gpu.own_processes_listed, gpu.foreign_pids) == (own, foreign)
 
 
 @pytest.mark.parametrize("bit", REASONS)

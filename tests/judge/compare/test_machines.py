@@ -250,7 +250,7 @@ def test_a_result_of_several_machines_and_devices_is_counted() -> None:
 
 
 def test_the_floor_of_the_verdicts_is_told_by_tier() -> None:
-    floor = NoiseFloor(share=0.03, tier="edge", created_utc="2025-12-21T03:04:05+00:00")
+    floor = NoiseFloor(fraction=0.03, tier="edge", created_utc="2025-12-21T03:04:05+00:00")
     one = runs([1_000_000])[0].model_copy(update={"noise_floor": floor})
     assert beside(one, one).noise_floors == {"edge": floor}
     assert beside(one.model_copy(update={"noise_floor": None}), *runs([1_000_000])).noise_floors == {}

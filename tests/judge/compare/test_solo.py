@@ -48,7 +48,7 @@ def runs(steps_ns: Sequence[int], first_seed: int = 0) -> list[Result]:
 
 
 def compared(a: Sequence[Result], b: Sequence[Result], noise_floor: float | None = None) -> tuple[Comparison, ...]:
-    known = None if noise_floor is None else NoiseFloor(share=noise_floor, tier="edge", created_utc="2026-01-01")
+    known = None if noise_floor is None else NoiseFloor(fraction=noise_floor, tier="edge", created_utc="2026-01-01")
     before, after = ([judge(each.model_copy(update={"noise_floor": known})) for each in side] for side in (a, b))
     return solo.compare(before, after)
 
@@ -67,7 +67,13 @@ def server(done: Completions, rate_per_s: float = 5.0, **others: Any) -> Result:
     issued = np.array(ends[1:]) - latencies_ns(done)
     served = Completions(due, issued, np.arange(1, len(due) + 1), np.array(ends[1:]), np.ones(len(due), np.int64))
     made = record("a", "llm", "token", served, scenario="server")
-    told = {"rate_per_s": rate_per_s, "seed": SEED, "latency_limits": LIMITS, "bracket_ns": (0, ends[-1]), **others}
+    told = {
+        "rate_per_s": rate_per_s,
+        "seed": SEED,
+        "latency_limits": LIMITS,
+        "parent_window_ns": (0, ends[-1]),
+        **others,
+    }
     return result(made.model_copy(update=told))
 
 
@@ -141,8 +147,8 @@ def test_the_noise_floor_of_the_machine_widens_what_is_the_same() -> None:
 
 def test_a_noise_floor_of_another_tier_says_nothing() -> None:
     a, b = runs([1_000_000]), runs([1_050_000], 1)
-    smoke = NoiseFloor(share=0.1, tier="smoke", created_utc="2026-01-01")
-    edge = NoiseFloor(share=0.02, tier="edge", created_utc="2026-01-01")
+    smoke = NoiseFloor(fraction=0.1, tier="smoke", created_utc="2026-01-01")
+    edge = NoiseFloor(fraction=0.02, tier="edge", created_utc="2026-01-01")
 
     def found(*floors: NoiseFloor) -> Comparison:
         before, after = (

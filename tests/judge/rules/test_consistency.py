@@ -47,9 +47,9 @@ def without(key: str) -> list[str]:
 
 def moved(done: Completions, by_ns: int, times: float = 1) -> Completions:
     """Stamps that begin later, or last longer."""
-    columns = ((column * times).astype(np.int64) + by_ns for column in (done.due_ns, done.issued_ns, done.marks_ns))
-    due_ns, issued_ns, marks_ns = columns
-    return Completions(due_ns, issued_ns, done.ends, marks_ns, done.units)
+    columns = ((column * times).astype(np.int64) + by_ns for column in (done.due_ns, done.issued_ns, done.yielded_ns))
+    due_ns, issued_ns, yielded_ns = columns
+    return Completions(due_ns, issued_ns, done.ends, yielded_ns, done.units)
 
 
 def only(*runs: int) -> list[str]:
@@ -85,12 +85,12 @@ def test_what_was_measured_does_not_contradict_itself() -> None:
 
 def again(record: Record) -> Record:
     """A record of a machine whose clock began anew."""
-    by_ns, done, bracket = -60 * NS_PER_S, record.completions, record.bracket_ns
+    by_ns, done, bracket = -60 * NS_PER_S, record.completions, record.parent_window_ns
     assert done is not None and bracket is not None
     return record.model_copy(
         update={
             "completions": moved(done, by_ns),
-            "bracket_ns": (bracket[0] + by_ns, bracket[1] + by_ns),
+            "parent_window_ns": (bracket[0] + by_ns, bracket[1] + by_ns),
             "conditions": tuple(
                 each.model_copy(update={"begin_ns": each.begin_ns + by_ns, "end_ns": each.end_ns + by_ns})
                 for each in record.conditions
@@ -113,10 +113,10 @@ def again(record: Record) -> Record:
         (only(1, 3), "the mixed runs are numbered 1, 3: some were left out"),
         (told(records=(*RUNS.records, FIRST.model_copy(update={"key": "again"}))), "again was not planned so in mix1"),
         (instead(phase="mix2"), "was not planned so in mix2"),
-        (instead(bracket_ns=None), r"has timestamps and no bracket_ns"),
+        (instead(parent_window_ns=None), r"has timestamps and no parent_window_ns"),
         (instead(feed_units=None), r"has timestamps and no feed_units"),
         (instead(skew_ns=None), r"has timestamps and no skew_ns"),
-        (instead(bracket_ns=(0, 1)), r"was watched for .* s longer than it was measured|did not begin and end"),
+        (instead(parent_window_ns=(0, 1)), r"was watched for .* s longer than it was measured|did not begin and end"),
         (instead(batch=64), "was not planned"),
         (instead(route=FIRST.route.model_copy(update={"precision": "int8"})), "in int8, which .* does not offer"),
         (alone(scenario="server"), "was not planned"),
@@ -127,7 +127,10 @@ def again(record: Record) -> Record:
         (told(records=RUNS.records[::-1]), "was measured before its turn"),
         (alone(conditions=SOLO.conditions[::-1]), "do not follow each other"),
         (alone(conditions=RUNS.records[2].conditions), "was watched at another time than it was measured"),
-        (alone(bracket_ns=(SOLO.conditions[0].begin_ns, SOLO.conditions[-1].end_ns)), "a canary ran inside the window"),
+        (
+            alone(parent_window_ns=(SOLO.conditions[0].begin_ns, SOLO.conditions[-1].end_ns)),
+            "a canary ran inside the window",
+        ),
         (told(meterings=(*RUNS.meterings[1:], RUNS.meterings[0].model_copy(update={"phase": "x"}))), "not planned"),
         (metered(begin_ns=RUNS.meterings[0].end_ns), "was metered at another time than it was measured"),
         (metered(idle_ns=((RUNS.meterings[0].begin_ns, RUNS.meterings[0].end_ns),)), "the machine was not at rest"),
@@ -163,14 +166,16 @@ def test_phases_do_not_overlap() -> None:
 
 
 def test_a_mix_is_as_long_as_it_was_planned() -> None:
-    assert FIRST.bracket_ns is not None and FIRST.completions is not None
-    begin_ns, end_ns = FIRST.bracket_ns
+    assert FIRST.parent_window_ns is not None and FIRST.completions is not None
+    begin_ns, end_ns = FIRST.parent_window_ns
     short = (begin_ns, begin_ns + (end_ns - begin_ns) // 3)
     done = moved(FIRST.completions, begin_ns - begin_ns // 3, 1 / 3)
-    said = instead(completions=done, bracket_ns=short)
+    said = instead(completions=done, parent_window_ns=short)
     assert "mix1 lasted 4.0 s, which is shorter than planned" in said
     assert not [
-        each for each in instead(bracket_ns=short, cut_short=Failure(kind="hung", message="…")) if "lasted" in each
+        each
+        for each in instead(parent_window_ns=short, cut_short=Failure(kind="hung", message="…"))
+        if "lasted" in each
     ]
 
 
@@ -185,9 +190,9 @@ def test_the_parts_of_a_mix_wait_for_the_last_feed() -> None:
     conditions = (*slow.conditions[:-2], block, moved_canary)
     done = slow.completions
     assert done is not None
-    marks_ns = done.marks_ns.copy()
-    marks_ns[-1] += by_ns
-    late = Completions(done.due_ns, done.issued_ns, done.ends, marks_ns, done.units)
+    yielded_ns = done.yielded_ns.copy()
+    yielded_ns[-1] += by_ns
+    late = Completions(done.due_ns, done.issued_ns, done.ends, yielded_ns, done.units)
     watched = [each.model_copy(update={"conditions": conditions}) for each in others]
     before = tuple(each for each in RUNS.records if each.phase != "mix3")
     waited = slow.model_copy(update={"conditions": conditions, "completions": late})

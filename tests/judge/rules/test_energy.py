@@ -143,7 +143,7 @@ def at_the_wall(late_s: float = 0.0, clock_s: float = 0.0) -> Result:
         end_ns=80 * SECOND,
         cpu_ns=0,
         samples={"plug": Samples(stamps, stamps, watts)},
-        late_ns={"plug": round((late_s + clock_s) * SECOND)},
+        reading_age_ns={"plug": round((late_s + clock_s) * SECOND)},
     )
     return whole.model_copy(update={"domains": (wall,), "meterings": (metering,)})
 

@@ -99,9 +99,9 @@ def test_not_asked_for_is_no_excuse_where_the_plan_asks() -> None:
 def test_nothing_lives_on_after_a_worker() -> None:
     assert told(integrity.no_orphans, cell()) == []
     message = "2 processes lived on after the workers of the phase, and had to be killed: python3, sh"
-    assert told(integrity.no_orphans, cell(left_behind=("sh", "python3"))) == [("invalid", message)]
+    assert told(integrity.no_orphans, cell(surviving_processes=("sh", "python3"))) == [("invalid", message)]
     message = "1 process worked for the adapter outside of its worker, and lived on: acmed"
-    assert told(integrity.no_orphans, cell(helpers=("acmed",))) == [("note", message)]
+    assert told(integrity.no_orphans, cell(helper_processes=("acmed",))) == [("note", message)]
 
 
 @pytest.mark.parametrize(("feeds", "share"), [(1, 0.95), (3, 0.632), (30, 0.0950), (3000, 0.000998)])
@@ -119,12 +119,15 @@ def test_every_feed_has_its_units_and_yields() -> None:
 
 def test_the_parents_clock_brackets_the_workers() -> None:
     ten = cell(((SECOND, SECOND),) * 5)  # ten seconds from 1,000 ns on
-    assert told(integrity.window_bracketed, ten.model_copy(update={"bracket_ns": (900, 10 * SECOND + 100_000)})) == []
-    slowed = ten.model_copy(update={"bracket_ns": (900, 20 * SECOND)})
+    assert (
+        told(integrity.window_bracketed, ten.model_copy(update={"parent_window_ns": (900, 10 * SECOND + 100_000)}))
+        == []
+    )
+    slowed = ten.model_copy(update={"parent_window_ns": (900, 20 * SECOND)})
     assert told(integrity.window_bracketed, slowed) == [
         ("invalid", "the worker's clock tells 10.00 s of a window that took 20.00 s")
     ]
-    shifted = ten.model_copy(update={"bracket_ns": (5 * SECOND, 15 * SECOND)})
+    shifted = ten.model_copy(update={"parent_window_ns": (5 * SECOND, 15 * SECOND)})
     assert [severity for severity, _ in told(integrity.window_bracketed, shifted)] == ["invalid"]
 
 
@@ -133,19 +136,19 @@ def served(count: int = 40, rate_per_s: float = 4.0, seed: int = 7, begin_ns: in
     due = schedule(rate_per_s, seeds.arrivals(seed), count) + begin_ns
     done = Completions(due, due, np.arange(1, count + 1), due + each_ns, np.ones(count, np.int64))
     plain = record("b", "llm", "token", done, costs=COSTS).model_copy(update={"scenario": "server"})
-    bracket = (begin_ns - SECOND // 100, int(done.marks_ns[-1]) + SECOND // 100)
-    return plain.model_copy(update={"rate_per_s": rate_per_s, "seed": seed, "bracket_ns": bracket})
+    bracket = (begin_ns - SECOND // 100, int(done.yielded_ns[-1]) + SECOND // 100)
+    return plain.model_copy(update={"rate_per_s": rate_per_s, "seed": seed, "parent_window_ns": bracket})
 
 
 def test_the_parents_clock_brackets_a_server_from_the_begin_of_its_window() -> None:
     """The first feed may come late, and a busy machine be slow to tell."""
     honestly = served(rate_per_s=0.5, begin_ns=5 * SECOND)
     assert told(integrity.window_bracketed, honestly) == []
-    bracket = honestly.bracket_ns
+    bracket = honestly.parent_window_ns
     assert bracket is not None
-    late = honestly.model_copy(update={"bracket_ns": (bracket[0] - SECOND // 10, bracket[1] + SECOND // 10)})
+    late = honestly.model_copy(update={"parent_window_ns": (bracket[0] - SECOND // 10, bracket[1] + SECOND // 10)})
     assert told(integrity.window_bracketed, late) == []
-    slowed = honestly.model_copy(update={"bracket_ns": (bracket[0], bracket[0] + 4 * (bracket[1] - bracket[0]))})
+    slowed = honestly.model_copy(update={"parent_window_ns": (bracket[0], bracket[0] + 4 * (bracket[1] - bracket[0]))})
     [(severity, message)] = told(integrity.window_bracketed, slowed)
     assert (severity, "of a window that took" in message) == ("invalid", True)
 
@@ -188,10 +191,10 @@ def test_the_parents_clock_may_differ_by_a_quarter_of_a_second_and_a_hundredth()
         (1_000, 10 * SECOND - slack + 10_000_000, []),
         (1_000, 10 * SECOND - slack - 10_000_000, ["invalid"]),  # it ended after it was told to be over
     ):
-        found = told(integrity.window_bracketed, ten.model_copy(update={"bracket_ns": (begin, end)}))
+        found = told(integrity.window_bracketed, ten.model_copy(update={"parent_window_ns": (begin, end)}))
         assert [each for each, _ in found] == severity, (begin, end)
-    assert told(integrity.window_bracketed, cell(bracket_ns=None)) == []
-    assert told(integrity.window_bracketed, failed(bracket_ns=(0, 1))) == []
+    assert told(integrity.window_bracketed, cell(parent_window_ns=None)) == []
+    assert told(integrity.window_bracketed, failed(parent_window_ns=(0, 1))) == []
 
 
 def test_one_feed_with_a_unit_too_many_is_enough() -> None:
@@ -199,14 +202,14 @@ def test_one_feed_with_a_unit_too_many_is_enough() -> None:
     assert done is not None
     units = done.units.copy()
     units[-1] += 1
-    padded = type(done)(done.due_ns, done.issued_ns, done.ends, done.marks_ns, units)
+    padded = type(done)(done.due_ns, done.issued_ns, done.ends, done.yielded_ns, units)
     [(severity, message)] = told(integrity.units_counted, cell(completions=padded))
     assert (severity, message) == ("invalid", "2 to 3 units were counted for feeds of 2")
     merged = cell(((70, 400), (470,), (70, 400)))  # one feed comes in one piece, with its two units
     assert merged.completions is not None
     whole = merged.completions
     pieces = np.where(whole.ends[:, None] == 3, 2, 1).repeat(whole.ends - whole.starts, axis=0).ravel()
-    at_once = type(whole)(whole.due_ns, whole.issued_ns, whole.ends, whole.marks_ns, pieces)
+    at_once = type(whole)(whole.due_ns, whole.issued_ns, whole.ends, whole.yielded_ns, pieces)
     [(severity, message)] = told(integrity.units_counted, merged.model_copy(update={"completions": at_once}))
     assert (severity, message) == ("invalid", "feeds of 2 yields came in 1 at the least")
     assert told(integrity.units_counted, cell(costs=())) == []  # no cost model: nobody knows how many yields there are
@@ -235,7 +238,7 @@ def test_a_device_has_as_many_feeds_in_flight_as_it_takes() -> None:
 def test_suites_that_share_a_device_take_turns() -> None:
     def played(key: str, phase: str = "mix1", device: str = "cpu:0", later_ns: int = 0) -> Record:
         done = closed_loop(((100,),) * 4)
-        columns = done.due_ns + later_ns, done.issued_ns + later_ns, done.ends, done.marks_ns + later_ns, done.units
+        columns = done.due_ns + later_ns, done.issued_ns + later_ns, done.ends, done.yielded_ns + later_ns, done.units
         each = record(key, "llm", "token", Completions(*columns), device=device)
         return each.model_copy(update={"scenario": "mixed", "phase": phase})
 
@@ -253,7 +256,7 @@ def test_work_between_feeds_shows() -> None:
     assert told(integrity.low_feed_overhead, busy) == []
     done = busy.completions
     assert done is not None
-    late = done.marks_ns + 400 * (done.marks_ns > done.issued_ns[2])
+    late = done.yielded_ns + 400 * (done.yielded_ns > done.issued_ns[2])
     issued = done.issued_ns + 400 * (done.issued_ns >= done.issued_ns[2])
     paused = type(done)(issued, issued, done.ends, late, done.units)
     assert told(integrity.low_feed_overhead, cell(completions=paused)) == [
@@ -315,10 +318,10 @@ def test_what_fell_back_to_the_cpu_is_invalid() -> None:
 @pytest.mark.parametrize(
     ("gpu", "words"),
     [
-        ({"utilization_pct": 4, "own_listed": True}, ""),
-        ({"utilization_pct": None, "own_listed": None}, ""),
+        ({"utilization_pct": 4, "own_processes_listed": True}, ""),
+        ({"utilization_pct": None, "own_processes_listed": None}, ""),
         ({"utilization_pct": 0}, "was idle in all 4 blocks of the window"),
-        ({"utilization_pct": 90, "own_listed": False}, "lists processes, and none of them is ours"),
+        ({"utilization_pct": 90, "own_processes_listed": False}, "lists processes, and none of them is ours"),
     ],
 )
 def test_a_gpu_that_is_idle_or_works_for_others_shows(gpu: dict[str, Any], words: str) -> None:
@@ -446,7 +449,7 @@ def test_the_ceiling_of_another_precision_is_none_of_flops() -> None:
 
 
 def test_a_clever_algorithm_is_no_fraud() -> None:
-    winograd = Cost(name="image", flops=4e10, least_flops=1e10, bytes=0)
+    winograd = Cost(name="image", flops=4e10, min_flops=1e10, bytes=0)
     once = {"costs": (winograd,), "feed_units": 1}
     assert told(integrity.below_ceiling, cell(((70,),) * 4, **once)) == []
     assert told(integrity.below_ceiling, cell(((50,),) * 4, **once)) != []
@@ -477,7 +480,7 @@ def test_the_last_level_is_the_largest_number() -> None:
 
 
 def test_a_stamp_of_the_mixed_phase_lies_in_its_feeds_own_time() -> None:
-    part = cell(scenario="mixed", bracket_ns=(0, 100 * SECOND))  # each suite has a part of the window only
+    part = cell(scenario="mixed", parent_window_ns=(0, 100 * SECOND))  # each suite has a part of the window only
     assert told(integrity.window_bracketed, part.model_copy(update={"skew_ns": -5})) == []
     [(severity, message)] = told(integrity.window_bracketed, part.model_copy(update={"skew_ns": SECOND}))
     assert (severity, message) == ("invalid", "a timestamp lies 1.00 s outside of the time that its feed took here")
@@ -501,6 +504,8 @@ def test_feeds_of_the_mixed_phase_are_issued_while_it_lasts() -> None:
         ((0, 35 * SECOND), []),  # two feeds were queued when it stopped
         ((0, 33 * SECOND), [("invalid", brief)]),
     ):
-        assert told(integrity.window_bracketed, part.model_copy(update={"bracket_ns": bracket})) == severity, bracket
-    queued = part.model_copy(update={"bracket_ns": (0, 33 * SECOND), "concurrency": 2})
+        assert told(integrity.window_bracketed, part.model_copy(update={"parent_window_ns": bracket})) == severity, (
+            bracket
+        )
+    queued = part.model_copy(update={"parent_window_ns": (0, 33 * SECOND), "concurrency": 2})
     assert told(integrity.window_bracketed, queued) == []

@@ -182,7 +182,7 @@ def test_a_watcher_that_failed_is_told_once() -> None:
     gone = Absent(kind="watcher", name="onyx", reason="the driver is gone")
     calm = beside(block(1))
     blind = calm.model_copy(
-        update={"records": tuple(each.model_copy(update={"unwatched": (gone,)}) for each in calm.records * 2)}
+        update={"records": tuple(each.model_copy(update={"failed_watchers": (gone,)}) for each in calm.records * 2)}
     )
     message = (
         "watcher onyx failed, so whether its accelerators were disturbed is not known from here on: the driver is gone"

@@ -45,8 +45,8 @@ def test_a_batch_search_that_ran_out_of_time_is_told() -> None:
 def test_an_adapter_that_did_not_close_is_told() -> None:
     failure = Failure(kind="hung", message="no output within 30 s while closing its suites", hint="see b.log")
     told = "hung when it was closed: no output within 30 s while closing its suites (see b.log)"
-    unclosed = done().records[1].model_copy(update={"unclosed": failure})
-    assert said(records.closed_cleanly, result(unclosed)) == [("note", "b", told)]
+    close_failure = done().records[1].model_copy(update={"close_failure": failure})
+    assert said(records.closed_cleanly, result(close_failure)) == [("note", "b", told)]
     assert said(records.closed_cleanly, done()) == []
 
 

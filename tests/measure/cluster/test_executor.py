@@ -112,7 +112,7 @@ def test_each_host_measures_its_own_and_all_is_of_the_run(tmp_path: Path) -> Non
     assert set(stages) == {("left/npu:a", "measuring"), ("right/npu:a", "measuring")}
     for record in records.values():
         assert record.completions is not None
-        issued_ns, ended_ns = record.completions.issued_ns[0], record.completions.marks_ns[-1]
+        issued_ns, ended_ns = record.completions.issued_ns[0], record.completions.yielded_ns[-1]
         assert begin_ns - 100_000_000 < issued_ns < ended_ns < time.monotonic_ns(), "the hosts are 5 s ahead"
         assert ended_ns - issued_ns == pytest.approx(30_000_000, rel=0.002), "but for the drift"
     assert [(each.phase, each.host, each.sent_bytes) for each in connections] == [

@@ -118,7 +118,7 @@ def test_the_parts_of_all_hosts_together_are_the_phase(placed: list[tuple[str, i
     placement = Placement(
         objective="throughput",
         rates=rates,
-        shares={"low": dict.fromkeys(devices, 0.5)},
+        fractions={"low": dict.fromkeys(devices, 0.5)},
         mixes_per_s=1,
         bound_per_s=2,
         bound_fractions={"low": dict.fromkeys(devices, 1.0)},
@@ -132,7 +132,7 @@ def test_the_parts_of_all_hosts_together_are_the_phase(placed: list[tuple[str, i
         assert {each.device for each in part.tasks} == {f"npu:{number}" for at, number in placed if at == host}
         assert {one.route.device for one in part.shares} == {each.device for each in part.tasks}
         assert part.placement is not None
-        assert (part.placement.shares, part.placement.device_prices, part.placement.pool_bytes) == ({}, {}, {})
+        assert (part.placement.fractions, part.placement.device_prices, part.placement.pool_bytes) == ({}, {}, {})
         assert {each.device for each in part.placement.rates} == {each.device for each in part.tasks}
         assert (part.name, part.purpose) == (phase.name, phase.purpose)
         Phase.model_validate(part.model_dump(mode="json"))  # as it goes over the line
@@ -147,20 +147,20 @@ def test_a_record_gets_the_hosts_names_and_the_runs_stamps() -> None:
     conditions = Conditions(begin_ns=1_400, end_ns=2_600, accelerators=(AcceleratorConditions(id="gpu:0"),))
     at_home = sample.record("low.a", "low", "sample", completions([1_500, 1_600, 1_700, 1_900])).model_copy(
         update={
-            "bracket_ns": (1_450, 2_500),
+            "parent_window_ns": (1_450, 2_500),
             "conditions": (conditions,),
-            "unwatched": (Absent(kind="watcher", name="nvml", reason="no driver"),),
+            "failed_watchers": (Absent(kind="watcher", name="nvml", reason="no driver"),),
         }
     )
     there = names.record_on("left", at_home, AHEAD)
     assert there.route.device == "left/cpu:0"
-    assert there.bracket_ns == (950, 2_000)
+    assert there.parent_window_ns == (950, 2_000)
     assert [(each.begin_ns, each.end_ns) for each in there.conditions] == [(900, 2_100)]
     assert there.conditions[0].accelerators[0].id == "left/gpu:0"
-    assert there.unwatched[0].name == "left/nvml"
+    assert there.failed_watchers[0].name == "left/nvml"
     assert there.completions is not None
     assert there.completions.issued_ns.tolist() == [1_000, 1_200]
-    assert there.completions.marks_ns.tolist() == [1_100, 1_400]
+    assert there.completions.yielded_ns.tolist() == [1_100, 1_400]
     assert there.completions.due_ns.tolist() == [1_000, 1_200]
     failed = Record(
         key="x",
@@ -179,7 +179,7 @@ def test_no_digit_of_a_stamp_is_lost_after_years_of_uptime() -> None:
     stamps = [years + clock.offset_ns + each for each in (-3, -1, 0, 1, 2, 9)]
     moved = names.record_on("left", sample.record("a", "low", "sample", completions(stamps)), clock).completions
     assert moved is not None
-    assert moved.issued_ns.tolist() + moved.marks_ns.tolist() == [years + each for each in (-3, 0, 2, -1, 1, 9)]
+    assert moved.issued_ns.tolist() + moved.yielded_ns.tolist() == [years + each for each in (-3, 0, 2, -1, 1, 9)]
 
 
 @given(clock=drifting, since_ns=st.lists(st.integers(-HOUR_NS, HOUR_NS), min_size=2, max_size=40))
@@ -191,7 +191,7 @@ def test_moved_stamps_keep_their_order_and_durations_change_by_the_drift_alone(
     even = stamps[: len(stamps) // 2 * 2]
     moved = names.record_on("left", sample.record("a", "low", "sample", completions(even)), clock).completions
     assert moved is not None
-    ours = np.ravel(np.column_stack([moved.issued_ns, moved.marks_ns])).tolist()
+    ours = np.ravel(np.column_stack([moved.issued_ns, moved.yielded_ns])).tolist()
     assert ours == sorted(ours)
     assert ours == [clocks.ours_ns(clock, each) for each in even], "a single stamp and a column move alike"
     assert abs((high - low) * (1 + clock.drift) - (stamps[-1] - stamps[0])) <= 2
@@ -212,7 +212,7 @@ def metering(host: str, begin_ns: int, idle_ns: list[tuple[int, int]], clock: Cl
         idle_ns=tuple(idle_ns),
         samples={"rapl:0": samples},
         lost={"nvml:0": "unplugged"},
-        late_ns={"rapl:0": 4},
+        reading_age_ns={"rapl:0": 4},
     )
     return names.metering_on(host, at_home, clock)
 
@@ -227,7 +227,7 @@ def test_the_meters_of_all_hosts_are_one_metering() -> None:
     assert together.samples["right/rapl:0"].before_ns.tolist() == [100, 110]
     assert together.samples["left/rapl:0"].values.tolist() == [5.0, 6.0]
     assert together.lost == {"left/nvml:0": "unplugged", "right/nvml:0": "unplugged"}
-    assert together.late_ns == {"left/rapl:0": 4, "right/rapl:0": 4}
+    assert together.reading_age_ns == {"left/rapl:0": 4, "right/rapl:0": 4}
 
 
 @pytest.mark.parametrize("other", [[], [(500, 600), (900, 1_000)]])

@@ -85,11 +85,11 @@ def test_a_run_over_two_agents_is_interrupted_and_goes_on(shell: Shell) -> None:
     played = {each.route.device: each for each in result.records if each.scenario == "mixed"}
     assert played.keys() == {"left/npu:a", "right/npu:b"}
     for record in played.values():
-        assert record.completions is not None and record.bracket_ns is not None
-        assert begin_ns < record.completions.issued_ns[0] < record.completions.marks_ns[-1] < end_ns
+        assert record.completions is not None and record.parent_window_ns is not None
+        assert begin_ns < record.completions.issued_ns[0] < record.completions.yielded_ns[-1] < end_ns
         assert record.audit is not None and record.audit.values == (0.0,)
         assert kept_at(shell.folder / "out", record.key).is_file()
-    (left, right) = (played["left/npu:a"].bracket_ns, played["right/npu:b"].bracket_ns)
+    (left, right) = (played["left/npu:a"].parent_window_ns, played["right/npu:b"].parent_window_ns)
     assert left and right and abs(left[0] - right[0]) < 5e9, "both began when they were told"
     measured_on = {(each.phase, each.host) for each in result.connections}
     assert {(each.phase, each.route.device.partition("/")[0]) for each in result.records} == measured_on
