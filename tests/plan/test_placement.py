@@ -225,7 +225,7 @@ def test_a_false_certificate_is_found_without_a_solver() -> None:
     assert "more than all of the time of gpu:0" in wrong(
         shares={**plan.fractions, "dlrm": {"gpu:0": 0.9, "cpu:0": 0.3}}
     )
-    assert "no rate" in wrong(shares={**plan.fractions, "dlrm": {"tpu:0": 0.9}})
+    assert "no rate" in wrong(fractions={**plan.fractions, "dlrm": {"tpu:0": 0.9}})
     assert "less than no time" in wrong(bound_fractions={**plan.fractions, "dlrm": {"cpu:0": -0.3}})
     assert "two routes" in wrong(rates=(*plan.rates, plan.rates[0]))
     assert "the bound reaches 0" in wrong(bound_fractions={})
