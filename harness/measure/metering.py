@@ -313,7 +313,9 @@ class _Reader(threading.Thread):
                 rows.append(_row(sample, before_ns, after_ns, rows[-1] if rows else None))
                 if sample.at_ns is not None:
                     reading_age_ns = after_ns - rows[-1][0]
-                    self.reading_age_ns[domain.id] = min(reading_age_ns, self.reading_age_ns.get(domain.id, reading_age_ns))
+                    self.reading_age_ns[domain.id] = min(
+                        reading_age_ns, self.reading_age_ns.get(domain.id, reading_age_ns)
+                    )
         except (Exception, SystemExit) as error:  # a plugin may raise anything; it loses its own domain
             self.lost[domain.id] = calls.error_text(error)
 

@@ -304,7 +304,9 @@ def test_selftest_keeps_the_floor_that_compare_uses(shell: Shell) -> None:
     assert 0 < floor < 10
     assert told["tier"] == "smoke"
     kept = json.loads((shell.folder / "data/mixmark/noise-floor.json").read_text())
-    assert {tier: each["fraction"] for tier, each in kept["floors"].items()} == {"smoke": floor}, "no other tier's is set"
+    assert {tier: each["fraction"] for tier, each in kept["floors"].items()} == {"smoke": floor}, (
+        "no other tier's is set"
+    )
     assert {"noise floor", "noise floor smoke"} <= {
         each["name"] for each in json.loads(shell("doctor", "--json").stdout)["checks"]
     }

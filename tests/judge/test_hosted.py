@@ -52,7 +52,7 @@ def both() -> Judgement:
 def test_the_plan_says_whose_weights_they_are() -> None:
     llm = Workload("llm", "1", ("single-stream",), weights="mine sampled-sha256:00")
     [planned] = solo([Target(SERVICE, "endpoint", {})], [llm], "edge", PRESETS["quick"], bits=8)
-    route = planned.fractions[0].route
+    route = planned.shares[0].route
     assert (route.weights, route.hosted, route.precision) == ("hosted: acme-70b", True, "fp8")
     assert not TORCH.route.hosted
 

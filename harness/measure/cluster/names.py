@@ -106,7 +106,7 @@ def _conditions_on(host: str, conditions: Conditions, clock: Clock) -> Condition
 
 def _completions(done: Completions, clock: Clock) -> Completions:
     due, issued, yields = (_moved(column, clock) for column in (done.due_ns, done.issued_ns, done.yielded_ns))
-    return Completions(due, issued, done.ends, marks, done.units)
+    return Completions(due, issued, done.ends, yields, done.units)
 
 
 def _moved(stamps_ns: Int64s, clock: Clock) -> Int64s:
