@@ -29,10 +29,12 @@ def agent(name: str, cores: str | None, config: Path | None) -> None:
         raise UsageError("mixmark agent speaks to a program", hint="`mixmark run --hosts` starts agents")
     if cores:
         _pin(cores)  # before numpy is loaded, which starts threads
-    from mixmark.harness.measure.cluster.agent import Agent
     from mixmark.harness.measure.cluster.streams import Pipes
 
-    Agent(Pipes.standard(), config, Path(tempfile.mkdtemp(prefix="mixmark-agent-"))).serve()
+    pipes = Pipes.standard()  # before libraries are loaded, which may print
+    from mixmark.harness.measure.cluster.agent import Agent
+
+    Agent(pipes, config, Path(tempfile.mkdtemp(prefix="mixmark-agent-"))).serve()
 
 
 def _pin(cores: str) -> None:
