@@ -27,7 +27,7 @@ from tests.fakes.stand_ins import StandIn, solo
     ("words", "typed", "status", "says"),
     [
         ((), "", 0, ""),
-        ((), "\n", 0, "mixmark agent: it is no message: "),
+        ((), "\n", 0, "mixmark agent: "),
         (("--cores", "3-1"), "", 2, "mixmark: this machine pins no process to the hardware threads 3-1"),
         (("--cores", "65000"), "", 2, "mixmark: this machine pins no process to the hardware threads 65000"),
     ],
