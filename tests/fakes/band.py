@@ -28,9 +28,8 @@ class Player:
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
         self.feeds += 1
-        if self.feeds == self.ends["die"]:
-            if sys.platform != "win32":
-                os.kill(os.getpid(), signal.SIGKILL)
+        if sys.platform != "win32" and self.feeds == self.ends["die"]:
+            os.kill(os.getpid(), signal.SIGKILL)
         if self.feeds == self.ends["raise"]:
             raise RuntimeError("a string broke")
         if self.feeds == self.ends["hang"]:

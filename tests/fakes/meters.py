@@ -62,9 +62,8 @@ class Joules:
             raise MixmarkError("the probe was pulled out", hint="plug it in again")
         if self.mode == "hangs" and self.reads > 3:
             time.sleep(1000)
-        if self.mode == "is killed" and self.reads > 3:
-            if sys.platform != "win32":
-                os.kill(os.getpid(), signal.SIGKILL)
+        if sys.platform != "win32" and self.mode == "is killed" and self.reads > 3:
+            os.kill(os.getpid(), signal.SIGKILL)
         if self.mode == "leaves":
             sys.exit("joules: licence expired")
         if self.mode in ("nan", "1e300"):
