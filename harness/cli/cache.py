@@ -32,7 +32,7 @@ def cache(clear: bool, as_json: bool) -> None:
     now_s = time.time()
     total_bytes = sum(entry.size_bytes for entry in kept)
     if as_json:
-        told = [
+        listed = [
             {
                 "name": entry.path.name,
                 "bytes": entry.size_bytes,
@@ -42,7 +42,7 @@ def cache(clear: bool, as_json: bool) -> None:
             for entry in kept
         ]
         limit = {"bytes": total_bytes, "limit_bytes": models.limit_bytes()}
-        print_json({"folder": str(models.root()), **limit, "entries": told})
+        print_json({"folder": str(models.root()), **limit, "entries": listed})
         return
     if clear:
         freed_bytes = sum(entry.size_bytes for entry in removed)

@@ -67,7 +67,7 @@ def leaderboard(
     accepted = {verdict.entry.path: folder for verdict, folder in zip(verdicts, folders, strict=True) if verdict.entry}
     rejected = [verdict for verdict in verdicts if verdict.entry is None]
     for verdict in rejected:
-        _tell(verdict)
+        _print_problems(verdict)
     boards = build(
         site,
         [verdict.entry for verdict in verdicts if verdict.entry is not None],
@@ -126,7 +126,7 @@ def _reports(folder: Path, entry: Entry) -> Mapping[str, str]:
     return found
 
 
-def _tell(verdict: Verdict) -> None:
+def _print_problems(verdict: Verdict) -> None:
     for each in verdict.problems:
         where = f" {plain(each.where)}:" if each.where else ""
         click.echo(f"{plain(verdict.path)} is rejected: {each.code}:{where} {plain(each.message)}", err=True)

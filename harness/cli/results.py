@@ -68,7 +68,7 @@ def report(
     "--gate",
     type=click.FloatRange(0, 100),
     metavar="PCT",
-    help="Exit with 1 if a cell is proven slower than that of A by more than PCT %.",
+    help="Exit with 1 if a solo measurement is proven slower than that of A by more than PCT %.",
 )
 @click.option(
     "--format",
@@ -80,18 +80,18 @@ def report(
 )
 @JSON
 def compare(results: tuple[Path, ...], gate: float | None, format_: str, as_json: bool) -> None:
-    """Hold two results or more side by side, of one machine or of different ones. A is the baseline.
+    """Compare two or more results, of one machine or of different ones. A is the baseline.
 
     Each is a result folder, or a folder that holds several results of one machine and one plan, such as an entry of a
     board.
 
-    The scores, and the best route of each suite, are shown beside each other with their speed relative to A. Where a
-    cell is the same on the same kind of device, a verdict tests whether it is faster or slower: if the whole
-    confidence interval of the ratio lies beyond ±δ; it is same if the interval lies within ±δ, and ambiguous
-    otherwise. δ is the noise floor that `mixmark selftest` measured at this tier, but at least 1 %.
+    The scores, and the best route of each suite, are shown beside each other with their speed relative to A. A verdict
+    tests each solo measurement that both results hold of the same kind of device: it is faster or slower if the whole
+    confidence interval of the ratio lies beyond ±δ, same if the interval lies within ±δ, and ambiguous otherwise. δ is
+    the noise floor that `mixmark selftest` measured at this tier, but at least 1 %.
 
     What cannot be compared is listed with the reason. The exit code is 2 if nothing could be compared, or if --gate
-    found no cell to test.
+    found nothing to test.
 
     \b
     Examples: mixmark compare results/main results/branch --gate 5
@@ -115,8 +115,8 @@ def compare(results: tuple[Path, ...], gate: float | None, format_: str, as_json
         )
     if gate is not None and not tested:
         raise UsageError(
-            "--gate found no cell to test",
-            hint="it tests cells that are alike, on devices of the same model and settings",
+            "--gate found no solo measurement to test",
+            hint="it tests equal measurements on devices of the same model and settings",
         )
     worse = [(label, each) for label, each in tested if gate is not None and each.proven_slower(gate / 100)]
     for label, each in worse:
@@ -145,9 +145,9 @@ def audit(folder: Path, weights: tuple[str, ...], timeout: float, as_json: bool)
 
     Nothing is written to the folder.
 
-    The feeds are made again from the seed, the reference computes them, and the stored answers are compared with it
-    by the gates of this installation. Exits with 1 if an answer is wrong, if a value differs from the stored one by
-    more than 5 % of the gate's bound and 0.1 % of the value, or if a record cannot be audited.
+    The feeds are made again from the seed, the reference computes them, and the stored outputs are compared with its
+    outputs by the gates of this installation. Exits with 1 if an output is wrong, if a value differs from the stored
+    one by more than 5 % of the gate's bound and 0.1 % of the value, or if a record cannot be audited.
 
     Example: mixmark audit results/20261121-101500-edge-quick
     """
@@ -158,10 +158,10 @@ def audit(folder: Path, weights: tuple[str, ...], timeout: float, as_json: bool)
 
     checkpoints = setup.checkpoint_paths(weights, registry.find("suites"))
 
-    def tell(record: Record) -> None:
+    def report(record: Record) -> None:
         click.echo(f"auditing {plain(record.route.label)}, {record.scenario}", err=True)
 
-    found = [each for home in results_of(folder) for each in reaudit.repeat(home, checkpoints, timeout, tell)]
+    found = [each for home in results_of(folder) for each in reaudit.repeat(home, checkpoints, timeout, report)]
     passed = bool(found) and all(each.passed for each in found)
     if as_json:
         print_json({"audits": [each.as_json() for each in found], "passed": passed})

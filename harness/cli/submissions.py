@@ -28,7 +28,7 @@ NEEDED = {
     "form_factor": ("--form-factor", "Form factor, such as laptop, desktop or rack server"),
     "origin": ("--origin", "Makers and countries of hardware and software"),
 }
-"""(flag, question) of everything that a declaration must hold and no measurement tells."""
+"""The flag and the question of each fact that a declaration must hold and no measurement shows."""
 
 
 @click.command()
@@ -84,7 +84,7 @@ def submit(
 
     Names of hosts and users, paths, addresses and serial numbers are removed, and you are shown what was. Every figure
     is computed from the raw samples, which the entry holds, so that anybody can compute it again. What no measurement
-    tells is asked for on a terminal, or comes from flags and a TOML file.
+    shows is asked on a terminal, or read from flags and a TOML file.
 
     Example: mixmark submit results/X --org Acme --system "Acme One" --declaration submission.toml --dry-run
     """
@@ -126,7 +126,7 @@ def check(
         verdicts = checking.reaudit(verdicts, folders, reaudit)
     rejected = sum(verdict.entry is None for verdict in verdicts)
     if as_json:
-        print_json({"entries": [_told(verdict) for verdict in verdicts], "rejected": rejected})
+        print_json({"entries": [_as_json(verdict) for verdict in verdicts], "rejected": rejected})
     else:
         for verdict in verdicts:
             _print_verdict(verdict, markdown)
@@ -135,29 +135,31 @@ def check(
 
 
 def _declaration(path: Path | None, flags: dict[str, Any]) -> Declaration:
-    """The declaration by a file, by flags, and by questions for what is missing."""
+    """The declaration of a file and of flags; what is missing is asked on a terminal."""
     import tomllib
 
     from pydantic import ValidationError
 
     from mixmark.submissions.entry import Declaration
 
-    told: dict[str, Any] = {}
+    declared: dict[str, Any] = {}
     if path is not None:
         try:
-            told = tomllib.loads(path.read_text("utf-8"))
+            declared = tomllib.loads(path.read_text("utf-8"))
         except (OSError, ValueError) as error:
             raise UsageError(f"{path} cannot be read: {error}", "docs/submit.md shows such a file") from error
-    told |= {name: value for name, value in flags.items() if value is not None}
-    missing = [name for name in NEEDED if name not in told and not (name == "available_on" and _is_research(told))]
+    declared |= {name: value for name, value in flags.items() if value is not None}
+    missing = [
+        name for name in NEEDED if name not in declared and not (name == "available_on" and _is_research(declared))
+    ]
     if missing and not asks():
         named = ", ".join(NEEDED[name][0] for name in missing)
         raise UsageError(f"an entry needs {named}", "give them as flags, or in a file by --declaration")
     for name in missing:
-        if not (name == "available_on" and _is_research(told)):
-            told[name] = click.prompt(NEEDED[name][1])
+        if not (name == "available_on" and _is_research(declared)):
+            declared[name] = click.prompt(NEEDED[name][1])
     try:
-        return Declaration.model_validate(told)
+        return Declaration.model_validate(declared)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"])) or "the declaration"
@@ -169,8 +171,8 @@ def asks() -> bool:
     return sys.stdin.isatty()
 
 
-def _is_research(told: dict[str, Any]) -> bool:
-    return bool(told.get("availability") == "research")
+def _is_research(declared: dict[str, Any]) -> bool:
+    return bool(declared.get("availability") == "research")
 
 
 def _own_names() -> list[tuple[str, str]]:
@@ -229,5 +231,5 @@ def _print_verdict(verdict: Verdict, markdown: bool) -> None:
     click.echo()
 
 
-def _told(verdict: Verdict) -> dict[str, object]:
+def _as_json(verdict: Verdict) -> dict[str, object]:
     return {"valid": verdict.entry is not None, **verdict.model_dump(mode="json")}

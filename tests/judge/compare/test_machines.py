@@ -313,7 +313,7 @@ def test_compare_prints_each_form(form: str, compared: Callable[..., Outcome]) -
         (("fast",), "compare needs at least two results"),
         (("fast", "slow", "--format", "pdf"), "pdf"),
         (("fast", "llm"), "nothing of these results can be compared"),
-        (("fast", "elsewhere", "--gate", "5"), "--gate found no cell to test"),
+        (("fast", "elsewhere", "--gate", "5"), "--gate found no solo measurement to test"),
         (("fast", "mixed up"), "mixed up holds results that cannot be merged: processor: "),
     ],
 )
