@@ -31,7 +31,7 @@ def _write(out: Console, judgement: Judgement) -> None:
     _head(out, judgement)
     if score := scores.score_text(judgement):
         _score(out, score)
-    out.print(_rates(out, result, judgement.cells) if judgement.cells else "no suite was measured alone")
+    out.print(_rates(out, result, judgement.solo_rows) if judgement.solo_rows else "no suite was measured alone")
     if judgement.hosted:
         out.print()
         out.print(figures.HOSTED)

@@ -46,7 +46,7 @@ def report(judgement: Judgement) -> str:
         hues=pictures.hues(judgement),
         tint=pictures.tint,
         runs=max((record.run for record in result.records), default=1),
-        suites=_by_suite(judgement.cells),
+        suites=_by_suite(judgement.solo_rows),
         hosted=_by_suite(judgement.hosted),
         ceilings=judgement.ceilings,
         score=scores.score_text(judgement),

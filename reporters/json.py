@@ -22,7 +22,7 @@ from mixmark.harness.judge.rows import Latency, Row
 from mixmark.harness.judge.score import Score
 
 OMITTED: Mapping[type, frozenset[str]] = {
-    Judgement: frozenset({"measured", "cells", "hosted"}),
+    Judgement: frozenset({"measured", "solo_rows", "hosted"}),
     Row: frozenset({"record", "names", "invalid", "runs", "median_per_s", "batches"}),
     Latency: frozenset({"tail"}),
     Score: frozenset({"mix"}),

@@ -52,7 +52,7 @@ def _lines(judgement: Judgement) -> Iterator[str]:
             yield ""
             yield from table(source.header, source.rows, right_from=source.text_columns)
         yield ""
-    for title, rows in (("", judgement.cells), (figures.HOSTED, judgement.hosted)):
+    for title, rows in (("", judgement.solo_rows), (figures.HOSTED, judgement.hosted)):
         if title and rows:
             yield ""
             yield cell(title)

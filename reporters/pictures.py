@@ -155,7 +155,10 @@ def _ticks(timeline: Timeline) -> Iterator[tuple[float, str]]:
 def hues(judgement: Judgement) -> dict[str, int]:
     """The number of each suite's colour in all pictures of the page. The suites of the mix come first."""
     mix = judgement.result.mix
-    suites = [*(mix.units if mix else ()), *(row.record.route.suite for row in (*judgement.cells, *judgement.hosted))]
+    suites = [
+        *(mix.units if mix else ()),
+        *(row.record.route.suite for row in (*judgement.solo_rows, *judgement.hosted)),
+    ]
     return {suite: number for number, suite in enumerate(dict.fromkeys(suites))}
 
 
@@ -179,7 +182,7 @@ def suites(judgement: Judgement) -> list[tuple[str, list[RouteBar]]]:
     names, colours = figures.device_names(judgement.result), hues(judgement)
     unsteady = {finding.about for finding in judgement.findings if (finding.rule, finding.severity) == UNSTEADY}
     grouped: dict[str, list[Row]] = {}
-    for row in judgement.cells:
+    for row in judgement.solo_rows:
         grouped.setdefault(row.record.route.suite, []).append(row)
     best = {suite: max(map(_counted, rows), default=0.0) for suite, rows in grouped.items()}
     ends = [

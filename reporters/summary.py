@@ -141,8 +141,8 @@ def _score(judgement: Judgement) -> str:
 def _suites(judgement: Judgement) -> Iterator[SuiteLine]:
     names = figures.device_names(judgement.result)
     models = {device.id: device.name for device in judgement.result.devices if device.name and not device.on_host}
-    for suite in dict.fromkeys(row.record.route.suite for row in judgement.cells):
-        own = [row for row in judgement.cells if row.record.route.suite == suite]
+    for suite in dict.fromkeys(row.record.route.suite for row in judgement.solo_rows):
+        own = [row for row in judgement.solo_rows if row.record.route.suite == suite]
         best = _best(own, models)
         yield _best_line(own, best, names) if best else _failed_line(own, names)
 

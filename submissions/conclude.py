@@ -336,7 +336,7 @@ def _machine(result: Result) -> Machine:
 
 
 def _cells(judgement: Judgement) -> Iterator[Cell]:
-    for row in judgement.cells:
+    for row in judgement.solo_rows:
         if row.throughput_per_s is not None and row.status == "ok":
             yield _cell(row)
 

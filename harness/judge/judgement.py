@@ -67,7 +67,7 @@ class Judgement:
     """What the probes reached on each device, by each adapter, at each precision."""
     rows: tuple[Row, ...]
     """One for each record but those of the probes and of the mix, suites kept together."""
-    cells: tuple[Row, ...]
+    solo_rows: tuple[Row, ...]
     """The same with all runs of a solo measurement in one, without those of hosted services."""
     hosted: tuple[Row, ...]
     """The same of hosted services, whose outputs cannot be audited: reports show them in a table of their own."""
@@ -108,21 +108,23 @@ def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteC
     findings = (*_found(FIRST, evidence), *doubts, *_found(LAST, evidence))
     invalid = integrity.invalid(findings)
     all_rows = rows.rows(evidence, invalid)
-    cells, hosted = (rows.cells([row for row in all_rows if row.record.route.hosted is own]) for own in (False, True))
+    solo_rows, hosted = (
+        rows.merge_runs([row for row in all_rows if row.record.route.hosted is own]) for own in (False, True)
+    )
     exit_code = _exit_code(evidence, bool(invalid))
     return Judgement(
         result=result,
         measured={measured.key: measured for measured in evidence.measured},
         ceilings=tuple(evidence.ceilings.values()),
         rows=all_rows,
-        cells=cells,
+        solo_rows=solo_rows,
         hosted=hosted,
         matrix=rows.matrix(evidence, all_rows),
         score=evidence.score,
         diagnoses=evidence.diagnoses,
         scaling=steps,
         findings=findings,
-        verdict=verdict(evidence, findings, (*cells, *hosted), exit_code),
+        verdict=verdict(evidence, findings, (*solo_rows, *hosted), exit_code),
         against=tuple(other for other in against if result.mix and other.mix == result.mix.name),
         exit_code=exit_code,
     )

@@ -179,29 +179,29 @@ def latency(values_ns: Int64s) -> Latency:
     return Latency(round(float(values_ns.mean())), p50, p90, p99, p999)
 
 
-def cells(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """A row for each cell: the rows of runs that differ in nothing but their process are one, all of which count."""
+def merge_runs(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """A row for each solo measurement: rows that differ only in the run become one."""
     found: dict[Hashable, list[Row]] = defaultdict(list)
     seen: dict[Hashable, int] = defaultdict(int)
     for row in rows:
         record = row.record
-        at = "max" if record.rate_trials else record.rate_per_s
-        cell = (record.route.model_dump_json(), record.scenario, at)
-        found[cell, seen[cell, record.run]].append(row)  # the same run again is another phase of the plan
-        seen[cell, record.run] += 1
-    return tuple(_over_runs(each) for each in found.values())
+        rate = "max" if record.rate_trials else record.rate_per_s
+        measurement = (record.route.model_dump_json(), record.scenario, rate)
+        found[measurement, seen[measurement, record.run]].append(row)
+        seen[measurement, record.run] += 1  # the same one again in one run is another phase of the plan
+    return tuple(map(_over_runs, found.values()))
 
 
 def _over_runs(runs: list[Row]) -> Row:
-    """A run that failed or is invalid has a finding of its own, and does not count here."""
+    """The row over several runs. Failed and invalid runs do not count; each has its own finding."""
     measured = sorted(
-        (run.throughput_per_s, at) for at, run in enumerate(runs) if run.throughput_per_s and not run.invalid
+        (run.throughput_per_s, index) for index, run in enumerate(runs) if run.throughput_per_s and not run.invalid
     )
     if len(measured) < 2:
         return runs[measured[0][1]] if measured else runs[0]
     over = over_runs([value for value, _ in measured])
     assert over is not None  # there are at least two
-    batches = sorted({batch for _, at in measured if (batch := runs[at].record.batch) is not None})
+    batches = sorted({batch for _, index in measured if (batch := runs[index].record.batch) is not None})
     return replace(
         runs[measured[(len(measured) - 1) // 2][1]],
         throughput_per_s=over.geometric_mean,

@@ -71,10 +71,10 @@ class Verdict:
         return f"{self.word}: {self.reason}"
 
 
-def verdict(evidence: Evidence, findings: Sequence[Finding], cells: Sequence[Row], exit_code: int) -> Verdict:
+def verdict(evidence: Evidence, findings: Sequence[Finding], rows: Sequence[Row], exit_code: int) -> Verdict:
     """The verdict over all findings.
 
-    cells: the rows of the report, all runs of a solo measurement in one. exit_code: that of the command.
+    rows: the rows of the report, all runs of a solo measurement in one. exit_code: that of the command.
     """
     if evidence.result.live:
         return Verdict("unfinished", (VerdictReason("finished", "the run is still going on"),))
@@ -86,9 +86,9 @@ def verdict(evidence: Evidence, findings: Sequence[Finding], cells: Sequence[Row
         return Verdict("invalid", tuple(_wrong(evidence, findings)) or (nothing,))
     if much := tuple(reason for check in DISTURBED for reason in check(evidence)):
         return Verdict("disturbed", much)
-    if little := (*_missing(evidence, cells), *_noticed(evidence, findings)):
+    if little := (*_missing(evidence, rows), *_noticed(evidence, findings)):
         return Verdict("fair", little)
-    return Verdict("solid", (VerdictReason("", _agreement(evidence, cells)),))
+    return Verdict("solid", (VerdictReason("", _agreement(evidence, rows)),))
 
 
 def _wrong(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[VerdictReason]:
@@ -223,11 +223,11 @@ def _noticed(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Verdic
             yield VerdictReason(rule, text + count, remedy)
 
 
-def _missing(evidence: Evidence, cells: Sequence[Row]) -> Iterator[VerdictReason]:
+def _missing(evidence: Evidence, rows: Sequence[Row]) -> Iterator[VerdictReason]:
     """What the figures lack to be solid."""
     if evidence.result.tier == "smoke":
         yield VerdictReason("score_graded", "the smoke tier only shows that everything works", "--tier edge measures")
-    yield from _missing_in_score(evidence, evidence.score) if evidence.score else _missing_in_cells(cells)
+    yield from _missing_in_score(evidence, evidence.score) if evidence.score else _missing_in_rows(rows)
 
 
 def _missing_in_score(evidence: Evidence, score: Score) -> Iterator[VerdictReason]:
@@ -242,10 +242,10 @@ def _missing_in_score(evidence: Evidence, score: Score) -> Iterator[VerdictReaso
         yield VerdictReason("score_graded", f"the score is known to ±{widest * 100:.0f} %")
 
 
-def _missing_in_cells(cells: Sequence[Row]) -> Iterator[VerdictReason]:
-    if any(row.status == "unaudited" for row in cells):
+def _missing_in_rows(rows: Sequence[Row]) -> Iterator[VerdictReason]:
+    if any(row.status == "unaudited" for row in rows):
         yield VerdictReason("audited", "nobody can audit the outputs of a hosted service")
-    measured = [row for row in cells if row.status == "ok" and row.throughput_per_s is not None]
+    measured = [row for row in rows if row.status == "ok" and row.throughput_per_s is not None]
     if any(row.runs < SOLID_RUNS for row in measured):
         yield VerdictReason("interval_known", "one run does not show how far runs differ", "--runs 5 does")
     widths = [row.half_width for row in measured if row.runs >= SOLID_RUNS]
@@ -275,11 +275,11 @@ def _widest(score: Score) -> float | None:
     return max(known) if known and len(known) == len(widths) else None
 
 
-def _agreement(evidence: Evidence, cells: Sequence[Row]) -> str:
+def _agreement(evidence: Evidence, rows: Sequence[Row]) -> str:
     score = evidence.score
     if score and (widest := _widest(score)) is not None:
         return f"{len(score.runs)} runs agree within ±{widest * 100:.1f} %, and nothing disturbed them"
-    runs = min((row.runs for row in cells), default=0)
+    runs = min((row.runs for row in rows), default=0)
     return f"{runs} runs agree within ±{SOLID_HALF_WIDTH * 100:.0f} %, and nothing disturbed them"
 
 

@@ -154,7 +154,7 @@ def verdicts(found: SideBySide) -> Iterator[tuple[str, list[tuple[str, ...]]]]:
     base = found.machines[0].label
     for label, tests in found.verdicts.items():
         if tests:
-            yield f"{label} tested against {base}, each solo measurement", [_verdict(test) for test in tests]
+            yield f"Solo measurements of {label} tested against {base}", [_verdict(test) for test in tests]
 
 
 def _verdict(test: Comparison) -> tuple[str, ...]:

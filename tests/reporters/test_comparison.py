@@ -116,7 +116,7 @@ def test_colours_are_for_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_verdict_says_what_it_rests_on() -> None:
     text = console.report(judged_cells())
-    assert "B tested against A, each solo measurement" in text and "slower" in text and "3 : 3" in text
+    assert "Solo measurements of B tested against A" in text and "slower" in text and "3 : 3" in text
     flat = " ".join(text.split())
     assert "δ is 3.10 %: the noise floor of the edge tier is 3.1 %, measured 12 days before A." in flat
     bare = " ".join(markdown.report(beside(*runs([1_000_000, 1_000_000]))).replace("\\", "").split())

@@ -177,7 +177,7 @@ def runs_of(*step_ns: int) -> Result:
 
 def test_runs_of_a_cell_are_one_row_with_geometric_mean_interval_and_median() -> None:
     whole = runs_of(9_600_000, 10_000_000, 10_000_000)
-    [row] = judge(whole).cells
+    [row] = judge(whole).solo_rows
     assert row.throughput_per_s == pytest.approx((1e9 / 9_600_000 * 100 * 100) ** (1 / 3))
     assert row.median_per_s == pytest.approx(100)
     assert (row.runs, len(judge(whole).rows)) == (3, 3)
@@ -190,7 +190,7 @@ def test_runs_of_a_cell_are_one_row_with_geometric_mean_interval_and_median() ->
 
 
 def test_runs_that_differ_by_a_factor_have_no_interval_and_it_is_said() -> None:
-    [row] = judge(runs_of(2_500_000, 10_000_000, 10_000_000)).cells
+    [row] = judge(runs_of(2_500_000, 10_000_000, 10_000_000)).solo_rows
     assert figures.throughput(row) == ("159 img/s", "interval of 3 runs not known", "median 100 img/s")
 
 
@@ -199,8 +199,8 @@ def test_a_run_that_failed_leaves_the_others() -> None:
         update={"run": 9}
     )
     whole = result(*runs_of(100, 100).records, broken)
-    assert [(row.status, row.runs) for row in judge(whole).cells] == [("ok", 2)]
-    assert [row.status for row in judge(result(broken)).cells] == ["failed"]
+    assert [(row.status, row.runs) for row in judge(whole).solo_rows] == [("ok", 2)]
+    assert [row.status for row in judge(result(broken)).solo_rows] == ["failed"]
 
 
 def wrong() -> Result:
@@ -212,7 +212,7 @@ def wrong() -> Result:
 
 
 def test_a_fast_wrong_output_counts_for_nothing() -> None:
-    honest, cheat = judge(wrong()).cells
+    honest, cheat = judge(wrong()).solo_rows
     assert figures.throughput(honest) == ("1.00 img/s",)
     assert (cheat.status, figures.throughput(cheat)) == ("invalid", ("invalid", "10.0 img/s"))
     assert judge(wrong()).matrix is None, "there is but one device with a figure"
@@ -230,9 +230,9 @@ def test_an_invalid_run_is_not_among_those_that_are_averaged() -> None:
     fine, cheat = wrong().records
     again = fine.model_copy(update={"key": "c", "phase": "c", "run": 2})
     cheat = cheat.model_copy(update={"route": fine.route, "run": 3})
-    [row] = judge(result(fine, again, cheat)).cells
+    [row] = judge(result(fine, again, cheat)).solo_rows
     assert (row.status, row.runs) == ("ok", 2) and row.throughput_per_s == pytest.approx(1)
-    assert [row.status for row in judge(result(cheat)).cells] == ["invalid"]
+    assert [row.status for row in judge(result(cheat)).solo_rows] == ["invalid"]
 
 
 def test_runs_that_chose_different_batches_say_so() -> None:
@@ -241,15 +241,15 @@ def test_runs_that_chose_different_batches_say_so() -> None:
         fine.model_copy(update={"key": f"k{run}", "phase": f"k{run}", "run": run, "batch": batch})
         for run, batch in enumerate((512, 1024, 512), start=1)
     ]
-    [row] = judge(result(*chose)).cells
+    [row] = judge(result(*chose)).solo_rows
     assert row.batches == (512, 1024) and "batches of 512, 1024" in figures.throughput(row)
-    [same] = judge(result(*(each.model_copy(update={"batch": 512}) for each in chose))).cells
+    [same] = judge(result(*(each.model_copy(update={"batch": 512}) for each in chose))).solo_rows
     assert same.batches == () and not any("batches" in told for told in figures.throughput(same))
 
 
 def test_the_same_run_again_is_another_cell() -> None:
     twice = [record(key, "resnet50", "image", closed_loop([[100]])) for key in ("b", "c")]
-    assert len(judge(result(*twice)).cells) == 2
+    assert len(judge(result(*twice)).solo_rows) == 2
 
 
 def test_the_throughput_is_that_of_the_whole_window_with_its_interval() -> None:
