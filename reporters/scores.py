@@ -99,7 +99,7 @@ def _facts(run: ScoredRun, diagnosis: Diagnosis) -> list[tuple[str, str]]:
     proof = f"NOT PROVEN: {'; '.join(diagnosis.unproven)}" if diagnosis.unproven else "proven by its prices"
     if diagnosis.faster and not diagnosis.unproven:
         proof = (
-            f"with the rates in the mix of {', '.join(f'{each.suite} on {each.device}' for each in diagnosis.faster)}"
+            f"with the rates in the mix of {', '.join(f'{part.suite} on {part.device}' for part in diagnosis.faster)}"
         )
     facts = [
         ("window", f"{run.phase}: {figures.duration(run.length_ns)}, {STEADINESS[run.steady]}"),

@@ -57,7 +57,7 @@ class Summary:
 
 def summary(judgement: Judgement) -> Summary:
     verdict = judgement.verdict
-    remedies = dict.fromkeys(each.remedy for each in verdict.reasons if each.remedy)
+    remedies = dict.fromkeys(reason.remedy for reason in verdict.reasons if reason.remedy)
     return Summary(
         verdict=verdict.word,
         reason=figures.name(verdict.reason, LONGEST_REASON),
@@ -101,7 +101,7 @@ def _sentence(judgement: Judgement) -> str:
 
 
 def _machine(judgement: Judgement) -> str:
-    count = sum(len(each.names) for each in judgement.result.hosts)
+    count = sum(len(group.names) for group in judgement.result.hosts)
     return f"This cluster of {count} hosts" if count > 1 else "This machine"
 
 

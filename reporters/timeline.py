@@ -148,8 +148,8 @@ def _taken(done: Sequence[Completions], edges_ns: Int64s) -> Floats:
     flown = np.cumsum(end_ns - begin_ns)
     clock = np.stack((begin_ns, end_ns), axis=1).ravel().astype(np.float64)
     in_flight = np.stack((flown - (end_ns - begin_ns), flown), axis=1).ravel().astype(np.float64)
-    at = (edges_ns - edges_ns[0]).astype(np.float64)
-    return np.asarray(np.diff(np.interp(at, clock, in_flight)) / np.maximum(np.diff(at), 1))
+    edges = (edges_ns - edges_ns[0]).astype(np.float64)
+    return np.asarray(np.diff(np.interp(edges, clock, in_flight)) / np.maximum(np.diff(edges), 1))
 
 
 def _edges(done: Sequence[Completions], begin_ns: int, end_ns: int) -> tuple[float, ...]:

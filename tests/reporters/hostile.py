@@ -1,4 +1,4 @@
-"""A result in which every text that a stranger can choose tries to leave its place."""
+"""A result in which every free text tries to break out of its place."""
 
 from __future__ import annotations
 

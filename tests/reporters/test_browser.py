@@ -18,7 +18,7 @@ from tests.fakes.machine import EDGE, WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import closed_loop, record, result, sample
 from tests.reporters.browser import CHROMIUM, Tab, tab
 from tests.reporters.hostile import LONG, hostile
-from tests.reporters.test_comparison import judged_cells, scored, stranger
+from tests.reporters.test_comparison import hostile_result, scored, with_verdicts
 
 pytestmark = [
     pytest.mark.slow,
@@ -52,8 +52,8 @@ def interrupted() -> Result:
 
 
 def compared() -> str:
-    """The page of a comparison that has scores, tested cells, and what a stranger wrote."""
-    sides = (scored(), judged_cells(), side_by_side([("x", [judge(stranger(LONG))]), ("y", [judge(sample())])]))
+    """The page of a comparison that has scores, tests, and hostile text."""
+    sides = (scored(), with_verdicts(), side_by_side([("x", [judge(hostile_result(LONG))]), ("y", [judge(sample())])]))
     cells, strange = sides[1], sides[2]
     return comparison.report(
         replace(

@@ -48,15 +48,15 @@ def scored() -> SideBySide:
 
 
 @cache
-def judged_cells() -> SideBySide:
+def with_verdicts() -> SideBySide:
     floor = NoiseFloor(fraction=0.031, tier="edge", created_utc="2025-12-21T03:04:05+00:00")
     [a] = several([1_000_000, 1_001_000, 1_002_000])
     [b] = several([1_200_000, 1_201_000, 1_202_000], 9)
     return beside(a.model_copy(update={"noise_floor": floor}), b)
 
 
-def stranger(text: str) -> Result:
-    """What a stranger can write into a folder that can be opened: its devices are those of its records."""
+def hostile_result(text: str) -> Result:
+    """A result with hostile text in a folder that can be opened: its devices are those of its records."""
     whole = hostile(text)
     records = tuple(
         each.model_copy(update={"route": each.route.model_copy(update={"device": "cpu:0"})}) for each in whole.records
@@ -78,13 +78,13 @@ def test_every_form_has_the_scores_and_what_they_are_relative_to_the_first(form:
 
 
 @every_form
-def test_nothing_that_a_stranger_wrote_leaves_its_position(form: Callable[[SideBySide], str]) -> None:
-    text = form(side_by_side([(LONG, [judge(stranger(LONG))]), ("b", [judge(stranger(LONG))])]))
+def test_hostile_text_stays_in_its_place(form: Callable[[SideBySide], str]) -> None:
+    text = form(side_by_side([(LONG, [judge(hostile_result(LONG))]), ("b", [judge(hostile_result(LONG))])]))
     assert all(letter.isprintable() for letter in text.replace("\n", ""))
 
 
 def test_hostile_names_break_no_table_and_no_page() -> None:
-    found = side_by_side([(LONG, [judge(stranger(LONG))]), ("b", [judge(sample())])])
+    found = side_by_side([(LONG, [judge(hostile_result(LONG))]), ("b", [judge(sample())])])
     page = Page(html.report(found))
     assert {"script", "img", "iframe"}.isdisjoint(page.tags)
     assert not [name for _, name, _ in page.attributes if name.startswith("on")]
@@ -97,7 +97,7 @@ def test_hostile_names_break_no_table_and_no_page() -> None:
 @pytest.mark.parametrize("columns", [60, 80, 100])
 def test_the_console_breaks_no_word(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(console, "WIDTH", columns)
-    for found in (scored(), judged_cells(), beside(sample(), on_another_machine(sample()))):
+    for found in (scored(), with_verdicts(), beside(sample(), on_another_machine(sample()))):
         text = console.report(found)
         assert max(map(len, text.splitlines())) <= columns
         wide = " ".join(markdown.report(found).replace("\\", "").split())
@@ -106,16 +106,16 @@ def test_the_console_breaks_no_word(columns: int, monkeypatch: pytest.MonkeyPatc
 
 
 def test_colours_are_for_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "\x1b" not in console.report(judged_cells())
+    assert "\x1b" not in console.report(with_verdicts())
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(shutil, "get_terminal_size", lambda: type("Size", (), {"columns": 80})())
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    assert "\x1b[31mslower" in console.report(judged_cells())
+    assert "\x1b[31mslower" in console.report(with_verdicts())
 
 
 def test_a_verdict_says_what_it_rests_on() -> None:
-    text = console.report(judged_cells())
+    text = console.report(with_verdicts())
     assert "Solo measurements of B tested against A" in text and "slower" in text and "3 : 3" in text
     flat = " ".join(text.split())
     assert "δ is 3.10 %: the noise floor of the edge tier is 3.1 %, measured 12 days before A." in flat
@@ -123,7 +123,7 @@ def test_a_verdict_says_what_it_rests_on() -> None:
     assert "δ is 1.00 %: no noise floor of this tier is known, so it is the least one, 1 %." in bare
 
 
-def test_what_is_not_compared_is_said_once_for_each_reason() -> None:
+def test_equal_reasons_of_what_is_not_compared_share_a_note() -> None:
     text = " ".join(console.report(beside(sample(), on_another_machine(sample()))).split())
     assert text.count("not alike in device model: Acme Quartz 9000 and Basalt cpu and more") == 1
     assert "; and 5 more" in text
@@ -135,7 +135,7 @@ def test_a_figure_of_another_number_format_is_seen_as_one() -> None:
 
 
 def test_numbers_for_machines_have_all_that_the_texts_have() -> None:
-    told = json.loads(json_form.report(judged_cells()))
+    told = json.loads(json_form.report(with_verdicts()))
     assert [one["label"] for one in told["machines"]] == ["A", "B"] and told["comparable"] is True
     [verdict] = told["verdicts"]["B"]
     assert (verdict["verdict"], verdict["noise_floor"]["fraction"], verdict["runs"]) == ("slower", 0.031, [3, 3])
@@ -163,7 +163,7 @@ def test_ratios_of_a_thousand_have_a_scale() -> None:
     assert html._edge(found) == 10_000.0
 
 
-def test_a_speed_is_told_with_its_interval_or_that_it_has_none() -> None:
+def test_a_relative_speed_has_its_interval_or_says_that_there_is_none() -> None:
     for form in (console.report, markdown.report, html.report):
         text = form(scored())
         assert "1.00×, no interval" in text and "0.500× (0.4" in text

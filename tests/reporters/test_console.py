@@ -112,7 +112,7 @@ def test_the_routes_of_a_line_are_of_one_scenario() -> None:
     assert line.others == "16.0 × cpu:0 onnxruntime fp32"
 
 
-def test_devices_of_one_model_are_told_once() -> None:
+def test_devices_of_one_model_share_a_line() -> None:
     def on(key: str, device: str, step_ns: int) -> Record:
         return record(key, "resnet50", "image", closed_loop([[step_ns]] * 50), device=device)
 
@@ -147,7 +147,7 @@ def test_a_suite_that_has_no_figure_tells_what_failed_rather_than_what_was_left_
     assert (line.rate, line.others) == ("failed", "signal 11")
 
 
-def test_without_any_meter_none_is_said_to_cover_a_part() -> None:
+def test_without_a_meter_no_meter_covers_a_part() -> None:
     assert summary(judge(unmetered())).energy == "not measured: no meter was read; mixmark meters says what is needed"
 
 
@@ -168,7 +168,7 @@ def test_it_fits_the_terminal_and_breaks_no_word(
 
 
 @pytest.mark.parametrize("text", [LONG, "x" * 10_000], ids=["hostile", "long"])
-def test_whatever_things_are_called_it_stays_short(text: str) -> None:
+def test_the_summary_stays_short_with_long_names(text: str) -> None:
     lines = console.report(judge(hostile(text))).splitlines()
     assert len(lines) < 60
     assert max(map(len, lines)) <= console.WIDTH

@@ -43,7 +43,7 @@ def flat(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_equal_hosts_stand_once_with_their_names(told: Judgement) -> None:
+def test_equal_hosts_are_listed_once_with_their_names(told: Judgement) -> None:
     full, page, markdown = (
         flat(reporter(told))
         for reporter in (
@@ -59,7 +59,7 @@ def test_equal_hosts_stand_once_with_their_names(told: Judgement) -> None:
     assert "2 × Acme Quartz 9000, Acme Onyx" in page.split("</title>")[0]
 
 
-def test_the_score_tells_the_clocks_the_traffic_and_whether_the_hosts_did_it_all(told: Judgement) -> None:
+def test_the_score_shows_clocks_traffic_and_whether_the_run_was_self_contained(told: Judgement) -> None:
     for reporter in (mixmark.reporters.full.report, mixmark.reporters.markdown.report, mixmark.reporters.html.report):
         text = flat(reporter(told)).replace("\\", "")
         assert "known to ±200 µs; the window is counted 400 µs longer for it" in text
@@ -86,7 +86,7 @@ def test_scaling_is_a_small_table(told: Judgement) -> None:
     ]  # fmt: skip
 
 
-def test_the_output_speaks_of_the_cluster_and_a_table_of_all_its_processors(told: Judgement) -> None:
+def test_the_output_names_the_cluster_and_a_table_its_processors(told: Judgement) -> None:
     assert "This cluster of 3 hosts does one edge mix" in flat(mixmark.reporters.console.report(told))
     header, *lines = mixmark.reporters.csv.report(told).splitlines()
     first = dict(zip(header.split(","), next(csv.reader(lines)), strict=True))
@@ -94,7 +94,7 @@ def test_the_output_speaks_of_the_cluster_and_a_table_of_all_its_processors(told
     assert int(first["memory_bytes"]) == (64 + 64 + 16) << 30
 
 
-def test_one_machine_is_told_as_before() -> None:
+def test_one_machine_has_no_words_about_hosts() -> None:
     alone = judge(one_run(None))
     text = mixmark.reporters.full.report(alone)
     assert "This machine does" in flat(text)

@@ -27,7 +27,7 @@ def test_the_page_asks_nobody_for_anything(whole: Result) -> None:
     assert "default-src 'none'" in "".join(page.values("content"))
 
 
-def test_what_a_stranger_wrote_stays_text() -> None:
+def test_hostile_text_stays_text() -> None:
     text = html.report(judge(hostile()))
     assert set(Page(text).tags) <= set(Page(html.report(judge(sample()))).tags)
     assert not [name for _, name, _ in Page(text).attributes if name.startswith("on")]
@@ -50,7 +50,7 @@ def test_every_id_is_unique_and_every_link_leads_somewhere() -> None:
     assert named | {target[1:] for target in page.values("href") if target.startswith("#")} <= set(ids)
 
 
-def test_who_does_not_see_the_charts_is_told_what_they_show() -> None:
+def test_charts_have_titles_and_descriptions() -> None:
     text = html.report(judge(sample()))
     page = Page(text)
     images = page.values("role").count("img")
@@ -70,7 +70,7 @@ def test_an_llm_shows_its_first_and_its_later_tokens() -> None:
         assert caption in words
 
 
-def test_what_has_no_figure_is_said_with_its_reason() -> None:
+def test_what_has_no_figure_is_listed_with_its_reason() -> None:
     route = record("c", "llm", "token", closed_loop([[5]])).route
     limits = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=0, min_feeds=1)
     share = Share(key="c", route=route, scenario="single-stream", limits=limits)
@@ -82,7 +82,7 @@ def test_what_has_no_figure_is_said_with_its_reason() -> None:
     assert "unfinished" in html.report(judge(result(finished=False)))
 
 
-def test_a_usual_page_is_small_however_many_feeds_it_tells_of() -> None:
+def test_a_usual_page_is_small_for_any_number_of_feeds() -> None:
     done = closed_loop([[100_000 + feed % 977] for feed in range(200_000)])
     assert len(html.report(judge(result(record("a", "llm", "token", done))))) < 50_000
     assert len(html.report(judge(sample()))) < 100_000
@@ -104,7 +104,7 @@ def test_a_block_stands_as_high_as_its_rate() -> None:
     assert high == pytest.approx(2 * low, abs=0.2)
 
 
-def test_a_stretch_at_another_level_is_marked_and_said() -> None:
+def test_a_stretch_at_another_level_is_marked_and_described() -> None:
     edges, per_s = np.array([0, 1, 2, 3]) * 10**9, np.array([5.0, 8.0, 8.0])
     drawn = charts.throughput("a", edges, per_s, overall_per_s=7.0, unit="token", stretch=(1, 2))
     assert 'class="band"' in drawn and "It ran at another level from 1.00 s to 2.00 s." in drawn
@@ -150,7 +150,7 @@ def test_a_server_says_what_arrived_and_what_it_had_to_keep() -> None:
     assert {"Response time", "4.00 feeds/s", "p90 of first 2.00 s", "somebody's rules"} <= set(words)
 
 
-def test_how_the_machine_fared_is_told() -> None:
+def test_the_state_of_the_machine_is_shown() -> None:
     one = record("a", "llm", "token", closed_loop([[500 * MS]] * 4))
     block = Conditions(begin_ns=2_000, end_ns=1_000 * MS, cpus=2, busy_ns=1_500 * MS, own_ns=1_000 * MS, stolen_ns=0)
     [measured] = gather(result(one.model_copy(update={"conditions": (block,)}))).measured

@@ -93,7 +93,7 @@ def test_results_are_put_together_in_one_database_and_none_twice() -> None:
 
 
 @pytest.mark.parametrize("text", [HOSTILE, LONG, INJECTED, "O'Brien''s"], ids=["hostile", "long", "injected", "quotes"])
-def test_what_a_stranger_wrote_is_a_value_of_its_column(text: str) -> None:
+def test_hostile_text_is_a_value_of_its_column(text: str) -> None:
     judgement = judge(hostile(text))
     rows = database(sql.report(judgement))
     assert len(rows) == len(lines(judgement)) == 2

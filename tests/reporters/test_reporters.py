@@ -53,13 +53,13 @@ def test_a_run_without_any_record_can_be_reported() -> None:
 
 @pytest.mark.parametrize("text", [LONG, "x" * 10_000], ids=["hostile", "long"])
 @pytest.mark.parametrize("name", REPORTERS)
-def test_what_a_stranger_wrote_moves_no_cursor_and_breaks_no_line(name: str, text: str) -> None:
+def test_hostile_text_moves_no_cursor_and_breaks_no_line(name: str, text: str) -> None:
     told = REPORTERS[name](judge(hostile(text)))
     assert all(letter.isprintable() for letter in told.replace("\n", "")), "nothing that a terminal would obey"
     told.encode()
 
 
-def test_the_console_stays_a_table_whatever_things_are_called() -> None:
+def test_hostile_names_break_no_table() -> None:
     lines = full.report(judge(hostile(LONG))).splitlines()
     assert max(map(len, lines)) <= full.WIDTH
     assert len(lines) < 200, "a name has an end"
@@ -73,10 +73,10 @@ def test_markdown_stays_markdown() -> None:
         assert line.startswith(("|", "- ", "## ", "**", "=cmd", "This run has no mix")) or not line, line
     tables = re.findall(r"(?:^\|.*\n)+", markdown.report(judge(hostile())), re.MULTILINE)
     for table in tables:
-        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1, "no bar of a stranger"
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1, "no bar from a text"
 
 
-def test_json_says_what_was_said_and_a_terminal_may_have_it() -> None:
+def test_json_keeps_hostile_text_and_is_safe_on_a_terminal() -> None:
     told = json.loads(REPORTERS["report.json"](judge(hostile())))
     assert told["result"]["devices"][0]["name"] == HOSTILE
     assert told["result"]["records"][0]["facts"] == {HOSTILE: HOSTILE}
@@ -90,7 +90,7 @@ def test_csv_has_its_rows_and_no_formula() -> None:
     assert rows[0]["suite"].startswith("'=cmd() ")
 
 
-def test_joules_of_different_boundaries_are_told_apart() -> None:
+def test_joules_of_different_boundaries_name_their_boundary() -> None:
     whole = sample()
     plug = DOMAINS[1].model_copy(update={"id": "plug", "boundary": "wall", "covers": ("cpu:0", GPU)})
     meterings = [
@@ -189,7 +189,7 @@ def test_runs_of_a_cell_are_one_row_with_geometric_mean_interval_and_median() ->
     assert REPORTERS["report.csv"](judge(whole)).count("b.") == 3
 
 
-def test_runs_that_differ_by_a_factor_have_no_interval_and_it_is_said() -> None:
+def test_runs_that_differ_by_a_factor_have_no_interval() -> None:
     [row] = judge(runs_of(2_500_000, 10_000_000, 10_000_000)).solo_rows
     assert figures.throughput(row) == ("159 img/s", "interval of 3 runs not known", "median 100 img/s")
 
@@ -295,7 +295,7 @@ def test_findings_that_differ_in_nothing_but_figures_become_one_with_ranges() ->
     ]
 
 
-def test_what_is_invalid_is_told_one_by_one() -> None:
+def test_invalid_findings_are_not_merged() -> None:
     found = figures.merged(result(), tuple(finding(f"{n} of 9 are wrong", "a", "invalid") for n in (1, 2)))
     assert [message for _, _, message in found] == ["1 of 9 are wrong", "2 of 9 are wrong"]
 

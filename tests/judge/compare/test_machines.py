@@ -50,7 +50,7 @@ def about(found: SideBySide, label: str = "B") -> dict[str, str]:
     return {each.about: each.reason for each in found.uncompared if each.label == label}
 
 
-def test_machines_of_different_kinds_are_held_side_by_side_and_not_tested() -> None:
+def test_machines_of_different_kinds_are_side_by_side_and_not_tested() -> None:
     found = beside(runs([1_000_000])[0], on_another_machine(runs([500_000], 1)[0]))
     assert [(one.label, one.cpu) for one in found.machines] == [("A", "Acme Quartz 9000"), ("B", "Basalt 1")]
     [row] = found.rows
@@ -75,7 +75,7 @@ def test_cells_on_the_same_kind_of_device_are_tested_against_the_first() -> None
     assert found.rows[0].best[1] is not None and found.rows[0].best[1].runs == 3
 
 
-def test_a_copy_of_a_result_is_told() -> None:
+def test_a_copy_of_a_result_is_named() -> None:
     fast, slow = several([1_000_000, 1_001_000, 1_002_000])[0], several([1_200_000, 1_201_000, 1_202_000], 9)[0]
     found = beside(fast, slow, fast)
     assert [each.copy_of for each in found.machines] == [None, None, "A"]
@@ -103,7 +103,7 @@ def test_the_best_route_is_the_fastest_valid_one() -> None:
         ({"suite_options": {"rows": "full"}}, "suite options: {} and {'rows': 'full'}"),
     ],
 )
-def test_routes_that_do_other_work_never_share_a_row(changed: dict[str, Any], said: str) -> None:
+def test_routes_with_different_work_never_share_a_row(changed: dict[str, Any], said: str) -> None:
     found = beside(runs([1_000_000])[0], with_route(runs([500_000], 1)[0], **changed))
     assert [len(row.known) for row in found.rows] == [1, 1]
     assert not found.comparable
@@ -249,7 +249,7 @@ def test_a_result_of_several_machines_and_devices_is_counted() -> None:
     assert GPU in [each.id for each in one.devices]
 
 
-def test_the_floor_of_the_verdicts_is_told_by_tier() -> None:
+def test_the_noise_floor_of_the_verdicts_is_listed_by_tier() -> None:
     floor = NoiseFloor(fraction=0.03, tier="edge", created_utc="2025-12-21T03:04:05+00:00")
     one = runs([1_000_000])[0].model_copy(update={"noise_floor": floor})
     assert beside(one, one).noise_floors == {"edge": floor}
