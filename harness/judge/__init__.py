@@ -1,6 +1,6 @@
 """Draws every conclusion from the facts of a result. `judgement.judge` does it once, for everything that reads one.
 
-Each line imports from the lines above it only (tests/judge/test_judgement.py checks this):
+Each line imports from the lines above it only (tests/judge/test_layers.py):
 
     statistics                    figures of one record, their intervals, and whether its window is steady
     energy                        joules of a window: readings, what they cover, their sum

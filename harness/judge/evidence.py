@@ -55,7 +55,7 @@ class Measurement:
         return is_solo(self.record)
 
     @property
-    def lanes(self) -> int:
+    def concurrency(self) -> int:
         """How many feeds its runner may have had in flight at once."""
         return 1 if self.record.scenario == "single-stream" else self.record.concurrency
 

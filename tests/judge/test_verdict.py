@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from mixmark.harness.contracts.schema import Result
@@ -167,6 +168,22 @@ def test_a_reason_counts_the_measurements_that_it_is_about() -> None:
     assert "a CPU slowed down for heat" in verdict(hot)[1].split("; ")
     one_of_two = hot.model_copy(update={"records": (*hot.records, record("c", "llm", "token", closed_loop([[9]])))})
     assert "a CPU slowed down for heat (1 of 2 measurements)" in verdict(one_of_two)[1]
+
+
+def test_a_run_that_goes_on_in_another_process_is_unfinished() -> None:
+    live = done().model_copy(update={"live": True, "finished": False})
+    assert verdict(live) == ("unfinished", "the run is still going on")
+    [finding] = [each for each in judge(live).findings if each.rule == "finished"]
+    assert (finding.severity, finding.message) == ("warning", "still going on in another process")
+
+
+def test_a_speed_that_wanders_through_a_window_disturbs_its_figure() -> None:
+    slow_drift = 1.0 + 0.4 * np.sin(np.linspace(0, 3 * np.pi, 600))
+    steps = [[int(1e7 / speed)] for speed in slow_drift.tolist()]
+    wandering = result(record("b", "resnet50", "image", closed_loop(steps)))
+    found = judge(wandering)
+    assert found.measured["b"].interval is None
+    assert found.verdict.word == "disturbed"
 
 
 def test_the_text_has_at_most_two_reasons_in_full() -> None:

@@ -24,14 +24,16 @@ from mixmark.harness.plan.presets import OUT_OF_CACHE
 OVER_CEILING = 1.25  # times the best ceiling: a probe may miss it, and honest engines reached 1.13 of its bandwidth
 LARGEST_CACHE_BYTES = 256 << 20  # of any chip, and so of a chip that reports none: MI300X's
 SLACK_NS = 250_000_000  # between the worker's timestamps and the parent's: a pipe and a busy machine's scheduler
-SLACK_SHARE = 0.01  # … and of the window
+SLACK_FRACTION = 0.01  # … and of the window
 IDLE_BLOCKS = 3  # in which a GPU must have shown nothing: a driver's sample is shorter than a block
 TELLING = 0.5  # a bound of the fraction of wrong feeds above this is not worth stating
 BETWEEN = 0.1  # of a window may pass between feeds
-GAP_SLOWER = 4  # times the feed overhead of an idle machine: with cold caches and other load it takes longer
-GAP_NS = 250_000  # for the loop itself; honest engines spent this on two cores that other processes used too
-GAP_SHARE = 0.05  # of the window, for work that is not part of each feed: checks of the interval, dropped outputs
-GAP_SLACK_NS = 50_000_000  # of any window, for a thread that the scheduler lets wait
+OVERHEAD_SLOWER = 4  # times the feed overhead of an idle machine: with cold caches and other load it takes longer
+OVERHEAD_NS = 250_000  # for the loop itself; honest engines spent this on two cores that other processes used too
+OVERHEAD_FRACTION = (
+    0.05  # of the window, for work that is not part of each feed: checks of the interval, dropped outputs
+)
+OVERHEAD_SLACK_NS = 50_000_000  # of any window, for a thread that the scheduler lets wait
 HARNESS = "so the harness, and not the device, may set the rate"
 MAKING = 0.8  # of a device's time may go into making its feeds, if that is done while the device works
 
@@ -153,7 +155,7 @@ def window_bracketed(measured: Measurement) -> Iterator[str]:
         yield from _issued_in_phase(measured, begin_ns, parent_window_ns)
         return
     bracket_length_ns = parent_window_ns[1] - parent_window_ns[0]
-    slack_ns = SLACK_NS + SLACK_SHARE * bracket_length_ns
+    slack_ns = SLACK_NS + SLACK_FRACTION * bracket_length_ns
     outside_ns = max(parent_window_ns[0] - begin_ns, end_ns - parent_window_ns[1])
     missing_ns = bracket_length_ns - (end_ns - begin_ns)
     if outside_ns > slack_ns or missing_ns > slack_ns:
@@ -179,7 +181,7 @@ def concurrency_kept(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
     """No device has more feeds in flight than its runner takes at a time, of all suites together."""
     for (_, device), sharing in _by_phase_and_device(evidence.measured).items():
         most = most_in_flight(*(measured.completions for measured in sharing))
-        concurrency = max(measured.lanes for measured in sharing)
+        concurrency = max(measured.concurrency for measured in sharing)
         if most > concurrency:
             message = f"{most} feeds were in flight at once on {device}, which takes {concurrency}"
             yield "invalid", sharing[0].key, message
@@ -204,7 +206,7 @@ def low_feed_overhead(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]
         between_ns = span_ns - measured.in_flight_ns
         overhead_ns = measured.record.feed_overhead_ns
         takes_ns = feeds * (overhead_ns or 0)
-        most_ns = GAP_SLOWER * (takes_ns + feeds * GAP_NS) + GAP_SHARE * span_ns + GAP_SLACK_NS
+        most_ns = OVERHEAD_SLOWER * (takes_ns + feeds * OVERHEAD_NS) + OVERHEAD_FRACTION * span_ns + OVERHEAD_SLACK_NS
         if overhead_ns is not None and between_ns > most_ns:
             message = (
                 f"{between_ns / 1e9:.2f} s of the window lie between feeds, where nothing is timed; "
@@ -242,11 +244,11 @@ def not_starved(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
     other devices while they work."""
     for measured in evidence.solo:
         issued_ns = measured.completions.issued_ns
-        begin_ns, end_ns = issued_ns.min(), issued_ns.max()  # meanwhile all lanes are at work
-        if measured.record.scenario == "server" or measured.lanes == 1 or begin_ns == end_ns:
+        begin_ns, end_ns = issued_ns.min(), issued_ns.max()  # meanwhile all issue threads are at work
+        if measured.record.scenario == "server" or measured.concurrency == 1 or begin_ns == end_ns:
             continue
         done_ns = measured.completions.yielded_ns[measured.completions.ends - 1].clip(max=end_ns)
-        starved = 1 - (done_ns - issued_ns).sum() / (measured.lanes * (end_ns - begin_ns))
+        starved = 1 - (done_ns - issued_ns).sum() / (measured.concurrency * (end_ns - begin_ns))
         if starved > BETWEEN:
             message = f"its slots stood without a feed for {starved * 100:.0f} % of their time, {HARNESS}"
             yield "warning", measured.key, message
@@ -329,7 +331,7 @@ def below_ceiling(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
         feeds_per_s = len(measured.completions) * 1e9 / measured.in_flight_ns
         flops = min_flops(record) * feeds_per_s
         streamed = streamed_bytes(record, OUT_OF_CACHE * cache) * feeds_per_s
-        streamed /= measured.lanes  # one pass over the weights may serve all feeds in flight
+        streamed /= measured.concurrency  # one pass over the weights may serve all feeds in flight
         for unit, achieved, ceiling in (
             ("FLOP/s", flops, evidence.peaks.flops_per_s.get((route.device, route.precision), 0)),
             ("byte/s", streamed, evidence.peaks.bytes_per_s.get(route.device, 0)),

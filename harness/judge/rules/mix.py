@@ -8,7 +8,7 @@ from mixmark.harness.judge.evidence import Evidence
 from mixmark.harness.judge.rules.rule import Severity, rule
 from mixmark.harness.judge.score import took_no_part
 
-LARGEST_SHARE = 0.001
+LARGEST_CLOCK_FRACTION = 0.001
 """The largest fraction of a window by which the clock of a host may be uncertain."""
 
 
@@ -32,10 +32,10 @@ def clocks_synchronised(evidence: Evidence) -> Iterator[tuple[Severity, str, str
         if run is None:
             continue
         uncertain = bound_ns / (run.length_ns - 2 * run.clock_bound_ns)
-        if uncertain > LARGEST_SHARE:
+        if uncertain > LARGEST_CLOCK_FRACTION:
             message = (
                 f"{run.phase}: the clock of {connection.host} is known to ±{bound_ns / 1e6:,.1f} ms, "
-                f"{uncertain * 100:.2g} % of the window (limit {LARGEST_SHARE * 100:g} %), which is counted "
+                f"{uncertain * 100:.2g} % of the window (limit {LARGEST_CLOCK_FRACTION * 100:g} %), which is counted "
                 f"{2 * run.clock_bound_ns / 1e6:,.1f} ms longer for it"
             )
             yield "warning", "run", message
@@ -64,9 +64,7 @@ def score_graded(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
 def mix_bounded(evidence: Evidence) -> Iterator[tuple[Severity, str, str]]:
     """No more was done than the solo rates allow, and no route was clearly faster in the mix than alone."""
     for run in evidence.runs:
-        diagnosis = evidence.diagnoses.get(run.phase)
-        if diagnosis is None:
-            continue
+        diagnosis = evidence.diagnoses[run.phase]
         if diagnosis.faster:
             faster = ", ".join(f"{part.suite} on {part.device} {part.retained:.2f} times" for part in diagnosis.faster)
             message = (

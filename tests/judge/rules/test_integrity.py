@@ -31,6 +31,7 @@ from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.rules import integrity
 from mixmark.harness.judge.rules.rule import Rule
 from tests.golden.sample import GPU, closed_loop, probe, record, result
+from tests.judge.found import beside, block, said
 
 GATE = Gate(metric="regret in standard deviations", at_most=0.1)
 COSTS = (Cost(name="prefill", flops=1e10, bytes=1e9, streamed_bytes=4e8), Cost(name="decode", flops=1e9, bytes=1e9))
@@ -509,3 +510,33 @@ def test_feeds_of_the_mixed_phase_are_issued_while_it_lasts() -> None:
         )
     queued = part.model_copy(update={"parent_window_ns": (0, 33 * SECOND), "concurrency": 2})
     assert told(integrity.window_bracketed, queued) == []
+
+
+def test_threads_of_a_slice_stay_there_and_no_process_of_a_worker_is_stopped() -> None:
+    calm = beside(block(1, strayed_threads=0, stopped_processes=0))
+    assert said(integrity.threads_pinned, calm) == said(integrity.never_suspended, calm) == []
+    strayed = beside(block(1, strayed_threads=1), block(2, strayed_threads=2))
+    message = "2 threads of the phase's workers could run on cores outside of their slice"
+    assert said(integrity.threads_pinned, strayed) == [("invalid", "b", message)]
+    stopped = beside(block(1, stopped_processes=1), block(2))
+    message = "a process of the phase's workers was stopped by a signal, in 1 blocks of the window"
+    assert said(integrity.never_suspended, stopped) == [("invalid", "b", message)]
+
+
+def test_the_route_with_the_fastest_screening_run_is_measured_in_full() -> None:
+    fast, slow = cell(steps=((10, 10),) * 4), cell()
+    fast = fast.model_copy(update={"key": "fast", "screening": True})
+    other = slow.route.model_copy(update={"adapter": "acme"})
+    slow = slow.model_copy(update={"key": "slow", "screening": True, "route": other})
+    whole = slow.model_copy(update={"key": "whole", "screening": False})
+    [(severity, about, message)] = said(integrity.fastest_measured, result(fast, slow, whole))
+    assert (severity, about) == ("invalid", "fast") and "was the fastest of llm on cpu:0" in message
+    whole = fast.model_copy(update={"key": "whole", "screening": False})
+    assert said(integrity.fastest_measured, result(fast, slow, whole)) == []
+
+
+def test_a_record_that_was_not_compared_with_its_suite_is_a_warning() -> None:
+    evidence = gather(result(cell()), {cell().key: "it is not installed"})
+    [found] = integrity.suites_verified(evidence)
+    assert (found.severity, found.about) == ("warning", cell().key)
+    assert found.message.endswith("were not compared with its suite: it is not installed")

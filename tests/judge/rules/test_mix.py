@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
 from mixmark.harness.contracts.schema import Result, ServiceLimits
+from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.judgement import judge
+from mixmark.harness.judge.mixed_run import Figure
 from mixmark.harness.judge.rules import mix
 from mixmark.harness.plan import mixes
 from mixmark.harness.plan.placement import place
@@ -149,6 +152,16 @@ def test_what_did_not_pass_its_audit_proves_no_rate_too_low() -> None:
         for each in told.records
     )
     assert judge(told.model_copy(update={"records": records})).diagnoses["mixed.1"].faster == ()
+
+
+def test_a_mix_that_does_more_than_its_bound_shows_that_the_solo_rates_are_too_low() -> None:
+    told = one_run(WATTS_AT_THE_WALL)
+    found = judge(told)
+    low = replace(found.diagnoses["mixed.1"], bound_per_s=found.diagnoses["mixed.1"].bound_per_s / 2, kappa=Figure(2.0))
+    evidence = replace(gather(told), score=found.score, diagnoses={"mixed.1": low})
+    [finding] = mix.mix_bounded(evidence)
+    assert (finding.severity, finding.about) == ("warning", "run")
+    assert finding.message.startswith("mixed.1: κ is 2.00, at least ")
 
 
 def test_feeds_that_overlap_more_than_alone_prove_no_rate_too_low() -> None:
