@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from mixmark.harness.contracts.schema import System
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.judgement import Judgement
+from mixmark.harness.judge.roofline import Ceiling
 from mixmark.harness.judge.rows import Row
 from mixmark.reporters import figures, hosts, scores
 from mixmark.reporters.figures import UNKNOWN
@@ -64,25 +65,29 @@ def _lines(judgement: Judgement) -> Iterator[str]:
         relative = [(suite, *map(figures.ratio, relatives)) for suite, relatives in compared.rows]
         header = (f"relative to {names[compared.baseline]}", *(names[device] for device in compared.devices))
         yield from table(header, relative, right_from=1)
-    if known := judgement.ceilings:
+    if judgement.ceilings:
         yield ""
-        ceilings = [
-            (
-                names[ceiling.device],
-                ceiling.adapter,
-                ceiling.precision,
-                f"{figures.prefixed(ceiling.flops_per_s, 'FLOP/s')} {ceiling.flops_kernel or ''}",
-                f"{figures.prefixed(ceiling.bytes_per_s, 'B/s')} {ceiling.bytes_kernel or ''}",
-            )
-            for ceiling in known
-        ]
-        yield from table(("ceiling of", "adapter", "type", "compute", "memory"), ceilings, right_from=3)
+        yield from _ceilings(judgement.ceilings, names)
     yield ""
     for severity, about, message in figures.merged(result, judgement.findings):
         subject = "" if about == "run" else f"{about}: "
         yield f"- **{severity}** {cell(subject + message)}"
     for absent in result.absent:
         yield f"- **absent** {cell(f'{absent.label}: {absent.reason}')}"
+
+
+def _ceilings(ceilings: Sequence[Ceiling], names: dict[str, str]) -> Iterator[str]:
+    rows = [
+        (
+            names[ceiling.device],
+            ceiling.adapter,
+            ceiling.precision,
+            f"{figures.prefixed(ceiling.flops_per_s, 'FLOP/s')} {ceiling.flops_kernel or ''}",
+            f"{figures.prefixed(ceiling.bytes_per_s, 'B/s')} {ceiling.bytes_kernel or ''}",
+        )
+        for ceiling in ceilings
+    ]
+    return table(("ceiling of", "adapter", "type", "compute", "memory"), rows, right_from=3)
 
 
 def _machine(system: System) -> str:
