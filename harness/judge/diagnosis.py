@@ -14,7 +14,8 @@ from mixmark.harness.judge.mixed_run import Figure, ScoredRun
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.statistics.intervals import WIDEST
 from mixmark.harness.judge.statistics.timestamps import in_flight_ns, most_in_flight, throughput_per_s
-from mixmark.harness.plan.placement import EXACT, Bound, Objective, best_kind, bound, device_costs, replan, verify
+from mixmark.harness.plan.bound import EXACT, Bound, best_kind, bound, device_costs, verify
+from mixmark.harness.plan.placement import Objective, replan
 
 
 @dataclass(frozen=True)

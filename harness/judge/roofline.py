@@ -15,7 +15,7 @@ from mixmark.harness.contracts.device_ids import is_covered
 from mixmark.harness.contracts.schema import Device, Int64s, Record
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.statistics.timestamps import Floats, in_flight_ns, steps_begin_ns
-from mixmark.harness.plan.placement import each_once
+from mixmark.harness.plan.bound import each_once
 
 STAND_IN = "torch"  # the built-in adapter whose probe replaces a missing one of the device's own adapter
 WITNESSES = ("torch", "onnxruntime", "openvino")  # the built-in adapters, whose names no plugin may have

@@ -18,7 +18,7 @@ from mixmark.harness.judge.diagnosis import unmeasured
 from mixmark.harness.judge.energy.coverage import hosts as hosts_of
 from mixmark.harness.judge.mixed_run import Figure, run_of
 from mixmark.harness.judge.score import Score, mixed
-from mixmark.harness.plan.placement import verify
+from mixmark.harness.plan.bound import verify
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from mixmark.harness.judge.diagnosis import BestRate
 from mixmark.harness.judge.energy.total import device_watts, total
 from mixmark.harness.judge.evidence import Evidence, Measurement
 from mixmark.harness.judge.statistics.timestamps import in_time, marks_of, most_in_flight
-from mixmark.harness.plan.placement import Power, each_once
+from mixmark.harness.plan.bound import each_once
+from mixmark.harness.plan.placement import Power
 
 UNSURE = 0.05  # half-width of a rate whose interval is not known, as a fraction: what the preset quick aims at
 RouteKey = tuple[str, str, str, str]

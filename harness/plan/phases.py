@@ -30,7 +30,7 @@ from mixmark.harness.contracts.schema import (
     WeightClass,
     weight_class,
 )
-from mixmark.harness.plan.placement import sharing
+from mixmark.harness.plan.bound import sharing
 from mixmark.harness.plan.presets import OUT_OF_CACHE, PROBING, SCREENING, SMOKE, SMOKE_SCREENING, Preset
 
 RouteKey = tuple[str, str, str, str]

@@ -75,7 +75,7 @@ def test_the_pages_list_what_a_domain_and_a_device_may_say() -> None:
     assert {coverage.WHOLE, *(part for parts in coverage.LEFT_OUT.values() for part in parts)} <= set(
         re.findall("`([^`]+)`", words)
     )
-    fields = [row[0].strip("`") for row in table(CONTRACT, "field", "what it says")]
+    fields = [row[0].strip("`") for row in table(CONTRACT, "field", "meaning")]
     set_by_mixmark = {"slice_of", "cores", "hosted"}  # its own slices, and what its adapter endpoint reaches
     assert set(fields) == set(schema.Device.model_fields) - set_by_mixmark
     for page in (CONTRACT, RUNNER):

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
 from mixmark.harness.contracts.schema import Device, Placement, Rate
-from mixmark.harness.plan.placement import GAP, Power, best_kind, bound, each_once, place, verify
+from mixmark.harness.plan.bound import best_kind, bound, each_once, verify
+from mixmark.harness.plan.placement import GAP, Power, place
 from tests.fakes import machine as fake
 
 # The worked example of the method's part E: units/s on a GPU and a CPU, and the watts of each while it does it.

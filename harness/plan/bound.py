@@ -1,0 +1,305 @@
+"""The highest speed of a mix that the solo rates allow, with its proof.
+
+Let r[w,d] be the units of suite w that device d finishes per second, m[w] the units of w in one mix, and x[w,d] the
+fraction of its time that d gives to w:
+
+    max λ   such that   Σ_d r[w,d] x[w,d] ≥ λ m[w] for each suite,   Σ_w x[w,d] ≤ 1 for each device,   x ≥ 0
+    dual    min Σ_d u[d]   such that   u[d] ≥ r[w,d] v[w],   Σ_w m[w] v[w] = 1,   u, v ≥ 0
+
+Any feasible (u, v) proves that no division of time exceeds Σ u, so these dual prices are stored as a certificate. At
+the optimum, u[d] is the contribution of device d and v[w] the value of a unit of w. A device then runs only suites for
+which r[w,d] v[w] is largest, and at most |W| + |D| − 1 of the x are above 0. The optimum bounds a measurement if each
+device runs one feed at a time and no faster than alone; a device that overlaps feeds may exceed it.
+
+Devices may share silicon: a group of GPUs and each of them, a processor and a slice of it. Each set of devices of which
+any two share silicon is a claim: it has one row of time, Σ x ≤ 1 over all of them, and one price. The time of a device
+costs the sum of the prices of its claims.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from mixmark.harness.contracts.device_ids import is_covered, piece
+from mixmark.harness.contracts.errors import MixmarkError, UsageError
+from mixmark.harness.contracts.schema import Device, Placement, Rate
+
+Fractions = dict[str, dict[str, float]]
+"""The fraction of its time that a device gives to a suite, as x[suite][device]; fractions of 0 are left out."""
+NOTHING = 1e-9  # a smaller fraction of a device's time is a rounding error of the solver
+OR = " or "  # between the names of devices that share silicon, in the name of their price
+EXACT = 1e-6  # relative tolerance of the figures of a certificate, which was stored as decimal text
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The optimum of the linear program with its proof: the fractions reach it, and the dual prices exclude more."""
+
+    mixes_per_s: float
+    fractions: Fractions
+    suite_prices: Mapping[str, float]
+    device_prices: Mapping[str, float]
+
+
+def bound(mix_units: Mapping[str, float], rates: Sequence[Rate], devices: Iterable[Device] = ()) -> Bound:
+    """Returns the bound λ*, for which every route is resident, no host threads are reserved, each pair of suite and
+    device uses its fastest route, and devices that share silicon take turns. Raises UsageError if no device runs a
+    suite.
+
+    devices: a device of the rates that is not among them shares its silicon with no other.
+    """
+    fastest = fastest_routes([rate for rate in rates if rate.suite in mix_units])
+    check_suites(mix_units, fastest)
+    suites, used = list(mix_units), list(dict.fromkeys(rate.device for rate in fastest))
+    rows = {suite: row for row, suite in enumerate(suites)}
+    columns = {device: column for column, device in enumerate(used)}
+    claims = claims_of_silicon(used, devices)
+    claims_of: list[list[int]] = [[] for _ in used]
+    for row, claim in enumerate(claims):
+        for device in claim:
+            claims_of[columns[device]].append(row)
+    suite_of = np.array([rows[rate.suite] for rate in fastest])
+    device_of = np.array([columns[rate.device] for rate in fastest])
+    pace = np.array([rate.units_per_s / mix_units[rate.suite] for rate in fastest])  # mixes/s of a whole device
+    ell, units = solver_units(mix_units, fastest)
+    unit = np.array([units[suite] for suite in suites])[suite_of]
+    parts, worth, prices = _relaxed(suite_of, [claims_of[device] for device in device_of], pace, unit, ell, len(suites))
+    # The solver's prices are made exact: each device costs at least what its best use is worth.
+    most = np.zeros(len(used))
+    np.maximum.at(most, device_of, pace * worth[suite_of])
+    price_of = [prices.get(row, 0.0) if len(claim) > 1 else 0.0 for row, claim in enumerate(claims)]
+    for own, earned_most in zip(claims_of, most.tolist(), strict=True):
+        price_of[own[0]] += max(0.0, earned_most - math.fsum(price_of[row] for row in own))
+    fractions, _ = trimmed(mix_units, fastest, parts.tolist())
+    return Bound(
+        math.fsum(price_of),
+        fractions,
+        {suite: float(worth[row]) / mix_units[suite] for suite, row in rows.items()},
+        {claim_name(claim): price for claim, price in zip(claims, price_of, strict=True)},
+    )
+
+
+def _relaxed(
+    suite_of: npt.NDArray[np.int64],
+    claims_of: Sequence[Sequence[int]],
+    pace: npt.NDArray[np.float64],
+    unit: npt.NDArray[np.float64],
+    ell: float,
+    suites: int,
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], dict[int, float]]:
+    """Solves the linear program over pairs of a suite and a device, which has one row of time for each claim on its
+    silicon. Returns the share of its device's time for each pair, how much of a mix's worth each suite is, in all 1,
+    and the price of each claim."""
+    from scipy.optimize import linprog
+    from scipy.sparse import coo_array
+
+    pairs = len(pace)
+    at = np.arange(pairs)
+    holder = np.repeat(at, [len(own) for own in claims_of])
+    held, claim_row = np.unique(np.concatenate([np.array(own) for own in claims_of]), return_inverse=True)
+    values = np.concatenate((-pace * unit / ell, unit[holder], np.ones(suites)))
+    lines = np.concatenate((suite_of, suites + claim_row, np.arange(suites)))
+    columns = np.concatenate((at, holder, np.full(suites, pairs)))
+    upper = coo_array((values, (lines, columns)), shape=(suites + len(held), pairs + 1)).tocsr()
+    ends = np.repeat((0.0, 1.0), (suites, len(held)))
+    gain = np.zeros(pairs + 1)
+    gain[-1] = -1
+    found = linprog(gain, A_ub=upper, b_ub=ends, method="highs-ds")
+    if found.status != 0:
+        raise MixmarkError(f"the solver found no bound: {found.message}")
+    worth = np.maximum(-found.ineqlin.marginals[:suites], 0)
+    prices = np.maximum(-found.ineqlin.marginals[suites:], 0) * ell / worth.sum()
+    parts = np.where(found.x[:-1] > NOTHING, found.x[:-1], 0.0) * unit  # cleared in units in which no suite's is small
+    return parts, worth / worth.sum(), dict(zip(held.tolist(), prices.tolist(), strict=True))
+
+
+def sharing(devices: Iterable[Device]) -> dict[str, set[str]]:
+    """Returns the ids of the devices that each device shares silicon with, for those that share some."""
+    near: dict[str, list[Device]] = defaultdict(list)
+    for device in devices:
+        for part in {piece(name)[0] for name in device.whole.silicon}:
+            near[part].append(device)
+    found: dict[str, set[str]] = defaultdict(set)
+    for together in near.values():
+        for one, other in itertools.combinations(together, 2):
+            if one.overlaps(other):
+                found[one.id].add(other.id)
+                found[other.id].add(one.id)
+    return dict(found)
+
+
+def claims_of_silicon(used: Sequence[str], devices: Iterable[Device]) -> list[tuple[str, ...]]:
+    """Returns the largest sets of devices, by their ids, of which at most one can run at a time, because they share
+    silicon; a device that shares none is a set by itself. Every pair that shares some is in one of the sets."""
+    ids = dict.fromkeys(used)
+    known = {device.id: device for device in devices if device.id in ids}
+    shared = sharing(known.values())
+    names = {name for id in shared for name in known[id].silicon}
+    sets = {frozenset(id for id in shared if is_covered(name, known[id].silicon)) for name in names}
+    sets |= {frozenset((one, other)) for one, others in shared.items() for other in others}
+    largest = [each for each in sets if not any(each < larger for larger in sets)]
+    return [*((id,) for id in ids if id not in shared), *sorted(tuple(sorted(each)) for each in largest)]
+
+
+def claim_name(claim: Sequence[str]) -> str:
+    return OR.join(claim)
+
+
+def device_costs(prices: Mapping[str, float]) -> dict[str, float]:
+    """Returns what the time of each device costs: the prices of all sets that it is in, together."""
+    costs: dict[str, float] = defaultdict(float)
+    for names, price in prices.items():
+        for id in names.split(OR):
+            costs[id] += price
+    return dict(costs)
+
+
+def each_once(devices: Iterable[Device]) -> list[Device]:
+    """Returns devices that hold all of the silicon between them, and none of it twice: of those that share some the
+    largest."""
+    listed = list(devices)
+    shared = sharing(listed)
+    kept: dict[str, Device] = {}
+    for device in sorted(listed, key=lambda each: -sum(1 / piece(name)[2] for name in each.whole.silicon)):
+        if shared.get(device.id, set()).isdisjoint(kept):
+            kept[device.id] = device
+    return list(kept.values())
+
+
+def best_kind(mix_units: Mapping[str, float], rates: Sequence[Rate], devices: Sequence[Device]) -> tuple[str, float]:
+    """Returns the kind of device whose devices alone finish the most mixes per second, and their λ*.
+
+    All devices of a kind count together, and slices of a device count like the device, so that splitting a machine
+    gains nothing. Returns ("", 0.0) if no kind runs every suite.
+    """
+    kinds: dict[str, set[str]] = defaultdict(set)
+    for device in devices:
+        kinds[device.kind].add(device.id)
+    best = ("", 0.0)
+    for kind, ids in kinds.items():
+        own = [rate for rate in rates if rate.device in ids]
+        if mix_units.keys() <= {rate.suite for rate in own}:
+            best = max(best, (kind, bound(mix_units, own, devices).mixes_per_s), key=lambda each: each[1])
+    return best
+
+
+def verify(placement: Placement, mix_units: Mapping[str, float], devices: Sequence[Device] = ()) -> tuple[str, ...]:
+    """Checks the plan and its bound by arithmetic and returns what is wrong; the result is empty if both are proven.
+
+    devices: those of the result. A device that is not among them shares its silicon with none."""
+    speed = {(rate.suite, rate.device): rate.units_per_s for rate in placement.rates}
+    if len(speed) < len(placement.rates):
+        return ("two routes for one suite on one device",)
+    value = placement.suite_prices
+    claims = claims_of_silicon([rate.device for rate in placement.rates], devices)
+    prices = {claim: placement.device_prices.get(claim_name(claim), 0.0) for claim in claims}
+    cost: dict[str, float] = defaultdict(float)
+    for claim, price in prices.items():
+        for device in claim:
+            cost[device] += price
+    problems = []
+    if min((*value.values(), *prices.values()), default=0) < 0:
+        problems.append("a price is below 0")
+    a_mix = math.fsum(count * value.get(suite, 0) for suite, count in mix_units.items())
+    if not math.isclose(a_mix, 1, rel_tol=EXACT):
+        problems.append(f"the prices of the units of a mix add up to {a_mix:g}, not 1")
+    for (suite, device), rate in speed.items():
+        if suite in mix_units and cost[device] * (1 + EXACT) < rate * value.get(suite, 0):
+            problems.append(f"{device} is priced below what it earns with {suite}")
+    dual = math.fsum(prices.values())
+    for name, shares, claimed in (
+        ("the bound", placement.bound_fractions, placement.bound_per_s),
+        ("the plan", placement.fractions, placement.mixes_per_s),
+    ):
+        try:
+            reached = _reached(mix_units, shares, speed, claims)
+        except ValueError as error:
+            problems.append(f"{name} {error}")
+            continue
+        if not math.isclose(reached, claimed, rel_tol=EXACT):
+            problems.append(f"{name} reaches {reached:g} mix/s, not {claimed:g}")
+    if not math.isclose(dual, placement.bound_per_s, rel_tol=EXACT):
+        problems.append(f"the devices are worth {dual:g} mix/s, which is not the bound of {placement.bound_per_s:g}")
+    if placement.mixes_per_s > placement.bound_per_s * (1 + EXACT):
+        problems.append("the plan is above its bound")
+    planned = {device for parts in placement.fractions.values() for device, part in parts.items() if part}
+    for claim in claims:
+        if len(both := planned.intersection(claim)) > 1:
+            problems.append(f"the plan runs {' and '.join(sorted(both))} at once, which share silicon")
+    return tuple(problems)
+
+
+def _reached(
+    mix_units: Mapping[str, float],
+    shares: Fractions,
+    speed: Mapping[tuple[str, str], float],
+    claims: Sequence[tuple[str, ...]],
+) -> float:
+    """Returns the mixes per second of these shares. Raises ValueError for impossible shares."""
+    given: dict[str, float] = defaultdict(float)
+    done: dict[str, float] = dict.fromkeys(mix_units, 0.0)
+    for suite, devices in shares.items():
+        for device, part in devices.items():
+            if (suite, device) not in speed or suite not in mix_units:
+                raise ValueError(f"uses {suite} on {device}, for which it has no rate")
+            if part < 0:
+                raise ValueError(f"gives {suite} on {device} less than no time")
+            given[device] += part
+            done[suite] += part * speed[suite, device]
+    if over := [claim_name(each) for each in claims if math.fsum(given[device] for device in each) > 1 + EXACT]:
+        raise ValueError(f"gives more than all of the time of {', '.join(over)}")
+    return min(done[suite] / count for suite, count in mix_units.items())
+
+
+def check_suites(mix_units: Mapping[str, float], rates: Sequence[Rate]) -> None:
+    able = {rate.suite for rate in rates}
+    if missing := [suite for suite in mix_units if suite not in able]:
+        raise UsageError(
+            f"no device can run {', '.join(missing)}",
+            hint="the mix needs every suite; the solo records say why each route failed",
+        )
+
+
+def fastest_routes(rates: Sequence[Rate]) -> list[Rate]:
+    best: dict[tuple[str, str], Rate] = {}
+    for rate in rates:
+        key = (rate.suite, rate.device)
+        if key not in best or rate.units_per_s > best[key].units_per_s:
+            best[key] = rate
+    return list(best.values())
+
+
+def solver_units(mix_units: Mapping[str, float], rates: Sequence[Rate]) -> tuple[float, dict[str, float]]:
+    """Returns the scales of λ and of the x of each suite in the solver, chosen so that all unknowns are about 1: the
+    mixes per second of a device that is as fast as the fastest for every suite, and the share of its time for each
+    suite."""
+    paces = dict.fromkeys(mix_units, 0.0)
+    for rate in rates:
+        paces[rate.suite] = max(paces[rate.suite], rate.units_per_s / mix_units[rate.suite])
+    ell = 1 / math.fsum(1 / pace for pace in paces.values())
+    return ell, {suite: ell / pace for suite, pace in paces.items()}
+
+
+def trimmed(mix_units: Mapping[str, float], rates: Sequence[Rate], parts: Sequence[float]) -> tuple[Fractions, float]:
+    """Returns the shares without the solver's rounding errors and without surplus of a suite, and the mixes per
+    second."""
+    time: dict[str, float] = defaultdict(float)
+    for rate, part in zip(rates, parts, strict=True):
+        time[rate.device] += part
+    kept = [part / max(1.0, time[rate.device]) for rate, part in zip(rates, parts, strict=True)]
+    paces = dict.fromkeys(mix_units, 0.0)
+    for rate, part in zip(rates, kept, strict=True):
+        paces[rate.suite] += part * rate.units_per_s / mix_units[rate.suite]
+    slowest = min(paces.values())
+    shares: Fractions = defaultdict(dict)
+    for rate, part in zip(rates, kept, strict=True):
+        if part:
+            shares[rate.suite][rate.device] = part * slowest / paces[rate.suite]
+    return dict(shares), slowest
