@@ -207,7 +207,7 @@ def _half_width(limit: Bound, known: Sequence[BestRate]) -> float:
     costs = device_costs(limit.device_prices)
     mean = math.fsum(
         part * costs.get(device, 0.0) / limit.mixes_per_s * half_widths.get((suite, device), 0.0)
-        for suite, parts in limit.shares.items()
+        for suite, parts in limit.fractions.items()
         for device, part in parts.items()
     )
     return min(WIDEST, max(0.0, mean))  # the prices of a plan that is not proven may be anything
