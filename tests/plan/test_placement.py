@@ -224,7 +224,7 @@ def test_a_false_certificate_is_found_without_a_solver() -> None:
     assert "priced below what it earns" in wrong(device_prices={"gpu:0": 0.2, "cpu:0": 0.03741})
     assert "add up to 2" in wrong(suite_prices={suite: 2 * price for suite, price in plan.suite_prices.items()})
     assert "more than all of the time of gpu:0" in wrong(
-        shares={**plan.fractions, "dlrm": {"gpu:0": 0.9, "cpu:0": 0.3}}
+        fractions={**plan.fractions, "dlrm": {"gpu:0": 0.9, "cpu:0": 0.3}}
     )
     assert "no rate" in wrong(fractions={**plan.fractions, "dlrm": {"tpu:0": 0.9}})
     assert "less than no time" in wrong(bound_fractions={**plan.fractions, "dlrm": {"cpu:0": -0.3}})

@@ -160,7 +160,7 @@ class Rate(Fact):
 class Placement(Fact):
     """A plan of the mixed phase: how large a part of its time each device gives to each suite, and its proof.
 
-    The linear program and its dual are in harness/plan/placement.py.
+    The linear program and its dual are in harness/plan/bound.py.
     """
 
     objective: Literal["throughput", "efficiency"]

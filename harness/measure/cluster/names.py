@@ -70,7 +70,7 @@ def _rates_of(host: str, placement: Placement) -> Placement:
         for rate in placement.rates
         if host_of(rate.device) == host
     )
-    emptied = ("shares", "bound_fractions", "suite_prices", "device_prices", "pool_bytes", "idle_watts")
+    emptied = ("fractions", "bound_fractions", "suite_prices", "device_prices", "pool_bytes", "idle_watts")
     return placement.model_copy(update={"rates": rates, **{name: {} for name in emptied}})
 
 
