@@ -15,7 +15,7 @@ from mixmark.harness.measure.conformance.report import Report
 from mixmark.harness.plugins.suite_claims import judge_stored
 from mixmark.harness.record import store
 from mixmark.submissions import check, form, page, redact, signature
-from mixmark.submissions.conclude import Seen, entry, look, unlike
+from mixmark.submissions.conclude import Contribution, contribution_of, entry, unlike
 from mixmark.submissions.entry import (
     CLAIM,
     DECLARATION,
@@ -24,10 +24,10 @@ from mixmark.submissions.entry import (
     RESULTS,
     Declaration,
     Entry,
+    EntryVerdict,
     File,
     Manifest,
     Signed,
-    Verdict,
     is_slug,
 )
 from mixmark.submissions.redact import Redactor, Removed
@@ -39,7 +39,7 @@ class Bundle:
 
     folder: Path
     """Where it lies, or would lie."""
-    verdict: Verdict
+    verdict: EntryVerdict
     """What a check says of it. A rejected one was not written."""
     files: tuple[File, ...]
     page: str
@@ -100,7 +100,7 @@ def bundle(
         if key is not None:
             signature.sign(folder, key)
         (verdict,) = check.check([folder])
-        files = tuple(check.file(folder, each) for each in _names(folder))
+        files = tuple(form.listed(folder, each) for each in _names(folder))
         if verdict.entry is not None and not dry_run:
             target.parent.mkdir(parents=True, exist_ok=True)
             if target.exists():
@@ -109,7 +109,7 @@ def bundle(
     return Bundle(target, verdict, files, text, redactor.removed, kept)
 
 
-def _added(folder: Path, result: Result, source: Path, redactor: Redactor) -> Seen:
+def _added(folder: Path, result: Result, source: Path, redactor: Redactor) -> Contribution:
     """Writes a result without what is private, and judges what was written."""
     before = judge_stored(result)
     if before.contradiction:
@@ -122,7 +122,7 @@ def _added(folder: Path, result: Result, source: Path, redactor: Redactor) -> Se
     if _figures(after) != _figures(before):
         message = f"{source} has other figures without the names of hosts and users"
         raise MixmarkError(message, "this is a mistake of Mixmark: report it")
-    return look(int(folder.name), after, form.sha256_of(folder / store.SUMS))
+    return contribution_of(int(folder.name), after, form.sha256_of(folder / store.SUMS))
 
 
 def _write(folder: Path, clean: Result, result: Result, source: Path) -> None:
@@ -144,7 +144,7 @@ def _figures(judgement: Judgement) -> object:
     return found and (found.mixes_per_s, found.mixes_per_kj, found.grade, found.weight_class, found.boundary)
 
 
-def _report(path: Path, seen: Sequence[Seen], redactor: Redactor) -> Report:
+def _report(path: Path, seen: Sequence[Contribution], redactor: Redactor) -> Report:
     """A report of the conformance kit without what is private. Raises UsageError where it is none, or not about an
     adapter of the results."""
     try:
@@ -167,7 +167,7 @@ def _papers(folder: Path, found: Entry, reports: Sequence[Report]) -> str:
     (folder / CLAIM).write_bytes(form.written(found.claim))
     text = page.page(found)
     (folder / README).write_bytes(text)
-    files = tuple(check.file(folder, name) for name in _names(folder))
+    files = tuple(form.listed(folder, name) for name in _names(folder))
     (folder / MANIFEST).write_bytes(form.written(Manifest(files=files)))
     return text.decode()
 

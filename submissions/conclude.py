@@ -16,6 +16,7 @@ import numpy as np
 from mixmark.harness import VERSION
 from mixmark.harness.contracts.device_ids import local
 from mixmark.harness.contracts.schema import MIXES, Domain, Finding, Result, System
+from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge import hosts
 from mixmark.harness.judge import score as scoring
 from mixmark.harness.judge.energy.coverage import rivals
@@ -28,6 +29,7 @@ from mixmark.harness.measure.conformance.report import Report
 from mixmark.harness.plan import mixes
 from mixmark.harness.plugins import registry
 from mixmark.submissions.entry import (
+    RESULTS,
     RULES_VERSION,
     Aspect,
     Cell,
@@ -54,8 +56,8 @@ ACCURACY: tuple[tuple[Level, float], ...] = ((3, 0.01), (2, 0.02), (1, 0.05))
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
-    """What one result contributes to an entry, without its stamps and samples."""
+class Contribution:
+    """What one result contributes to an entry, without its timestamps and samples."""
 
     number: int
     """The number of the result's folder, from 1."""
@@ -71,7 +73,7 @@ class Seen:
     """`disturbed: …` where the figures were disturbed, else empty."""
     machine: Machine
     domains: tuple[Domain, ...]
-    doubled: tuple[str, ...]
+    metered_twice: tuple[str, ...]
     """What is metered twice, a sentence each."""
     weights: frozenset[str]
     """The origins of the weights that are not drawn."""
@@ -87,13 +89,18 @@ class Seen:
     sources: dict[str, tuple[str, str]]
     """The SHA-256 of each adapter's code, and the version of Mixmark in its interpreter; of each host's that differs
     too, as `host2/torch`."""
-    prints: tuple[tuple[str, str], ...]
-    """(digest, name) of the stamps of each mixed record and of the samples of each mixed phase. A digest is the same
-    wherever they are moved to in time."""
+    fingerprints: tuple[tuple[str, str], ...]
+    """(digest, name) of the timestamps of each mixed record and of the samples of each mixed phase. A shift in time
+    does not change a digest."""
+
+    @property
+    def home(self) -> str:
+        """The result's folder below that of the entry."""
+        return f"{RESULTS}/{self.number}"
 
 
-def look(number: int, judgement: Judgement, sha256: str) -> Seen:
-    """What an entry needs of a result."""
+def contribution_of(number: int, judgement: Judgement, sha256: str) -> Contribution:
+    """What a judged result contributes to an entry. sha256: the hash of its SHA256SUMS."""
     result = judgement.result
     runs = {phase.name for phase in scoring.mixed(result)}
     mixed = [record.route for record in result.records if record.phase in runs]
@@ -109,7 +116,7 @@ def look(number: int, judgement: Judgement, sha256: str) -> Seen:
     for route in mixed:
         options.setdefault((route.adapter, route.device), set()).add(repr(sorted(route.options.items())))
     versions = {route.suite: route.suite_version for route in mixed}
-    return Seen(
+    return Contribution(
         number=number,
         sha256=sha256,
         created_utc=result.created_utc,
@@ -121,7 +128,7 @@ def look(number: int, judgement: Judgement, sha256: str) -> Seen:
         disturbed=str(judgement.verdict) if judgement.verdict.word == "disturbed" else "",
         machine=_machine(result),
         domains=result.domains,
-        doubled=tuple(_doubled(judgement)),
+        metered_twice=tuple(_metered_twice(judgement)),
         weights=frozenset(route.weights for route in mixed if route.weights != "synthetic"),
         suite_options=tuple(dict.fromkeys(route.suite for route in mixed if route.suite_options)),
         foreign=tuple(foreign),
@@ -130,11 +137,11 @@ def look(number: int, judgement: Judgement, sha256: str) -> Seen:
         cells=tuple(_cells(judgement)),
         findings=judgement.findings,
         sources={name: (each.sha256, each.mixmark) for name, each in result.environments.items()},
-        prints=(*_stamps(result), *_samples(result)),
+        fingerprints=(*_stamps(result), *_samples(result)),
     )
 
 
-def entry(declaration: Declaration, seen: Sequence[Seen], signed: Signed, kits: Iterable[Report] = ()) -> Entry:
+def entry(declaration: Declaration, seen: Sequence[Contribution], signed: Signed, kits: Iterable[Report] = ()) -> Entry:
     """The entry that follows from its results, of which each has a score of the same mix. kits: the reports of the
     conformance kit that it holds."""
     score = whole(seen)
@@ -194,20 +201,21 @@ def entry(declaration: Declaration, seen: Sequence[Seen], signed: Signed, kits: 
     )
 
 
-def unlike(report: Report, seen: Seen) -> str:
-    """Why a report of the conformance kit says nothing of an adapter of a result; empty where it does."""
-    own = [each for name, each in seen.sources.items() if local(name) == report.name]
-    if report.kind != "adapter" or not own:
-        return f"result {seen.number} has no {report.kind} {report.name}"
-    for source, version in own:
-        if not source or source != report.sha256:
-            return f"result {seen.number} ran another code of {report.name} than the kit checked"
+def unlike(report: Report, contribution: Contribution) -> Reason | None:
+    """Why a report of the conformance kit is not about the code of an adapter that a result ran."""
+    name = f"result {contribution.number}"
+    sources = [source for adapter, source in contribution.sources.items() if local(adapter) == report.name]
+    if report.kind != "adapter" or not sources:
+        return f"{name} has no {report.kind} {report.name}"
+    for sha256, version in sources:
+        if not sha256 or sha256 != report.sha256:
+            return f"{name} ran another code of {report.name} than the kit checked"
         if version != report.mixmark:
-            return f"result {seen.number} was measured by Mixmark {version}, and the kit was that of {report.mixmark}"
-    return ""
+            return f"{name} was measured by Mixmark {version}, and the kit was that of {report.mixmark}"
+    return None
 
 
-def whole(seen: Sequence[Seen]) -> Score:
+def whole(seen: Sequence[Contribution]) -> Score:
     """The score over the runs of all results."""
     return scoring.joined([each.score for each in seen if each.score], any(each.seed_given for each in seen))
 
@@ -221,7 +229,7 @@ def total(price: Iterable[Item]) -> Total | None:
     return Total(amount=f"{amount:f}", currency=items[0].currency)
 
 
-def _division(seen: Sequence[Seen]) -> tuple[Division, tuple[str, ...]]:
+def _division(seen: Sequence[Contribution]) -> tuple[Division, tuple[str, ...]]:
     """closed where everybody does the same work: a published mix, the suites as they are defined, synthetic weights and
     inputs that nobody knew; and why it is open."""
     why: list[str] = []
@@ -238,7 +246,7 @@ def _division(seen: Sequence[Seen]) -> tuple[Division, tuple[str, ...]]:
     return ("open" if why else "closed"), tuple(dict.fromkeys(why))
 
 
-def _tuning(seen: Sequence[Seen]) -> tuple[Tuning, tuple[str, ...]]:
+def _tuning(seen: Sequence[Contribution]) -> tuple[Tuning, tuple[str, ...]]:
     """base where the mix ran by built-in adapters with one setting for all suites; and why it is peak."""
     why = [f"the adapter {name} is not a built-in one" for each in seen for name in each.foreign]
     why += [f"{name} has other options for some suites" for each in seen for name in each.settings]
@@ -246,7 +254,7 @@ def _tuning(seen: Sequence[Seen]) -> tuple[Tuning, tuple[str, ...]]:
     return ("peak" if why else "base"), tuple(dict.fromkeys(why))
 
 
-def _unranked(score: Score, seen: Sequence[Seen]) -> Iterator[str]:
+def _unranked(score: Score, seen: Sequence[Contribution]) -> Iterator[str]:
     if score.grade == "indicative":
         yield "an indicative score has no place among others"
     yield from score.unranked
@@ -263,7 +271,7 @@ def _boundary(score: Score) -> tuple[str, ...]:
     return (f"the sum of {', '.join(found.domains)}; {left_out}",)
 
 
-def _aspects(score: Score, seen: Sequence[Seen]) -> Iterator[Aspect]:
+def _aspects(score: Score, seen: Sequence[Contribution]) -> Iterator[Aspect]:
     """The four aspects of the energy measurement of the mixed runs. The worst run counts."""
     domains = {domain.id: domain for each in seen for domain in each.domains}
     totals = [run.total for run in score.runs]
@@ -295,9 +303,9 @@ def _estimate(figure: Figure) -> Estimate:
     return Estimate(value=figure.estimate, low=figure.low, high=figure.high)
 
 
-def _run(seen: Seen, run: ScoredRun) -> MixedRun:
+def _run(contribution: Contribution, run: ScoredRun) -> MixedRun:
     return MixedRun(
-        result=seen.number,
+        result=contribution.number,
         phase=run.phase,
         seconds=run.length_ns / 1e9,
         mixes_per_s=_estimate(run.mixes_per_s),
@@ -362,14 +370,14 @@ def _cell(row: Row) -> Cell:
     )
 
 
-def _numbered(seen: Sequence[Seen]) -> Iterator[Finding]:
+def _numbered(seen: Sequence[Contribution]) -> Iterator[Finding]:
     for each in seen:
         for finding in each.findings:
             about = f"{each.number}/{finding.about}" if len(seen) > 1 else finding.about
             yield finding.model_copy(update={"about": about})
 
 
-def _doubled(judgement: Judgement) -> Iterator[str]:
+def _metered_twice(judgement: Judgement) -> Iterator[str]:
     """What the energy sources of a result claim twice."""
     result = judgement.result
     for one, other in rivals(each for each in result.domains if each.method != "modelled"):

@@ -411,7 +411,7 @@ class Problem(Fact):
     message: str
 
 
-class Verdict(Fact):
+class EntryVerdict(Fact):
     """What a check says of one folder."""
 
     path: str

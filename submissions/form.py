@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from mixmark.harness.contracts.schema import Fact, Result
 from mixmark.harness.record import store
+from mixmark.submissions.entry import File
 
 AFact = TypeVar("AFact", bound=Fact)
 
@@ -47,6 +48,12 @@ def sha256_of(path: Path) -> str:
     """The SHA-256 of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def listed(folder: Path, name: str) -> File:
+    """A file as a manifest lists it."""
+    path = folder / name
+    return File(path=name, size_bytes=path.stat().st_size, sha256=sha256_of(path))
 
 
 def differs(

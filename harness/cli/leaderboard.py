@@ -17,7 +17,7 @@ from mixmark.harness.contracts.text import plain
 
 if TYPE_CHECKING:
     from mixmark.submissions.board.row import Site
-    from mixmark.submissions.entry import Entry, Verdict
+    from mixmark.submissions.entry import Entry, EntryVerdict
 
 
 @click.command()
@@ -126,7 +126,7 @@ def _reports(folder: Path, entry: Entry) -> Mapping[str, str]:
     return found
 
 
-def _print_problems(verdict: Verdict) -> None:
+def _print_problems(verdict: EntryVerdict) -> None:
     for each in verdict.problems:
         where = f" {plain(each.where)}:" if each.where else ""
         click.echo(f"{plain(verdict.path)} is rejected: {each.code}:{where} {plain(each.message)}", err=True)

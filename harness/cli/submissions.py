@@ -16,7 +16,7 @@ from mixmark.harness.contracts.text import plain
 
 if TYPE_CHECKING:
     from mixmark.submissions.bundle import Bundle
-    from mixmark.submissions.entry import Declaration, Verdict
+    from mixmark.submissions.entry import Declaration, EntryVerdict
 
 ENTRIES = Path("submissions/entries")
 NEEDED = {
@@ -207,7 +207,7 @@ def _show(made: Bundle, dry_run: bool) -> None:
         click.echo(f"{made.folder} has {len(files)} files, {size / 1e6:.1f} MB. Next: mixmark check {made.folder}")
 
 
-def _print_verdict(verdict: Verdict, markdown: bool) -> None:
+def _print_verdict(verdict: EntryVerdict, markdown: bool) -> None:
     from mixmark.submissions import page
 
     name = plain(verdict.path) or "the entry"
@@ -231,5 +231,5 @@ def _print_verdict(verdict: Verdict, markdown: bool) -> None:
     click.echo()
 
 
-def _as_json(verdict: Verdict) -> dict[str, object]:
+def _as_json(verdict: EntryVerdict) -> dict[str, object]:
     return {"valid": verdict.entry is not None, **verdict.model_dump(mode="json")}

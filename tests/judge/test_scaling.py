@@ -21,7 +21,7 @@ from mixmark.harness.plan import mixes
 from mixmark.harness.plan.phases import scales
 from mixmark.harness.plan.placement import Power
 from mixmark.harness.plan.presets import SMOKE_MIX
-from mixmark.submissions.conclude import look
+from mixmark.submissions.conclude import contribution_of
 from tests.fakes.hosts import cluster
 from tests.fakes.machine import EDGE, GPU_AND_CPU
 from tests.golden.sample import phase
@@ -80,7 +80,7 @@ def test_the_score_is_that_of_all_hosts(three: Result) -> None:
     assert sorted(rate.units_per_s for rate in known) == sorted(
         rate.units_per_s for rate in solo_rates.solo(gather(cluster(THREE)), EDGE, ())
     )
-    seen = look(1, judge(three), "0" * 64)
+    seen = contribution_of(1, judge(three), "0" * 64)
     assert seen.foreign == ("acme",)
     odd = tuple(
         each.model_copy(update={"route": each.route.model_copy(update={"adapter": "odd"})})
@@ -88,8 +88,10 @@ def test_the_score_is_that_of_all_hosts(three: Result) -> None:
         else each
         for each in three.records
     )
-    assert look(1, judge(three.model_copy(update={"records": odd})), "0" * 64).foreign == ("acme",)
-    assert any("scaling2" in name for _, name in seen.prints), "a copy of its stamps elsewhere is found all the same"
+    assert contribution_of(1, judge(three.model_copy(update={"records": odd})), "0" * 64).foreign == ("acme",)
+    assert any("scaling2" in name for _, name in seen.fingerprints), (
+        "a copy of its stamps elsewhere is found all the same"
+    )
 
 
 def test_a_part_that_failed_has_no_rate_and_says_why(three: Result) -> None:

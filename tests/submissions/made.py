@@ -15,7 +15,7 @@ from mixmark.harness.measure.conformance import report
 from mixmark.harness.record import store
 from mixmark.submissions import check, form, page
 from mixmark.submissions.bundle import bundle
-from mixmark.submissions.conclude import entry, look
+from mixmark.submissions.conclude import contribution_of, entry
 from mixmark.submissions.entry import (
     CLAIM,
     DECLARATION,
@@ -23,10 +23,10 @@ from mixmark.submissions.entry import (
     README,
     RESULTS,
     Declaration,
+    EntryVerdict,
     Item,
     Manifest,
     Signed,
-    Verdict,
 )
 from tests.fakes.folders import SOURCE, rehash
 
@@ -79,7 +79,7 @@ def kit_report(**changes: Any) -> report.Report:
     return report.Report.model_validate(facts | changes)
 
 
-def verdict(*folders: Path, allowed: Path | None = None) -> Verdict:
+def verdict(*folders: Path, allowed: Path | None = None) -> EntryVerdict:
     """What a check says of the last of these folders."""
     return check.check(folders, allowed, NOW)[-1]
 
@@ -92,7 +92,7 @@ def codes(*folders: Path) -> set[str]:
 def sealed(folder: Path) -> None:
     """Writes the manifest anew, as a forger would."""
     names = sorted(each.relative_to(folder).as_posix() for each in folder.rglob("*") if each.is_file())
-    files = tuple(check.file(folder, name) for name in names if name not in (MANIFEST, f"{MANIFEST}.sig"))
+    files = tuple(form.listed(folder, name) for name in names if name not in (MANIFEST, f"{MANIFEST}.sig"))
     (folder / MANIFEST).write_bytes(form.written(Manifest(files=files)))
 
 
@@ -114,7 +114,9 @@ def concluded(folder: Path, told: Declaration | None = None) -> None:
     """Writes the declaration, the claim, the page and the manifest that follow from the results that are there."""
     told = told or form.read(Declaration, (folder / DECLARATION).read_bytes())
     homes = sorted((folder / RESULTS).iterdir(), key=lambda each: int(each.name))
-    seen = [look(int(each.name), judge(store.open(each)), form.sha256_of(each / store.SUMS)) for each in homes]
+    seen = [
+        contribution_of(int(each.name), judge(store.open(each)), form.sha256_of(each / store.SUMS)) for each in homes
+    ]
     found = entry(told, seen, Signed(state="none"))
     (folder / DECLARATION).write_bytes(form.written(told))
     (folder / CLAIM).write_bytes(form.written(found.claim))

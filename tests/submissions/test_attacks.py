@@ -19,7 +19,7 @@ from mixmark.harness.contracts.schema import SCHEMA, Completions, Metering, Reco
 from mixmark.harness.judge.judgement import judge
 from mixmark.harness.record import store
 from mixmark.submissions import bundle, check, form
-from mixmark.submissions.conclude import look
+from mixmark.submissions.conclude import contribution_of
 from mixmark.submissions.entry import CLAIM, DECLARATION, MANIFEST, README, Claim
 from tests.fakes.folders import rehash, write_hashes
 from tests.submissions.made import DECLARED, ITEM, codes, concluded, declared, edited, rewritten, sealed, verdict
@@ -186,8 +186,8 @@ def test_the_energy_of_another_run_is_rejected(folder: Path) -> None:
     rewritten(folder, honest)
     concluded(folder)
     assert codes(folder) == set()
-    prints = look(1, judge(store.open(folder / "results/1")), "").prints
-    named = {name.rpartition(" ")[2] for _, name in prints if name.startswith("the samples of")}
+    fingerprints = contribution_of(1, judge(store.open(folder / "results/1")), "").fingerprints
+    named = {name.rpartition(" ")[2] for _, name in fingerprints if name.startswith("the samples of")}
     assert named == {"mix1", "mix2"}  # the weight classes of one run have the other phases in common
 
     def forged(result: Result) -> Result:

@@ -13,7 +13,7 @@ from mixmark.harness.contracts.schema import Domain, Environment, Metering, Reco
 from mixmark.harness.judge import score as scoring
 from mixmark.harness.judge.judgement import judge
 from mixmark.harness.plan import mixes
-from mixmark.submissions.conclude import Seen, entry, look, total, whole
+from mixmark.submissions.conclude import Contribution, contribution_of, entry, total, whole
 from mixmark.submissions.entry import Entry, Signed
 from tests.fakes.folders import SECOND, Maker
 from tests.submissions.made import DECLARED, ITEM
@@ -24,15 +24,15 @@ BUILT_IN = Environment(
 )
 
 
-def seen(result: Result = RESULT, number: int = 1) -> Seen:
-    return look(number, judge(result), "0" * 64)
+def seen(result: Result = RESULT, number: int = 1) -> Contribution:
+    return contribution_of(number, judge(result), "0" * 64)
 
 
-def concluded(*results: Seen) -> Entry:
+def concluded(*results: Contribution) -> Entry:
     return entry(DECLARED, results, Signed(state="none"))
 
 
-def published(told: Seen) -> Seen:
+def published(told: Contribution) -> Contribution:
     """The same, as if the mix were a published one."""
     assert told.score is not None
     return replace(told, score=replace(told.score, mix=mixes.frozen()["smoke-1"], unranked=()))
@@ -66,7 +66,7 @@ def test_the_same_work_for_everybody_is_closed() -> None:
         (replace(CLOSED, seed_given=True), "its seed was given"),
     ],
 )
-def test_other_work_is_open_and_says_why(told: Seen, why: str) -> None:
+def test_other_work_is_open_and_says_why(told: Contribution, why: str) -> None:
     found = concluded(told)
     assert (found.claim.division, found.reasons["division"]) == ("open", (why,))
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mixmark.submissions import check, form
+from mixmark.submissions import check, form, rules
 from mixmark.submissions.entry import CLAIM, DECLARATION, MANIFEST, RESULTS, Entry, Manifest
 from tests.fakes.entries import made
 from tests.fakes.mutations import alter_array, alter_bytes, alter_files, alter_json
@@ -26,7 +26,7 @@ def write_manifest(folder: Path) -> None:
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         name = path.relative_to(folder).as_posix()
         try:
-            files += [check.file(folder, name)] if name != MANIFEST else []
+            files += [form.listed(folder, name)] if name != MANIFEST else []
         except (ValueError, OSError):  # a manifest lists no such file
             continue
     path = folder / MANIFEST
@@ -75,5 +75,5 @@ def test_entries_are_made_up_in_any_number() -> None:
     assert len({entry.path for entry in some}) == 50
     for entry in some:
         assert Entry.model_validate_json(entry.model_dump_json()) == entry
-    entries = [check.Checked(entry, frozenset(entry.claim.results)) for entry in some]
-    assert [found for rule in check.OF_ALL for found in rule(entries)] == []
+    entries = [rules.AcceptedEntry(entry, frozenset(entry.claim.results)) for entry in some]
+    assert [found for rule in rules.OF_ALL for found in rule(entries)] == []

@@ -11,7 +11,7 @@ from mixmark.harness.judge.judgement import judge
 from mixmark.harness.measure.conformance.report import Report
 from mixmark.harness.plan import mixes
 from mixmark.submissions.board.row import device_name, devices
-from mixmark.submissions.conclude import look, unlike
+from mixmark.submissions.conclude import contribution_of, unlike
 from mixmark.submissions.entry import Entry, Machine
 from mixmark.submissions.redact import Redactor, host_names, redacted, words_of
 from tests.fakes.hosts import cluster
@@ -77,7 +77,7 @@ def test_the_id_of_a_part_of_a_host_is_replaced_with_its_host_left() -> None:
 def test_an_entry_lists_equal_hosts_once_and_counts_what_they_have_together() -> None:
     before = named("host1", "host2", "host3")
     groups = (Hosts(names=("host1", "host3"), system=system()), Hosts(names=("host2",), system=ONYX))
-    machine: Machine = look(1, judge(before.model_copy(update={"hosts": groups})), "0" * 64).machine
+    machine: Machine = contribution_of(1, judge(before.model_copy(update={"hosts": groups})), "0" * 64).machine
     assert [each.told[0] for each in machine.hosts] == ["2 hosts: host1, host3", "1 host: host2"]
     assert machine.hosts[1].told[1].startswith("Acme Onyx, 8 threads, 64 GiB, Example Linux 12")
     assert (machine.cpu_model, machine.cpu_cores, machine.cpu_threads) == ("2 × Acme Quartz 9000, Acme Onyx", 36, 72)
@@ -97,6 +97,9 @@ def test_the_kit_checked_the_code_of_an_adapter_on_every_host() -> None:
 
     of_one = named("host1", "host2").model_copy(update={"environments": {"acme": ran("a" * 64)}})
     report = Report.model_construct(kind="adapter", name="acme", sha256="a" * 64, mixmark="0.1.0")
-    assert unlike(report, look(1, judge(of_one), "0" * 64)) == ""
+    assert unlike(report, contribution_of(1, judge(of_one), "0" * 64)) == ""
     other = of_one.model_copy(update={"environments": {"acme": ran("a" * 64), "host2/acme": ran("b" * 64)}})
-    assert unlike(report, look(1, judge(other), "0" * 64)) == "result 1 ran another code of acme than the kit checked"
+    assert (
+        unlike(report, contribution_of(1, judge(other), "0" * 64))
+        == "result 1 ran another code of acme than the kit checked"
+    )
