@@ -1,6 +1,6 @@
-"""What follows from the results of an entry: its figures, its classes with their reasons, its claim.
+"""Computes an entry from its judged results: its figures, its classes with their reasons, its claim.
 
-Nothing here reads a file. Every figure comes from a judgement, and thus from raw stamps and samples.
+Nothing here reads a file. Every figure comes from a judgement, and thus from raw timestamps and samples.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from mixmark.submissions.entry import (
     RESULTS,
     RULES_VERSION,
     Aspect,
-    Cell,
     Claim,
-    Computers,
     Declaration,
+    DisclosedMachine,
     Division,
     Entry,
+    EqualHosts,
     Estimate,
-    Item,
     Level,
-    Machine,
     MixedRun,
+    PriceItem,
+    PriceTotal,
     Signed,
     Software,
-    Total,
+    SoloMeasurement,
     Tuning,
 )
 
-SAME_STEPS = 16  # different steps of a counter or of power that two phases cannot have alike by chance
+SAME_STEPS = 16  # different steps of a counter or of power; two phases do not share so many by chance
 ONCE_A_SECOND_NS = 1_000_000_000  # between samples of power, which levels 1 and 2 ask for
 ACCURACY: tuple[tuple[Level, float], ...] = ((3, 0.01), (2, 0.02), (1, 0.05))
 """The accuracy that a meter must declare for each level of the point of measurement, the best first."""
@@ -70,13 +70,13 @@ class Contribution:
     seed_given: bool
     score: Score | None
     disturbed: str
-    """`disturbed: …` where the figures were disturbed, else empty."""
-    machine: Machine
+    """`disturbed: …`. Empty: the figures were not disturbed."""
+    machine: DisclosedMachine
     domains: tuple[Domain, ...]
     metered_twice: tuple[str, ...]
-    """What is metered twice, a sentence each."""
+    """A sentence for each thing that is metered twice."""
     weights: frozenset[str]
-    """The origins of the weights that are not drawn."""
+    """The origins of the weights that are not synthetic."""
     suite_options: tuple[str, ...]
     """The suites that have options."""
     foreign: tuple[str, ...]
@@ -84,7 +84,7 @@ class Contribution:
     settings: tuple[str, ...]
     """The adapters and devices that do not have the same options for all suites of the mix."""
     suites: dict[str, str]
-    cells: tuple[Cell, ...]
+    solo_measurements: tuple[SoloMeasurement, ...]
     findings: tuple[Finding, ...]
     sources: dict[str, tuple[str, str]]
     """The SHA-256 of each adapter's code, and the version of Mixmark in its interpreter; of each host's that differs
@@ -108,9 +108,9 @@ def contribution_of(number: int, judgement: Judgement, sha256: str) -> Contribut
     foreign = dict.fromkeys(
         route.adapter
         for route in mixed
-        if (told := hosts.environment(result, route)) is None
-        or told.origin != "built in"
-        or built_in.get(told.spec) != route.adapter
+        if (environment := hosts.environment(result, route)) is None
+        or environment.origin != "built in"
+        or built_in.get(environment.spec) != route.adapter
     )
     options: dict[tuple[str, str], set[str]] = {}
     for route in mixed:
@@ -132,25 +132,31 @@ def contribution_of(number: int, judgement: Judgement, sha256: str) -> Contribut
         weights=frozenset(route.weights for route in mixed if route.weights != "synthetic"),
         suite_options=tuple(dict.fromkeys(route.suite for route in mixed if route.suite_options)),
         foreign=tuple(foreign),
-        settings=tuple(f"{adapter} on {device}" for (adapter, device), each in options.items() if len(each) > 1),
+        settings=tuple(
+            f"{adapter} on {device}" for (adapter, device), different in options.items() if len(different) > 1
+        ),
         suites={suite: versions[suite] for suite in sorted(versions)},
-        cells=tuple(_cells(judgement)),
+        solo_measurements=tuple(_solo_measurements(judgement)),
         findings=judgement.findings,
-        sources={name: (each.sha256, each.mixmark) for name, each in result.environments.items()},
+        sources={name: (environment.sha256, environment.mixmark) for name, environment in result.environments.items()},
         fingerprints=(*_stamps(result), *_samples(result)),
     )
 
 
-def entry(declaration: Declaration, seen: Sequence[Contribution], signed: Signed, kits: Iterable[Report] = ()) -> Entry:
-    """The entry that follows from its results, of which each has a score of the same mix. kits: the reports of the
-    conformance kit that it holds."""
-    score = whole(seen)
+def entry(
+    declaration: Declaration, results: Sequence[Contribution], signed: Signed, kits: Iterable[Report] = ()
+) -> Entry:
+    """Computes the entry from its results. Each result must have a score of the same mix.
+
+    kits: the reports of the conformance kit that the entry holds.
+    """
+    score = whole(results)
     organisation, system = declaration.folders
-    division, open_by = _division(seen)
-    tuning, peak_by = _tuning(seen)
-    unranked = tuple(_unranked(score, seen))
-    aspects = tuple(_aspects(score, seen)) if score.mixes_per_kj else ()
-    first = seen[0]
+    division, open_by = _division(results)
+    tuning, peak_by = _tuning(results)
+    unranked = tuple(_unranked(score, results))
+    aspects = tuple(_aspects(score, results)) if score.mixes_per_kj else ()
+    first = results[0]
     assert score.mixes_per_s is not None  # its caller saw to it
     watts = [run.total.watts for run in score.runs if run.total.watts is not None]
     claim = Claim(
@@ -164,13 +170,13 @@ def entry(declaration: Declaration, seen: Sequence[Contribution], signed: Signed
         ranked=not unranked,
         weight_class=cast(Literal[16, 8, 4], score.weight_class),
         boundary=score.runs[0].total.boundary if score.mixes_per_kj else None,
-        level=min((each.level for each in aspects), default=None),
+        level=min((aspect.level for aspect in aspects), default=None),
         runs=len(score.runs),
         mixes_per_s=_estimate(score.mixes_per_s),
         mixes_per_kj=_estimate(score.mixes_per_kj) if score.mixes_per_kj else None,
         watts=sum(watts) / len(watts) if score.mixes_per_kj else None,
         price=total(declaration.price),
-        results=tuple(each.sha256 for each in seen),
+        results=tuple(result.sha256 for result in results),
     )
     return Entry(
         organisation=organisation,
@@ -190,14 +196,14 @@ def entry(declaration: Declaration, seen: Sequence[Contribution], signed: Signed
         unmeasured=score.unmeasured or "",
         machine=first.machine,
         suites=first.suites,
-        began_utc=min(each.created_utc for each in seen),
-        ended_utc=max(each.created_utc for each in seen),
-        commands=tuple(each.command for each in seen),
-        runs=tuple(_run(each, run) for each in seen for run in (each.score.runs if each.score else ())),
-        cells=tuple(cell for each in seen for cell in each.cells),
-        findings=tuple(_numbered(seen)),
+        began_utc=min(result.created_utc for result in results),
+        ended_utc=max(result.created_utc for result in results),
+        commands=tuple(result.command for result in results),
+        runs=tuple(_run(result, run) for result in results for run in (result.score.runs if result.score else ())),
+        solo_measurements=tuple(cell for result in results for cell in result.solo_measurements),
+        findings=tuple(_numbered(results)),
         signed=signed,
-        kits={each.name: each.passed for each in kits},
+        kits={report.name: report.passed for report in kits},
     )
 
 
@@ -215,52 +221,54 @@ def unlike(report: Report, contribution: Contribution) -> Reason | None:
     return None
 
 
-def whole(seen: Sequence[Contribution]) -> Score:
+def whole(results: Sequence[Contribution]) -> Score:
     """The score over the runs of all results."""
-    return scoring.joined([each.score for each in seen if each.score], any(each.seed_given for each in seen))
+    return scoring.joined(
+        [result.score for result in results if result.score], any(result.seed_given for result in results)
+    )
 
 
-def total(price: Iterable[Item]) -> Total | None:
-    """The sum of line items of one currency. None where there are none, or where their currencies differ."""
+def total(price: Iterable[PriceItem]) -> PriceTotal | None:
+    """The sum of line items of one currency. None: there are no items, or their currencies differ."""
     items = list(price)
     if len({item.currency for item in items}) != 1:
         return None
     amount = sum((item.price for item in items), Decimal(0))
-    return Total(amount=f"{amount:f}", currency=items[0].currency)
+    return PriceTotal(amount=f"{amount:f}", currency=items[0].currency)
 
 
-def _division(seen: Sequence[Contribution]) -> tuple[Division, tuple[str, ...]]:
-    """closed where everybody does the same work: a published mix, the suites as they are defined, synthetic weights and
-    inputs that nobody knew; and why it is open."""
+def _division(results: Sequence[Contribution]) -> tuple[Division, tuple[str, ...]]:
+    """The division, and why it is open. It is closed if the work is that of every closed entry: a published mix, the
+    suites as they are defined, synthetic weights, and inputs that were unknown before the run."""
     why: list[str] = []
-    for each in seen:
-        assert each.score is not None
-        mix = each.score.mix
+    for result in results:
+        assert result.score is not None
+        mix = result.score.mix
         if mixes.frozen().get(mix.name) != mix:
             why.append(f"{mix.name} is none of the published mixes")
-        why += [f"its weights are {name}" for name in sorted(each.weights)]
-        why += [f"the suite {name} has options" for name in each.suite_options]
-        if each.seed_given:
+        why += [f"its weights are {name}" for name in sorted(result.weights)]
+        why += [f"the suite {name} has options" for name in result.suite_options]
+        if result.seed_given:
             why.append("its seed was given")
-        why += [text for text in each.score.unranked if "was not compared with the code of its suite" in text]
+        why += [text for text in result.score.unranked if "was not compared with the code of its suite" in text]
     return ("open" if why else "closed"), tuple(dict.fromkeys(why))
 
 
-def _tuning(seen: Sequence[Contribution]) -> tuple[Tuning, tuple[str, ...]]:
-    """base where the mix ran by built-in adapters with one setting for all suites; and why it is peak."""
-    why = [f"the adapter {name} is not a built-in one" for each in seen for name in each.foreign]
-    why += [f"{name} has other options for some suites" for each in seen for name in each.settings]
-    why += [f"the suite {name} has options" for each in seen for name in each.suite_options]
+def _tuning(results: Sequence[Contribution]) -> tuple[Tuning, tuple[str, ...]]:
+    """The tuning, and why it is peak. It is base if built-in adapters ran the mix with one setting for all suites."""
+    why = [f"the adapter {name} is not a built-in one" for result in results for name in result.foreign]
+    why += [f"{name} has other options for some suites" for result in results for name in result.settings]
+    why += [f"the suite {name} has options" for result in results for name in result.suite_options]
     return ("peak" if why else "base"), tuple(dict.fromkeys(why))
 
 
-def _unranked(score: Score, seen: Sequence[Contribution]) -> Iterator[str]:
+def _unranked(score: Score, results: Sequence[Contribution]) -> Iterator[str]:
     if score.grade == "indicative":
         yield "an indicative score has no place among others"
     yield from score.unranked
-    for each in seen:
-        if each.disturbed:
-            yield f"result {each.number} is {each.disturbed}"
+    for result in results:
+        if result.disturbed:
+            yield f"result {result.number} is {result.disturbed}"
 
 
 def _boundary(score: Score) -> tuple[str, ...]:
@@ -271,12 +279,12 @@ def _boundary(score: Score) -> tuple[str, ...]:
     return (f"the sum of {', '.join(found.domains)}; {left_out}",)
 
 
-def _aspects(score: Score, seen: Sequence[Contribution]) -> Iterator[Aspect]:
+def _aspects(score: Score, results: Sequence[Contribution]) -> Iterator[Aspect]:
     """The four aspects of the energy measurement of the mixed runs. The worst run counts."""
-    domains = {domain.id: domain for each in seen for domain in each.domains}
+    domains = {domain.id: domain for result in results for domain in result.domains}
     totals = [run.total for run in score.runs]
     added = [domains[id] for id in totals[0].domains]
-    gaps = [each.readings[domain.id].longest_gap_ns for each in totals for domain in added]
+    gaps = [total.readings[domain.id].longest_gap_ns for total in totals for domain in added]
     if all(domain.quantity == "energy" for domain in added):
         yield Aspect(name="granularity", level=3, reason="energy is counted without a gap by the sources themselves")
     elif all(gap is not None and gap <= ONCE_A_SECOND_NS for gap in gaps):
@@ -295,8 +303,8 @@ def _aspects(score: Score, seen: Sequence[Contribution]) -> Iterator[Aspect]:
         return
     worst = max((domain.accuracy or 1.0 for domain in added), default=1.0)
     level: Level = next((level for level, accuracy in ACCURACY if worst <= accuracy), 0)
-    told = "the meter declares no accuracy" if worst == 1.0 else f"the meter declares ±{worst * 100:g} %"
-    yield Aspect(name="point", level=level, reason=f"at the wall; {told}")
+    accuracy = "the meter declares no accuracy" if worst == 1.0 else f"the meter declares ±{worst * 100:g} %"
+    yield Aspect(name="point", level=level, reason=f"at the wall; {accuracy}")
 
 
 def _estimate(figure: Figure) -> Estimate:
@@ -314,13 +322,13 @@ def _run(contribution: Contribution, run: ScoredRun) -> MixedRun:
     )
 
 
-def _machine(result: Result) -> Machine:
+def _machine(result: Result) -> DisclosedMachine:
     system: System = result.system
-    told = ("cpu_model", "cpu_cores", "cpu_threads", "memory_bytes", "operating_system", "kernel", "virtualization")
-    return Machine(
+    names = ("cpu_model", "cpu_cores", "cpu_threads", "memory_bytes", "operating_system", "kernel", "virtualization")
+    return DisclosedMachine(
         hosts=tuple(
-            Computers.model_validate({"names": each.names, **{name: getattr(each.system, name) for name in told}})
-            for each in result.hosts
+            EqualHosts.model_validate({"names": group.names, **{name: getattr(group.system, name) for name in names}})
+            for group in result.hosts
         ),
         cpu_model=hosts.processors(result),
         cpu_cores=hosts.sum_of(result, "cpu_cores"),
@@ -333,25 +341,25 @@ def _machine(result: Result) -> Machine:
         software=tuple(
             Software(
                 adapter=name,
-                origin=each.origin,
-                python=each.python,
-                packages=each.packages,
-                vendor=each.vendor,
+                origin=environment.origin,
+                python=environment.python,
+                packages=environment.packages,
+                vendor=environment.vendor,
             )
-            for name, each in result.environments.items()
+            for name, environment in result.environments.items()
         ),
     )
 
 
-def _cells(judgement: Judgement) -> Iterator[Cell]:
+def _solo_measurements(judgement: Judgement) -> Iterator[SoloMeasurement]:
     for row in judgement.solo_rows:
         if row.throughput_per_s is not None and row.status == "ok":
-            yield _cell(row)
+            yield _solo_measurement(row)
 
 
-def _cell(row: Row) -> Cell:
+def _solo_measurement(row: Row) -> SoloMeasurement:
     route, value, half = row.record.route, row.throughput_per_s or 0.0, row.half_width
-    return Cell(
+    return SoloMeasurement(
         suite=route.suite,
         suite_version=route.suite_version,
         unit=row.record.unit,
@@ -370,18 +378,18 @@ def _cell(row: Row) -> Cell:
     )
 
 
-def _numbered(seen: Sequence[Contribution]) -> Iterator[Finding]:
-    for each in seen:
-        for finding in each.findings:
-            about = f"{each.number}/{finding.about}" if len(seen) > 1 else finding.about
+def _numbered(results: Sequence[Contribution]) -> Iterator[Finding]:
+    for result in results:
+        for finding in result.findings:
+            about = f"{result.number}/{finding.about}" if len(results) > 1 else finding.about
             yield finding.model_copy(update={"about": about})
 
 
 def _metered_twice(judgement: Judgement) -> Iterator[str]:
-    """What the energy sources of a result claim twice."""
+    """A sentence for each pair of energy sources that meter the same thing."""
     result = judgement.result
-    for one, other in rivals(each for each in result.domains if each.method != "modelled"):
-        yield f"{one.id} and {other.id} claim to meter the same thing"
+    for first, second in rivals(domain for domain in result.domains if domain.method != "modelled"):
+        yield f"{first.id} and {second.id} claim to meter the same thing"
     for run in judgement.score.runs if judgement.score else ():
         metering = metered(result, run.phase)
         for one_id, other_id in twins(run.total.domains, metering) if metering else ():
@@ -393,13 +401,14 @@ def _stamps(result: Result) -> Iterator[tuple[str, str]]:
         if record.scenario == "mixed" and record.completions is not None:
             steps = np.diff(record.completions.yielded_ns)
             if len(np.unique(steps[: 64 * SAME_STEPS])) >= SAME_STEPS:
-                yield hashlib.sha256(steps.tobytes()).hexdigest(), f"the stamps of {record.key}"
+                yield hashlib.sha256(steps.tobytes()).hexdigest(), f"the timestamps of {record.key}"
 
 
 def _samples(result: Result) -> Iterator[tuple[str, str]]:
-    """Those of other phases enter no score, and the weight classes of one run have them in common."""
+    """The digests of samples of mixed phases. Samples of other phases enter no score, and the weight classes of one run
+    share them."""
     mixed = {phase.name for phase in result.phases if phase.purpose in MIXES}
-    for metering in (each for each in result.meterings if each.phase in mixed):
+    for metering in (metering for metering in result.meterings if metering.phase in mixed):
         for id, samples in metering.samples.items():
             steps = np.diff(samples.values).round(6)  # joules or watts: a counter that is moved rounds otherwise
             if len(np.unique(steps[: 64 * SAME_STEPS])) >= SAME_STEPS:

@@ -1,15 +1,15 @@
-"""What an entry holds: what its maker declares, what follows from its results, and the hashes of its files.
+"""The files of an entry and their facts: the declaration, the claim, the manifest.
 
     <entries>/<organisation>/<system>/<mix>-<weight class>-bit/
-        declaration.json    what no measurement can tell: names, availability, price (Declaration)
-        claim.json          the classes and figures as the maker computed them (Claim); a check computes them again
+        declaration.json    facts that are not measured: names, availability, price (Declaration)
+        claim.json          the classes and figures as the maker computed them (Claim); a check recomputes them
         README.md           the same for a person; it follows from the other files
-        conformance.X.json  optional: what the conformance kit says of the adapter X
+        conformance.X.json  optional: the report of the conformance kit on the adapter X
         results/1/ …        the result folders, without names of hosts and users
         manifest.json       the size and the SHA-256 of each file above (Manifest)
         manifest.json.sig   optional: the signature of manifest.json by `ssh-keygen -Y sign`
 
-`mixmark.submissions.check` reads a folder and returns an Entry: everything that a board needs to know of it.
+`mixmark.submissions.check` reads a folder and returns an Entry: all facts that a board shows.
 """
 
 from __future__ import annotations
@@ -46,17 +46,6 @@ MAX_SLUG = 80  # characters of the name of a folder
 SLUG = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 NAME = re.compile(r"[A-Za-z0-9À-ÖØ-öø-ÿ][A-Za-z0-9À-ÖØ-öø-ÿ .,&'()+/_-]*")
 """The letters of a name: those of Western European languages. Letters of other scripts can look like these."""
-CODES = """
-AED AFN ALL AMD AOA ARS AUD AWG AZN BAM BBD BDT BHD BIF BMD BND BOB BRL BSD BTN BWP BYN BZD CAD CDF CHF CLP CNY COP
-CRC CUP CVE CZK DJF DKK DOP DZD EGP ERN ETB EUR FJD FKP GBP GEL GHS GIP GMD GNF GTQ GYD HKD HNL HTG HUF IDR ILS INR
-IQD IRR ISK JMD JOD JPY KES KGS KHR KMF KPW KRW KWD KYD KZT LAK LBP LKR LRD LSL LYD MAD MDL MGA MKD MMK MNT MOP MRU
-MUR MVR MWK MXN MYR MZN NAD NGN NIO NOK NPR NZD OMR PAB PEN PGK PHP PKR PLN PYG QAR RON RSD RUB RWF SAR SBD SCR SDG
-SEK SGD SHP SLE SOS SRD SSP STN SVC SYP SZL THB TJS TMT TND TOP TRY TTD TWD TZS UAH UGX USD UYU UZS VED VES VND VUV
-WST XAF XCD XCG XOF XPF YER ZAR ZMW ZWG
-"""
-CURRENCIES = frozenset(CODES.split())
-"""The currencies of ISO 4217 in which something can be bought."""
-
 Availability = Literal["available", "preview", "research"]
 Cooling = Literal["passive", "air", "liquid", "immersion", "other"]
 FormFactor = Literal["board", "laptop", "desktop", "workstation", "rack server", "blade", "virtual machine", "other"]
@@ -64,7 +53,7 @@ Division = Literal["closed", "open"]
 Tuning = Literal["base", "peak"]
 Grade = Literal["official", "provisional", "indicative"]
 Level = Literal[0, 1, 2, 3]
-"""A level of the EE HPC working group's methodology; 0 where even level 1 is not reached."""
+"""A level of the EE HPC working group's methodology. 0: not even level 1."""
 
 
 def slug(name: str) -> str:
@@ -82,8 +71,8 @@ def results_of(folder: Path) -> list[Path]:
     """The result folders of an entry in their order; for any other folder, itself."""
     if not (folder / MANIFEST).is_file():
         return [folder]
-    inside = [each for each in (folder / RESULTS).iterdir() if re.fullmatch("[1-9][0-9]{0,3}", each.name)]
-    return sorted(inside, key=lambda each: int(each.name))
+    inside = [path for path in (folder / RESULTS).iterdir() if re.fullmatch("[1-9][0-9]{0,3}", path.name)]
+    return sorted(inside, key=lambda path: int(path.name))
 
 
 def _line(text: str) -> str:
@@ -93,7 +82,7 @@ def _line(text: str) -> str:
 
 
 def _notes(text: str) -> str:
-    if any(plain(each) != each for each in text.split("\n")):
+    if any(plain(line) != line for line in text.split("\n")):
         raise ValueError("lines of notes must be printable characters, with single spaces between words")
     return text
 
@@ -103,12 +92,6 @@ def _name(text: str) -> str:
         raise ValueError(
             "a name has only letters of Western European languages, digits, spaces and . , & ' ( ) + / _ -"
         )
-    return text
-
-
-def _currency(text: str) -> str:
-    if text not in CURRENCIES:
-        raise ValueError("a currency is a code of ISO 4217, such as EUR")
     return text
 
 
@@ -125,14 +108,15 @@ Notes = Annotated[str, Field(max_length=MAX_NOTES), AfterValidator(_notes)]
 Name = Annotated[str, Field(min_length=1, max_length=60), AfterValidator(_name)]
 Slug = Annotated[str, Field(max_length=MAX_SLUG, pattern=rf"^{SLUG.pattern}$")]
 Link = Annotated[str, Field(max_length=500), AfterValidator(_source)]
-Currency = Annotated[str, AfterValidator(_currency)]
+Currency = Annotated[str, Field(pattern=r"^[A-Z]{3}$")]
+"""A code of ISO 4217: EUR."""
 Locale = Annotated[str, Field(pattern=r"^[a-z]{2}-[A-Z]{2}$")]
 Money = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,11})(\.[0-9]{1,4})?$")]
 """An amount as a decimal string, so that no digit is lost."""
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class Item(Fact):
+class PriceItem(Fact):
     """One line of a price: what a customer can order in public, at the price of a single piece."""
 
     what: Line
@@ -143,7 +127,7 @@ class Item(Fact):
     date: datetime.date
     """When the item could be ordered at this price."""
     source: Link
-    """Where anybody can see the price."""
+    """A public page that shows the price."""
     locale: Locale
     """The market in which the price holds: de-DE."""
 
@@ -154,7 +138,7 @@ class Item(Fact):
 
 
 class Reproduction(Fact):
-    """Somebody else's run of the same routes, published elsewhere."""
+    """A run of the same routes by another party, published elsewhere."""
 
     by: Name
     url: Link
@@ -162,7 +146,7 @@ class Reproduction(Fact):
 
 
 class Declaration(Fact):
-    """What the maker of an entry says and no measurement can tell. None of it is used in a measured figure."""
+    """Facts that only the maker of an entry knows. No measured figure uses them."""
 
     schema_version: Literal[1] = SCHEMA
     organisation: Name
@@ -177,10 +161,10 @@ class Declaration(Fact):
     licence: Line | None = None
     """The licences of the software that ran, as declared."""
     notes: Notes = ""
-    price: tuple[Item, ...] = Field(default=(), max_length=MAX_ITEMS)
+    price: tuple[PriceItem, ...] = Field(default=(), max_length=MAX_ITEMS)
     """Line items; empty: no price is declared."""
     provisioned_watts: int | None = Field(default=None, gt=0, le=10_000_000)
-    """The power for which the place of the machine must be equipped, as declared. It is not measured."""
+    """The power for which the site of the machine is equipped, as declared. It is not measured."""
     reproduced_by: tuple[Reproduction, ...] = Field(default=(), max_length=MAX_LINKS)
 
     @model_validator(mode="after")
@@ -196,14 +180,14 @@ class Declaration(Fact):
 
 
 class Estimate(Fact):
-    """A figure and its 95 % interval; None where nothing tells how wide it is."""
+    """A figure and the ends of its 95 % interval. None: the width is unknown."""
 
     value: float
     low: float | None = None
     high: float | None = None
 
 
-class Total(Fact):
+class PriceTotal(Fact):
     """The sum of the line items."""
 
     amount: str = Field(pattern=r"^(0|[1-9][0-9]{0,21})(\.[0-9]{1,4})?$")
@@ -212,7 +196,7 @@ class Total(Fact):
 
 
 class Claim(Fact):
-    """The classes and figures of an entry. A check computes all of it again from the results and the declaration."""
+    """The classes and figures of an entry. A check recomputes all of them from the results and the declaration."""
 
     schema_version: Literal[1] = SCHEMA
     rules_version: int
@@ -224,7 +208,7 @@ class Claim(Fact):
     tuning: Tuning
     grade: Grade
     ranked: bool
-    """Whether the entry has a place among others. What is indicative has none."""
+    """Whether the entry has a rank. An indicative entry has none."""
     weight_class: Literal[16, 8, 4]
     boundary: Boundary | None
     """None: there is no MX."""
@@ -238,7 +222,7 @@ class Claim(Fact):
     """MX."""
     watts: float | None
     """The mean power of the boundary over the mixed runs. None: there is no MX."""
-    price: Total | None
+    price: PriceTotal | None
     """None: no price is declared."""
     results: tuple[Sha256, ...] = Field(min_length=1)
     """The SHA-256 of each result's SHA256SUMS, which holds the hashes of result.json and of the raw files."""
@@ -273,7 +257,7 @@ class Aspect(Fact):
     reason: str
 
 
-class Cell(Fact):
+class SoloMeasurement(Fact):
     """One suite alone on one device, through one adapter: a row of the report."""
 
     suite: str
@@ -311,7 +295,7 @@ class Software(Fact):
     vendor: dict[str, str]
 
 
-class Computers(Fact):
+class EqualHosts(Fact):
     """Hosts of one run that are equal but for their names."""
 
     names: tuple[str, ...]
@@ -324,8 +308,8 @@ class Computers(Fact):
     virtualization: str | None
 
     @property
-    def told(self) -> tuple[str, str]:
-        """(2 hosts: host1, host2; what each of them is)."""
+    def summary(self) -> tuple[str, str]:
+        """(2 hosts: host1, host2; the hardware and system of each)."""
         memory = None if self.memory_bytes is None else f"{self.memory_bytes / 2**30:.3g} GiB"
         threads = None if self.cpu_threads is None else f"{self.cpu_threads} threads"
         parts = (self.cpu_model, threads, memory, self.operating_system, self.kernel, self.virtualization)
@@ -333,10 +317,10 @@ class Computers(Fact):
         return f"{count}: {', '.join(self.names)}", ", ".join(part for part in parts if part)
 
 
-class Machine(Fact):
-    """The machine as the first result discloses it. Of several hosts, what they have together."""
+class DisclosedMachine(Fact):
+    """The machine as the first result discloses it. The figures of several hosts are added."""
 
-    hosts: tuple[Computers, ...] = ()
+    hosts: tuple[EqualHosts, ...] = ()
     """The hosts, equal ones once. Empty: it is one machine."""
     cpu_model: str | None
     cpu_cores: int | None
@@ -350,7 +334,7 @@ class Machine(Fact):
 
     def processor_of(self, device: str) -> str | None:
         """The model of the processor of a device's host."""
-        return next((each.cpu_model for each in self.hosts if host_of(device) in each.names), self.cpu_model)
+        return next((group.cpu_model for group in self.hosts if host_of(device) in group.names), self.cpu_model)
 
 
 class Signed(Fact):
@@ -363,7 +347,7 @@ class Signed(Fact):
 
 
 class Entry(Fact):
-    """Everything that a check found out about an entry that obeys all rules."""
+    """All facts about an entry that obeys all rules."""
 
     organisation: Slug
     system: Slug
@@ -372,12 +356,12 @@ class Entry(Fact):
     claim: Claim
     reasons: dict[str, tuple[str, ...]]
     """Why the entry is in each of its classes, by the name of the field of Claim: division, tuning, grade, ranked,
-    weight_class, boundary. A class for which nothing is missing may have no reason."""
+    weight_class, boundary. A class that lacks nothing may have no reason."""
     aspects: tuple[Aspect, ...]
-    """Empty where there is no MX."""
+    """Empty: there is no MX."""
     unmeasured: str
-    """Why there is no MX; empty where there is."""
-    machine: Machine
+    """Why there is no MX. Empty: there is one."""
+    machine: DisclosedMachine
     suites: dict[str, str]
     """The version of each suite of the mix, by its name."""
     began_utc: str
@@ -387,13 +371,13 @@ class Entry(Fact):
     commands: tuple[tuple[str, ...], ...]
     """The command of each result."""
     runs: tuple[MixedRun, ...]
-    cells: tuple[Cell, ...]
-    """Each suite alone, of all results; the runs of one result are joined."""
+    solo_measurements: tuple[SoloMeasurement, ...]
+    """Those of all results; the runs of one result are joined."""
     findings: tuple[Finding, ...]
     """The findings of all results; `about` names the result's number where there are several."""
     signed: Signed
     kits: dict[str, bool]
-    """Whether each adapter passed the conformance kit, as far as the entry holds reports."""
+    """Whether an adapter passed the conformance kit, by its name; only adapters that have a report in the entry."""
 
     @property
     def path(self) -> str:
@@ -407,16 +391,16 @@ class Problem(Fact):
     code: str
     """The rule: E-MANIFEST. docs/rules.md lists them."""
     where: str
-    """The file of the entry, or empty where the entry as a whole is meant."""
+    """The file of the entry. Empty: the entry as a whole."""
     message: str
 
 
 class EntryVerdict(Fact):
-    """What a check says of one folder."""
+    """The outcome of a check of one folder."""
 
     path: str
-    """The entry's folder below the folder of all entries, as far as it is one."""
+    """The folder below the folder of all entries."""
     entry: Entry | None
     """None: the entry is rejected."""
     problems: tuple[Problem, ...]
-    """Why it is rejected; empty where it is not."""
+    """Why it is rejected. Empty: it is accepted."""

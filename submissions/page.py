@@ -77,7 +77,7 @@ def _lines(entry: Entry) -> Iterator[str]:
         ("operating system", machine.operating_system),
         ("kernel", machine.kernel),
         ("virtualization", machine.virtualization),
-        *(each.told for each in machine.hosts),
+        *(each.summary for each in machine.hosts),
         *((f"device {each.id}", f"{each.kind}, {each.name or 'without a name'}") for each in machine.devices),
         *((f"adapter {each.adapter}", f"{each.origin}, {_packages(each.packages)}") for each in machine.software),
         *((f"conformance kit of {name}", "passed" if passed else "failed") for name, passed in entry.kits.items()),

@@ -11,7 +11,7 @@ from mixmark.reporters import figures
 from mixmark.submissions import page
 from mixmark.submissions.board import formats, rank, row
 from mixmark.submissions.board.row import Axis, Site, Standing
-from mixmark.submissions.entry import Cell, Entry, Estimate
+from mixmark.submissions.entry import Entry, Estimate, SoloMeasurement
 
 SEVERITIES = ("invalid", "warning", "note")
 
@@ -99,8 +99,8 @@ def _drawn(axis: Axis, found: Estimate) -> dict[str, float]:
 
 def _suites(entry: Entry) -> list[tuple[str, list[dict[str, Any]]]]:
     """Each suite with its cells, the fastest first; a bar is as long as its share of the fastest."""
-    found: dict[str, list[Cell]] = {}
-    for cell in entry.cells:
+    found: dict[str, list[SoloMeasurement]] = {}
+    for cell in entry.solo_measurements:
         found.setdefault(f"{figures.name(cell.suite)} {figures.name(cell.suite_version)}", []).append(cell)
     told = []
     for suite, cells in found.items():
@@ -110,7 +110,7 @@ def _suites(entry: Entry) -> list[tuple[str, list[dict[str, Any]]]]:
     return told
 
 
-def _cell(entry: Entry, cell: Cell, axis: Axis) -> dict[str, Any]:
+def _cell(entry: Entry, cell: SoloMeasurement, axis: Axis) -> dict[str, Any]:
     batch = f" ×{cell.batch}" if (cell.batch or 1) > 1 else ""
     return {
         "route": f"{row.device_name(entry, cell.device)} · {figures.name(cell.adapter)} {cell.precision}",
@@ -140,7 +140,7 @@ def _machine(entry: Entry) -> Iterator[tuple[str, str]]:
     cores = f"{_count(machine.cpu_cores, 'core')}, {_count(machine.cpu_threads, 'thread')}"
     yield "CPU", f"{machine.cpu_model or figures.UNKNOWN}; {cores}"
     yield "Memory", _gib(machine.memory_bytes)
-    yield from (each.told for each in machine.hosts)
+    yield from (each.summary for each in machine.hosts)
     for device in entry.machine.devices:
         memory = f", {_gib(device.memory_bytes)}" if device.memory_bytes else ""
         yield f"Device {device.id}", f"{device.kind}: {device.name or figures.UNKNOWN}{memory}"

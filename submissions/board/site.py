@@ -268,7 +268,7 @@ def _data(site: Site, board: Board, shown: Sequence[Entry], lines: Sequence[Mapp
         claim, told = entry.claim, entry.declaration
         best: dict[tuple[int, int], tuple[float, str]] = {}
         called = {device.id: row.device_name(entry, device.id) for device in entry.machine.devices}
-        for cell in entry.cells:
+        for cell in entry.solo_measurements:
             device = called.get(cell.device, cell.device)
             at = names.setdefault(device, len(names)), suites.setdefault(figures.name(cell.suite), len(suites))
             if at not in best or cell.units_per_s.value > best[at][0]:

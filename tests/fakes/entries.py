@@ -9,19 +9,19 @@ from mixmark.harness.contracts.schema import Boundary, Device, Finding, Precisio
 from mixmark.submissions.entry import (
     RULES_VERSION,
     Aspect,
-    Cell,
     Claim,
     Declaration,
+    DisclosedMachine,
     Entry,
     Estimate,
     Grade,
-    Item,
     Level,
-    Machine,
     MixedRun,
+    PriceItem,
+    PriceTotal,
     Signed,
     Software,
-    Total,
+    SoloMeasurement,
 )
 
 GOAL_MS = 20.0  # for all but reading and judging the samples
@@ -75,7 +75,7 @@ def made(number: int, seed: int = 1) -> Entry:
         if metered
         else (),
         unmeasured="" if metered else "no meter was read",
-        machine=Machine(
+        machine=DisclosedMachine(
             cpu_model=cpu.name,
             cpu_cores=16,
             cpu_threads=32,
@@ -99,7 +99,7 @@ def made(number: int, seed: int = 1) -> Entry:
         ended_utc=began.isoformat(),
         commands=(("run", "--preset", "official"),),
         runs=runs,
-        cells=tuple(_cell(rng, suite, device.id) for suite in UNITS for device in devices),
+        solo_measurements=tuple(_solo_measurement(rng, suite, device.id) for suite in UNITS for device in devices),
         findings=(
             Finding(
                 rule="canary_stable", severity="warning", about="run", message="the time of a fixed loop changed by 3 %"
@@ -111,7 +111,7 @@ def made(number: int, seed: int = 1) -> Entry:
 
 
 def _declaration(rng: random.Random, maker: str, system: str) -> Declaration:
-    item = Item(
+    item = PriceItem(
         what=f"{system}, complete",
         quantity=1,
         unit_price=f"{rng.randrange(900, 90_000)}.00",
@@ -163,16 +163,16 @@ def _claim(rng: random.Random, declaration: Declaration, metered: bool) -> Claim
         mixes_per_s=around(speed),
         mixes_per_kj=around(1000 * speed / watts) if metered else None,
         watts=watts if metered else None,
-        price=Total(amount=declaration.price[0].unit_price, currency="EUR") if declaration.price else None,
+        price=PriceTotal(amount=declaration.price[0].unit_price, currency="EUR") if declaration.price else None,
         results=(f"{rng.getrandbits(256):064x}",),
     )
 
 
-def _cell(rng: random.Random, suite: str, device: str) -> Cell:
+def _solo_measurement(rng: random.Random, suite: str, device: str) -> SoloMeasurement:
     unit, short = UNITS[suite]
     speed = rng.lognormvariate(3, 1) * (1 if device == "cpu:0" else 12)
     precision: Precision = "bf16" if device != "cpu:0" else "fp32"
-    return Cell(
+    return SoloMeasurement(
         suite=suite,
         suite_version="1",
         unit=unit,

@@ -24,15 +24,15 @@ from mixmark.submissions.entry import (
     RESULTS,
     Declaration,
     EntryVerdict,
-    Item,
     Manifest,
+    PriceItem,
     Signed,
 )
 from tests.fakes.folders import SOURCE, rehash
 
 NOW = datetime.datetime(2026, 6, 1, 12, tzinfo=datetime.UTC)
 RAN = datetime.date(2026, 1, 2)  # tests.fakes.folders says so
-ITEM = Item(
+ITEM = PriceItem(
     what="Acme One, complete",
     quantity=2,
     unit_price="1299.50",

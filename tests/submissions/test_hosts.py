@@ -12,7 +12,7 @@ from mixmark.harness.measure.conformance.report import Report
 from mixmark.harness.plan import mixes
 from mixmark.submissions.board.row import device_name, devices
 from mixmark.submissions.conclude import contribution_of, unlike
-from mixmark.submissions.entry import Entry, Machine
+from mixmark.submissions.entry import DisclosedMachine, Entry
 from mixmark.submissions.redact import Redactor, host_names, redacted, words_of
 from tests.fakes.hosts import cluster
 from tests.fakes.machine import EDGE
@@ -77,9 +77,9 @@ def test_the_id_of_a_part_of_a_host_is_replaced_with_its_host_left() -> None:
 def test_an_entry_lists_equal_hosts_once_and_counts_what_they_have_together() -> None:
     before = named("host1", "host2", "host3")
     groups = (Hosts(names=("host1", "host3"), system=system()), Hosts(names=("host2",), system=ONYX))
-    machine: Machine = contribution_of(1, judge(before.model_copy(update={"hosts": groups})), "0" * 64).machine
-    assert [each.told[0] for each in machine.hosts] == ["2 hosts: host1, host3", "1 host: host2"]
-    assert machine.hosts[1].told[1].startswith("Acme Onyx, 8 threads, 64 GiB, Example Linux 12")
+    machine: DisclosedMachine = contribution_of(1, judge(before.model_copy(update={"hosts": groups})), "0" * 64).machine
+    assert [each.summary[0] for each in machine.hosts] == ["2 hosts: host1, host3", "1 host: host2"]
+    assert machine.hosts[1].summary[1].startswith("Acme Onyx, 8 threads, 64 GiB, Example Linux 12")
     assert (machine.cpu_model, machine.cpu_cores, machine.cpu_threads) == ("2 × Acme Quartz 9000, Acme Onyx", 36, 72)
     slices = tuple(
         Device(id=f"{host}/cpu:0.{at}", kind="cpu", memory_pool=f"{host}/host", slice_of=f"{host}/cpu:0", cores=(at,))

@@ -45,7 +45,7 @@ def hostile(number: int = 0, text: str = ESCAPE + HOSTILE) -> Entry:
             update={name: text for name in ("suite_version", "unit", "short_unit", "adapter", "precision", "scenario")}
             | {"suite": f"{text}{at % 3}", "device": devices[at % len(devices)].id}
         )
-        for at, each in enumerate(entry.cells)
+        for at, each in enumerate(entry.solo_measurements)
     )
     named = {name: text for name in ("cpu_model", "operating_system", "kernel", "virtualization")}
     return entry.model_copy(
@@ -60,7 +60,7 @@ def hostile(number: int = 0, text: str = ESCAPE + HOSTILE) -> Entry:
             "ended_utc": text,
             "commands": ((text,),),
             "runs": tuple(each.model_copy(update={"phase": text}) for each in entry.runs),
-            "cells": cells,
+            "solo_measurements": cells,
             "findings": (Finding(rule=text, severity="warning", about=text, message=text),),
             "signed": entry.signed.model_copy(update={"state": "good", "signer": text}),
         }
