@@ -1,4 +1,4 @@
-"""Makes an entry of result folders: without what is private, with its claim, its page, its manifest and a signature."""
+"""Makes an entry of result folders: removes private texts, adds the claim, the page, the manifest and a signature."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class Bundle:
     folder: Path
     """Where it lies, or would lie."""
     verdict: EntryVerdict
-    """What a check says of it. A rejected one was not written."""
+    """The outcome of the check. A rejected entry was not written."""
     files: tuple[File, ...]
     page: str
     """Its README.md."""
     removed: tuple[Removed, ...]
     kept: tuple[str, ...]
-    """The names of hosts and users that are also words of the results, and were thus not removed."""
+    """The names of hosts and users that were not removed, because they are also words of the results."""
 
 
 def bundle(
@@ -59,13 +59,13 @@ def bundle(
     replace: bool = False,
     reports: Sequence[Path] = (),
 ) -> Bundle:
-    """Makes an entry below `out` and checks it; writes nothing where the check rejects it, and for a dry run.
+    """Makes an entry below `out` and checks it; writes nothing if the check rejects it, or in a dry run.
 
-    words: (text, its kind) of what is to be removed beside what looks private. key: the SSH key to sign with.
-    replace: whether an entry that is there already is replaced. reports: files with what the conformance kit says of
-    adapters. Raises MixmarkError.
+    words: (text, its kind) of texts to remove beside those that look private. key: the SSH key to sign with.
+    replace: whether an existing entry is replaced. reports: files with reports of the conformance kit. Raises
+    MixmarkError.
     """
-    found = sorted(((store.open(each), each) for each in results), key=lambda each: each[0].created_utc)
+    found = sorted(((store.open(path), path) for path in results), key=lambda pair: pair[0].created_utc)
     for result, path in found:
         if result.mix is not None and not is_slug(result.mix.name):
             raise ResultError(f"{path} has a mix that cannot name a folder: {result.mix.name[:100]}", "rename the mix")
@@ -74,10 +74,10 @@ def bundle(
                 f"{path} has no finished run of a mix", "give folders of `mixmark run` that went to its end"
             )
     known = frozenset[str]().union(*(redact.words_of(result) for result, _ in found))
-    words = [*words, *(each for result, _ in found for each in redact.host_names(result))]
+    words = [*words, *(word for result, _ in found for word in redact.host_names(result))]
     asked = list(dict.fromkeys((text, kind) for text, kind in words if text))
     kept = tuple(dict.fromkeys(text for text, _ in asked if text.lower() in known))
-    redactor = Redactor([each for each in asked if each[0] not in kept])
+    redactor = Redactor([word for word in asked if word[0] not in kept])
     if not dry_run:
         try:
             out.mkdir(parents=True, exist_ok=True)
@@ -85,22 +85,22 @@ def bundle(
             raise UsageError(f"the folder {out} cannot be made: {error.strerror}", "give another --out") from error
     with tempfile.TemporaryDirectory(prefix=".mixmark-", dir=None if dry_run else out) as scratch:
         made = Path(scratch).resolve() / "made"
-        seen = [
+        contributions = [
             _added(made / RESULTS / str(number), result, path, redactor)
             for number, (result, path) in enumerate(found, 1)
         ]
-        kits = [_report(each, seen, redactor) for each in reports]
-        concluded = entry(declaration, seen, Signed(state="none"), kits)
+        kits = [_report(path, contributions, redactor) for path in reports]
+        concluded = entry(declaration, contributions, Signed(state="none"), kits)
         folder, target = made.parent / concluded.path, out / concluded.path
         if target.exists() and not (replace or dry_run):
             raise UsageError(f"{target} exists", "give --replace, or another --system")
         folder.parent.mkdir(parents=True)
         made.rename(folder)
-        text = _papers(folder, concluded, kits)
+        text = _documents(folder, concluded, kits)
         if key is not None:
             signature.sign(folder, key)
         (verdict,) = check.check([folder])
-        files = tuple(form.listed(folder, each) for each in _names(folder))
+        files = tuple(form.listed(folder, name) for name in _names(folder))
         if verdict.entry is not None and not dry_run:
             target.parent.mkdir(parents=True, exist_ok=True)
             if target.exists():
@@ -110,7 +110,7 @@ def bundle(
 
 
 def _added(folder: Path, result: Result, source: Path, redactor: Redactor) -> Contribution:
-    """Writes a result without what is private, and judges what was written."""
+    """Writes a result without its private texts, and judges the written one."""
     before = judge_stored(result)
     if before.contradiction:
         raise ResultError(f"{source} contradicts itself: {before.contradiction}")
@@ -144,25 +144,25 @@ def _figures(judgement: Judgement) -> object:
     return found and (found.mixes_per_s, found.mixes_per_kj, found.grade, found.weight_class, found.boundary)
 
 
-def _report(path: Path, seen: Sequence[Contribution], redactor: Redactor) -> Report:
-    """A report of the conformance kit without what is private. Raises UsageError where it is none, or not about an
-    adapter of the results."""
+def _report(path: Path, contributions: Sequence[Contribution], redactor: Redactor) -> Report:
+    """A report of the conformance kit without its private texts. Raises UsageError if it is not such a report, or not
+    about an adapter of the results."""
     try:
         report = Report.model_validate_json(path.read_bytes())
         clean = Report.model_validate(redactor.content(report.model_dump(mode="json")))
     except (OSError, ValueError) as error:
         hint = "mixmark adapters check NAME --out FILE writes one"
         raise UsageError(f"{path} is no report of the conformance kit", hint) from error
-    for each in seen:
-        if why := unlike(report, each):
-            raise UsageError(f"{path}: {why}", f"check it again: mixmark adapters check {report.name} --out {path}")
+    for contribution in contributions:
+        if reason := unlike(report, contribution):
+            raise UsageError(f"{path}: {reason}", f"check it again: mixmark adapters check {report.name} --out {path}")
     return clean
 
 
-def _papers(folder: Path, found: Entry, reports: Sequence[Report]) -> str:
+def _documents(folder: Path, found: Entry, reports: Sequence[Report]) -> str:
     """Writes the small files of an entry, and returns its page."""
-    for each in reports:
-        (folder / f"conformance.{each.name}.json").write_bytes(form.written(each))
+    for report in reports:
+        (folder / f"conformance.{report.name}.json").write_bytes(form.written(report))
     (folder / DECLARATION).write_bytes(form.written(found.declaration))
     (folder / CLAIM).write_bytes(form.written(found.claim))
     text = page.page(found)
@@ -173,4 +173,4 @@ def _papers(folder: Path, found: Entry, reports: Sequence[Report]) -> str:
 
 
 def _names(folder: Path) -> list[str]:
-    return sorted(each.relative_to(folder).as_posix() for each in folder.rglob("*") if each.is_file())
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())

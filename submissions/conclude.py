@@ -156,9 +156,7 @@ def entry(
     tuning, peak_by = _tuning(results)
     unranked = tuple(_unranked(score, results))
     aspects = tuple(_aspects(score, results)) if score.mixes_per_kj else ()
-    first = results[0]
     assert score.mixes_per_s is not None  # its caller saw to it
-    watts = [run.total.watts for run in score.runs if run.total.watts is not None]
     claim = Claim(
         rules_version=RULES_VERSION,
         mixmark=VERSION,
@@ -174,7 +172,7 @@ def entry(
         runs=len(score.runs),
         mixes_per_s=_estimate(score.mixes_per_s),
         mixes_per_kj=_estimate(score.mixes_per_kj) if score.mixes_per_kj else None,
-        watts=sum(watts) / len(watts) if score.mixes_per_kj else None,
+        watts=_watts(score),
         price=total(declaration.price),
         results=tuple(result.sha256 for result in results),
     )
@@ -194,8 +192,8 @@ def entry(
         },
         aspects=aspects,
         unmeasured=score.unmeasured or "",
-        machine=first.machine,
-        suites=first.suites,
+        machine=results[0].machine,
+        suites=results[0].suites,
         began_utc=min(result.created_utc for result in results),
         ended_utc=max(result.created_utc for result in results),
         commands=tuple(result.command for result in results),
@@ -269,6 +267,12 @@ def _unranked(score: Score, results: Sequence[Contribution]) -> Iterator[str]:
     for result in results:
         if result.disturbed:
             yield f"result {result.number} is {result.disturbed}"
+
+
+def _watts(score: Score) -> float | None:
+    """The mean power of the mixed runs. None: there is no MX."""
+    watts = [run.total.watts for run in score.runs if run.total.watts is not None]
+    return sum(watts) / len(watts) if score.mixes_per_kj else None
 
 
 def _boundary(score: Score) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
-"""The one form in which the files of an entry are written, so that nothing in them goes unnoticed.
+"""Writes and reads the files of an entry in one canonical form, so that a file cannot hide anything.
 
-A name that is unknown, missing or repeated, NaN, a number that another program would round, or text that is nested too
-deeply makes a file that differs from what Mixmark writes of the same facts, and such a file is refused.
+A file is refused if it differs from the bytes that Mixmark writes of the same facts. So a name cannot be unknown,
+missing or repeated, a number cannot be NaN or rounded by another program, and text cannot be nested too deeply.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ AFact = TypeVar("AFact", bound=Fact)
 
 
 class OtherForm(ValueError):
-    """The facts of a file are valid, and its bytes are not those that Mixmark writes of them."""
+    """The facts of a file are valid, but its bytes are not those that Mixmark writes of them."""
 
 
 def written(fact: Fact) -> bytes:
@@ -31,17 +31,17 @@ def written(fact: Fact) -> bytes:
 
 
 def read(kind: type[AFact], content: bytes) -> AFact:
-    """The facts that a file holds. Raises ValueError where they are not valid, and OtherForm where the bytes are not
-    what `written` makes of them."""
+    """The facts that a file holds. Raises ValueError if they are not valid, and OtherForm if the bytes are not
+    those of `written`."""
     try:
-        found = kind.model_validate_json(content, strict=True)
+        fact = kind.model_validate_json(content, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
         raise ValueError(f"{where}: {first['msg']}" if where else first["msg"]) from error
-    if written(found) != content:
+    if written(fact) != content:
         raise OtherForm("it is not in the form in which Mixmark writes it: its layout, its order or a number differs")
-    return found
+    return fact
 
 
 def sha256_of(path: Path) -> str:
@@ -59,7 +59,7 @@ def listed(folder: Path, name: str) -> File:
 def differs(
     result: Result, content: dict[str, Any], folder: Path, sha256: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
-    """(file, what) of each file of a result folder that holds something else than the store writes of this result.
+    """(file, difference) of each file of a result folder that is not as the store writes this result.
 
     content: the result as parsed JSON. sha256: the hash of each file in raw/, by its name.
     """
@@ -69,6 +69,6 @@ def differs(
     raw = {name: sha256[name] for name in names & sha256.keys()}
     if (folder / store.SUMS).read_bytes() != store.checksums(sha256_of(folder / store.SUMMARY), raw):
         yield store.SUMS, "it does not hold the hashes that Mixmark writes of this result"
-    strange = {each.name for each in (folder / "raw").iterdir()} - names
-    for name in sorted(strange):
+    unknown = {path.name for path in (folder / "raw").iterdir()} - names
+    for name in sorted(unknown):
         yield f"raw/{name}", "no record and no metering refers to it"

@@ -1,6 +1,6 @@
-"""The README.md of an entry: what a person reads of it. It follows from the entry, so a check writes it again.
+"""Writes the README.md of an entry. The page follows from the entry, so a check writes it again and compares.
 
-The page holds facts and figures, and no sentence of a rule: those may be worded better some day.
+The page holds facts and figures, but no sentence of a rule, so that the rules can be reworded.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ def classes(entry: Entry) -> Iterator[tuple[str, str, str]]:
     yield "weights", f"{claim.weight_class} bit", why["weight_class"]
     yield "energy boundary", claim.boundary or "none", why["boundary"]
     if claim.level is not None:
-        told = "; ".join(f"{each.name}: {LEVELS[each.level]}, {each.reason}" for each in entry.aspects)
-        yield "EE HPC level", LEVELS[claim.level], told
+        reasons = "; ".join(f"{each.name}: {LEVELS[each.level]}, {each.reason}" for each in entry.aspects)
+        yield "EE HPC level", LEVELS[claim.level], reasons
 
 
 def _lines(entry: Entry) -> Iterator[str]:
-    told, claim = entry.declaration, entry.claim
-    yield f"# {text(told.organisation)}: {text(told.system)}, {text(claim.mix)}"
+    declaration, claim = entry.declaration, entry.claim
+    yield f"# {text(declaration.organisation)}: {text(declaration.system)}, {text(claim.mix)}"
     yield ""
     yield "`mixmark check` computed all figures and classes on this page from the raw samples in this folder."
     yield ""
@@ -89,20 +89,23 @@ def _lines(entry: Entry) -> Iterator[str]:
     yield "## Declared, not measured"
     yield ""
     yield from _facts(
-        ("availability", f"{told.availability}{f', from {told.available_on}' if told.available_on else ''}"),
-        ("cooling", told.cooling),
-        ("form factor", told.form_factor),
-        ("origin", told.origin),
-        ("licence", told.licence),
-        ("provisioned power", None if told.provisioned_watts is None else f"{told.provisioned_watts} W"),
-        *(("notes", line) for line in told.notes.split("\n") if line),
-        *((f"reproduced by {each.by}", f"{each.url}, {each.date}") for each in told.reproduced_by),
+        (
+            "availability",
+            f"{declaration.availability}{f', from {declaration.available_on}' if declaration.available_on else ''}",
+        ),
+        ("cooling", declaration.cooling),
+        ("form factor", declaration.form_factor),
+        ("origin", declaration.origin),
+        ("licence", declaration.licence),
+        ("provisioned power", None if declaration.provisioned_watts is None else f"{declaration.provisioned_watts} W"),
+        *(("notes", line) for line in declaration.notes.split("\n") if line),
+        *((f"reproduced by {each.by}", f"{each.url}, {each.date}") for each in declaration.reproduced_by),
     )
-    if told.price:
+    if declaration.price:
         yield ""
         rows = [
             (each.what, str(each.quantity), each.unit_price, each.currency, str(each.date), each.locale, each.source)
-            for each in told.price
+            for each in declaration.price
         ]
         yield from table(("item", "quantity", "price of one", "currency", "date", "market", "source"), rows)
         if claim.price:

@@ -25,10 +25,10 @@ MOST = 2
 
 
 def reference(entry: Entry) -> ReferenceScore:
-    """What a report tells of an entry."""
-    claim, told = entry.claim, entry.declaration
+    """The facts of an entry that a report shows."""
+    claim, declaration = entry.claim, entry.declaration
     return ReferenceScore(
-        name=f"{told.organisation} {told.system}",
+        name=f"{declaration.organisation} {declaration.system}",
         mix=claim.mix,
         mixes_per_s=claim.mixes_per_s.value,
         mixes_per_kj=claim.mixes_per_kj.value if claim.mixes_per_kj else None,
@@ -41,20 +41,20 @@ def reference(entry: Entry) -> ReferenceScore:
 
 def written(entries: Iterable[Entry]) -> str:
     """The text of the file: one line for each reference."""
-    closed = [each for each in entries if each.claim.division == "closed"]
-    ranked = {each.claim.mix for each in closed if each.claim.ranked}
-    worth = [each for each in closed if each.claim.ranked or each.claim.mix not in ranked]
-    worth.sort(key=lambda each: each.path)
-    worth.sort(key=lambda each: each.ended_utc, reverse=True)
-    worth.sort(key=lambda each: each.claim.mix)
-    newest = [each for _, of_mix in groupby(worth, lambda each: each.claim.mix) for each in islice(of_mix, MOST)]
-    lines = [json.dumps(reference(each).model_dump(mode="json"), ensure_ascii=False) for each in newest]
+    closed = [entry for entry in entries if entry.claim.division == "closed"]
+    ranked = {entry.claim.mix for entry in closed if entry.claim.ranked}
+    shown = [entry for entry in closed if entry.claim.ranked or entry.claim.mix not in ranked]
+    shown.sort(key=lambda entry: entry.path)
+    shown.sort(key=lambda entry: entry.ended_utc, reverse=True)
+    shown.sort(key=lambda entry: entry.claim.mix)
+    newest = [entry for _, of_mix in groupby(shown, lambda entry: entry.claim.mix) for entry in islice(of_mix, MOST)]
+    lines = [json.dumps(reference(entry).model_dump(mode="json"), ensure_ascii=False) for entry in newest]
     return "[" + "".join(f"\n  {line}," for line in lines).rstrip(",") + ("\n" if lines else "") + "]\n"
 
 
 def published(folder: Path = ENTRIES) -> list[Entry]:
-    """The accepted entries of a folder. None where the folder does not exist or is empty."""
-    found = check.find(folder) if folder.is_dir() and any(each.is_dir() for each in folder.iterdir()) else []
+    """The accepted entries of a folder. Empty if the folder does not exist or is empty."""
+    found = check.find(folder) if folder.is_dir() and any(path.is_dir() for path in folder.iterdir()) else []
     return [verdict.entry for verdict in check.check(found) if verdict.entry is not None]
 
 
