@@ -97,7 +97,7 @@ def test_the_kit_checked_the_code_of_an_adapter_on_every_host() -> None:
 
     of_one = named("host1", "host2").model_copy(update={"environments": {"acme": ran("a" * 64)}})
     report = Report.model_construct(kind="adapter", name="acme", sha256="a" * 64, mixmark="0.1.0")
-    assert unlike(report, contribution_of(1, judge(of_one), "0" * 64)) == ""
+    assert unlike(report, contribution_of(1, judge(of_one), "0" * 64)) is None
     other = of_one.model_copy(update={"environments": {"acme": ran("a" * 64), "host2/acme": ran("b" * 64)}})
     assert (
         unlike(report, contribution_of(1, judge(other), "0" * 64))
