@@ -515,7 +515,7 @@ def test_a_server_that_was_given_the_weights_passes_its_audit(tmp_path: Path, mo
     assert code == 0, report
     [record] = result["records"]
     assert record["audit"]["values"] and record["audit"]["problem"] == "" and record["route"]["weights"] == "synthetic"
-    assert record["helpers"] and record["facts"]["server"] == "(not shown, since it holds a part of the key)"
+    assert record["helper_processes"] and record["facts"]["server"] == "(not shown, since it holds a part of the key)"
     assert {headers["Authorization"] for _, headers, _ in server.seen} == {f"Bearer {KEY}"}
 
 

@@ -316,7 +316,7 @@ SERVED = """
 import numpy as np
 from mixmark.harness.plugins import registry
 from mixmark.harness.worker import child
-from mixmark.harness.judge import intervals
+from mixmark.harness.judge.statistics import intervals
 for name, plugin in registry.find("suites").items():
     suite = plugin.load()("smoke", {})
     weights = suite.weights()
