@@ -579,13 +579,13 @@ class Owing(Honest):
     def __init__(self, suite: Chain, options: Mapping[str, str]) -> None:
         super().__init__(suite, options)
         log: Any = load_generator.FeedLog
-        feed = log.feed
+        run = log.run
 
         def owed(*given: Any, **more: Any) -> Any:
-            issued_ns, marks, digest = feed(*given, **more)
+            issued_ns, marks, digest = run(*given, **more)
             return issued_ns, [-each if at % 2 else each for at, each in enumerate(marks)], digest
 
-        log.feed = owed
+        log.run = owed
 
 
 class Babbling(Honest):
@@ -604,15 +604,15 @@ class Amending(Skipping):
         super().__init__(suite, options)
         self.seen: dict[int, Feed] = {}
         log: Any = load_generator.FeedLog
-        feed = log.feed
+        run = log.run
 
         def noted(
             log: load_generator.FeedLog, runner: Runner, given: Feed, *rest: Any, serial: int = 0, **how: Any
         ) -> Any:
             self.seen[serial] = given
-            return feed(log, runner, given, *rest, serial=serial, **how)
+            return run(log, runner, given, *rest, serial=serial, **how)
 
-        log.feed = noted
+        log.run = noted
         self.patch(kept.Outputs)
 
     def patch(self, outputs: Any) -> None:

@@ -37,7 +37,7 @@ CAUGHT = {
     "discovery_is_repeatable": ("forgets", "npu:acme0: another name the second time"),
     "discovery_leaves_nothing": ("leaves", r"sleep went on; it listens on port \d+; it left TMPDIR/acme.probe"),
     "devices_are_told_apart": ("twice", "npu:acme1: the adapter lists it twice"),
-    "options_are_refused": ("lax", "it took an option that nobody defined"),
+    "options_are_refused": ("lax", "it took an unknown option"),
     "claims_run": ("raises", "sum on npu:acme0 by acme in bf16: raised: RuntimeError: acme: no kernel"),
     "yields_fit_the_table": ("wide", "in fp16: a runner yields arrays of float32, int32 or int64.* got float64"),
     "outputs_pass_their_gates": ("wrong", "in int8: difference .*, at most 0.5 is allowed"),
@@ -144,7 +144,7 @@ def test_an_honest_meter_passes_every_check(gauges: None) -> None:
 
 @pytest.mark.slow
 def test_each_check_of_a_meter_catches_its_fault(gauges: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meter, "OUTPUTS_WITHIN_S", 0.2)
+    monkeypatch.setattr(meter, "DOMAINS_WITHIN_S", 0.2)
     monkeypatch.setattr(meter, "BUSY_PERCENT", 101)
     Path("mixmark.toml").write_text(f'[meter.gauge]\nbroken = "{",".join(gauge.FAULTS)}"')
     report = mixmark.check_meter(GAUGE)
