@@ -14,7 +14,7 @@ from mixmark.harness.judge import judgement, mixed_run, score
 from mixmark.harness.judge.judgement import judge
 from mixmark.harness.judge.rules import integrity
 from mixmark.harness.judge.statistics import steadiness
-from mixmark.harness.plan import placement
+from mixmark.harness.plan import bound, placement
 from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import closed_loop, record, result, sample
 from tests.judge.found import QUIET, SECOND, block, canaries, gpu_state
@@ -38,6 +38,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     count(score, "score", "score")
     count(integrity, "findings", "honesty findings")
+    count(bound, "bound", "bound")
     count(placement, "bound", "bound")
     count(placement._Problem, "solve", "integer program")
     count(steadiness, "other_level", "steadiness")

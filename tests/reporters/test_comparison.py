@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -108,7 +109,7 @@ def test_the_console_breaks_no_word(columns: int, monkeypatch: pytest.MonkeyPatc
 def test_colours_are_for_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\x1b" not in console.report(with_verdicts())
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(shutil, "get_terminal_size", lambda: type("Size", (), {"columns": 80})())
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((80, 24)))
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert "\x1b[31mslower" in console.report(with_verdicts())

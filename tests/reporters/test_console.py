@@ -157,7 +157,7 @@ def test_it_fits_the_terminal_and_breaks_no_word(
 ) -> None:
     piped = console.report(judge(measured, (OTHER,)))
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((columns, 24)))
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((columns, 24)))
     coloured = console.report(judge(measured, (OTHER,)))
     text = COLOUR.sub("", coloured)
     assert coloured != text, "a terminal has colours"

@@ -34,7 +34,7 @@ def test_the_console_report_fits_a_terminal() -> None:
 def test_on_a_narrower_terminal_no_figure_is_cut(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     wide = full.report(judge(sample()))
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((columns, 24)))
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((columns, 24)))
     text = re.sub(r"\x1b\[[\d;]*m", "", full.report(judge(sample())))
     assert max(map(len, text.splitlines())) <= columns
     assert figures_of(text) == figures_of(wide)
