@@ -1,1 +1,1 @@
-"""TODO"""
+"""Devices, configuration, and the machine with what disturbs it."""

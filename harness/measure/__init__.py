@@ -1,1 +1,1 @@
-"""TODO"""
+"""A whole run: phases, solo measurements, the mix, meters, audits, several hosts."""

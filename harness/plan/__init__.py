@@ -1,1 +1,1 @@
-"""TODO"""
+"""What a run measures: presets, phases, and the placement of a mix with its bound. Pure."""

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Writes and reads result folders."""

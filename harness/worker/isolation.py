@@ -96,23 +96,27 @@ def source_of(spec: str) -> Path:
 
 def own_code() -> str:
     """The SHA-256 over the source files of Mixmark that measure: the same for each installation of one version."""
-    return _hash(file for name in OWN for file in _sources(ROOT / name))
+    return _hash(ROOT, (file for name in OWN for file in _files(ROOT / name) if file.suffix == ".py"))
 
 
 def code_of(spec: str) -> str:
-    """The SHA-256 over the code of an audit: the source files of Mixmark and of a suite."""
-    return hashlib.sha256(f"{own_code()}{_hash(_sources(source_of(spec)))}".encode()).hexdigest()
+    """The SHA-256 over the code of an audit: the source files of Mixmark and all files of the suite."""
+    source = source_of(spec)
+    return hashlib.sha256(f"{own_code()}{_hash(source.parent, _files(source))}".encode()).hexdigest()
 
 
-def _hash(files: Iterator[Path]) -> str:
-    """One SHA-256 over the names and contents of files, in the order of their names."""
-    lines = sorted(f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()}\n" for file in files)
+def _hash(root: Path, files: Iterator[Path]) -> str:
+    """One SHA-256 over the contents of files and their paths below a folder, in the order of the paths."""
+    lines = sorted(
+        f"{file.relative_to(root).as_posix()} {hashlib.sha256(file.read_bytes()).hexdigest()}\n" for file in files
+    )
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def _sources(path: Path) -> Iterator[Path]:
-    """A file, or the Python files below a folder."""
-    yield from path.rglob("*.py") if path.is_dir() else (path,)
+def _files(path: Path) -> Iterator[Path]:
+    """A file, or the files below a folder without caches of compiled code."""
+    inside = path.rglob("*") if path.is_dir() else (path,)
+    yield from (file for file in inside if file.is_file() and "__pycache__" not in file.parts)
 
 
 def _top_of(spec: str) -> Path | None:

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Compares results: solo measurements, and whole machines."""
